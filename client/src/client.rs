@@ -354,6 +354,11 @@ impl Client {
         self.answer(self.items().fetch(request).await)
     }
 
+    /// Signs items with the key of the daemon.
+    pub async fn sign(&self, request: v1::SignRequest) -> Result<v1::SignResponse, Error> {
+        self.answer(self.items().sign(request).await)
+    }
+
     /// What a lock of a tool would hold, and how the tool stands with the one it has.
     pub async fn lock(&self, request: v1::LockRequest) -> Result<v1::LockResponse, Error> {
         self.answer(self.items().lock(request).await)
@@ -371,6 +376,20 @@ impl Client {
     pub async fn preview(&self, request: v1::PreviewRequest) -> Result<v1::PreviewResponse, Error> {
         check_length(&request)?;
         self.answer(self.items().preview(request).await)
+    }
+
+    /// How risky permissions of threads are, as the daemon of a project sees it.
+    pub async fn risks(
+        &self,
+        project: &str,
+        permissions: Vec<String>,
+    ) -> Result<v1::RisksResponse, Error> {
+        let request = v1::RisksRequest {
+            project: project.to_owned(),
+            permissions,
+        };
+        check_length(&request)?;
+        self.answer(self.items().risks(request).await)
     }
 
     /// What the daemon is and what is in force.

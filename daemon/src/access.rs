@@ -16,6 +16,7 @@ use rye_core::model::{
     Approval, ApprovalAnswer, Kill, KillReceipt, Run, Status, SuspendReason, Verdict,
 };
 use rye_core::money::Usd;
+use rye_core::policy::Risk;
 use rye_core::walker::{InDoubt, in_doubt};
 use serde_json::Value;
 
@@ -28,6 +29,7 @@ use crate::journal::{
     Walked,
 };
 use crate::models::Listing;
+use crate::native::SignAsked;
 use crate::object::Digest;
 use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
 use crate::projects::{self, Project};
@@ -179,6 +181,15 @@ impl Access {
         self.supervisor.preview(start).await
     }
 
+    /// How risky `permissions` of a thread are.
+    pub async fn risks(
+        &self,
+        directory: &Path,
+        permissions: Vec<String>,
+    ) -> Result<Vec<(String, Risk)>, Error> {
+        self.supervisor.risks(directory, permissions).await
+    }
+
     /// The models of the project that `directory` belongs to.
     pub async fn models(&self, directory: &Path) -> Result<Listing, Error> {
         self.supervisor.models(directory).await
@@ -192,6 +203,16 @@ impl Access {
         asked: Asked,
     ) -> Result<Value, Error> {
         self.supervisor.fetch(caller, directory, asked).await
+    }
+
+    /// Signs items of the project that `directory` belongs to, if `caller` may sign them.
+    pub async fn sign(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        asked: SignAsked,
+    ) -> Result<Value, Error> {
+        self.supervisor.sign(caller, directory, asked).await
     }
 
     /// What a lock of `item` would hold, which `caller` may fetch.

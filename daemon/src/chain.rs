@@ -33,6 +33,7 @@ mod shell;
 mod template;
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rye_core::definition::Inputs;
 use rye_core::expr::nearest;
@@ -94,6 +95,15 @@ pub enum Terminal {
     Thread(ThreadTool),
 }
 
+/// What was decided on the way to a plan, for somebody who asked.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// Its entries, in their order.
+    pub steps: Vec<Value>,
+    /// How long reading and verifying files took.
+    pub verifying: Duration,
+}
+
 /// A verified chain, tool first.
 #[derive(Debug, Clone)]
 pub struct Chain {
@@ -115,7 +125,7 @@ pub struct Chain {
 pub fn resolve(
     library: &Library,
     item: &ItemRef,
-    trace: Option<&mut Vec<Value>>,
+    trace: Option<&mut Trace>,
 ) -> Result<Chain, Error> {
     resolve_under(library, item, Locks::Held, trace)
 }
@@ -147,7 +157,7 @@ fn resolve_under(
     library: &Library,
     item: &ItemRef,
     locks: Locks,
-    mut trace: Option<&mut Vec<Value>>,
+    mut trace: Option<&mut Trace>,
 ) -> Result<Chain, Error> {
     let mut elements: Vec<Arc<Item>> = Vec::new();
     let mut next = item.clone();
@@ -167,11 +177,13 @@ fn resolve_under(
                 tool: item.id.clone(),
             });
         }
+        let since = Instant::now();
         let element = library
             .resolve(&next, referrer)
             .map_err(|error| Error::Item(Box::new(error)))?;
         if let Some(trace) = trace.as_deref_mut() {
-            note(trace, library, &element, referrer);
+            trace.verifying += since.elapsed();
+            note(&mut trace.steps, library, &element, referrer);
         }
         refuse_unread(&element)?;
         referrer = element.space;
@@ -199,11 +211,12 @@ fn complete(
     terminal: Terminal,
     library: &Library,
     locks: Locks,
-    trace: Option<&mut Vec<Value>>,
+    trace: Option<&mut Trace>,
 ) -> Result<Chain, Error> {
     refuse_graph(&elements, terminal)?;
     let checked = rules::check(&elements)?;
     let tool = elements.first().expect("a chain has at least one element");
+    let since = Instant::now();
     let lock = match (locks, terminal) {
         (Locks::Drawn, _) | (_, Terminal::Native(_)) => None,
         (Locks::Held, _) => lock::of(tool, library)?,
@@ -235,11 +248,13 @@ fn complete(
         | Terminal::Thread(_) => None,
     };
     if let Some(trace) = trace {
+        trace.verifying += since.elapsed();
+        let steps = &mut trace.steps;
         let found = lock.iter().map(Held::traced).collect::<Vec<_>>();
-        trace.splice(0..0, found);
-        trace.push(checked);
-        trace.extend(anchored.iter().flat_map(Anchored::traced));
-        trace.extend(given.iter().flat_map(|given| given.traced.clone()));
+        steps.splice(0..0, found);
+        steps.push(checked);
+        steps.extend(anchored.iter().flat_map(Anchored::traced));
+        steps.extend(given.iter().flat_map(|given| given.traced.clone()));
     }
     let chain = Chain {
         item: item.clone(),
@@ -482,6 +497,11 @@ impl Chain {
     /// What a second execution of the tool means, if it says so.
     pub fn effect(&self) -> Option<Effect> {
         self.tool().metadata.effect
+    }
+
+    /// Most bytes of its result that a model is told whole, if the tool says so.
+    pub fn result_limit(&self) -> Option<u32> {
+        self.tool().metadata.result_limit
     }
 
     /// The tool's `config_schema`.

@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use rye_core::cas::InputHashes;
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Certainty};
 use rye_core::model::{Event, Failure, KillReceipt, Life, Outcome, Raised, Run, RunEvent, RunKind};
@@ -29,6 +30,8 @@ pub struct Child {
     run: RunId,
     /// Whether the call creates it, and has to give it its task.
     is_new: bool,
+    /// The verified content of the directive of a thread that the call creates.
+    directive: Option<String>,
 }
 
 /// What a call that a run is to carry out comes to when it is looked up.
@@ -42,21 +45,29 @@ pub enum Lookup {
 
 impl Lookup {
     /// What the call needs, planned as `plan` says.
-    pub fn job<P>(self, node_input_hash: Option<String>, plan: impl FnOnce(Child) -> P) -> Job<P> {
+    pub fn job<P>(self, hashes: InputHashes, plan: impl FnOnce(Child) -> P) -> Job<P> {
         match self {
             Self::Answer(answer) => {
                 let answer = CallOutcome {
-                    node_input_hash,
+                    node_input_hash: hashes.node_input.clone(),
                     ..*answer
                 };
-                Job::Known(Box::new(answer), true)
+                Job::Known(Box::new(answer), Some(hashes))
             }
             Self::Run(child, creates) => Job::Begin {
                 child: Some(child.run.clone()),
                 plan: plan(child),
                 creates,
-                node_input_hash,
+                hashes,
             },
+        }
+    }
+
+    /// The verified content of the directive of the thread that is to be created.
+    pub fn directive(&self) -> Option<&str> {
+        match self {
+            Self::Answer(_) => None,
+            Self::Run(child, _) => child.directive.as_deref(),
         }
     }
 }
@@ -68,8 +79,12 @@ pub fn attached(call: &Call) -> Option<Lookup> {
 }
 
 const fn there_already(run: RunId) -> Lookup {
-    let is_new = false;
-    Lookup::Run(Child { run, is_new }, Vec::new())
+    let child = Child {
+        run,
+        is_new: false,
+        directive: None,
+    };
+    Lookup::Run(child, Vec::new())
 }
 
 /// What `run` calls becomes a child run, which continues that of an earlier try if it can. Nothing is committed and nothing begins here.
@@ -96,15 +111,22 @@ pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call, wanted: Want
             warnings,
         }) => {
             let epoch = services.epoch;
+            let is_thread = spec.kind == RunKind::Thread;
+            let directive = is_thread.then(|| spec.content_hash.clone());
             // One that has failed is told nothing more.
             let warnings = warnings.into_iter().filter(|_| fault.is_none());
             let warnings: Vec<Event> = warnings.map(warning).collect();
-            let first = fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_started);
+            let first = fault.map_or(RunEvent::started(epoch).into(), Event::never_started);
             let events = std::iter::once(first).chain(warnings);
             let events = events.map(|event| Change::event(&run, event));
             let creates = std::iter::once(Change::create(&run, spec));
             let creates = creates.chain(events).collect();
-            Lookup::Run(Child { run, is_new: true }, creates)
+            let child = Child {
+                run,
+                is_new: true,
+                directive,
+            };
+            Lookup::Run(child, creates)
         }
     }
 }

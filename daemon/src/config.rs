@@ -120,7 +120,12 @@ pub struct Limits {
     pub message_bytes: NonZeroUsize,
     /// The memory that the values of all runs together may take, in MiB; half of the host's if none is set.
     pub memory_mb: Option<NonZeroUsize>,
+    /// Most runs of one tree that are not over.
+    pub tree_runs: NonZeroUsize,
 }
+
+/// Most runs of one tree that are not over, where nobody sets another number.
+pub const TREE_RUNS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
 /// The environment of the daemon's children, before project and chain add to it.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -518,6 +523,9 @@ fn limits(stack: &mut Stack) -> Limits {
         memory_mb: stack
             .pick("limits.memory_mb", |layer| layer.limits.memory_mb)
             .and_then(|Megabytes(most)| most),
+        tree_runs: stack
+            .pick("limits.tree_runs", |layer| layer.limits.tree_runs)
+            .unwrap_or(TREE_RUNS),
     }
 }
 

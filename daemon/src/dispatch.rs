@@ -33,7 +33,7 @@ use tracing::Instrument as _;
 
 use self::live::Live;
 use self::outcome::{declared_failure, judge, printed, reported_failure};
-use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal, Way};
+use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal, Trace, Way};
 use crate::config::Config;
 use crate::mcp::Sessions;
 use crate::memo::Memo;
@@ -138,7 +138,7 @@ impl Planner {
     ) -> Prepared {
         let since = Instant::now();
         let item = order.item.canonical();
-        let mut trace = (order.trace == TraceMode::On).then(Vec::new);
+        let mut trace = (order.trace == TraceMode::On).then(Trace::default);
         let untraced = order.trace == TraceMode::Off;
         let known = known.filter(|known| untraced && known.tool().item == item);
         let mut chain = None;
@@ -156,15 +156,21 @@ impl Planner {
             (Found::Thread(wanted), _) => Ok(Plan::Thread(wanted)),
             (Found::Native(call), _) => Ok(Plan::Native(call)),
             (Found::Call(params), Some(chain)) => {
-                self.plan(&order, chain, params, library, trace.as_mut())
+                let steps = trace.as_mut().map(|trace| &mut trace.steps);
+                self.plan(&order, chain, params, library, steps)
             }
             (Found::Call(_), None) => {
                 Err(Failure::permanent("internal", "the action was not looked up").into())
             }
         });
-        if let Some(trace) = &mut trace {
-            trace.push(timing(resolved, since.elapsed()));
-        }
+        let trace = trace.map(|trace| {
+            let Trace {
+                mut steps,
+                verifying,
+            } = trace;
+            steps.push(timing(resolved, verifying, since.elapsed()));
+            steps
+        });
         Prepared {
             item,
             plan,
@@ -418,6 +424,7 @@ async fn native_call(
     let note = |event| cx.note(event);
     let session = native::Session {
         run: &cx.run,
+        attempt: (cx.step, cx.slot),
         spec: &cx.spec,
         runs: &*runs,
         projects: &cx.services.projects,
@@ -441,12 +448,17 @@ async fn native_call(
     called.map_err(Into::into)
 }
 
-/// How long looking an item up and planning its call took, as the last entry of a trace; how long the call itself takes is put in
-/// when it has ended.
-fn timing(resolved: Duration, planned: Duration) -> Value {
+/// How long looking an item up, verifying it within that, and planning its call took, as the last entry of a trace; how long the call
+/// itself takes is put in when it has ended.
+fn timing(resolved: Duration, verifying: Duration, planned: Duration) -> Value {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let plan = planned.saturating_sub(resolved);
-    json!({"step": "timing", "resolve_us": micros(resolved), "plan_us": micros(plan)})
+    json!({
+        "step": "timing",
+        "resolve_us": micros(resolved),
+        "verify_us": micros(verifying),
+        "plan_us": micros(plan),
+    })
 }
 
 fn milliseconds(time: Duration) -> u64 {

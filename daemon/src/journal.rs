@@ -22,9 +22,11 @@
 //! A kill at any instant loses no acknowledged commit; see `recovery` for how a torn end is distinguished from damage.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
@@ -34,6 +36,8 @@ use rye_core::model::{Event, Object, Run, RunKind, Status, Syncing};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
+use crate::acting::Board;
+use crate::config::TREE_RUNS;
 use crate::task;
 
 mod accounts;
@@ -41,7 +45,6 @@ mod archive;
 mod archiver;
 mod artifacts;
 mod backlog;
-mod crossings;
 mod deltas;
 mod error;
 mod faults;
@@ -54,6 +57,7 @@ mod listing;
 mod log;
 mod long;
 mod mailbox;
+mod notices;
 mod projector;
 mod publisher;
 mod reader;
@@ -126,6 +130,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Where the memory that the values of runs take is counted.
     pub memory: Arc<Memory>,
+    /// Most runs of one tree that are not over at once.
+    pub tree_runs: NonZeroUsize,
 }
 
 impl Options {
@@ -144,6 +150,7 @@ impl Options {
             artifacts,
             segment_bytes: 8 << 20,
             memory: Arc::default(),
+            tree_runs: TREE_RUNS,
         }
     }
 }
@@ -306,6 +313,11 @@ impl Journal {
     /// Where the memory that the values of runs take is counted.
     pub fn memory(&self) -> Arc<Memory> {
         Arc::clone(&self.shared.memory)
+    }
+
+    /// Who computes, and did so when the last life ended.
+    pub fn acting(&self) -> &Arc<Board> {
+        &self.shared.acting
     }
 
     /// Commits `changes`, all or none. On return they are applied and on their way to the disk. Waits only while a slow disk
@@ -485,15 +497,24 @@ impl Journal {
         Ok(lines)
     }
 
-    /// Closes in order: a last checkpoint, a last frame that vouches for all before it, the end of all threads.
-    /// Commits are refused from the first moment on.
+    /// Closes in order, however long that takes.
     pub async fn close(&self) -> Result<(), Error> {
+        self.close_within(Duration::MAX).await
+    }
+
+    /// Closes in order: a last checkpoint, a last frame that vouches for all before it, the end of all threads.
+    /// Commits are refused from the first moment on. What takes longer than `patience` is left: the next start makes files and the
+    /// index again from the log.
+    pub async fn close_within(&self, patience: Duration) -> Result<(), Error> {
+        let begun = Instant::now();
+        let left = || patience.saturating_sub(begun.elapsed());
         let (reply, checkpointed) = oneshot::channel();
         if !self.shared.sequencer().begin_close(reply) {
             return Ok(());
         }
-        if checkpointed.await.is_err() {
-            tracing::debug!("the journal closes without a last checkpoint");
+        let checkpointed = tokio::time::timeout(left() / 2, checkpointed);
+        if !matches!(checkpointed.await, Ok(Ok(()))) {
+            tracing::warn!("the journal closes without a last checkpoint");
         }
         let lsn = {
             let mut sequencer = self.shared.sequencer();
@@ -507,10 +528,17 @@ impl Journal {
                 .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
             lsn
         };
-        let written = self.durable(Ticket { lsn }).await;
+        let written = tokio::time::timeout(left(), self.durable(Ticket { lsn }));
+        let written = written.await.unwrap_or_else(|_late| {
+            tracing::warn!("the disk does not answer: the log ends without a last frame");
+            Ok(())
+        });
         let shared = Arc::clone(&self.shared);
         let workers = std::mem::take(&mut *lock(&self.threads));
-        task::blocking("close the journal", move || threads::stop(&shared, workers)).await;
+        let stopped = task::blocking("close the journal", move || threads::stop(&shared, workers));
+        if tokio::time::timeout(left(), stopped).await.is_err() {
+            tracing::warn!("files of runs are behind; the next start writes them");
+        }
         written
     }
 }

@@ -149,7 +149,7 @@ fn replaced(library: &Library, file: &Item) -> Result<Option<Arc<Item>>, Error> 
     };
     match library.resolve(&file.item, below) {
         Ok(file) => Ok(Some(file)),
-        Err(library::Error::NotFound { .. }) => Ok(None),
+        Err(library::Error::NotFound { .. } | library::Error::OutOfReach { .. }) => Ok(None),
         Err(error) => Err(refused(error)),
     }
 }

@@ -5,6 +5,7 @@
 //! [`Access`], which asks whether the caller may. **Order.** Every answer waits until
 //! what it shows is durable; that is the journal's promise, not ours.
 
+mod authority;
 mod budgets;
 mod caller;
 mod decode;
@@ -17,6 +18,7 @@ mod objects;
 mod runs;
 mod status;
 mod stream;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -31,12 +33,14 @@ use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::{Request, Status};
 
+use self::authority::Lenient;
 use self::budgets::BudgetsService;
 use self::caller::{Caller, Peer, Places};
 use self::items::ItemsService;
 use self::node::{Facts, NodeService};
 use self::objects::ObjectsService;
 use self::runs::RunsService;
+use self::streams::Streams;
 use crate::access::{Access, Visible};
 use crate::process::most_open_files;
 
@@ -60,15 +64,14 @@ async fn visible<T>(
 
 /// Serves on `listener`, taking requests of at most `max_message` bytes, until `stop` is cancelled, then lets calls in flight end for up to `grace`.
 pub async fn serve(
-    listener: UnixListener,
+    listener: Arc<UnixListener>,
     access: Access,
-    facts: Facts,
+    facts: Arc<Facts>,
     max_message: usize,
     stop: CancellationToken,
     grace: Duration,
 ) -> Result<(), tonic::transport::Error> {
-    let facts = Arc::new(facts);
-    let guard = caller::Guard::new(facts.uid);
+    let guard = caller::Guard::new(facts.uid, facts.stopping.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
     health
         .set_serving::<runs_server::RunsServer<RunsService>>()
@@ -85,13 +88,19 @@ pub async fn serve(
     health
         .set_serving::<node_server::NodeServer<NodeService>>()
         .await;
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(rye_proto::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .expect("the committed descriptors are valid");
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(rye_proto::FILE_DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    // Most clients ask in the words of the older one.
+    let older = reflection().build_v1alpha();
+    let older = older.expect("the committed descriptors are valid");
+    let reflection = reflection().build_v1();
+    let reflection = reflection.expect("the committed descriptors are valid");
 
-    let runs = runs_server::RunsServer::new(RunsService::new(access.clone()))
+    let streams = Streams::new(most_open_files());
+    let runs = runs_server::RunsServer::new(RunsService::new(access.clone(), streams))
         .max_decoding_message_size(max_message);
     let items = items_server::ItemsServer::new(ItemsService::new(access.clone()))
         .max_decoding_message_size(max_message);
@@ -102,7 +111,7 @@ pub async fn serve(
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
     let mut accepting = crate::task::Scope::new();
     let parent = facts.parent;
-    let places = Places::new(guard, most_open_files());
+    let places = Places::new(guard.clone(), most_open_files());
     accepting.spawn("accept", |token| {
         accept(listener, parent, places, connections, token)
     });
@@ -111,6 +120,7 @@ pub async fn serve(
         .layer(tonic::service::InterceptorLayer::new(guard))
         .add_service(health_service)
         .add_service(reflection)
+        .add_service(older)
         .add_service(runs)
         .add_service(items)
         .add_service(objects)
@@ -129,12 +139,29 @@ pub async fn serve(
     end
 }
 
+/// Tells whoever calls that the daemon stops, for as long as this is polled: the calls that [`serve`] let in have ended.
+pub async fn turn_away(listener: Arc<UnixListener>, facts: &Facts) {
+    let guard = caller::Guard::new(facts.uid, facts.stopping.clone());
+    let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
+    let places = Places::new(guard.clone(), most_open_files());
+    let never = CancellationToken::new();
+    let accepting = accept(listener, facts.parent, places, connections, never);
+    // A server has a service; the guard stands before it.
+    let (_, health) = tonic_health::server::health_reporter();
+    let server = Server::builder()
+        .layer(tonic::service::InterceptorLayer::new(guard))
+        .add_service(health)
+        .serve_with_incoming(ReceiverStream::new(accepted));
+    let ((), ended) = tokio::join!(accepting, server);
+    drop(ended);
+}
+
 /// Accepts connections and finds out who is at the other end, before a byte of theirs is read.
 async fn accept(
-    listener: UnixListener,
+    listener: Arc<UnixListener>,
     parent: nix::unistd::Pid,
     places: Places,
-    connections: tokio::sync::mpsc::Sender<std::io::Result<Peer>>,
+    connections: tokio::sync::mpsc::Sender<std::io::Result<Lenient<Peer>>>,
     stop: CancellationToken,
 ) {
     loop {
@@ -152,7 +179,7 @@ async fn accept(
         };
         let caller = Caller::of(&stream, parent);
         if let Some(peer) = places.take(stream, caller)
-            && connections.send(Ok(peer)).await.is_err()
+            && connections.send(Ok(Lenient::new(peer))).await.is_err()
         {
             return;
         }

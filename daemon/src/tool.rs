@@ -57,15 +57,15 @@ impl Kind for ToolRun {
     }
 
     async fn look_up(&self, _run: &Run, calls: &[&Call]) -> Vec<Job<Prepared>> {
-        let calls = calls.iter().copied();
-        let prepared = self.at.prepare_all(calls, self.trace).await;
-        let begin = |plan| Job::Begin {
+        let orders = calls.iter().copied();
+        let prepared = self.at.prepare_all(orders, self.trace).await;
+        let begin = |(plan, call): (Prepared, &&Call)| Job::Begin {
+            hashes: plan.hashes(call, None),
             plan,
             child: None,
             creates: Vec::new(),
-            node_input_hash: None,
         };
-        prepared.into_iter().map(begin).collect()
+        prepared.into_iter().zip(calls).map(begin).collect()
     }
 
     async fn answer(&self, _run: &Run, query: &Infallible) -> Result<Infallible, journal::Error> {

@@ -151,3 +151,56 @@ fn what_is_written_into_the_files_of_a_run_gives_nobody_anything() {
     let shown = world.ryectl("budget show --json").arg(&next).ok().json();
     assert_eq!(shown["path"][0]["max"], "0.100000000");
 }
+
+#[test]
+fn how_risky_an_action_is_is_told_with_the_answer_and_by_the_user_alone() {
+    let world = World::new();
+    world.graph_with(
+        "t/echo",
+        "permissions: [\"rye.execute.tool.rye.core.echo\"]",
+        STEP,
+    );
+    let _daemon = world.start("");
+    let run = world.start_run("t/echo");
+    let _record = world.settled(&run);
+    let can = |action: &str| world.ryectl("can --json").words(&format!("{run} {action}"));
+    let risk = |class: &str, policy: &str| (class.to_owned(), policy.to_owned());
+    let told = |answer: &Value| {
+        let text = |key: &str| answer["risk"][key].as_str().unwrap_or_default().to_owned();
+        (text("class"), text("policy"))
+    };
+    let allowed = can("tool:rye/core/echo").run().code(0).json();
+    assert_eq!(told(&allowed), risk("write", "allow"), "{allowed}");
+    let refused = can("tool:rye/bash").run().code(4).json();
+    assert_eq!(refused["allowed"], false);
+    assert_eq!(told(&refused), risk("elevated", "acknowledge_required"));
+    let safe = can("rye.fetch.tool.rye.bash").run().json();
+    assert_eq!(told(&safe), risk("safe", "allow"));
+    let text = world
+        .ryectl("can")
+        .words(&format!("{run} tool:rye/bash"))
+        .run();
+    assert!(
+        text.stdout()
+            .contains("risk: elevated (acknowledge_required)")
+    );
+    // A file that nobody signed answers nothing; the layers do all the same.
+    let config = world.home().join(".ai/config/agent");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(
+        config.join("capability_risk.yaml"),
+        "version: \"1.0.0\"\ncategory: agent\nname: capability_risk\nrisks: []\n",
+    )
+    .unwrap();
+    let unknown = can("tool:rye/core/echo").run().code(0);
+    assert!(
+        unknown.stderr().contains("config:agent/capability_risk"),
+        "{}",
+        unknown.stderr()
+    );
+    let unknown = unknown.json();
+    assert_eq!(
+        (&unknown["allowed"], &unknown["risk"]),
+        (&true.into(), &Value::Null)
+    );
+}

@@ -333,3 +333,69 @@ fn a_transcript_is_printed_as_it_was_written_and_every_change_of_it_is_found() {
     );
     let _unknown = world.ryectl("transcript nobody-1-aaaaaaaaaa").run().code(3);
 }
+
+#[test]
+fn each_attempt_says_what_it_does_and_on_what_by_hashes_of_their_own() {
+    let world = World::new();
+    let graph = r#"start: a
+hooks:
+  - {id: after, event: after_step, condition: {path: node, op: eq, value: a}, action: {item_id: t/says, params: {n: 0}}}
+nodes:
+  a: {action: {item_id: t/says, params: {n: "${inputs.n}"}}, next: each}
+  each:
+    type: foreach
+    over: ["1", "2"]
+    action: {item_id: t/says, params: {n: "${item}"}}
+    collect: out
+    next: done
+  done: {type: return, output: 1}"#;
+    world.python("t/says", "return params");
+    world.graph("t/g", graph);
+    let _daemon = world.start("");
+    // By the attempt: what it does, on what, and the key of its result.
+    let hashes = |n: u32| {
+        let run = world
+            .ryectl("run --detach t/g -i")
+            .arg(format!("n={n}"))
+            .ok()
+            .line();
+        let record = world.settled(&run);
+        assert_eq!(record["status"], "completed", "{record}");
+        let events = world.ryectl("events --json").arg(&run).ok().json_lines();
+        let of = |event: &Value| {
+            let payload = &event["payload"];
+            let name = match event["event_type"].as_str()? {
+                "step_started" if payload.get("items").is_none() => "step".to_owned(),
+                "item_started" => format!("item {}", payload["item"]),
+                "hook_started" => "hook".to_owned(),
+                _ => return None,
+            };
+            let hash = |key: &str| payload[key].as_str().map(str::to_owned);
+            Some((name, [hash("call"), hash("chain"), hash("node_input_hash")]))
+        };
+        let all: std::collections::BTreeMap<_, _> = events.iter().filter_map(of).collect();
+        assert_eq!(all.len(), 4, "{all:?}");
+        all
+    };
+    let first = hashes(1);
+    for (name, [call, chain, key]) in &first {
+        assert!(call.is_some() && chain.is_some(), "{name}");
+        // What a hook answers is never cached.
+        assert_eq!(key.is_none(), name == "hook", "{name}");
+        assert_eq!(chain, &first["step"][1], "they all call one tool");
+    }
+    // One call is one call, wherever it is made; its key is of its node.
+    assert_eq!(first["step"][0], first["item 0"][0]);
+    assert_ne!(first["step"][2], first["item 0"][2]);
+    assert_ne!(first["item 0"][0], first["item 1"][0]);
+    assert_eq!(hashes(1), first);
+    let other_input = hashes(2);
+    assert_eq!(other_input["step"][0], first["item 1"][0]);
+    assert_eq!(other_input["step"][1], first["step"][1]);
+    assert_ne!(other_input["step"][2], first["step"][2]);
+    world.python("t/says", "return dict(params)");
+    let other_tool = hashes(1);
+    assert_eq!(other_tool["step"][0], first["step"][0]);
+    assert_ne!(other_tool["step"][1], first["step"][1]);
+    assert_ne!(other_tool["step"][2], first["step"][2]);
+}

@@ -143,6 +143,102 @@ fn a_model_finds_and_reads_what_its_directive_may_fetch() {
 }
 
 #[test]
+fn the_state_of_a_graph_run_is_found_from_the_command_line_and_from_a_tool_call() {
+    let world = World::new();
+    let sum = "start: count\nnodes:\n  count: {assign: {word: zebrawood}, next: done}\n  done: {type: return, output: \"${state.word}\"}";
+    world.graph("t/sum", sum);
+    let permissions = "permissions: [rye.fetch.knowledge.graphs.*]";
+    let by = |params: &str| {
+        format!(
+            "start: look\nnodes:\n  look:\n    action: {{item_id: rye/core/fetch, primary: fetch, params: {params}}}\n    \
+             assign: {{got: \"${{result}}\"}}\n    next: out{OUT}"
+        )
+    };
+    world.graph_with(
+        "t/by-id",
+        permissions,
+        &by("{item_type: knowledge, item_id: \"graphs/t/sum/${inputs.run}\"}"),
+    );
+    world.graph_with(
+        "t/by-query",
+        permissions,
+        &by("{query: zebrawood, scope: knowledge.graphs}"),
+    );
+    let _daemon = world.start("");
+    let run = world.start_run("t/sum");
+    assert_eq!(world.settled(&run)["output"], "zebrawood");
+    let id = format!("graphs/t/sum/{run}");
+    rye_tests::until("the state of the run to be written", || {
+        let path = format!(".ai/knowledge/{id}.md");
+        world.read(&path).contains("zebrawood").then_some(())
+    });
+    let file = world.ryectl("fetch").arg(format!("knowledge:{id}")).ok();
+    assert!(file.stdout().contains("zebrawood"), "{}", file.stdout());
+    let told = world
+        .ryectl("fetch --json --query zebrawood --scope knowledge.graphs")
+        .ok()
+        .json();
+    assert_eq!(found(&told), [id.as_str()]);
+    assert_eq!(told["results"][0]["verified"], true);
+
+    let read = world
+        .ryectl("run t/by-id -i")
+        .arg(format!("run={run}"))
+        .ok();
+    let read = &read.json()["output"];
+    assert_eq!(read["item_id"], id.as_str(), "{read}");
+    assert!(read["content"].as_str().unwrap().contains("zebrawood"));
+    let listed = world.ryectl("run t/by-query").ok();
+    let listed = &listed.json()["output"];
+    assert!(found(listed).contains(&id.as_str()), "{listed}");
+}
+
+#[test]
+fn a_model_signs_what_its_directive_may_sign_and_nothing_else() {
+    let server = ModelServer::start(
+        "
+- when: {directive: ask, turn: 1}
+  reply:
+    calls:
+      - {name: rye_sign, input: {item_type: tool, item_id: made/one}}
+      - {name: rye_sign, input: {item_type: tool, item_id: other/one}}
+    usage: {input: 900, output: 20}
+- when: {directive: ask, turn: 2, tool_result: 'permission_denied'}
+  reply: {text: done, usage: {input: 90, output: 20, cache_read: 900}}
+",
+    );
+    let world = World::with_models(&server);
+    for category in ["made", "other"] {
+        let text = format!(
+            "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: {category}\nname: one\nconfig: {{script: \"echo 7\"}}\n"
+        );
+        world.write(&format!(".ai/tools/{category}/one.yaml"), text);
+    }
+    let metadata =
+        "<model tier=\"general\"/><permissions><sign><tool>made/*</tool></sign></permissions>";
+    world.directive("t/ask", metadata, "", "Sign it.");
+    let _daemon = world.start("");
+    let out = world.ryectl("thread run t/ask").ok();
+    assert_eq!(out.stdout().trim(), "done");
+    let _runs = world.ryectl("execute tool made/one").ok();
+    let _unsigned = world.ryectl("execute tool other/one").run().code(4);
+    let run = world.ryectl("ps --all --json").ok().json();
+    let threads = run.as_array().unwrap().iter();
+    let mut threads = threads.filter(|run| run["kind"] == "thread");
+    let run = threads.next().unwrap()["run_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let events = world.ryectl("events --json").arg(&run).ok().json_lines();
+    let signed: Vec<_> = events
+        .iter()
+        .filter(|event| event["event_type"] == "item_signed")
+        .map(|event| event["payload"]["item"].as_str().unwrap())
+        .collect();
+    assert_eq!(signed, ["tool:made/one"]);
+}
+
+#[test]
 fn a_graph_signs_what_it_may_sign_and_the_run_says_so() {
     let world = World::new();
     let tool = |name: &str| {

@@ -479,3 +479,103 @@ fn a_call_that_hangs_ends_with_its_run() {
     let _asked = world.ryectl("cancel").arg(&run).ok();
     assert_eq!(world.settled(&run)["status"], "cancelled");
 }
+
+#[test]
+fn a_secret_goes_where_its_scheme_says_and_into_no_answer() {
+    let world = World::new();
+    world.write(".env", "EXAMPLE_USER=ada\nEXAMPLE_SECRET=s3cret-w0rd\n");
+    let echo = || ok(r#"{"said": "s3cret-w0rd"}"#);
+    let peer = Peer::new(vec![echo(), echo(), echo()]);
+    for (name, auth) in [
+        (
+            "basic",
+            "{type: basic, user: \"${EXAMPLE_USER}\", password: \"${EXAMPLE_SECRET}\"}",
+        ),
+        ("key", "{type: api_key, key: \"${EXAMPLE_SECRET}\"}"),
+        (
+            "named",
+            "{type: api_key, key: \"${EXAMPLE_SECRET}\", header: X-Token}",
+        ),
+    ] {
+        let config = format!("url: \"http://HOST/a\"\nauth: {auth}");
+        tool(&world, name, peer.address, "", &config);
+        let out = call(&world, name, &json!({})).code(0).json();
+        assert_eq!(out["data"]["body"]["said"], "[redacted]", "{name}");
+    }
+    let heard: Vec<_> = peer
+        .heard()
+        .iter()
+        .map(|request| request.to_ascii_lowercase())
+        .collect();
+    // ada:s3cret-w0rd
+    let basic = "\r\nauthorization: basic ywrhonmzy3jldc13mhjk\r\n";
+    let said = [
+        "\r\nx-api-key: s3cret-w0rd\r\n",
+        "\r\nx-token: s3cret-w0rd\r\n",
+    ];
+    for (request, wanted) in heard.iter().zip([basic, said[0], said[1]]) {
+        assert!(request.contains(wanted), "{request}");
+    }
+    assert!(!world.log().contains("s3cret"));
+}
+
+/// A run of a graph whose only node calls a host that never answers; the daemon dies while it waits. Gives the host, and the run.
+fn cut_off(world: &World, effect: &str) -> (TcpListener, String) {
+    let host = TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = "method: POST\nurl: \"http://HOST/a\"\nheaders: {Idempotency-Key: \"${RYE_IDEMPOTENCY_KEY}\"}";
+    tool(world, "pays", host.local_addr().unwrap(), "", config);
+    let node = format!(
+        "{{effect: {effect}, action: {{item_id: t/pays}}, assign: {{got: \"${{result.body}}\"}}, next: b}}"
+    );
+    let graph =
+        format!("start: a\nnodes:\n  a: {node}\n  b: {{type: return, output: \"${{state.got}}\"}}");
+    world.graph("t/g", &graph);
+    let daemon = world.start("");
+    let run = world.start_run("t/g");
+    let (mut peer, _) = host.accept().unwrap();
+    let heard = request(&mut peer);
+    assert!(heard.starts_with("POST /a"), "{heard}");
+    daemon.kill();
+    let _status = daemon.ended();
+    (host, run)
+}
+
+fn key_of(request: &str) -> Option<&str> {
+    let mut lines = request.lines();
+    lines.find(|line| line.to_ascii_lowercase().starts_with("idempotency-key: "))
+}
+
+#[test]
+fn a_call_that_was_cut_off_with_its_daemon_is_made_again_with_the_same_key() {
+    let world = World::new();
+    let (host, run) = cut_off(&world, "idempotent");
+    let _daemon = world.start("");
+    let (mut peer, _) = host.accept().unwrap();
+    let heard = request(&mut peer);
+    peer.write_all(ok("7").as_bytes()).unwrap();
+    drop(peer);
+    let record = world.settled(&run);
+    assert_eq!(record["output"], 7, "{record}");
+    let events = world.ryectl("events --json").arg(&run).ok().json_lines();
+    let keys: Vec<_> = events
+        .iter()
+        .filter(|event| event["event_type"] == "step_started")
+        .map(|event| format!("\"{}\"", event["payload"]["key"].as_str().unwrap()))
+        .collect();
+    let sent = key_of(&heard).unwrap();
+    assert_eq!(keys.len(), 2);
+    assert_eq!(keys[0], keys[1]);
+    assert!(sent.contains(keys[0].trim_matches('"')), "{sent} {keys:?}");
+}
+
+#[test]
+fn a_call_that_is_made_at_most_once_is_left_for_somebody_to_say_what_became_of_it() {
+    let world = World::new();
+    let (host, run) = cut_off(&world, "at_most_once");
+    let _daemon = world.start("");
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "suspended", "{record}");
+    host.set_nonblocking(true).unwrap();
+    let again = host.accept().map(drop).unwrap_err();
+    assert_eq!(again.kind(), std::io::ErrorKind::WouldBlock);
+}

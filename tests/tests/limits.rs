@@ -98,3 +98,27 @@ fn a_graph_says_how_deep_its_child_runs_lie() {
     let told = failed["error"].to_string();
     assert!(told.contains("too deep"), "{told}");
 }
+
+#[test]
+fn a_tree_has_as_many_live_runs_as_the_daemon_allows() {
+    let world = world();
+    let calls = |id: &str| {
+        format!(
+            "start: call\nnodes:\n  call: {{action: {{item_id: {id}}}, next: out}}\n  out: {{type: return}}"
+        )
+    };
+    world.graph_with("t/middle", &limited("{}"), &calls("t/leaf"));
+    world.graph_with("t/top", &limited("{}"), &calls("t/middle"));
+    let daemon = world.start("limits: {tree_runs: 2}");
+    let (_, told) = ran(&world, "run t/top --json");
+    assert!(
+        told.contains("2 runs of one tree") && told.contains("limits.tree_runs"),
+        "{told}"
+    );
+    // Each tree for itself, and no longer than its runs live.
+    let _ran = world.ryectl("run t/middle").ok();
+    let _ran = world.ryectl("run t/middle").ok();
+    drop(daemon);
+    let _daemon = world.start("limits: {tree_runs: 3}");
+    let _ran = world.ryectl("run t/top").ok();
+}

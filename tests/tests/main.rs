@@ -39,6 +39,7 @@ mod tool_files;
 mod trust;
 
 mod cli;
+mod clients;
 mod daemon;
 mod permission;
 mod resume;

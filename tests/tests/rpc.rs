@@ -573,3 +573,80 @@ async fn a_refusal_always_fits_the_headers_it_travels_in() {
         "{message}"
     );
 }
+
+#[tokio::test]
+async fn items_are_signed_by_the_daemon_for_who_may_sign_all_of_them() {
+    let world = World::new();
+    for name in ["one", "two"] {
+        let text = format!(
+            "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: made\nname: {name}\nconfig: {{script: \"echo 7\"}}\n"
+        );
+        world.write(&format!(".ai/tools/made/{name}.yaml"), text);
+    }
+    world.write(
+        ".ai/tools/made/bad.yaml",
+        "version: \"1\"\ncategory: made\nname: bad\n",
+    );
+    let _daemon = world.start("");
+    let mut items = ItemsClient::new(channel(&world));
+    let request = |item_id: &str| v1::SignRequest {
+        project: world.project().display().to_string(),
+        item_type: v1::ItemType::Tool.into(),
+        item_id: item_id.to_owned(),
+        ..v1::SignRequest::default()
+    };
+    let answer = items.sign(request("made/one")).await.unwrap().into_inner();
+    let answer: serde_json::Value = serde_json::from_str(&answer.result_json).unwrap();
+    assert_eq!(answer["status"], "signed", "{answer}");
+    assert_eq!(
+        answer["signature"]["pubkey_fp"],
+        world.info()["node_fingerprint"]
+    );
+    let _runs = world.ryectl("execute tool made/one").ok();
+    let of_pattern = v1::SignRequest {
+        glob: "made/*".to_owned(),
+        ..request("")
+    };
+    let answer = items.sign(of_pattern.clone()).await.unwrap().into_inner();
+    let answer: serde_json::Value = serde_json::from_str(&answer.result_json).unwrap();
+    assert_eq!(answer["status"], "completed_with_errors", "{answer}");
+    assert_eq!(
+        answer["signed"],
+        serde_json::json!(["made/one", "made/two"])
+    );
+    assert_eq!(answer["failed"][0]["item"], "made/bad");
+    for (request, code, told) in [
+        (request("made/none"), Code::NotFound, "made/none"),
+        (
+            request("../secret"),
+            Code::InvalidArgument,
+            "name of an item",
+        ),
+        (
+            request(""),
+            Code::InvalidArgument,
+            "`item_id`, or by `glob`",
+        ),
+        (
+            v1::SignRequest {
+                item_type: 0,
+                ..request("made/one")
+            },
+            Code::InvalidArgument,
+            "item_type",
+        ),
+        (
+            v1::SignRequest {
+                source: "system".to_owned(),
+                ..request("made/one")
+            },
+            Code::InvalidArgument,
+            "`source`",
+        ),
+        (request("made/bad"), Code::InvalidArgument, "three numbers"),
+    ] {
+        let status = items.sign(request).await.unwrap_err();
+        assert_eq!(status.code(), code, "{status}");
+        assert!(status.message().contains(told), "{status}");
+    }
+}

@@ -338,3 +338,149 @@ fn a_script_with_requirements_of_its_own_goes_to_uv_as_it_was_signed() {
     let again = execute(&world, "t/needs").code(0).json();
     assert_eq!(again["data"], needs);
 }
+
+#[test]
+fn a_trace_tells_of_the_lock_and_of_the_files_that_were_verified() {
+    let world = World::new();
+    with_data(&world);
+    let _locked = lock(&world, "create t/multi/reader").code(0);
+    let out = world
+        .ryectl("execute tool t/multi/reader --json --trace")
+        .ok()
+        .json();
+    let trace = out["trace"].as_array().unwrap();
+    let of = |step: &str| {
+        let found = trace.iter().find(|entry| entry["step"] == step);
+        found.unwrap_or_else(|| panic!("{step} is not in {trace:?}"))
+    };
+    assert_eq!(trace[0]["step"], "lock");
+    assert_eq!(trace[0]["status"], "holds");
+    let path = trace[0]["path"].as_str().unwrap();
+    assert!(path.ends_with(".ai/lockfiles/t/multi/reader@1.0.0.lock.json"));
+    assert_eq!(of("anchor")["active"], true);
+    assert_eq!(of("anchor")["why"], "marker");
+    assert_eq!(of("anchor")["copy"], of("verify_deps")["hash"]);
+    // The marker, the helper, both tools and the data.
+    assert_eq!(of("verify_deps")["files"], 5);
+    assert_eq!(of("plan")["from"], "copy");
+    assert_eq!(of("plan")["isolation"], "none");
+    let timing = of("timing");
+    let micros = |key: &str| timing[key].as_u64().unwrap();
+    assert!(micros("verify_us") <= micros("resolve_us"), "{timing}");
+    assert!(micros("verify_us") > 0, "{timing}");
+    let order = |step: &str| trace.iter().position(|entry| entry["step"] == step);
+    assert!(order("validate") < order("anchor") && order("anchor") < order("verify_deps"));
+}
+
+#[test]
+fn a_runtime_puts_directories_of_the_copy_and_its_own_library_where_its_tools_find_them() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new();
+    let head = |category: &str, name: &str| {
+        format!(
+            "# ---\n# version: \"1.0.0\"\n# tool_type: library\n# category: {category}\n# name: {name}\n# ---\n"
+        )
+    };
+    let runtime = "version: \"1.0.0\"\ntool_type: runtime\nexecutor_id: rye/core/primitives/execute\ncategory: r\nname: shells\n\
+        anchor:\n  enabled: true\n  mode: always\n  root: tool_parent\n  lib: lib\n  links: [vendor]\n  cwd: \"{tool_dir}\"\n  \
+        env_paths: {PATH: {prepend: [\"{tool_dir}/vendor\"], append: [\"{anchor_path}/last\"]}}\n\
+        verify_deps: {enabled: true, scope: anchor, extensions: [\".sh\"], exclude_dirs: [vendor]}\n\
+        config: {command: /bin/bash, args: [\"-c\", \". \\\"$1/common.sh\\\"; . ./beside.sh; . ../above.sh; vendored; printf '%s' \\\"$PATH\\\" | sed 's/.*:/last /'\", bash, \"{runtime_lib}\"]}\n";
+    world.tool("r/shells.yaml", runtime);
+    world.tool(
+        "r/lib/common.sh",
+        &format!("{}echo of the library\n", head("r/lib", "common")),
+    );
+    world.tool(
+        "t/deep/beside.sh",
+        &format!("{}echo beside\n", head("t/deep", "beside")),
+    );
+    world.tool("t/above.sh", &format!("{}echo above\n", head("t", "above")));
+    world.tool(
+        "t/deep/tool.yaml",
+        "version: \"1.0.0\"\nexecutor_id: r/shells\ncategory: t/deep\nname: tool\n",
+    );
+    let vendored = world.write(
+        ".ai/tools/t/deep/vendor/vendored",
+        "#!/bin/sh\necho vendored\n",
+    );
+    fs::set_permissions(&vendored, fs::Permissions::from_mode(0o755)).unwrap();
+    let out = world
+        .ryectl("execute tool t/deep/tool --json --trace")
+        .ok()
+        .json();
+    let said = out["data"]["stdout"].as_str().unwrap();
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(
+        lines[..4],
+        ["of the library", "beside", "above", "vendored"]
+    );
+    let last = lines[4].strip_prefix("last ").unwrap();
+    let trees = world.state().join("trees");
+    assert!(
+        std::path::Path::new(last).starts_with(trees) && last.ends_with("/last"),
+        "{last}"
+    );
+    // What was linked is named, and nobody says that it was verified.
+    let trace = out["trace"].as_array().unwrap();
+    let deps = trace.iter().find(|entry| entry["step"] == "verify_deps");
+    let links = &deps.unwrap()["links"];
+    assert_eq!(links[0]["path"], "deep/vendor");
+    assert_eq!(links[0]["verified"], false);
+    let library = world.read(".ai/tools/r/lib/common.sh");
+    world.write(
+        ".ai/tools/r/lib/common.sh",
+        format!("{library}echo forged\n"),
+    );
+    let _refused = execute(&world, "t/deep/tool")
+        .code(4)
+        .tells(&["common.sh", "changed after"]);
+}
+
+#[test]
+fn a_tool_in_typescript_runs_by_tsx_of_its_project_and_finds_packages_that_nobody_verified() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new();
+    // Stands for tsx: has node run the text of the file.
+    let tsx = "#!/bin/sh\nfile=$1\nshift\nexec node --input-type=module --eval \"$(cat \"$file\")\" -- \"$@\"\n";
+    let tsx = world.write(".ai/tools/t/ts/node_modules/.bin/tsx", tsx);
+    fs::set_permissions(&tsx, fs::Permissions::from_mode(0o755)).unwrap();
+    world.write(
+        ".ai/tools/t/ts/node_modules/left/package.json",
+        r#"{"name": "left", "version": "1.0.0", "main": "index.js"}"#,
+    );
+    world.write(
+        ".ai/tools/t/ts/node_modules/left/index.js",
+        "module.exports = (text) => 'left of ' + text;\n",
+    );
+    // A link out of the packages leads where it leads: they are named as not verified.
+    std::os::unix::fs::symlink(
+        "/etc",
+        world.project().join(".ai/tools/t/ts/node_modules/out"),
+    )
+    .unwrap();
+    world.tool(
+        "t/ts/tool.ts",
+        "export const VERSION = \"1.0.0\";\nexport const CATEGORY = \"t/ts\";\nexport const NAME = \"tool\";\n\
+         export const EXECUTOR_ID = \"rye/core/runtimes/node/node\";\nimport left from 'left';\nimport { readFileSync } from 'node:fs';\n\
+         const params = JSON.parse(readFileSync(0));\nconsole.log(JSON.stringify({ said: left(params.of), in: process.cwd() }));\n",
+    );
+    let run = world.ryectl("execute tool t/ts/tool --json --trace --params");
+    let out = run.arg(r#"{"of": "here"}"#).ok().json();
+    assert_eq!(out["data"]["said"], "left of here", "{out}");
+    let copy = out["data"]["in"].as_str().unwrap();
+    assert!(
+        std::path::Path::new(copy).starts_with(world.state().join("trees")),
+        "{copy}"
+    );
+    let trace = out["trace"].as_array().unwrap();
+    let of = |step: &str| trace.iter().find(|entry| entry["step"] == step).unwrap();
+    assert_eq!(of("interpreter")["path"], tsx.display().to_string());
+    let links = of("verify_deps")["links"].as_array().unwrap();
+    let target = world.project().join(".ai/tools/t/ts/node_modules");
+    assert_eq!(
+        links,
+        &[json!({"path": "node_modules", "target": target, "verified": false})]
+    );
+    assert_eq!(of("verify_deps")["files"], 1);
+}

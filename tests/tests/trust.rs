@@ -290,3 +290,147 @@ fn a_state_directory_or_a_key_of_somebody_else_is_refused() {
     }
     let _mine = world.ryectl("daemon start").ok();
 }
+
+/// The public key of the files below, which a program of the original's form signed.
+const ORIGINAL_KEY: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAebVWLo/mVPlAeLES6KmLp5AfhTrmlb7X4OORC60ElmQ=\n-----END PUBLIC KEY-----\n";
+const ORIGINAL_FINGERPRINT: &str = "45c50cb5ae48c0f6";
+
+/// Files as the original signs them: knowledge, a Python tool with a shebang, a directive, a tool in TypeScript.
+fn write_originals(world: &World) {
+    let token = |hash: &str, signature: &str| {
+        format!("rye:signed:2026-04-01T00:00:00Z:{hash}:{signature}:{ORIGINAL_FINGERPRINT}")
+    };
+    let signed = token(
+        "3f9592d8939467e055ca2527835de0c17e13498231e07b37e783942d10b7c8f3",
+        "JhZFKx-cJU8ZWBrAgWmdzUBz35noEP1bVQ0W8YOa0Ys6r6ZBP8EVhLVyXnAn2XzkRJ5BfgCTRRnXrTqEfuyYDw",
+    );
+    world.write(
+        ".ai/knowledge/demo/hello.md",
+        format!(
+            "<!-- {signed} -->\n```yaml\nname: hello\ntitle: \"Hello\"\nversion: \"1.0.0\"\nentry_type: reference\ncategory: demo\n```\n\n# Hello\n\nCafé ☃\n"
+        ),
+    );
+    let signed = token(
+        "156b78cdab57f9efb2bcdeb58a0fe001fb45c310d3ee7ced2c708ba69eb95b1b",
+        "z9_-iOrXHxEBgA6Vv8w1xPWrSaFw_dwA2G5ux5p8qLcz7tFuy7lttff89XGysXuNOf8vdwsJMNbzUHWFnW-7CA",
+    );
+    world.write(
+        ".ai/tools/demo/tool.py",
+        format!(
+            "#!/usr/bin/env python3\n# {signed}\n__version__ = \"1.0.0\"\n__tool_type__ = \"python\"\n__executor_id__ = \"rye/core/runtimes/python/function\"\n__category__ = \"demo\"\n__tool_description__ = \"demo tool\"\n\n\ndef execute(params, project_path):\n    return {{\"success\": True}}\n"
+        ),
+    );
+    let signed = token(
+        "6442c6a0053a1fafab461a675ba109acdb72946d5aeea7689d1a4bee094a27f2",
+        "Te74Yy8qwgdUxa7QG8OmYbli-T6VCTugRD5EqqWC5QEf0qsRuFlQJ8ELAPxCbNkx_C03yNGSvHU40J50YtuEBg",
+    );
+    world.write(
+        ".ai/directives/demo/hi.md",
+        format!(
+            "<!-- {signed} -->\n# Hi\n\n```xml\n<directive name=\"hi\" version=\"1.0.0\">\n  <metadata>\n    <description>Say hi</description>\n    <category>demo</category>\n    <author>me</author>\n  </metadata>\n</directive>\n```\n\nSay hi.\n"
+        ),
+    );
+    let signed = token(
+        "31ab9b33008ef257fd5f4b8e521831fe72dc8a0f4363381f766d850579555281",
+        "2TWrZa9M2Maab8o1uBOHQEymSBlYRXppdzPsiYWjtJFk5GIkrbcBiFTyYOjZj4Ox0NG8l9oTwRNUQOenvPGHBQ",
+    );
+    world.write(
+        ".ai/tools/end.ts",
+        format!(
+            "// {signed}\nexport const __version__ = \"1.0.0\";\nexport const __executor_id__ = null;\n"
+        ),
+    );
+}
+
+#[test]
+fn files_that_the_original_signed_count_as_far_as_their_signatures_reach() {
+    const ITEMS: [&str; 4] = [
+        "knowledge:demo/hello",
+        "tool:demo/tool",
+        "directive:demo/hi",
+        "tool:end",
+    ];
+    let world = World::new();
+    write_originals(&world);
+    for item in ITEMS {
+        assert_eq!(verdict(&world, item), "untrusted", "{item}");
+    }
+    let pem = world.write("original.pem", ORIGINAL_KEY);
+    let _trusted = world.ryectl("key trust").arg(pem).ok();
+    // The whole text of the knowledge is signed; the others leave out a name, a shebang or what the model is told.
+    assert_eq!(verdict(&world, ITEMS[0]), "full");
+    let fetched = world.ryectl("fetch knowledge:demo/hello").ok().stdout();
+    assert!(fetched.contains("Café ☃"), "{fetched}");
+    for item in &ITEMS[1..] {
+        assert_eq!(verdict(&world, item), "partial", "{item}");
+    }
+    let _refused = world
+        .ryectl("execute tool demo/tool")
+        .run()
+        .code(4)
+        .tells(&["demo/tool.py", "accept_partial"]);
+
+    // Who trusts the key that far says so in its entry.
+    let entry = format!(".ai/config/keys/trusted/{ORIGINAL_FINGERPRINT}.toml");
+    let entry = world.home().join(entry);
+    let text = fs::read_to_string(&entry).unwrap();
+    let unsigned = text.split_once('\n').unwrap().1;
+    let accepting = unsigned.replace("attestation = \"\"", "accept_partial = true");
+    fs::write(&entry, accepting).unwrap();
+    let out = world.ryectl("execute tool demo/tool --json").ok().json();
+    assert_eq!(out["data"], serde_json::json!({"success": true}));
+    let directive = world.ryectl("fetch directive:demo/hi").ok().stdout();
+    assert!(directive.contains("Say hi."), "{directive}");
+    // This one ends where it begins: nothing carries it out.
+    let _refused = world
+        .ryectl("execute tool end")
+        .run()
+        .code(2)
+        .tells(&["end.ts", "executor_id"]);
+    // Knowledge is read, and never executed.
+    let _refused = world
+        .ryectl("execute knowledge demo/hello")
+        .run()
+        .code_among(&[2, 64]);
+    // What a signature covers is covered as before.
+    let tool = world.read(".ai/tools/demo/tool.py");
+    world.write(".ai/tools/demo/tool.py", tool.replace("True", "False"));
+    assert_eq!(verdict(&world, ITEMS[1]), "modified");
+}
+
+#[test]
+fn nothing_that_lies_around_in_a_project_becomes_part_of_a_tool_or_of_the_daemon() {
+    let world = World::new();
+    let planted = "raise SystemExit('planted')\n";
+    for place in [
+        "json.py",
+        "sitecustomize.py",
+        "usercustomize.py",
+        ".ai/tools/t/json.py",
+        ".ai/tools/t/sitecustomize.py",
+        ".ai/parsers/python.py",
+        ".ai/parsers/yaml.py",
+        ".ai/tools/rye/core/parsers/python.py",
+        ".ai/tools/rye/core/extractors/tool_extractor.yaml",
+        "json/__init__.py",
+    ] {
+        world.write(place, planted);
+    }
+    world.write("evil.pth", "import os; os.abort()\n");
+    world.python("t/function", "import json\nreturn json.loads('[1]')");
+    world.tool(
+        "t/script.py",
+        "__version__ = \"1.0.0\"\n__executor_id__ = \"python_runtime\"\n__category__ = \"t\"\n__tool_name__ = \"script\"\n\
+         import json\nprint(json.dumps([1]))\n",
+    );
+    for tool in ["t/function", "t/script"] {
+        let execute = world.ryectl("execute tool").arg(tool).arg("--json");
+        assert_eq!(
+            execute.ok().json()["data"],
+            serde_json::json!([1]),
+            "{tool}"
+        );
+        let rehearsed = world.ryectl("execute tool").arg(tool).arg("--dry-run");
+        let _planned = rehearsed.ok();
+    }
+}

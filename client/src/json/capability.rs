@@ -26,11 +26,34 @@ pub struct Answer {
     pub allowed: bool,
     /// The first layer that does not; null too if there are no layers at all.
     pub refused_by: Option<Layer>,
+    /// How risky it is as a permission of a thread; null if that cannot be told.
+    pub risk: Option<Risk>,
+}
+
+/// How risky a permission of a thread is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Risk {
+    /// The permission.
+    pub permission: String,
+    /// Its class: safe, write, elevated or unrestricted.
+    pub class: String,
+    /// What becomes of the start of a thread that does not acknowledge it: allow, `acknowledge_required` or block.
+    pub policy: String,
+}
+
+impl From<v1::PermissionRisk> for Risk {
+    fn from(risk: v1::PermissionRisk) -> Self {
+        Self {
+            permission: risk.permission,
+            class: risk.risk,
+            policy: risk.policy,
+        }
+    }
 }
 
 impl Answer {
-    /// Whether `run` may do `action`, as its layers say.
-    pub fn new(run: &v1::Run, action: &Capability) -> Self {
+    /// Whether `run` may do `action`, as its layers say, and what `risk` that is.
+    pub fn new(run: &v1::Run, action: &Capability, risk: Option<Risk>) -> Self {
         let layers = layers(run);
         let checked = capability::check(&layers, action);
         Self {
@@ -38,6 +61,7 @@ impl Answer {
             action: action.to_string(),
             allowed: checked.is_ok(),
             refused_by: checked.err().flatten().cloned(),
+            risk,
         }
     }
 }

@@ -6,6 +6,7 @@ use rye_proto::v1;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::capability::Risk;
 use super::some;
 use crate::{Error, wire};
 
@@ -98,6 +99,8 @@ pub struct Preview {
     pub too_small: Option<String>,
     /// What the thread may do: every layer must allow an action.
     pub layers: Vec<Layer>,
+    /// How risky its permissions are.
+    pub risks: Vec<Risk>,
     /// What the author should know.
     pub warnings: Vec<String>,
 }
@@ -234,6 +237,7 @@ impl Preview {
             }),
             too_small: some(&answer.too_small),
             layers: layers.collect(),
+            risks: answer.risks.into_iter().map(Risk::from).collect(),
             warnings: answer.warnings,
         })
     }

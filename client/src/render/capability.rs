@@ -1,6 +1,6 @@
 //! What a run may do, for reading.
 
-use rye_client::json::capability::Answer;
+use rye_client::json::capability::{Answer, Risk};
 use rye_core::capability::Layer;
 
 use super::screen;
@@ -21,8 +21,16 @@ pub(crate) fn layers(layers: &[Layer]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Whether an action is allowed, and which layer refuses it.
+/// Whether an action is allowed, and which layer refuses it; then how risky it is.
 pub(crate) fn answer(answer: &Answer) -> String {
+    let verdict = verdict(answer);
+    match &answer.risk {
+        Some(Risk { class, policy, .. }) => format!("{verdict}\nrisk: {class} ({policy})"),
+        None => verdict,
+    }
+}
+
+fn verdict(answer: &Answer) -> String {
     let action = screen::in_line(&answer.action);
     if answer.allowed {
         return format!("allowed: {action}");
@@ -60,6 +68,7 @@ mod tests {
             action: "rye.execute.tool.a".to_owned(),
             allowed: false,
             refused_by: by,
+            risk: None,
         })
     }
 
@@ -89,5 +98,25 @@ mod tests {
             refused(Some(layer("uid:7", &[]))).ends_with("(an empty list, which allows nothing)")
         );
         assert!(refused(None).ends_with("there are no capabilities at all"));
+    }
+
+    #[test]
+    fn the_risk_of_an_action_stands_below_the_answer() {
+        let risk = Risk {
+            permission: "rye.execute.tool.a".to_owned(),
+            class: "elevated".to_owned(),
+            policy: "acknowledge_required".to_owned(),
+        };
+        let told = answer(&Answer {
+            run_id: "r".to_owned(),
+            action: risk.permission.clone(),
+            allowed: true,
+            refused_by: None,
+            risk: Some(risk),
+        });
+        assert_eq!(
+            told,
+            "allowed: rye.execute.tool.a\nrisk: elevated (acknowledge_required)"
+        );
     }
 }

@@ -91,6 +91,7 @@ pub(crate) fn preview(shown: &Preview) -> String {
             "may",
             shown.layers.last().map(|layer| listed(&layer.patterns)),
         ),
+        ("risks", risks(shown)),
     ]);
     let mut parts = vec![head];
     if let Some(system) = &shown.system {
@@ -98,6 +99,14 @@ pub(crate) fn preview(shown: &Preview) -> String {
     }
     parts.push(format!("── first message ──\n{}", shown.message.trim_end()));
     parts.join("\n\n")
+}
+
+/// The permissions by how risky they are, the riskiest first; those that nobody is told of at the start are left out.
+fn risks(shown: &Preview) -> Option<String> {
+    let told = shown.risks.iter().filter(|risk| risk.policy != "allow");
+    let told = told.map(|risk| format!("{} {} ({})", risk.permission, risk.class, risk.policy));
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| listed(&told))
 }
 
 fn model(provider: &str, model: &Model) -> String {

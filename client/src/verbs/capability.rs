@@ -1,7 +1,7 @@
 //! `get --capabilities` and `can`: what a run may do, as its own layers say.
 
 use rye_client::exit::Exit;
-use rye_client::json::capability::{Answer, layers};
+use rye_client::json::capability::{Answer, Risk, layers};
 
 use super::Session;
 use crate::cli;
@@ -21,8 +21,18 @@ pub(super) async fn show(run: &cli::RunName, session: &mut Session) -> Result<Ex
 }
 
 pub(super) async fn can(can: &cli::Can, session: &mut Session) -> Result<Exit, Failure> {
-    let run = session.client().await?.get(can.run.as_str()).await?;
-    let answer = Answer::new(&run, &can.action);
+    let client = session.client().await?;
+    let run = client.get(can.run.as_str()).await?;
+    let asked = vec![can.action.to_string()];
+    let risk = match client.risks(&run.project, asked).await {
+        Ok(told) => told.risks.into_iter().next().map(Risk::from),
+        // The layers answer without it.
+        Err(error) => {
+            session.output.warning(&error.to_string());
+            None
+        }
+    };
+    let answer = Answer::new(&run, &can.action, risk);
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&answer)?,

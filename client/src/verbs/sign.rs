@@ -28,7 +28,7 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
             }
         };
         for place in places {
-            match sign::sign(&place, &key, local.now) {
+            match sign::sign(&local.spaces, &place, &key, local.now) {
                 Ok(done) => {
                     if output.format() == Format::Text {
                         output.line(&line(&done))?;

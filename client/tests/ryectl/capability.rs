@@ -74,12 +74,12 @@ async fn an_action_is_allowed_if_every_layer_allows_it() {
     assert_eq!(
         ended.stdout.split_whitespace().collect::<String>(),
         format!(
-            r#"{{"run_id":"{RUN}","action":"rye.execute.tool.rye.bash","allowed":true,"refused_by":null}}"#
+            r#"{{"run_id":"{RUN}","action":"rye.execute.tool.rye.bash","allowed":true,"refused_by":null,"risk":{{"permission":"rye.execute.tool.rye.bash","class":"elevated","policy":"acknowledge_required"}}}}"#
         )
     );
     let ended = ask(&daemon, &["can", RUN, "tool:a/b"]).await;
     let told = "refused: rye.execute.tool.a.b is not covered by permissions of tool:x/g \
-                (rye.execute.tool.rye.*, rye.fetch.*)\n";
+                (rye.execute.tool.rye.*, rye.fetch.*)\nrisk: elevated (acknowledge_required)\n";
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(4), told));
     let ended = ask(&daemon, &["can", RUN, "tool:a/b", "--json"]).await;
     assert_eq!(ended.code, Some(4));

@@ -12,6 +12,7 @@
 
 use crate::capability::Layer;
 use crate::id::RunId;
+use crate::ledger::AccountId;
 use crate::model::{RunKind, Spec};
 
 /// Who asks.
@@ -56,6 +57,22 @@ impl<'a> Caller<'a> {
     pub fn sees(self, spec: &Spec) -> bool {
         let Scope { principal, project } = self.scope();
         principal == spec.principal && project.is_none_or(|project| project == spec.project)
+    }
+
+    /// The account that what it lets continue draws on, or on what lies below: its own, if it acts for itself and not for a user.
+    pub fn pays(self) -> Option<&'a AccountId> {
+        match self {
+            Self::User(_) => None,
+            Self::Run { spec, .. } => (!self.is_for_user()).then_some(&spec.budget.account),
+        }
+    }
+
+    /// Whether it is a user, or a tool run that nobody but a user started.
+    fn is_for_user(self) -> bool {
+        match self {
+            Self::User(_) => true,
+            Self::Run { spec, .. } => spec.kind == RunKind::Tool && spec.parent.is_none(),
+        }
     }
 
     /// Whether it may stop, resume and answer the run whose spec comes first in `lineage`; those of its ancestors follow.

@@ -234,9 +234,11 @@ pub fn may_meet(one: &str, other: &str) -> bool {
     }
 }
 
-/// Whether `wide` covers every action that `narrow` does, as far as a match of the one on the text of the other tells.
+/// Whether `wide` covers every action that `narrow` does, as far as a match of the one on the text of the other tells. What stands for one
+/// character covers no wildcard, which may stand for many.
 pub fn covers(wide: &str, narrow: &str) -> bool {
-    matches(wide, narrow)
+    let tells = !is_open(narrow) || wide == narrow || !wide.contains(['?', '[']);
+    tells && matches(wide, narrow)
 }
 
 /// Whether a pattern can cover any capability, as far as its text before the first wildcard tells.

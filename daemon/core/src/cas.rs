@@ -20,7 +20,7 @@ use crate::id::{ItemRef, RunId};
 use crate::model::Status;
 use crate::seal::{canonical, canonical_object, sha256_hex};
 
-/// The version of all formats in this module.
+/// The version of the formats in this module, but for [`InputScope`]'s.
 const SCHEMA: u32 = 1;
 
 fn object<const N: usize>(kind: &str, fields: [(&str, Value); N]) -> Map<String, Value> {
@@ -122,58 +122,79 @@ pub fn execution_snapshot(execution: &Execution<'_>) -> Encoded {
     Encoded::of(&Value::Object(fields))
 }
 
-/// What the results of all nodes of a run depend on; made once for each run.
-///
-/// The key of a node is the hash of the object `{schema, kind: "node_input", graph_hash, node_name, interpolated_action,
-/// chain_hashes, config_snapshot_hash}`. `chain_hashes` takes the place of the original's `lockfile_hash`, which was always
-/// null: an edited tool is another tool.
-#[derive(Debug, Clone)]
-pub struct InputScope {
-    /// The members that are the same for every node, as they stand in the text.
-    constant: String,
+/// The version of what a node's input is made of.
+const INPUT_SCHEMA: u32 = 2;
+
+/// What an attempt does and what it runs on, by hashes: two runs that differ tell by these in what.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InputHashes {
+    /// What is done: primary, item and parameters, with everything put in.
+    pub call: Option<String>,
+    /// With what: the verified contents of everything that runs, in its order.
+    pub chain: Option<String>,
+    /// Both, with the graph, the node and the configuration: the key of the result.
+    pub node_input: Option<String>,
 }
 
-/// What the result of one action depends on, beside its run.
-#[derive(Debug, Clone, Copy)]
-pub struct NodeInput<'a> {
-    /// The node; items of a foreach node share its name.
-    pub node: &'a str,
-    /// What is done.
-    pub primary: Primary,
-    /// To what, after aliases are resolved.
-    pub item: &'a ItemRef,
-    /// With which parameters.
-    pub params: &'a Map<String, Value>,
+impl InputHashes {
+    /// Those of an action on `item`, after aliases are resolved, that runs on these contents; on none if it is not known on what.
+    pub fn new<'a>(
+        primary: Primary,
+        item: &ItemRef,
+        params: &Map<String, Value>,
+        contents: impl Iterator<Item = &'a str>,
+    ) -> Self {
+        // Written out by hand, in the order of the canonical form: this is done at every step of every run.
+        let call = sha256_hex(format!(
+            r#"{{"item_id":{item},"item_type":{kind},"kind":"call","params":{params},"primary":{primary},"schema":{SCHEMA}}}"#,
+            item = text(item.id.as_str()),
+            kind = text(item.kind.as_str()),
+            params = canonical_object(params),
+            primary = text(primary.as_str()),
+        ));
+        let contents: Vec<String> = contents.map(text).collect();
+        let chain = (!contents.is_empty()).then(|| {
+            let contents = contents.join(",");
+            sha256_hex(format!(
+                r#"{{"contents":[{contents}],"kind":"chain","schema":{SCHEMA}}}"#
+            ))
+        });
+        Self {
+            call: Some(call),
+            chain,
+            node_input: None,
+        }
+    }
+}
+
+/// What the results of all nodes of a run depend on; made once for each run.
+///
+/// The key of a node is the hash of the object `{schema: 2, kind: "node_input", graph_hash, node_name, call_hash, chain_hash,
+/// config_snapshot_hash}`. `chain_hash` takes the place of the original's `lockfile_hash`, which was always null: an edited tool is
+/// another tool.
+#[derive(Debug, Clone)]
+pub struct InputScope {
+    config: String,
+    graph: String,
 }
 
 impl InputScope {
     /// The scope of runs of the graph with this digest under the configuration with this hash.
     pub fn new(graph_hash: &str, config_snapshot_hash: &str) -> Self {
-        let config = text(config_snapshot_hash);
-        let graph = text(graph_hash);
         Self {
-            constant: format!(r#""config_snapshot_hash":{config},"graph_hash":{graph}"#),
+            config: text(config_snapshot_hash),
+            graph: text(graph_hash),
         }
     }
 
-    /// The key of an action whose chain has these content hashes, tool first.
-    pub fn key<'h>(
-        &self,
-        input: &NodeInput<'_>,
-        chain: impl IntoIterator<Item = &'h str>,
-    ) -> String {
-        let chain: Vec<String> = chain.into_iter().map(text).collect();
-        let params = canonical_object(input.params);
-        // Written out by hand, in the order of the canonical form: this is done at every step of every run.
-        sha256_hex(format!(
-            r#"{{"chain_hashes":[{chain}],{constant},"interpolated_action":{{"item_id":{item},"item_type":{kind},"params":{params},"primary":{primary}}},"kind":"node_input","node_name":{node},"schema":{SCHEMA}}}"#,
-            chain = chain.join(","),
-            constant = self.constant,
-            item = text(input.item.id.as_str()),
-            kind = text(input.item.kind.as_str()),
-            primary = text(input.primary.as_str()),
-            node = text(input.node),
-        ))
+    /// The key of what the node `node` does; items of a foreach node share its name. None as long as it is not known on what that runs.
+    pub fn key(&self, node: &str, hashes: &InputHashes) -> Option<String> {
+        let (call, chain) = (hashes.call.as_ref()?, hashes.chain.as_ref()?);
+        let Self { config, graph } = self;
+        let node = text(node);
+        Some(sha256_hex(format!(
+            r#"{{"call_hash":"{call}","chain_hash":"{chain}","config_snapshot_hash":{config},"graph_hash":{graph},"kind":"node_input","node_name":{node},"schema":{INPUT_SCHEMA}}}"#
+        )))
     }
 }
 

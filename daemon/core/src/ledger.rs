@@ -25,11 +25,13 @@
 //! money is a [`Shortfall`], which says where it lacks and whether only open holds stand in the way; one that makes no sense is a
 //! [`Misuse`]: a bug, or somebody who forges events.
 //!
-//! A settlement above its hold is recorded whole, and is the only way in which more can be used than a limit allows.
+//! A settlement above its hold is recorded whole, and is the only way in which more can be used than a limit allows. It is
+//! worth a warning, as is one that uses up most of a limit ([`Notice`]).
 
 mod account;
-mod crossing;
 mod meter;
+mod notice;
+mod recount;
 mod sheet;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -38,8 +40,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use self::account::{Account, Cost, Hold, Usage};
-pub use self::crossing::{Crossing, Marks};
 pub use self::meter::{Caps, Meter, Metered};
+pub use self::notice::{Crossing, Marks, Notice, Overrun};
+pub use self::recount::Miscount;
 pub use self::sheet::Sheet;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;

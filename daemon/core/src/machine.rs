@@ -21,6 +21,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::capability::Primary;
+use crate::cas::InputHashes;
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::definition::{Authority, Caching};
 use crate::id::{ItemRef, RunId};
@@ -70,14 +71,14 @@ pub trait Machine: Clone + Send + Sync + 'static {
         true
     }
 
-    /// Announces a call that is about to be carried out by the run `child`, or by no run. The events are to be durable
-    /// before it is.
+    /// Announces a call that is about to be carried out by the run `child`, or by no run, with what it does and runs on. The events are
+    /// to be durable before it is.
     fn start(
         &mut self,
         now: Tick,
         call: &Call,
         child: Option<RunId>,
-        node_input_hash: Option<String>,
+        hashes: InputHashes,
     ) -> Vec<Event>;
 
     /// Takes in what a call came to. The events belong into one commit with what follows.
@@ -134,6 +135,8 @@ pub struct Call {
     pub effect: Effect,
     /// Whether what its item says of itself counts, once it is looked up: nobody has said so, or not as strictly as that may.
     pub undeclared: bool,
+    /// Most bytes of its result that are told whole, as its item says of itself, once it is looked up.
+    pub result_limit: Option<u32>,
     /// Whether a result of the same inputs may stand in for it.
     pub caching: Caching,
     /// Longest time it may take, if the node says.
@@ -162,6 +165,7 @@ impl Call {
             key: String::new(),
             effect: Effect::Idempotent,
             undeclared: false,
+            result_limit: None,
             caching: Caching::Off,
             timeout: None,
             authority: Authority::Run,

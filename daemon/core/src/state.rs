@@ -27,12 +27,14 @@ use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Kinded};
 use crate::id::RunId;
 use crate::ledger::{
-    Account, AccountId, Cost, Crossing, Denied, Lacking, Ledger, Operation, Rows, Shortfall,
+    Account, AccountId, Cost, Denied, Lacking, Ledger, Miscount, Notice, Operation, Rows,
+    Shortfall, Usage,
 };
 use crate::memory::Memory;
 use crate::model::{Event, Illegal, Run, RunEvent, Spec, Status};
 
 mod accounts;
+mod caps;
 mod draft;
 mod fence;
 #[cfg(test)]
@@ -72,9 +74,13 @@ impl Change {
         }
     }
 
-    /// Whether it settles a paid call.
-    pub const fn settles(&self) -> bool {
-        matches!(self.event, Event::Run(RunEvent::BudgetSettled { .. }))
+    /// What a paid call came to, if it settles one.
+    pub const fn settles(&self) -> Option<&Usage> {
+        if let Event::Run(RunEvent::BudgetSettled { usage, .. }) = &self.event {
+            Some(usage)
+        } else {
+            None
+        }
     }
 
     /// What is fixed about the run, if it is created.
@@ -117,6 +123,8 @@ pub enum Why {
     SpawnsUsedUp(u32),
     /// So many runs of its tree are not over already.
     TreeFull(usize),
+    /// The same, and no thread begins beside as many.
+    ThreadsFull(usize),
     /// It would take more memory than all runs together may, which is so many bytes.
     MemoryFull(usize),
     /// So many runs that the one which asks for it has started are not over already.
@@ -159,7 +167,12 @@ impl fmt::Display for Refused {
             ),
             Why::TreeFull(most) => write!(
                 f,
-                "{most} runs below the same first run are not over, and more are not allowed at once"
+                "{most} runs of one tree, that of the same first run, are not over, and more are not allowed at once (`limits.tree_runs`)"
+            ),
+            Why::ThreadsFull(most) => write!(
+                f,
+                "{most} runs of one tree, that of the same first run, are not over, and no thread begins beside as many \
+                 (`concurrency.max_total_threads` of `config:agent/resilience`)"
             ),
             Why::MemoryFull(most) => write!(
                 f,
@@ -183,9 +196,11 @@ impl Kinded for Refused {
             Why::Illegal(source) => source.kind(),
             Why::NotLive | Why::SpawnsUsedUp(_) | Why::Stopping(_) => ErrorKind::Precondition,
             Why::Exists | Why::KeyTaken(_) => ErrorKind::Exists,
-            Why::Full | Why::TreeFull(_) | Why::MemoryFull(_) | Why::TooManyChildren(_) => {
-                ErrorKind::Exhausted
-            }
+            Why::Full
+            | Why::TreeFull(_)
+            | Why::ThreadsFull(_)
+            | Why::MemoryFull(_)
+            | Why::TooManyChildren(_) => ErrorKind::Exhausted,
             Why::Budget(denied) => denied.kind(),
             Why::Stale => ErrorKind::Bug,
         }
@@ -203,6 +218,7 @@ impl Error for Refused {
             | Why::Budget(_)
             | Why::SpawnsUsedUp(_)
             | Why::TreeFull(_)
+            | Why::ThreadsFull(_)
             | Why::MemoryFull(_)
             | Why::TooManyChildren(_)
             | Why::Stopping(_)
@@ -365,54 +381,15 @@ impl State {
         }
         self.check_memory(draft)?;
         self.check_children(draft)?;
-        self.accounts.check_trees(draft, on.most_in_tree)?;
+        let full = |spec: &Spec| self.full_tree(spec, on.most_in_tree);
+        self.accounts.check_trees(draft, full)?;
         self.accounts.plan(draft, on.arrival)
     }
 
-    /// Refuses a draft that creates a run whose inputs do not fit. What happens to runs that are there is counted, and was asked for before.
-    fn check_memory(&self, draft: &Draft) -> Result<(), Refused> {
-        let mut added = 0;
-        for drafted in draft.runs.iter().filter(|drafted| drafted.base.is_none()) {
-            added += drafted.record.held();
-            if !self.memory.fits(added) {
-                return Err(Refused {
-                    change: drafted.first,
-                    run: drafted.record.id.clone(),
-                    why: Why::MemoryFull(self.memory.most()),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// Refuses a draft with which more runs that one run has started would not be over than it may have at once. What ends in the same
-    /// draft counts still.
-    fn check_children(&self, draft: &Draft) -> Result<(), Refused> {
-        let mut added: HashMap<&RunId, usize> = HashMap::new();
-        for (number, (change, _)) in draft.facts().enumerate() {
-            let Some(parent) = change.created().and_then(|spec| spec.parent.as_ref()) else {
-                continue;
-            };
-            let most = self.runs.get(parent).and_then(|run| run.spec.children.most);
-            let Some(most) = most else { continue };
-            let added = added.entry(parent).or_default();
-            *added += 1;
-            let live = self.live_children.get(parent).copied().unwrap_or_default();
-            if live + *added > usize::try_from(most).unwrap_or(usize::MAX) {
-                return Err(Refused {
-                    change: number,
-                    run: change.run.clone(),
-                    why: Why::TooManyChildren(most),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    /// The limits of which `draft`, which was checked, uses up four fifths; each with how many settlements of the draft stand before
-    /// the one that does.
-    pub fn crossings(&self, draft: &Draft) -> Vec<(usize, Crossing)> {
-        self.accounts.crossings(draft)
+    /// What there is to say about the settlements of `draft`, which was checked; each with how many of them stand before the one that it
+    /// is about.
+    pub fn notices(&self, draft: &Draft) -> Vec<(usize, Notice)> {
+        self.accounts.notices(draft)
     }
 
     /// Makes `draft`, which was checked under the same lock and does this to accounts, what is.
@@ -467,8 +444,8 @@ impl State {
 
     /// The life of the daemon ended in good order: no run has brought it down.
     pub fn forgive(&mut self) {
-        for run in self.runs.values_mut().filter(|run| run.revivals > 0) {
-            Arc::make_mut(run).revivals = 0;
+        for run in self.runs.values_mut().filter(|run| run.suspicions > 0) {
+            Arc::make_mut(run).suspicions = 0;
         }
     }
 
@@ -554,6 +531,22 @@ impl State {
     /// The open accounts, and the meters.
     pub const fn ledger(&self) -> &Ledger {
         self.accounts.ledger()
+    }
+
+    /// Whether the accounts add up, and are those of the runs: each run that is not over has an open one, and what is held there is
+    /// held for the call that the run has open.
+    pub fn recount(&self) -> Result<(), Miscount> {
+        self.ledger().recount()?;
+        for run in self.runs().filter(|run| !run.status().is_terminal()) {
+            let account = self.ledger().account(&run.spec.budget.account);
+            let is_open = account.is_some_and(|account| !account.ended);
+            Miscount::check(&run.id, "whether its account is open", &is_open, &true)?;
+            let hold = account.and_then(|account| account.hold.as_ref());
+            let held = hold.map(|hold| (hold.call, hold.amount));
+            let open = run.open_call.map(|open| (open.call, open.amount));
+            Miscount::check(&run.id, "what is held for it", &held, &open)?;
+        }
+        Ok(())
     }
 
     /// What `operation` on the account `id` would be answered now. Nothing changes, and nobody waits.

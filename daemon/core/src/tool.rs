@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::cas::InputHashes;
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
@@ -129,7 +130,7 @@ impl Machine for ToolMachine {
         now: Tick,
         call: &Call,
         child: Option<RunId>,
-        node_input_hash: Option<String>,
+        hashes: InputHashes,
     ) -> Vec<Event> {
         let started = RunEvent::StepStarted {
             step: call.step,
@@ -143,7 +144,9 @@ impl Machine for ToolMachine {
             items: None,
             branches: Vec::new(),
             child,
-            node_input_hash,
+            call: hashes.call,
+            chain: hashes.chain,
+            node_input_hash: hashes.node_input,
         };
         self.running = Some(now.up);
         vec![self.record(now.at, started.into())]

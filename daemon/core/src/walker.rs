@@ -42,6 +42,7 @@ use serde_json::{Value, json};
 pub use self::doubt::{InDoubt, in_doubt};
 pub use self::hooks::CostSource;
 use self::items::ItemScope;
+use crate::cas::InputHashes;
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::definition::{Graph, HookEvent};
 use crate::error::with_sources;
@@ -194,12 +195,7 @@ impl Walker {
             .expect("a walker is made for graph runs only")
     }
 
-    fn announcement(
-        &self,
-        call: &Call,
-        child: Option<RunId>,
-        node_input_hash: Option<String>,
-    ) -> Event {
+    fn announcement(&self, call: &Call, child: Option<RunId>, hashes: InputHashes) -> Event {
         let action_id = call.item.to_string();
         match call.slot {
             Slot::Main => Event::Run(RunEvent::StepStarted {
@@ -214,7 +210,9 @@ impl Walker {
                 items: None,
                 branches: Vec::new(),
                 child,
-                node_input_hash,
+                call: hashes.call,
+                chain: hashes.chain,
+                node_input_hash: hashes.node_input,
             }),
             Slot::Part(item) => Event::Graph(GraphEvent::ItemStarted {
                 step: call.step,
@@ -225,7 +223,9 @@ impl Walker {
                 effect: call.effect,
                 key: call.key.clone(),
                 child,
-                node_input_hash,
+                call: hashes.call,
+                chain: hashes.chain,
+                node_input_hash: hashes.node_input,
             }),
             Slot::Hook(index) => Event::Run(RunEvent::HookStarted {
                 step: call.step,
@@ -239,6 +239,8 @@ impl Walker {
                 action_id,
                 key: call.key.clone(),
                 child,
+                call: hashes.call,
+                chain: hashes.chain,
             }),
         }
     }
@@ -355,11 +357,11 @@ impl Machine for Walker {
         now: Tick,
         call: &Call,
         child: Option<RunId>,
-        node_input_hash: Option<String>,
+        hashes: InputHashes,
     ) -> Vec<Event> {
         let mut events = Vec::new();
         if call.attached.is_none() {
-            let event = self.announcement(call, child, node_input_hash);
+            let event = self.announcement(call, child, hashes);
             self.record(now.at, event, &mut events);
         }
         self.running.insert(call.slot, now.up);

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use rye_core::error::ErrorKind;
 
+use crate::unfinished;
+
 /// What a failure of the file system means to the caller: whether the path will never do, nothing is left, or another try may help.
 pub(crate) fn kind(error: &io::Error) -> ErrorKind {
     const NEVER: [Errno; 5] = [
@@ -69,7 +71,7 @@ impl Draft {
         };
         let unique = getrandom::u64().map_err(io::Error::other)?;
         let draft = Self {
-            path: folder.join(format!(".rye-{unique:016x}.tmp")),
+            path: folder.join(unfinished::name(&format!("{unique:016x}"))),
             folder,
         };
         let mut file = OpenOptions::new()
@@ -80,6 +82,9 @@ impl Draft {
         file.write_all(content)?;
         file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()?;
+        if let Ok(now) = file.metadata().and_then(|about| about.modified()) {
+            unfinished::sweep(&draft.folder, now);
+        }
         Ok(draft)
     }
 

@@ -162,7 +162,8 @@ pub fn init(
             let place = spaces
                 .locate(&path)
                 .map_err(|source| Error::Place { source })?;
-            let signed = sign::sign(&place, &key, at).map_err(|source| Error::Sign { source })?;
+            let signed = sign::sign(&spaces, &place, &key, at);
+            let signed = signed.map_err(|source| Error::Sign { source })?;
             done.signed.push(signed);
         }
     }

@@ -5,6 +5,8 @@
 //! signs and explains them without a daemon. It holds no task and no connection, and takes paths and time from its
 //! caller. Modules stand in the order in which they may use each other.
 
+pub mod unfinished;
+
 mod file;
 pub mod within;
 

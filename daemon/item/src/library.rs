@@ -16,6 +16,7 @@ mod config;
 mod declared;
 mod documents;
 mod draft;
+mod elsewhere;
 mod narrow;
 mod verify;
 
@@ -38,6 +39,7 @@ pub use config::{Layers, Snapshot};
 pub(crate) use declared::{declared_place, nameless};
 pub use documents::Document;
 pub use draft::Draft;
+pub use elsewhere::Shadowed;
 pub use verify::{Report, Verdict};
 
 /// Verified items kept in memory; more than any project is known to use at once. Beyond it we start over.
@@ -53,6 +55,21 @@ pub enum Error {
         item: ItemRef,
         /// The spaces that were searched, in words.
         searched: String,
+    },
+    /// Only a space that may not be searched has it.
+    #[error(
+        "{item} lies in the {space} space (`{path}`), where nothing of the {referrer} space may rest on it: put it into the \
+         {referrer} space, or put what needs it into the {space} space"
+    )]
+    OutOfReach {
+        /// The item.
+        item: ItemRef,
+        /// Its file.
+        path: PathBuf,
+        /// Its space.
+        space: Space,
+        /// The space of what asked for it.
+        referrer: Space,
     },
     /// It carries no signature.
     #[error("{item} (`{path}`) is not signed; read it, then run `ryectl sign {item}`")]
@@ -216,7 +233,7 @@ impl std::fmt::Display for Lapse {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::NotFound { .. } => ErrorKind::NotFound,
+            Self::NotFound { .. } | Self::OutOfReach { .. } => ErrorKind::NotFound,
             Self::Unsigned { .. }
             | Self::Modified { .. }
             | Self::Untrusted { .. }
@@ -294,15 +311,6 @@ impl Item {
     }
 }
 
-/// A file that would have been found, had another one not come first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shadowed {
-    /// Its space.
-    pub space: Space,
-    /// The file.
-    pub path: PathBuf,
-}
-
 /// The items of one view: a project (or none), the user, the system.
 #[derive(Debug)]
 pub struct Library {
@@ -362,6 +370,9 @@ impl Library {
             if let Some(found) = found {
                 return Ok(found);
             }
+        }
+        if let Some(error) = self.out_of_reach(item, referrer) {
+            return Err(error);
         }
         let searched: Vec<&str> = referrer
             .visible()
@@ -524,29 +535,6 @@ impl Library {
             (_, Some(at)) if at < now => Some((Lapse::Expired, at)),
             (Some(_) | None, Some(_) | None) => None,
         }
-    }
-
-    /// What `item`, found from `referrer`, hides: for the trace of an execution.
-    pub fn shadowed(&self, item: &Item, referrer: Space) -> Vec<Shadowed> {
-        let mut shadowed = Vec::new();
-        for &space in referrer.visible() {
-            match space {
-                Space::System => {
-                    let built_in = self.built_in.get(&item.item);
-                    shadowed.extend(built_in.map(|item| (space, item.path.clone())));
-                }
-                Space::User | Space::Project => {
-                    let files = self.spaces.candidates(&item.item, space);
-                    shadowed.extend(files.into_iter().map(|path| (space, path)));
-                }
-            }
-        }
-        shadowed
-            .into_iter()
-            .skip_while(|(space, path)| (*space, path) != (item.space, &item.path))
-            .skip(1)
-            .map(|(space, path)| Shadowed { space, path })
-            .collect()
     }
 }
 

@@ -1,10 +1,11 @@
 //! Signing files with the user's key: what `ryectl sign` does.
 //!
 //! **Never** signs what could not be used afterwards: the item must declare its version and the place it lies in, or
-//! the signature is refused with the reason. A name that is missing is added, so that the signature covers it. The file is replaced atomically and keeps its permissions; its line ends
-//! become `\n`.
+//! the signature is refused with the reason. A name that is missing is added, so that the signature covers it. The file is replaced atomically and keeps its permissions
+//! and its line ends.
 
 mod name;
+mod schemas;
 
 use std::borrow::Cow;
 use std::fs;
@@ -85,6 +86,24 @@ pub enum Error {
         #[source]
         source: Box<library::Error>,
     },
+    /// It is not what a schema asks of configuration in its place.
+    #[error("failed to sign `{path}`: {problem} (`{schema}`)")]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        problem: String,
+        /// The file with the schema.
+        schema: PathBuf,
+    },
+    /// It says what configuration has to be like, and cannot be used for that.
+    #[error("failed to use `{path}`: {problem}")]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and the fix.
+        problem: String,
+    },
     /// The item has no version, or one that is none.
     #[error("failed to sign `{path}`: `version` must be three numbers, as in \"1.0.0\"{}",
         found.as_ref().map(|found| format!(", not \"{found}\"")).unwrap_or_default())]
@@ -128,6 +147,8 @@ impl Kinded for Error {
             | Self::Pattern { .. }
             | Self::Link { .. }
             | Self::Misplaced { .. }
+            | Self::Unfit { .. }
+            | Self::Schema { .. }
             | Self::Version { .. } => ErrorKind::Invalid,
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::System { .. } => ErrorKind::Denied,
@@ -288,8 +309,13 @@ fn collect(spaces: &Spaces, folder: &Path, glob: &GlobMatcher, found: &mut Vec<P
     }
 }
 
-/// Signs the file at `place` with `key`.
-pub fn sign(place: &Place, key: &SecretKey, at: Timestamp) -> Result<Signed, Error> {
+/// Signs the file at `place` with `key`; what the schemas of `spaces` ask of configuration holds.
+pub fn sign(
+    spaces: &Spaces,
+    place: &Place,
+    key: &SecretKey,
+    at: Timestamp,
+) -> Result<Signed, Error> {
     let path = place.path();
     if place.space == Space::System {
         return Err(Error::System {
@@ -322,7 +348,7 @@ pub fn sign(place: &Place, key: &SecretKey, at: Timestamp) -> Result<Signed, Err
         .trim_start_matches('\u{feff}');
     let text = with_name(place, text)?;
     let (named, text) = (matches!(text, Cow::Owned(_)), &*text);
-    check(place, text)?;
+    check(spaces, place, text)?;
     let (kind, extension) = (place.item.kind, place.extension);
     let seal_error = |source| Error::Seal {
         path: path.clone(),
@@ -388,7 +414,8 @@ fn with_name<'a>(place: &Place, text: &'a str) -> Result<Cow<'a, str>, Error> {
 }
 
 /// Refuses to sign what could not be used.
-fn check(place: &Place, text: &str) -> Result<(), Error> {
+fn check(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> {
+    schemas::check(spaces, place, &seal::normalise(text))?;
     let metadata = metadata(place, text)?;
     declared_place(place, &metadata).map_err(|error| Error::Misplaced {
         source: Box::new(error),

@@ -61,6 +61,8 @@ pub(super) struct Anchored {
     by: Arc<Item>,
     /// The directory that the copy stands for.
     root: PathBuf,
+    /// In words.
+    pub(super) begins: &'static str,
     why: &'static str,
     /// What has no signature: only a lock can say that it belongs.
     pub(super) unsigned: Vec<PathBuf>,
@@ -169,10 +171,10 @@ pub(super) fn look_up(
     };
     let directory = tool.path.parent().unwrap_or(Path::new("/"));
     let project = library.spaces().root(Space::Project);
-    let root = match text(by, "anchor", anchor, "root")?.unwrap_or("tool_dir") {
-        "tool_dir" => directory,
-        "tool_parent" => directory.parent().unwrap_or(directory),
-        "project_path" => project.unwrap_or(directory),
+    let (begins, root) = match text(by, "anchor", anchor, "root")?.unwrap_or("tool_dir") {
+        "tool_dir" => ("tool_dir", directory),
+        "tool_parent" => ("tool_parent", directory.parent().unwrap_or(directory)),
+        "project_path" => ("project_path", project.unwrap_or(directory)),
         _ => {
             let problem = "must be `tool_dir`, `tool_parent` or `project_path`";
             return Err(malformed(by, "anchor.root", problem));
@@ -231,6 +233,7 @@ pub(super) fn look_up(
         lib,
         by: Arc::clone(by),
         root: root.to_owned(),
+        begins,
         why,
         unsigned,
     }))

@@ -104,7 +104,7 @@ fn content(chain: &Chain) -> Object {
     let files = chain.anchored.as_ref().map(|anchored| {
         let files = anchored.tree.hashes();
         let files = files.map(|(path, hash)| (path.to_string_lossy().into_owned(), hash.into()));
-        json!({"files": files.collect::<Object>()})
+        json!({"root": anchored.begins, "files": files.collect::<Object>()})
     });
     let config = chain.given.as_ref().map(|given| given.files.clone());
     let parts = [

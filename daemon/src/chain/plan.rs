@@ -236,6 +236,8 @@ fn process(
             "args_count": process.args.len(),
             "cwd": process.cwd,
             "timeout": process.timeout.as_secs_f64(),
+            // A process is contained, and nothing is hidden from it.
+            "isolation": "none",
             "from": if chain.anchored.is_some() { "copy" } else { "memory" },
         }));
     }

@@ -1,3 +1,6 @@
+mod elements;
+mod files;
+
 use std::fs;
 use std::path::PathBuf;
 

@@ -50,7 +50,7 @@ const fn setting(
 }
 
 /// Every setting, sections together, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 20] = [
+pub(super) const SETTINGS: [Setting; 21] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -160,6 +160,12 @@ pub(super) const SETTINGS: [Setting; 20] = [
         "Memory in MiB that the values of all runs together may take; auto: half of what the host, or its cgroup, has.",
     ),
     setting(
+        "limits.tree_runs",
+        "RYE_LIMITS_TREE_RUNS",
+        Shape::Number,
+        "Most runs of one tree, a run and all below it, that are not over at once.",
+    ),
+    setting(
         "budget.day",
         "RYE_BUDGET_DAY",
         Shape::Text,
@@ -220,6 +226,7 @@ pub(super) struct LimitsLayer {
     pub(super) output_bytes: Option<NonZeroUsize>,
     pub(super) message_bytes: Option<NonZeroUsize>,
     pub(super) memory_mb: Option<Megabytes>,
+    pub(super) tree_runs: Option<NonZeroUsize>,
 }
 
 /// A number of MiB, or `auto`.

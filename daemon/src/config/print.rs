@@ -72,6 +72,7 @@ fn value(config: &Config, key: &str) -> Value {
             let most = config.limits.memory_mb;
             most.map_or_else(|| json!("auto"), |most| json!(most))
         }
+        "limits.tree_runs" => json!(config.limits.tree_runs),
         "budget.day" => cap(config.budget.day),
         "budget.month" => cap(config.budget.month),
         other => unreachable!("`{other}` is in the table of settings and has no value"),

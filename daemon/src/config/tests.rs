@@ -50,6 +50,7 @@ fn without_anything_the_defaults_hold() {
     assert_eq!(config.limits.bash_timeout, Duration::from_mins(2));
     assert_eq!(config.limits.output_bytes.get(), 8_388_608);
     assert_eq!(config.limits.message_bytes.get(), 16_777_216);
+    assert_eq!(config.limits.tree_runs.get(), 1000);
     assert_eq!(config.segment_bytes, 8_388_608);
     assert_eq!(config.log.level, "info");
 }
@@ -96,6 +97,7 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_LIMITS_OUTPUT_BYTES", "4"),
         ("RYE_LIMITS_MESSAGE_BYTES", "5"),
         ("RYE_LIMITS_MEMORY_MB", "6"),
+        ("RYE_LIMITS_TREE_RUNS", "7"),
         ("RYE_BUDGET_DAY", "0.50"),
         ("RYE_BUDGET_MONTH", "none"),
     ];
@@ -123,6 +125,7 @@ fn every_setting_can_be_set_by_its_variable() {
     assert_eq!(config.segment_bytes, 65_536);
     assert_eq!(config.limits.message_bytes.get(), 5);
     assert_eq!(config.limits.memory_mb.map(NonZeroUsize::get), Some(6));
+    assert_eq!(config.limits.tree_runs.get(), 7);
     let host = load_with(&[], &[("RYE_LIMITS_MEMORY_MB", "auto")]).unwrap();
     assert_eq!(host.config.limits.memory_mb, None);
     assert_eq!(config.budget.day, Usd::parse("0.5").ok());

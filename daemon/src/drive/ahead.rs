@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use rye_core::cas::InputHashes;
 use rye_core::clock::Tick;
 use rye_core::machine::{Call, Machine, Move};
 use rye_core::model::Slot;
@@ -48,12 +49,12 @@ pub(super) fn following<M: Machine>(machine: &M, now: Tick, call: &Call) -> Vec<
         return calls;
     }
     let mut scout = machine.clone();
-    drop(scout.start(now, call, None, None));
+    drop(scout.start(now, call, None, InputHashes::default()));
     while calls.len() + 1 < MOST {
         let Move::Call(_, call) = scout.next(now) else {
             break;
         };
-        drop(scout.start(now, &call, None, None));
+        drop(scout.start(now, &call, None, InputHashes::default()));
         calls.push(*call);
     }
     calls
@@ -79,7 +80,7 @@ mod tests {
             plan: number,
             child: None,
             creates: Vec::new(),
-            node_input_hash: None,
+            hashes: InputHashes::default(),
         };
         let mut ahead = Ahead::new();
         ahead.extend(

@@ -1,5 +1,6 @@
 //! What a kind of run answers the driver: what a call needs, and how its attempt ended.
 
+use rye_core::cas::InputHashes;
 use rye_core::id::RunId;
 use rye_core::machine::CallOutcome;
 use rye_core::model::KillReceipt;
@@ -9,8 +10,8 @@ use crate::journal::Change;
 /// What a call needs.
 #[derive(Debug)]
 pub enum Job<P> {
-    /// Nothing any more. The flag: whether it counts as attempted.
-    Known(Box<CallOutcome>, bool),
+    /// Nothing any more. It counts as attempted if there are hashes of it.
+    Known(Box<CallOutcome>, Option<InputHashes>),
     /// To be carried out.
     Begin {
         /// By what.
@@ -19,8 +20,8 @@ pub enum Job<P> {
         child: Option<RunId>,
         /// The changes that create that run, if it is to be created: part of the commit that announces the call.
         creates: Vec<Change>,
-        /// The key of its result.
-        node_input_hash: Option<String>,
+        /// What it does and what it runs on.
+        hashes: InputHashes,
     },
 }
 

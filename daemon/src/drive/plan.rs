@@ -89,15 +89,15 @@ impl<K: Kind> Plan<K> {
             if let Some(effect) = found {
                 (call.effect, call.undeclared) = (effect, false);
             }
+            call.result_limit = K::result_limit(plan);
             if !self.machine.looked_up(&call) {
                 return;
             }
         }
         match job {
             Job::Known(outcome, announced) => {
-                if announced {
-                    let hash = outcome.node_input_hash.clone();
-                    let events = self.machine.start(now, &call, None, hash);
+                if let Some(hashes) = announced {
+                    let events = self.machine.start(now, &call, None, hashes);
                     self.note(events);
                 }
                 let events = self.machine.conclude(now, call.slot, &outcome);
@@ -107,10 +107,10 @@ impl<K: Kind> Plan<K> {
                 plan,
                 child,
                 creates,
-                node_input_hash,
+                hashes,
             } => {
                 let first = self.changes.len();
-                let events = self.machine.start(now, &call, child, node_input_hash);
+                let events = self.machine.start(now, &call, child, hashes);
                 self.note(events);
                 let second = self.changes.len();
                 self.changes.extend(creates);
@@ -133,7 +133,7 @@ pub(super) fn without_child(refused: &Refused) -> Option<CallOutcome> {
         Why::Budget(_) => ("hierarchical_budget_exceeded", false),
         Why::SpawnsUsedUp(_) => ("spawns_exceeded", false),
         Why::TooManyChildren(_) => ("too_many_children", false),
-        Why::TreeFull(_) | Why::MemoryFull(_) => ("resource_exhausted", true),
+        Why::TreeFull(_) | Why::ThreadsFull(_) | Why::MemoryFull(_) => ("resource_exhausted", true),
         // What was drawn up for the child run cannot be, however often it is drawn up.
         Why::Illegal(_) => ("internal", false),
         Why::NotLive

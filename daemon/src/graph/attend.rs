@@ -1,7 +1,7 @@
 //! One call of a graph run: looked up, then carried out by a tool or by a run of its own.
 //!
 //! **Cache.** A node with `cache_result` is answered from [`crate::cache`] if its key is known there; the key is the hash
-//! over graph, node, action, configuration and the content of its tool's whole chain; what a tool reads besides is not part of
+//! over graph, node, action, configuration and the content of its tool's whole chain ([`InputScope`](rye_core::cas::InputScope)); what a tool reads besides is not part of
 //! it. Permission and parameters are checked before. What succeeded is stored before it is concluded; failures and calls whose
 //! effect nobody knows never are. A call of a graph or a directive gets its key all the same, for its receipt, and is never cached: the
 //! key cannot cover what that will call.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use rye_core::capability::Primary;
-use rye_core::cas::NodeInput;
+use rye_core::cas::InputHashes;
 use rye_core::definition::Caching;
 use rye_core::id::RunId;
 use rye_core::machine::{Call, CallOutcome, Certainty};
@@ -69,7 +69,7 @@ pub(super) async fn look_up(context: &GraphRun, run: &Run, calls: &[&Call]) -> V
         let prepared = attached.is_none().then(|| prepared.next());
         async move {
             match (attached, prepared.flatten()) {
-                (Some(child), _) => by_child(child, None),
+                (Some(child), _) => by_child(child, InputHashes::default()),
                 (None, Some(prepared)) => by_plan(context, run, call, prepared).await,
                 (None, None) => unreachable!("each order is answered"),
             }
@@ -81,32 +81,33 @@ pub(super) async fn look_up(context: &GraphRun, run: &Run, calls: &[&Call]) -> V
 /// What `call`, which was prepared, needs.
 async fn by_plan(context: &GraphRun, run: &Run, call: &Call, prepared: Prepared) -> Job<Planned> {
     let services = &context.at.services;
-    let node_input_hash = context.input_hash(call, &prepared);
     if let Some(wanted) = prepared.wanted(call) {
         if call.caching == Caching::On {
             tracing::warn!(run = %run.id, node = call.node, "`cache_result` has no effect on a node that starts a run");
         }
         let found = children::nest(services, run, call, wanted).await;
-        return by_child(found, node_input_hash);
+        let hashes = context.hashes(call, &prepared, found.directive());
+        return by_child(found, hashes);
     }
-    if let Some(answer) = context.remembered(call, node_input_hash.as_deref()).await {
-        return Job::Known(Box::new(answer), false);
+    let hashes = context.hashes(call, &prepared, None);
+    if let Some(answer) = context.remembered(call, hashes.node_input.as_deref()).await {
+        return Job::Known(Box::new(answer), None);
     }
     Job::Begin {
         plan: Planned {
             carrier: Carrier::Effect(Box::new(prepared)),
-            node_input_hash: node_input_hash.clone(),
+            node_input_hash: hashes.node_input.clone(),
         },
         child: None,
         creates: Vec::new(),
-        node_input_hash,
+        hashes,
     }
 }
 
 /// What a call needs that a child run carries out.
-fn by_child(found: Lookup, node_input_hash: Option<String>) -> Job<Planned> {
-    let hash = node_input_hash.clone();
-    found.job(hash, |child| Planned {
+fn by_child(found: Lookup, hashes: InputHashes) -> Job<Planned> {
+    let node_input_hash = hashes.node_input.clone();
+    found.job(hashes, |child| Planned {
         carrier: Carrier::Child(child),
         node_input_hash,
     })
@@ -118,22 +119,18 @@ impl GraphRun {
         self.graph.attempt_name(&call.node, call.slot)
     }
 
-    /// The key of the result of `call`; of hooks, and of what is refused, there is none.
-    fn input_hash(&self, call: &Call, prepared: &Prepared) -> Option<String> {
-        match call.slot {
-            Slot::Main | Slot::Part(_) => {}
-            Slot::Hook(_) => return None,
-        }
-        let input = NodeInput {
-            node: &call.node,
-            primary: call.primary,
-            item: &prepared.item,
-            params: &call.params,
-        };
-        let chain = prepared.content_hashes();
+    /// What `call` does and what it runs on, which may be a thread of this directive. Of hooks, and of what is refused, there is no
+    /// result with a key.
+    fn hashes(&self, call: &Call, prepared: &Prepared, directive: Option<&str>) -> InputHashes {
+        let hashes = prepared.hashes(call, directive);
+        let is_node = matches!(call.slot, Slot::Main | Slot::Part(_));
         // What is fetched is not part of the hash.
         let is_fixed = prepared.is_ready && call.primary == Primary::Execute;
-        is_fixed.then(|| self.inputs.key(&input, chain))
+        let key = (is_node && is_fixed).then(|| self.inputs.key(&call.node, &hashes));
+        InputHashes {
+            node_input: key.flatten(),
+            ..hashes
+        }
     }
 
     /// The answer an earlier call with the same key gave.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rye_item::spaces::FOLDER;
-use rye_item::{Item, Library, Space};
+use rye_item::{Item, Library, Space, unfinished};
 
 use super::Error;
 use crate::beneath::Dir;
@@ -51,12 +51,15 @@ pub(super) fn copy(
             });
         }
     }
-    let temporary = format!(".rye-{random:016x}.tmp");
+    let temporary = unfinished::name(&format!("{random:016x}"));
     let target = name(item.extension);
     let written = directory
         .replace_through(&temporary, &target, item.text.as_bytes())
         .and_then(|()| directory.sync());
     written.map_err(failed)?;
+    if let Some(copied) = directory.look(&target).map_err(failed)? {
+        unfinished::sweep_open(&directory, &copied);
+    }
     Ok(path(item.extension))
 }
 

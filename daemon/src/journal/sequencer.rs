@@ -6,7 +6,7 @@
 //! checkpoint is only a mark between two commits, and the publisher knows the records that belong to it.
 //!
 //! **Order.** Both queues, the writer's and the publisher's, are filled under the lock, so their order is the order of the
-//! log. **Races.** A draft whose runs have moved on, or that lacks the warnings due to its settlements (`crossings`), is drafted
+//! log. **Races.** A draft whose runs have moved on, or that lacks the warnings due to its settlements (`notices`), is drafted
 //! again, outside the lock; after [`DRAFTS`] attempts once more under it, where nobody can come in between. Only this last one
 //! copies records under the lock; it takes that many commits to one run while one was drafted. Two commits to one run are thus never
 //! mixed, and the LSN says which came first. **Failure.** A refused commit has changed nothing and is in no queue.
@@ -23,22 +23,21 @@ use rye_core::state::{Change, Conditions, Draft, State, Why};
 use tokio::sync::oneshot;
 
 use super::backlog::Permit;
-use super::crossings::Warnings;
 use super::line::{Asker, Line};
 use super::log;
+use super::notices::Warnings;
 use super::publisher::{self, Commit, Entry};
 use super::record::{Rendered, encode_commit};
 use super::run_stream::RunStream;
 use super::segment::Storage;
 use super::transcript::Head;
 use super::{Committed, Error, Shared, Ticket};
+use crate::fail_point;
 
 /// Runs that a reader looks at in one go.
 pub(super) const SLICE: usize = 256;
 /// Drafts of one commit outside the lock.
 const DRAFTS: usize = 4;
-/// How many runs of one tree may be live at once.
-const MOST_IN_TREE: usize = 1000;
 
 /// What the journal knows about a run in memory beside its record.
 #[derive(Debug)]
@@ -202,7 +201,7 @@ impl Shared {
             arrival: asker
                 .as_ref()
                 .and_then(|place| Some(place.as_ref()?.arrival())),
-            most_in_tree: MOST_IN_TREE,
+            most_in_tree: self.tree_runs.get(),
             full: *self.log.pool.storage().borrow() == Storage::Full,
         }
     }
@@ -243,13 +242,13 @@ impl Shared {
             let sequencer = self.accepting()?;
             match sequencer.state.check(&drafted.draft, &conditions) {
                 Ok(rows) => {
-                    let crossings = sequencer.state.crossings(&drafted.draft);
-                    if warnings.are(&crossings) {
+                    let notices = sequencer.state.notices(&drafted.draft);
+                    if warnings.are(&notices) {
                         return Ok(self.seal(sequencer, drafted, rows, texts, permit));
                     }
                     drop(sequencer);
                     changes = drafted.draft.into_changes();
-                    warnings.replace(crossings, &mut changes, &mut texts);
+                    warnings.replace(notices, &mut changes, &mut texts);
                 }
                 Err(refused) if refused.why == Why::Stale => {
                     drop(sequencer);
@@ -286,12 +285,12 @@ impl Shared {
                     return Err(warnings.told(refused).into());
                 }
             };
-            let crossings = sequencer.state.crossings(&drafted.draft);
-            if warnings.are(&crossings) {
+            let notices = sequencer.state.notices(&drafted.draft);
+            if warnings.are(&notices) {
                 return Ok(self.seal(sequencer, drafted, rows, texts, permit));
             }
             changes = drafted.draft.into_changes();
-            warnings.replace(crossings, &mut changes, &mut texts);
+            warnings.replace(notices, &mut changes, &mut texts);
         }
     }
 
@@ -307,6 +306,7 @@ impl Shared {
         let Drafted { draft, body, sync } = drafted;
         let at = draft.at();
         let lsn = sequencer.advance();
+        fail_point::commit(lsn, draft.facts().map(|(change, _)| &change.event));
         let applied = sequencer.state.apply(draft, rows);
         sequencer.line.call(&applied.concerned);
         let streams: Vec<Arc<RunStream>> = applied

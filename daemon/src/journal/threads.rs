@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
@@ -31,6 +32,7 @@ use super::recovery;
 use super::sequencer::Sequencer;
 use super::watermark::{Failure, Watermark};
 use super::{Journal, Options, Recovered, Signer};
+use crate::acting::Board;
 use crate::{object, task};
 
 /// The index as readers see it.
@@ -61,6 +63,11 @@ pub(super) struct Shared {
     pub(super) archive: Archive,
     pub(super) index: watch::Sender<IndexState>,
     pub(super) memory: Arc<Memory>,
+    pub(super) acting: Arc<Board>,
+    /// Held while the archive is searched without an index.
+    pub(super) searching: Mutex<()>,
+    /// Most runs of one tree that are not over at once.
+    pub(super) tree_runs: NonZeroUsize,
 }
 
 impl fmt::Debug for Shared {
@@ -123,6 +130,7 @@ pub(super) fn start(
     let sync = Syncing::Now;
     log.queue
         .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
+    let acting = Board::open(&options.dir, live.iter().map(|run| &run.id));
     let shared = Arc::new(Shared {
         dir: options.dir,
         clock: options.clock,
@@ -141,6 +149,9 @@ pub(super) fn start(
         archive: opened.archive,
         index: watch::Sender::new(IndexState::Opening),
         memory: options.memory,
+        acting: Arc::new(acting),
+        searching: Mutex::default(),
+        tree_runs: options.tree_runs,
     });
     if let Err(error) = shared.log.drop_through(opened.base) {
         tracing::warn!(%error, "log segments that are not needed cannot be removed");

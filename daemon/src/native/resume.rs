@@ -12,7 +12,7 @@ use rye_core::thread::limits_of;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::reach::actionable;
+use super::reach::{actionable, caller};
 use super::{Session, invalid};
 use crate::port::{Refusal, Resume};
 
@@ -58,7 +58,9 @@ pub(super) async fn resume(asked: Params, session: &Session<'_>) -> Result<Value
         result: None,
         approval: None,
         message: asked.message,
+        same_text: false,
         layers: session.spec.layers.clone(),
+        within: caller(session).pays().cloned(),
     };
     let resumed = session.runs.resume(resolved.id.clone(), request).await;
     let resumed = resumed.map_err(Refusal::of_run)?;

@@ -1,4 +1,4 @@
-//! `rye/core/sign`: items are signed with the key of the daemon.
+//! `rye/core/sign`, and who asks the daemon for the same from outside: items are signed with its key.
 //!
 //! **Rule.** A signature makes code run: each item needs the capability to sign it, and of several none is signed unless all may be. What
 //! could not be used afterwards is not signed ([`rye_item::sign`]). **Order.** A file is signed, then that is put on record in the run that
@@ -6,6 +6,7 @@
 //! signed leaves the others signed, and is named.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use rye_core::capability::{Denied, Layer, Primary, permit};
 use rye_core::clock::Timestamp;
@@ -23,22 +24,30 @@ use serde_json::{Value, json};
 
 use super::{Session, read};
 use crate::port::Refusal;
-use crate::projects;
+use crate::projects::{self, Inside, Projects};
 
+/// Why nothing is signed.
 #[derive(Debug, thiserror::Error)]
-enum Error {
+pub enum Error {
+    /// The project cannot be used.
     #[error(transparent)]
     Project(#[from] projects::Error),
+    /// The key of the daemon cannot be used.
     #[error("failed to open the key of the daemon")]
     Key(#[from] keys::Error),
+    /// The file cannot be signed.
     #[error(transparent)]
     Sign(#[from] sign::Error),
+    /// It was signed, and cannot be used all the same.
     #[error(transparent)]
     Item(#[from] Box<library::Error>),
+    /// There is no such type of items.
     #[error("`item_type` cannot be read")]
     Kind(#[source] InvalidId),
+    /// It is not said what is to be signed.
     #[error("{0}")]
     Invalid(&'static str),
+    /// An item may not be signed.
     #[error(transparent)]
     Denied(#[from] Denied),
 }
@@ -56,35 +65,36 @@ impl Kinded for Error {
     }
 }
 
+/// What is to be signed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
-    item_type: String,
-    item_id: Option<String>,
-    glob: Option<String>,
-    source: Option<String>,
+pub struct Asked {
+    /// The type of the items.
+    pub item_type: String,
+    /// One item, or a pattern of ids.
+    pub item_id: Option<String>,
+    /// A pattern of ids.
+    pub glob: Option<String>,
+    /// The space they lie in; that of the project unless it says so.
+    pub source: Option<String>,
 }
 
-/// What was signed, as events and as the answer.
-struct Done {
-    events: Vec<RunEvent>,
-    answer: Value,
+/// What was signed.
+#[derive(Debug)]
+pub struct Done {
+    /// As events of the run that asked.
+    pub events: Vec<RunEvent>,
+    /// As the answer.
+    pub answer: Value,
 }
 
 /// Signs the items that the parameters name.
 pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let asked: Asked = read(params)?;
     let layers = session.spec.layers.clone();
-    let at = session.clock.now();
-    let keys = KeyDir::new(session.projects.config().state_dir.join("keys"));
     let directory = Path::new(&session.spec.project);
-    let done = session
-        .projects
-        .visit(directory, "sign items", move |inside| {
-            let key = keys.load()?;
-            asked.carry_out(inside.library, &layers, &key, at)
-        });
-    let done = done.await.map_err(|error: Error| match error {
+    let done = asked.within(session.projects, directory, layers, session.clock.now());
+    let done = done.await.map_err(|error| match error {
         Error::Denied(denied) => Failure::permanent("permission_denied", denied.to_string()),
         error @ (Error::Project(_)
         | Error::Key(_)
@@ -100,6 +110,22 @@ pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value,
 }
 
 impl Asked {
+    /// Signs it in the project that `directory` belongs to, if each of `layers` allows it.
+    pub async fn within(
+        self,
+        projects: &Arc<Projects>,
+        directory: &Path,
+        layers: Vec<Layer>,
+        at: Timestamp,
+    ) -> Result<Done, Error> {
+        let keys = KeyDir::new(projects.config().state_dir.join("keys"));
+        let work = move |inside: &Inside<'_>| {
+            let key = keys.load()?;
+            self.carry_out(inside.library, &layers, &key, at)
+        };
+        projects.visit(directory, "sign items", work).await
+    }
+
     fn carry_out(
         &self,
         library: &Library,
@@ -146,14 +172,14 @@ fn signed(
     key: &SecretKey,
     at: Timestamp,
 ) -> Result<SignedItem, Error> {
-    let change = sign::sign(place, key, at)?.change;
+    let change = sign::sign(library.spaces(), place, key, at)?.change;
     let item = library.at(place).map_err(Box::new)?;
     Ok(SignedItem { item, change })
 }
 
 /// An item that is signed now.
 struct SignedItem {
-    item: std::sync::Arc<Item>,
+    item: Arc<Item>,
     change: Change,
 }
 

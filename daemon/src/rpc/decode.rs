@@ -17,6 +17,7 @@ use tonic::{Request, Status as Refusal};
 use super::encode::cursors_of;
 use super::status::invalid;
 use crate::index::Asked;
+use crate::native::SignAsked;
 use crate::supervisor::Start;
 
 /// Longest reason that somebody may give for what is asked.
@@ -83,6 +84,18 @@ pub(super) fn fetch(request: v1::FetchRequest) -> Result<Asked, Refusal> {
         asked.insert(key.to_owned(), Value::from(flag));
     }
     Asked::read(asked).map_err(|error| invalid("FetchRequest", error))
+}
+
+/// What is to be signed.
+pub(super) fn sign(request: &v1::SignRequest) -> Result<SignAsked, Refusal> {
+    let kind = kind("item_type", request.item_type)?;
+    let kind = kind.ok_or_else(|| invalid("item_type", "it is missing"))?;
+    Ok(SignAsked {
+        item_type: kind.as_str().to_owned(),
+        item_id: given(&request.item_id),
+        glob: given(&request.glob),
+        source: given(&request.source),
+    })
 }
 
 /// A JSON object; an empty text is an empty one.

@@ -1,8 +1,9 @@
-//! The service `Items`: running an item for its answer, fetching items, and looking at what a thread would begin with.
+//! The service `Items`: running an item for its answer, fetching and signing items, and looking at what a thread would begin with.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rye_core::capability::normalise;
 use rye_core::id::ItemRef;
 use rye_core::model::{Failure, Run};
 use rye_proto::v1;
@@ -75,6 +76,19 @@ impl Items for ItemsService {
         }))
     }
 
+    async fn sign(
+        &self,
+        request: Request<v1::SignRequest>,
+    ) -> Result<Response<v1::SignResponse>, Status> {
+        let (caller, request) = decode::open(request)?;
+        let project = PathBuf::from(&request.project);
+        let asked = decode::sign(&request)?;
+        let result = self.access.sign(caller, &project, asked).await?;
+        Ok(Response::new(v1::SignResponse {
+            result_json: result.to_string(),
+        }))
+    }
+
     async fn models(
         &self,
         request: Request<v1::ModelsRequest>,
@@ -109,6 +123,20 @@ impl Items for ItemsService {
         start.provider = decode::given(&request.provider);
         let preview = self.access.preview(start).await?;
         Ok(Response::new(models::preview(preview)))
+    }
+
+    async fn risks(
+        &self,
+        request: Request<v1::RisksRequest>,
+    ) -> Result<Response<v1::RisksResponse>, Status> {
+        let request = request.into_inner();
+        let project = Path::new(&request.project);
+        let permissions = request.permissions.iter();
+        let permissions = permissions.map(|permission| normalise(permission));
+        let risks = self.access.risks(project, permissions.collect()).await?;
+        Ok(Response::new(v1::RisksResponse {
+            risks: models::risks(risks),
+        }))
     }
 }
 

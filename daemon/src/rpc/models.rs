@@ -4,6 +4,7 @@ use rye_core::capability::Layer;
 use rye_core::clock::Timestamp;
 use rye_core::model::{Limits, Run};
 use rye_core::money::Usd;
+use rye_core::policy::Risk;
 use rye_core::provider::{Api, Prices, Size};
 use rye_core::thread::Offered;
 use rye_proto::v1;
@@ -111,7 +112,19 @@ pub(super) fn preview(preview: Preview) -> v1::PreviewResponse {
         too_small,
         layers: preview.layers.into_iter().map(layer).collect(),
         warnings: preview.warnings,
+        risks: risks(preview.risks),
     }
+}
+
+pub(super) fn risks(risks: Vec<(String, Risk)>) -> Vec<v1::PermissionRisk> {
+    let risks = risks.into_iter();
+    risks
+        .map(|(permission, risk)| v1::PermissionRisk {
+            permission,
+            risk: risk.as_str().to_owned(),
+            policy: risk.policy().as_str().to_owned(),
+        })
+        .collect()
 }
 
 fn tool(offered: Offered) -> v1::OfferedTool {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rye_core::capability::Primary;
+use rye_core::cas::InputHashes;
 use rye_core::definition::Authority;
 use rye_core::id::ItemRef;
 use rye_core::machine::{Call, Certainty};
@@ -105,10 +106,16 @@ impl Prepared {
         }
     }
 
-    /// Content hashes of all elements of its chain, tool first.
-    pub fn content_hashes(&self) -> impl Iterator<Item = &str> {
-        let chain = self.chain.iter();
-        chain.flat_map(Chain::content_hashes)
+    /// What `call`, which was prepared, does, and what that runs on: the elements of its chain, tool first, and the directive of the
+    /// thread that carries it out.
+    pub fn hashes(&self, call: &Call, directive: Option<&str>) -> InputHashes {
+        let chain = self.chain.iter().flat_map(Chain::content_hashes);
+        InputHashes::new(
+            call.primary,
+            &self.item,
+            &call.params,
+            chain.chain(directive),
+        )
     }
 }
 

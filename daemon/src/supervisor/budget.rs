@@ -19,8 +19,9 @@ use crate::port::{AccountView, MeterView};
 impl Supervisor {
     /// The account of the run `id` that `start` asks for, with the limit that the request names.
     pub(super) async fn budget(&self, id: &RunId, start: &Start) -> Result<Budget, Error> {
-        if let StartAt::Continue { run, .. } = &start.start_at {
-            return self.budget_of_continuation(id, run, start).await;
+        if let StartAt::Continue { run, within, .. } = &start.start_at {
+            let within = within.as_ref();
+            return self.budget_of_continuation(id, run, within, start).await;
         }
         Ok(Budget {
             account: AccountId(id.clone()),
@@ -35,6 +36,7 @@ impl Supervisor {
         &self,
         id: &RunId,
         run: &Run,
+        within: Option<&AccountId>,
         start: &Start,
     ) -> Result<Budget, Error> {
         let account = run.spec.budget.account.clone();
@@ -72,7 +74,7 @@ impl Supervisor {
             funding: Funding::Open {
                 parent: match parent(start) {
                     Some(parent) => Some(parent),
-                    None => self.nearest_open(closed.parent.as_ref()).await?,
+                    None => self.nearest_open(closed.parent.as_ref(), within).await?,
                 },
                 limit: start
                     .limits
@@ -89,12 +91,22 @@ impl Supervisor {
         Ok(row.is_some_and(|row| !row.closed))
     }
 
-    /// The first account that is not closed, from `above` on upwards.
-    async fn nearest_open(&self, above: Option<&AccountId>) -> Result<Option<AccountId>, Error> {
-        let Some(id) = above else { return Ok(None) };
-        let path = self.journal().account_path(id).await?;
-        let open = path.into_iter().find(|(_, row)| !row.closed);
-        Ok(open.map(|(id, _)| id))
+    /// The first account that is not closed, from `above` on upwards; `within` itself, if what is open there does not draw on it.
+    async fn nearest_open(
+        &self,
+        above: Option<&AccountId>,
+        within: Option<&AccountId>,
+    ) -> Result<Option<AccountId>, Error> {
+        let path = match above {
+            Some(id) => self.journal().account_path(id).await?,
+            None => Vec::new(),
+        };
+        let open = path.into_iter().filter(|(_, row)| !row.closed);
+        let open: Vec<AccountId> = open.map(|(id, _)| id).collect();
+        Ok(match within {
+            Some(within) if !open.contains(within) => Some(within.clone()),
+            Some(_) | None => open.into_iter().next(),
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use rye_core::id::{ItemRef, RunId};
 use rye_core::provider::Unresolved;
 
 use crate::port::Refusal;
-use crate::{chain, directives, index, inspect, journal, models, projects, thread};
+use crate::{chain, directives, index, inspect, journal, models, native, projects, thread};
 
 /// Why the supervisor did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +56,9 @@ pub enum Error {
     /// Nothing is fetched.
     #[error(transparent)]
     Fetch(#[from] index::Error),
+    /// Nothing is signed.
+    #[error(transparent)]
+    Sign(#[from] native::SignError),
     /// The models of the project cannot be read.
     #[error(transparent)]
     Models(#[from] models::Error),
@@ -138,6 +141,7 @@ impl Kinded for Error {
             Self::Inspect(source) => source.kind(),
             Self::Refused(source) => source.kind(),
             Self::Item { source, .. } => source.kind(),
+            Self::Sign(source) => source.kind(),
             Self::Denied { .. } => ErrorKind::Denied,
             Self::Directive(source) => source.kind(),
             Self::Fetch(source) => source.kind(),

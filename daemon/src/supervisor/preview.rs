@@ -1,4 +1,4 @@
-//! Looking at what a thread would begin with, at the models it could have, and at items. Nothing runs, and no run is made.
+//! Looking at what a thread would begin with, at the models it could have, and at items, and signing these. Nothing runs, and no run is made.
 //!
 //! **Rule.** What is shown is what a start would fix: the same admission decides, and refuses the same.
 
@@ -9,17 +9,19 @@ use rye_core::capability::Layer;
 use rye_core::conversation::{Conversation, Digest, Entry, Message, Source};
 use rye_core::directive::Prompt;
 use rye_core::id::{ItemKind, RunId};
-use rye_core::model::{Failure, Limits};
+use rye_core::model::{Failure, Limits, RunEvent};
 use rye_core::money::Usd;
+use rye_core::policy::Risk;
 use rye_core::provider::{Ahead, Size, TooSmall};
 use rye_core::thread::{Contract, Terms};
 use rye_item::Library;
 use serde_json::Value;
 
-use super::{Error, Start, Supervisor};
+use super::{Error, Start, Supervisor, admission};
 use crate::chain;
 use crate::index::{Asked, Caller};
 use crate::models::{Listing, Models};
+use crate::native::SignAsked;
 use crate::projects::Inside;
 use crate::provider::ProjectEnv;
 use crate::thread;
@@ -39,6 +41,8 @@ pub struct Preview {
     pub layers: Vec<Layer>,
     /// Its first call of the model, or why there would be none.
     pub first: Result<Size, TooSmall>,
+    /// How risky its permissions are.
+    pub risks: Vec<(String, Risk)>,
     /// What the author should know.
     pub warnings: Vec<String>,
 }
@@ -66,12 +70,15 @@ impl Supervisor {
         let compose = move |inside: &Inside<'_>| {
             let config = services.projects.config();
             let prompt = thread::prompt(inside.library, &directive, &of_run, config);
-            prompt.map_err(unprompted)
+            let own = of_run.layers.last();
+            let own = own.map_or_else(Vec::new, |layer| layer.patterns.clone());
+            let judged = risks(inside.library, own)?;
+            Ok::<_, Error>((prompt.map_err(unprompted)?, judged))
         };
         let visit = self
             .projects()
             .visit(&directory, "compose a prompt", compose);
-        let prompt = visit.await?;
+        let (prompt, risks) = visit.await?;
         let spend = spec.limits.spend.or_else(|| spec.budget.limit());
         let mut warnings = admitted.warnings;
         warnings.extend(prompt.warnings.iter().cloned());
@@ -82,6 +89,7 @@ impl Supervisor {
             contract,
             prompt,
             spend,
+            risks,
             warnings,
         })
     }
@@ -94,6 +102,18 @@ impl Supervisor {
             list(inside.library, project, &services)
         };
         self.projects().visit(directory, "list models", work).await
+    }
+
+    /// How risky `permissions` of a thread are, which the project that `directory` belongs to has no part in.
+    pub async fn risks(
+        &self,
+        directory: &Path,
+        permissions: Vec<String>,
+    ) -> Result<Vec<(String, Risk)>, Error> {
+        let work = move |inside: &Inside<'_>| risks(inside.library, permissions);
+        self.projects()
+            .visit(directory, "look at risks", work)
+            .await
     }
 
     /// The items of the project that `directory` belongs to, as far as `caller` may fetch them.
@@ -116,6 +136,35 @@ impl Supervisor {
         };
         self.projects().visit(directory, "fetch items", work).await
     }
+
+    /// Signs items of the project that `directory` belongs to with the key of the daemon, if `caller` may sign all of them.
+    pub async fn sign(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        asked: SignAsked,
+    ) -> Result<Value, Error> {
+        let (by, at) = (caller.source.clone(), self.shared.services.clock.now());
+        let done = asked.within(self.projects(), directory, vec![caller], at);
+        let done = done.await?;
+        for event in &done.events {
+            // No run has asked for it, whose record could tell.
+            if let RunEvent::ItemSigned { item, hash, key_fp } = event {
+                tracing::info!(%by, item, hash, key_fp, "signed an item");
+            }
+        }
+        Ok(done.answer)
+    }
+}
+
+fn risks(library: &Library, permissions: Vec<String>) -> Result<Vec<(String, Risk)>, Error> {
+    let table = admission::risks(library)?;
+    let permissions = permissions.into_iter();
+    let judged = permissions.map(|permission| {
+        let risk = table.of(&permission);
+        (permission, risk)
+    });
+    Ok(judged.collect())
 }
 
 fn list(

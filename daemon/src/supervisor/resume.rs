@@ -109,7 +109,9 @@ impl Supervisor {
             result: None,
             approval: None,
             message: None,
+            same_text: false,
             layers: vec![request.caller],
+            within: None,
         };
         self.resume(id, resume).await
     }
@@ -252,6 +254,8 @@ impl Supervisor {
                 run: Arc::clone(&run),
                 layers: request.layers,
                 message: request.message,
+                same_text: request.same_text,
+                within: request.within,
             },
             lineage: None,
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ed25519_dalek::{Signer as _, SigningKey};
 use futures_util::future::BoxFuture;
+use rye_core::cas::InputHashes;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
@@ -144,7 +145,7 @@ pub(crate) fn begin() -> Job<()> {
         plan: (),
         child: None,
         creates: Vec::new(),
-        node_input_hash: None,
+        hashes: InputHashes::default(),
     }
 }
 
@@ -217,7 +218,7 @@ pub(crate) fn spec(id: &RunId, directory: &Path) -> Spec {
 /// A run that `epoch` owns; that is durable.
 pub(crate) async fn run(services: &Services, directory: &Path, epoch: Epoch) -> Arc<Run> {
     let id = RunId::new("t-1-a").unwrap();
-    let started = RunEvent::RunStarted { epoch };
+    let started = RunEvent::started(epoch);
     let changes = vec![
         Change::create(&id, Arc::new(spec(&id, directory))),
         Change::event(&id, started.into()),

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use rye_core::cas::InputHashes;
 use rye_core::clock::{Tick, Timestamp};
 use rye_core::id::{ItemId, ItemRef, RunId, Seq};
 use rye_core::ledger::{AccountId, CallNo, Caps, Usage};
@@ -114,7 +115,7 @@ impl Machine for Payer {
         now: Tick,
         _call: &Call,
         _child: Option<RunId>,
-        _node_input_hash: Option<String>,
+        _hashes: InputHashes,
     ) -> Vec<Event> {
         self.open = true;
         let held = RunEvent::BudgetHeld {

@@ -199,6 +199,10 @@ pub struct ResumeRequest {
     /// What the attempt came to that the one answer in `answers` says is done, as JSON; empty if that is not known.
     #[prost(string, tag = "6")]
     pub result_json: ::prost::alloc::string::String,
+    /// Continue a graph that has ended with the text it started with; else it is continued with that of today, and warns if that is another. One that
+    /// is suspended has its text anyway.
+    #[prost(bool, tag = "7")]
+    pub same_text: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResumeResponse {
@@ -332,6 +336,9 @@ pub struct StepRequest {
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "9")]
     pub has_capabilities: bool,
+    /// That an at-most-once node, which `resume_from` has executed or may have, may execute again (`VERDICT_RETRY`).
+    #[prost(message, repeated, tag = "10")]
+    pub answers: ::prost::alloc::vec::Vec<UncertainAnswer>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StepResponse {
@@ -1049,6 +1056,31 @@ pub struct FetchResponse {
     pub result_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SignRequest {
+    /// As in `StartRequest`.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+    /// The type of the items.
+    #[prost(enumeration = "ItemType", tag = "2")]
+    pub item_type: i32,
+    /// Id of an item, or a pattern of ids such as `team/*`; empty if `glob` says it.
+    #[prost(string, tag = "3")]
+    pub item_id: ::prost::alloc::string::String,
+    /// A pattern of ids, in place of `item_id`.
+    #[prost(string, tag = "4")]
+    pub glob: ::prost::alloc::string::String,
+    /// The space they lie in: `project` or `user`; empty means the project.
+    #[prost(string, tag = "5")]
+    pub source: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SignResponse {
+    /// `{status, item_id, item_type, path, location, signature, warnings, message}` of one item, or `{status, signed, failed, total, summary}` of a
+    /// pattern, as JSON; the status of a pattern is `completed_with_errors` if an item could not be signed.
+    #[prost(string, tag = "1")]
+    pub result_json: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LockRequest {
     /// A tool or a graph.
     #[prost(message, optional, tag = "1")]
@@ -1236,6 +1268,36 @@ pub struct PreviewResponse {
     /// What the author should know.
     #[prost(string, repeated, tag = "12")]
     pub warnings: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// How risky its permissions are, in their order.
+    #[prost(message, repeated, tag = "13")]
+    pub risks: ::prost::alloc::vec::Vec<PermissionRisk>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RisksRequest {
+    /// As in `StartRequest`.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+    /// Permissions of threads, such as `rye.execute.tool.*`.
+    #[prost(string, repeated, tag = "2")]
+    pub permissions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RisksResponse {
+    /// In the order in which they were asked for.
+    #[prost(message, repeated, tag = "1")]
+    pub risks: ::prost::alloc::vec::Vec<PermissionRisk>,
+}
+/// What the table of risks says of a permission of a thread.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PermissionRisk {
+    #[prost(string, tag = "1")]
+    pub permission: ::prost::alloc::string::String,
+    /// `safe`, `write`, `elevated` or `unrestricted`.
+    #[prost(string, tag = "2")]
+    pub risk: ::prost::alloc::string::String,
+    /// What becomes of the start of a thread that does not acknowledge it: `allow`, `acknowledge_required` (it is warned of) or `block`.
+    #[prost(string, tag = "3")]
+    pub policy: ::prost::alloc::string::String,
 }
 /// A tool that a model may call.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -3494,6 +3556,26 @@ pub mod items_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Fetch"));
             self.inner.unary(req, path, codec).await
         }
+        /// Signs items with the key of the daemon: one, or all that a pattern of ids stands for. Each needs the right to sign it, and of several
+        /// none is signed unless all may be. `ryectl sign` signs with the key of its user instead, and asks no daemon.
+        pub async fn sign(
+            &mut self,
+            request: impl tonic::IntoRequest<super::SignRequest>,
+        ) -> std::result::Result<tonic::Response<super::SignResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Sign");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Sign"));
+            self.inner.unary(req, path, codec).await
+        }
         /// The models that threads of a project may have, what they cost, and what is missing to use them.
         pub async fn models(
             &mut self,
@@ -3554,6 +3636,25 @@ pub mod items_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Preview"));
             self.inner.unary(req, path, codec).await
         }
+        /// How risky permissions of threads are, as the system and the user say. It gates the start of a thread and nothing else.
+        pub async fn risks(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RisksRequest>,
+        ) -> std::result::Result<tonic::Response<super::RisksResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Risks");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Risks"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -3579,6 +3680,12 @@ pub mod items_server {
             &self,
             request: tonic::Request<super::FetchRequest>,
         ) -> std::result::Result<tonic::Response<super::FetchResponse>, tonic::Status>;
+        /// Signs items with the key of the daemon: one, or all that a pattern of ids stands for. Each needs the right to sign it, and of several
+        /// none is signed unless all may be. `ryectl sign` signs with the key of its user instead, and asks no daemon.
+        async fn sign(
+            &self,
+            request: tonic::Request<super::SignRequest>,
+        ) -> std::result::Result<tonic::Response<super::SignResponse>, tonic::Status>;
         /// The models that threads of a project may have, what they cost, and what is missing to use them.
         async fn models(
             &self,
@@ -3594,6 +3701,11 @@ pub mod items_server {
             &self,
             request: tonic::Request<super::PreviewRequest>,
         ) -> std::result::Result<tonic::Response<super::PreviewResponse>, tonic::Status>;
+        /// How risky permissions of threads are, as the system and the user say. It gates the start of a thread and nothing else.
+        async fn risks(
+            &self,
+            request: tonic::Request<super::RisksRequest>,
+        ) -> std::result::Result<tonic::Response<super::RisksResponse>, tonic::Status>;
     }
     /// Items: what is signed, and running it.
     #[derive(Debug)]
@@ -3758,6 +3870,49 @@ pub mod items_server {
                     };
                     Box::pin(fut)
                 }
+                "/rye.v1.Items/Sign" => {
+                    #[allow(non_camel_case_types)]
+                    struct SignSvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::SignRequest>
+                    for SignSvc<T> {
+                        type Response = super::SignResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::SignRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::sign(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = SignSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/rye.v1.Items/Models" => {
                     #[allow(non_camel_case_types)]
                     struct ModelsSvc<T: Items>(pub Arc<T>);
@@ -3872,6 +4027,49 @@ pub mod items_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PreviewSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Items/Risks" => {
+                    #[allow(non_camel_case_types)]
+                    struct RisksSvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::RisksRequest>
+                    for RisksSvc<T> {
+                        type Response = super::RisksResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RisksRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::risks(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RisksSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

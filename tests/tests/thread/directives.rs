@@ -262,6 +262,60 @@ fn a_suspended_thread_suspends_who_waits_for_it_and_both_resume() {
 }
 
 #[test]
+fn a_thread_for_which_an_ancestor_lacks_money_goes_on_when_all_above_it_are_raised() {
+    let server = ModelServer::start(RETURNS);
+    let world = world(&server);
+    let below = "{item_type: directive, item_id: t/below, params: {n: 3}}";
+    graph(&world, "t/middle", below, "");
+    let middle = "{item_id: t/middle, params: {}}";
+    let top = format!(
+        "start: ask\nnodes:\n  ask: {{action: {middle}, next: out}}\n  out: {{type: return, output: 7}}"
+    );
+    world.graph_with("t/top", "permissions: [\"rye.execute.*\"]", &top);
+    let _daemon = world.start("");
+    let out = world.ryectl("run --detach t/top --limit spend=0.000001");
+    let top = out.ok().line();
+    let record = world.settled(&top);
+    let only = |run: &str| {
+        children(&world, run)[0]["run_id"]
+            .as_str()
+            .map(str::to_owned)
+    };
+    let middle = only(&top).unwrap();
+    let thread = only(&middle).unwrap();
+    assert_eq!(record["suspend"]["child"], thread.as_str(), "{record}");
+    let why = &world.record(&thread)["suspend"];
+    assert_eq!(
+        (&why["reason"], &why["code"]),
+        (&json!("budget"), &json!("hierarchical_budget_exceeded")),
+        "{why}"
+    );
+    assert!(
+        why.to_string().contains(&top),
+        "it says who lacks it: {why}"
+    );
+    assert!(server.requests().is_empty());
+    // More money, but not enough above it; then nobody above it is raised, and nothing resumes into an error.
+    let raise = |more: &str| world.ryectl("budget raise --json").arg(&thread).words(more);
+    let _short = raise("--spend 0.50").run().code(5).tells(&[&top]);
+    let raised = raise("--spend 0.50 --through").ok().json();
+    let told = |place: usize| {
+        let row = &raised[place];
+        (row["run_id"].clone(), row["max"].clone())
+    };
+    assert_eq!(told(0), (json!(top), json!("0.500000000")), "{raised}");
+    assert_eq!(told(1), (json!(thread), json!("0.500000000")), "{raised}");
+    let _resumed = world.ryectl("resume --detach").arg(&top).ok();
+    until("the tree to be over", || {
+        (world.record(&top)["status"] == "completed").then_some(())
+    });
+    for run in [&middle, &thread] {
+        assert_eq!(world.record(run)["status"], "completed", "{run}");
+    }
+    assert_eq!(account(&world, &top)["actual"], "0.003000000");
+}
+
+#[test]
 fn after_a_crash_a_thread_waits_for_the_thread_it_had() {
     let call = "{item_type: directive, item_id: t/below, parameters: {n: 3}}";
     let below = "
@@ -326,6 +380,28 @@ fn a_thread_has_no_more_children_at_once_than_the_configuration_allows() {
     for run in below {
         completed(&world, run["run_id"].as_str().unwrap());
     }
+}
+
+#[test]
+fn a_thread_begins_in_no_larger_tree_than_the_configuration_allows() {
+    let below = "- when: {directive: below}\n  reply: {slow_headers: gate, text: Never.}\n";
+    let rest = "- when: {directive: above, turn: 2}\n  reply: {text: Done.}\n";
+    let server = ModelServer::start(&format!("{below}{}{rest}", starts(3)));
+    let world = world(&server);
+    let own = "version: \"1.0.0\"\ncategory: agent\nname: resilience\nconcurrency: {max_total_threads: 2}\n";
+    let path = world.write(".ai/config/agent/resilience.yaml", own);
+    let _signed = world.ryectl("sign").arg(path).ok();
+    let _daemon = world.start("");
+    let thread = start(&world, "t/above");
+    completed(&world, &thread);
+    let told = payloads(&world, &thread, "tool_call_result");
+    let full = told
+        .iter()
+        .filter(|told| told["code"] == "resource_exhausted");
+    let texts: Vec<String> = full.map(Value::to_string).collect();
+    assert_eq!((told.len(), texts.len()), (3, 2), "{told:?}");
+    assert!(texts[0].contains("max_total_threads"), "{texts:?}");
+    assert_eq!(children(&world, &thread).len(), 1);
 }
 
 #[test]

@@ -61,6 +61,14 @@ fn what_a_thread_would_begin_with_is_what_it_begins_with_and_nothing_runs() {
         .collect();
     assert_eq!(names, ["read_artifact", "rye_bash", "rye_execute"]);
     assert_eq!(shown["provider"], "anthropic");
+    let shell = json!({"permission": "rye.execute.tool.rye.bash", "class": "elevated", "policy": "acknowledge_required"});
+    assert_eq!(shown["risks"], json!([shell]));
+    let told = world.ryectl("thread show t/look -i dir=src").ok();
+    let told = told.stdout();
+    assert!(
+        told.contains("rye.execute.tool.rye.bash elevated (acknowledge_required)"),
+        "{told}"
+    );
     let _refused = world
         .ryectl("thread show t/look")
         .run()

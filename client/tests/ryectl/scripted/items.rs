@@ -32,6 +32,13 @@ impl Items for Answers {
         }))
     }
 
+    async fn sign(
+        &self,
+        _request: Request<v1::SignRequest>,
+    ) -> Result<Response<v1::SignResponse>, Status> {
+        Err(Status::unimplemented("no command asks for this"))
+    }
+
     async fn models(
         &self,
         _request: Request<v1::ModelsRequest>,
@@ -60,5 +67,20 @@ impl Items for Answers {
         self.0
             .see(format!("preview {:?}", request.into_inner().text_inputs));
         Ok(Response::new(self.0.preview.clone()))
+    }
+
+    async fn risks(
+        &self,
+        request: Request<v1::RisksRequest>,
+    ) -> Result<Response<v1::RisksResponse>, Status> {
+        let permissions = request.into_inner().permissions.into_iter();
+        let risks = permissions.map(|permission| v1::PermissionRisk {
+            permission,
+            risk: "elevated".to_owned(),
+            policy: "acknowledge_required".to_owned(),
+        });
+        Ok(Response::new(v1::RisksResponse {
+            risks: risks.collect(),
+        }))
     }
 }

@@ -58,6 +58,12 @@ fn the_key_of_the_original_is_the_hash_of_its_node_input() {
     );
 }
 
+fn hashes(item: &str, params: &Value, chain: &[&str]) -> InputHashes {
+    let item = ItemRef::tool(ItemId::new(item).unwrap());
+    let params = params.as_object().unwrap();
+    InputHashes::new(Primary::Execute, &item, params, chain.iter().copied())
+}
+
 fn key(
     graph: &str,
     config: &str,
@@ -66,34 +72,52 @@ fn key(
     params: &Value,
     chain: &[&str],
 ) -> String {
-    let input = NodeInput {
-        node,
-        primary: Primary::Execute,
-        item: &ItemRef::tool(ItemId::new(item).unwrap()),
-        params: params.as_object().unwrap(),
-    };
-    InputScope::new(graph, config).key(&input, chain.iter().copied())
+    let hashes = hashes(item, params, chain);
+    InputScope::new(graph, config).key(node, &hashes).unwrap()
 }
 
 #[test]
-fn a_key_is_the_hash_of_the_canonical_object_it_stands_for() {
+fn each_hash_is_that_of_the_canonical_object_it_stands_for() {
     let params = json!({"z": [1.5, null], "a\"\u{1F980}": {"é": "\n"}});
+    let call = Encoded::of(&json!({
+        "schema": 1, "kind": "call", "primary": "execute", "item_type": "tool", "item_id": "rye/bash", "params": params
+    }));
+    let chain = Encoded::of(&json!({"schema": 1, "kind": "chain", "contents": ["aa", "bb"]}));
+    let made = hashes("rye/bash", &params, &["aa", "bb"]);
+    assert_eq!(made.call, Some(call.hash.clone()));
+    assert_eq!(made.chain, Some(chain.hash.clone()));
     let object = json!({
-        "schema": 1, "kind": "node_input", "graph_hash": "00ff", "node_name": "nöde \"1\"",
-        "interpolated_action": {"primary": "execute", "item_type": "tool", "item_id": "rye/bash", "params": params},
-        "chain_hashes": ["aa", "bb"], "config_snapshot_hash": "11"
+        "schema": 2, "kind": "node_input", "graph_hash": "00ff", "node_name": "nöde \"1\"",
+        "call_hash": call.hash, "chain_hash": chain.hash, "config_snapshot_hash": "11"
     });
+    let scope = InputScope::new("00ff", "11");
     assert_eq!(
-        key(
-            "00ff",
-            "11",
-            "nöde \"1\"",
-            "rye/bash",
-            &params,
-            &["aa", "bb"]
-        ),
-        Encoded::of(&object).hash
+        scope.key("nöde \"1\"", &made),
+        Some(Encoded::of(&object).hash)
     );
+}
+
+#[test]
+fn there_is_no_key_without_the_contents_of_what_runs() {
+    let made = hashes("rye/bash", &json!({}), &[]);
+    assert!(made.call.is_some());
+    assert_eq!(made.chain, None);
+    assert_eq!(InputScope::new("g", "c").key("n", &made), None);
+}
+
+#[test]
+fn an_action_and_what_it_runs_on_have_hashes_of_their_own() {
+    let one = json!({"n": 1});
+    let base = hashes("rye/bash", &one, &["aa", "bb"]);
+    let other_params = hashes("rye/bash", &json!({"n": 2}), &["aa", "bb"]);
+    let other_item = hashes("rye/core/echo", &one, &["aa", "bb"]);
+    let other_chain = hashes("rye/bash", &one, &["aa", "cb"]);
+    for other in [other_params, other_item] {
+        assert_ne!(other.call, base.call);
+        assert_eq!(other.chain, base.chain);
+    }
+    assert_eq!(other_chain.call, base.call);
+    assert_ne!(other_chain.chain, base.chain);
 }
 
 #[test]

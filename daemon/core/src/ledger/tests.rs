@@ -2,7 +2,9 @@ use super::*;
 
 mod faults;
 mod meters;
+mod notices;
 mod random;
+mod recount;
 
 fn usd(text: &str) -> Usd {
     Usd::parse(text).unwrap()

@@ -10,6 +10,11 @@ const ENDS: [&str; 3] = ["on_parent_complete", "on_parent_error", "on_parent_can
 /// What an end of the parent may mean.
 const FATES: [(&str, Fate); 2] = [("allow", Fate::Leave), ("cascade_cancel", Fate::Cancel)];
 
+/// The key that says how many child runs a thread may have at once.
+const CHILDREN: &str = "max_concurrent_children";
+/// The key that says in how large a tree a thread may begin.
+const THREADS: &str = "max_total_threads";
+
 /// Child runs that a thread may have at once, if nobody says.
 const MOST_CHILDREN: u32 = 10;
 
@@ -26,7 +31,9 @@ pub(super) fn read(map: &Object) -> Result<ChildTerms, String> {
     let usual = usual();
     Ok(ChildTerms {
         follow: follow(map)?.unwrap_or(usual.follow),
-        most: most(map)?.or(usual.most),
+        most: concurrency(map, CHILDREN)?.or(usual.most),
+        most_in_tree: concurrency(map, THREADS)?,
+        ..usual
     })
 }
 
@@ -54,11 +61,11 @@ fn fate(policy: &Object, key: &str, usual: Fate) -> Result<Fate, String> {
     })
 }
 
-fn most(map: &Object) -> Result<Option<u32>, String> {
-    const KEY: &str = "max_concurrent_children";
-    let concurrency = part(map, "concurrency", "concurrency", &[KEY])?;
+/// The number under `key` of `concurrency`.
+fn concurrency(map: &Object, key: &str) -> Result<Option<u32>, String> {
+    let concurrency = part(map, "concurrency", "concurrency", &[CHILDREN, THREADS])?;
     let Some(concurrency) = concurrency else {
         return Ok(None);
     };
-    whole(concurrency, KEY, &format!("concurrency.{KEY}"))
+    whole(concurrency, key, &format!("concurrency.{key}"))
 }

@@ -2,7 +2,8 @@
 //!
 //! **Owns** the table of `capability_risk`, and the verdict on the permissions of a directive. **Never** decides what a thread may do:
 //! its layers do, and they are asked for each action. **Rule.** The most specific pattern that covers a permission says its class; a
-//! permission that reaches into patterns which it is wider than has the highest class among them, too.
+//! permission that reaches into patterns which it is wider than has the highest class among them, too; one that no pattern covers has the
+//! highest of all.
 
 use serde_json::Value;
 
@@ -42,8 +43,39 @@ impl Risk {
         }
     }
 
+    /// What becomes of the start of a thread that does not acknowledge it.
+    pub const fn policy(self) -> RiskPolicy {
+        match self {
+            Self::Safe | Self::Write => RiskPolicy::Allow,
+            Self::Elevated => RiskPolicy::AcknowledgeRequired,
+            Self::Unrestricted => RiskPolicy::Block,
+        }
+    }
+
     fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|risk| risk.as_str() == word)
+    }
+}
+
+/// What becomes of the start of a thread with a risk that its author has not acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RiskPolicy {
+    /// It begins.
+    Allow,
+    /// It begins, and is warned of.
+    AcknowledgeRequired,
+    /// It is refused.
+    Block,
+}
+
+impl RiskPolicy {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::AcknowledgeRequired => "acknowledge_required",
+            Self::Block => "block",
+        }
     }
 }
 
@@ -88,12 +120,15 @@ impl Risks {
             .filter(|(pattern, _)| covers(pattern, permission));
         // Of two that are as long, the riskier one.
         let nearest = covering.max_by_key(|(pattern, risk)| (pattern.len(), *risk));
+        let Some((_, nearest)) = nearest else {
+            // It reaches what nobody has spoken of.
+            return Risk::Unrestricted;
+        };
         let within = self
             .0
             .iter()
             .filter(|(pattern, _)| !covers(pattern, permission) && may_meet(pattern, permission));
-        let risks = nearest.into_iter().chain(within).map(|(_, risk)| *risk);
-        risks.max().unwrap_or(Risk::Unrestricted)
+        within.map(|(_, risk)| *risk).fold(*nearest, Risk::max)
     }
 
     /// What these permissions mean for the start of a thread whose author knows of the risks `acknowledged`. A class that is
@@ -105,11 +140,12 @@ impl Risks {
         let known = known.max().unwrap_or(Risk::Safe);
         let mut gate = Gate::default();
         for permission in permissions {
-            match self.of(permission) {
-                risk if risk <= known => {}
-                Risk::Safe | Risk::Write => {}
-                Risk::Elevated => gate.told.push(permission.clone()),
-                Risk::Unrestricted => gate.refused.push(permission.clone()),
+            let risk = self.of(permission);
+            match risk.policy() {
+                _ if risk <= known => {}
+                RiskPolicy::Allow => {}
+                RiskPolicy::AcknowledgeRequired => gate.told.push(permission.clone()),
+                RiskPolicy::Block => gate.refused.push(permission.clone()),
             }
         }
         gate
@@ -135,6 +171,7 @@ fn entry(given: &Value) -> Result<(String, Risk), String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -222,6 +259,104 @@ mod tests {
                 problem.contains("ryectl sign config:agent/capability_risk"),
                 "{problem}"
             );
+        }
+    }
+
+    #[test]
+    fn what_stands_for_one_character_does_not_hide_what_stands_for_many() {
+        let table = [("t?", Risk::Safe), ("*", Risk::Elevated)];
+        let table = table.map(|(id, risk)| (format!("rye.execute.tool.{id}"), risk));
+        let risks = Risks(table.to_vec());
+        assert_eq!(risks.of("rye.execute.tool.ta"), Risk::Safe);
+        assert_eq!(risks.of("rye.execute.tool.t*"), Risk::Elevated);
+        assert_eq!(risks.of("rye.execute.tool.t?"), Risk::Safe);
+    }
+
+    fn risk() -> impl Strategy<Value = Risk> {
+        proptest::sample::select(Risk::ALL.to_vec())
+    }
+
+    /// Patterns and names that often meet and cover each other.
+    fn pattern() -> impl Strategy<Value = String> {
+        let ends = [
+            "*", "a", "a.*", "a.b", "a.b.*", "a*", "*b", "a.*.b", "?", "a.?", "[ab]",
+        ];
+        let ends = ends.map(|end| format!("rye.execute.tool.{end}"));
+        let wide = ["*", "rye.*", "rye.execute.*", "rye.fetch.*", "rye.*.a"].map(str::to_owned);
+        proptest::sample::select([ends.to_vec(), wide.to_vec()].concat())
+    }
+
+    fn table() -> impl Strategy<Value = Vec<(String, Risk)>> {
+        proptest::collection::vec((pattern(), risk()), 0..6)
+    }
+
+    fn known(risks: &[Risk]) -> Vec<Acknowledged> {
+        let known = risks.iter().map(|risk| Acknowledged {
+            risk: risk.as_str().to_owned(),
+            reason: String::new(),
+        });
+        known.collect()
+    }
+
+    proptest! {
+        #[test]
+        fn what_covers_more_is_no_less_risky(table in table(), wide in pattern(), narrow in pattern()) {
+            prop_assume!(covers(&wide, &narrow));
+            let risks = Risks(table);
+            prop_assert!(risks.of(&wide) >= risks.of(&narrow));
+        }
+
+        #[test]
+        fn a_riskier_entry_makes_nothing_less_risky(
+            table in table(), at in 0..6_usize, higher in risk(), permission in pattern()
+        ) {
+            let before = Risks(table.clone()).of(&permission);
+            let mut raised = table;
+            if let Some((_, risk)) = raised.get_mut(at) {
+                *risk = higher.max(*risk);
+            }
+            prop_assert!(Risks(raised).of(&permission) >= before);
+        }
+
+        #[test]
+        fn the_order_of_entries_decides_nothing(table in table(), permission in pattern()) {
+            let mut turned = table.clone();
+            turned.reverse();
+            prop_assert_eq!(Risks(table).of(&permission), Risks(turned).of(&permission));
+        }
+
+        #[test]
+        fn each_permission_is_judged_for_itself_and_a_class_by_its_policy(
+            table in table(),
+            one in proptest::collection::vec(pattern(), 0..4),
+            other in proptest::collection::vec(pattern(), 0..4),
+        ) {
+            let risks = Risks(table);
+            let both = risks.gate(&[one.clone(), other.clone()].concat(), &[]);
+            let (one, other) = (risks.gate(&one, &[]), risks.gate(&other, &[]));
+            prop_assert_eq!(&both.refused, &[one.refused, other.refused].concat());
+            prop_assert_eq!(&both.told, &[one.told, other.told].concat());
+            let policy = |permission: &String| risks.of(permission).policy();
+            prop_assert!(both.refused.iter().all(|p| policy(p) == RiskPolicy::Block));
+            prop_assert!(both.told.iter().all(|p| policy(p) == RiskPolicy::AcknowledgeRequired));
+        }
+
+        #[test]
+        fn who_acknowledges_more_is_refused_and_told_no_more(
+            table in table(),
+            permissions in proptest::collection::vec(pattern(), 0..5),
+            some in proptest::collection::vec(risk(), 0..3),
+            more in risk(),
+        ) {
+            let risks = Risks(table);
+            let before = risks.gate(&permissions, &known(&some));
+            let all = [some.clone(), vec![more]].concat();
+            let after = risks.gate(&permissions, &known(&all));
+            prop_assert!(after.refused.iter().all(|p| before.refused.contains(p)));
+            prop_assert!(after.told.iter().all(|p| before.told.contains(p)));
+            // Several classes are as good as the highest of them.
+            let highest = all.iter().max().copied().unwrap_or(more);
+            prop_assert_eq!(risks.gate(&permissions, &known(&[highest])), after);
         }
     }
 }

@@ -139,7 +139,8 @@ pub fn inspect(kind: ItemKind, extension: &str, text: &str) -> Result<Seal, Erro
 
 /// Signs the whole of `text` and returns it with its signature line; one that was there is replaced.
 ///
-/// The result has `\n` line ends and no byte order mark.
+/// The result has the line ends of `text`, which the signature does not cover, and no byte order mark. Line ends that are a lone `\r`
+/// become `\n`.
 pub fn sign_text(
     kind: ItemKind,
     extension: &str,
@@ -148,13 +149,29 @@ pub fn sign_text(
     at: Timestamp,
 ) -> Result<String, Error> {
     let comment = Comment::of(kind, extension)?;
-    let text = normalise(text.trim_start_matches('\u{feff}'));
+    let text = kept(text.trim_start_matches('\u{feff}'));
     let (shebang, body) = unsigned(comment, &text);
-    let token = Token::sign(sha256_hex(joined(shebang, body).as_bytes()), key, at);
+    let covered = joined(shebang, body);
+    let token = Token::sign(sha256_hex(normalise(&covered).as_bytes()), key, at);
+    let first = text.split_inclusive('\n').next();
+    let end = match first {
+        Some(line) if line.ends_with("\r\n") => "\r\n",
+        Some(_) | None => "\n",
+    };
     Ok(format!(
-        "{shebang}{}{token}{}\n{body}",
+        "{shebang}{}{token}{}{end}{body}",
         comment.open, comment.close
     ))
+}
+
+/// `text` with its line ends as they are, unless some are of a kind that no line of ours is split at.
+fn kept(text: &str) -> Cow<'_, str> {
+    let ends = text.matches("\r\n").count();
+    if text.matches('\r').count() == ends {
+        Cow::Borrowed(text)
+    } else {
+        normalise(text)
+    }
 }
 
 /// `text` without its signature line, if it has one; line ends normalised.
@@ -169,7 +186,7 @@ pub fn strip(kind: ItemKind, extension: &str, text: &str) -> Result<String, Erro
 fn unsigned(comment: Comment, text: &str) -> (&str, &str) {
     let (shebang, mut body) = comment.split_shebang(text);
     while let Some((line, rest)) = body.split_once('\n')
-        && comment.is_signature(line)
+        && comment.is_signature(line.trim_end_matches('\r'))
     {
         body = rest;
     }

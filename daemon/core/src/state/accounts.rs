@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::waiting::{Arrival, Waiting};
 use super::{Change, Draft, Fact, Refused, Why};
 use crate::id::RunId;
-use crate::ledger::{Account, AccountId, Crossing, Denied, Ledger, Marks, Operation, Rows, Sheet};
-use crate::model::{Funding, Run};
+use crate::ledger::{Account, AccountId, Denied, Ledger, Marks, Notice, Operation, Rows, Sheet};
+use crate::model::{Funding, Run, Spec};
 
 /// Closed accounts, as they are kept with the run whose end closed them.
 pub type Closed = BTreeMap<AccountId, Account>;
@@ -50,22 +50,30 @@ impl Accounts {
         self.closed.get(id).map(|(_, account)| account)
     }
 
-    /// Refuses a draft with which more than `most` chains of runs of one tree would not be over. What ends in the same draft counts
-    /// still.
-    pub(super) fn check_trees(&self, draft: &Draft, most: usize) -> Result<(), Refused> {
+    /// Refuses a draft with which more chains of runs of one tree would not be over than `full` says of a run that is created there. What
+    /// ends in the same draft counts still.
+    pub(super) fn check_trees(
+        &self,
+        draft: &Draft,
+        full: impl Fn(&Spec) -> (usize, Why),
+    ) -> Result<(), Refused> {
         let mut added: HashMap<&AccountId, usize> = HashMap::new();
         for (number, (change, _)) in draft.facts().enumerate() {
-            let Some(parent) = change.created().and_then(|spec| spec.budget.parent()) else {
+            let Some(spec) = change.created() else {
+                continue;
+            };
+            let Some(parent) = spec.budget.parent() else {
                 continue;
             };
             let root = self.ledger.root(parent);
             let added = added.entry(root).or_default();
             *added += 1;
+            let (most, why) = full(spec);
             if self.ledger.live(root) + *added > most {
                 return Err(Refused {
                     change: number,
                     run: change.run.clone(),
-                    why: Why::TreeFull(most),
+                    why,
                 });
             }
         }
@@ -86,26 +94,32 @@ impl Accounts {
         Ok(sheet.into_rows())
     }
 
-    /// The limits that settlements of `draft`, which was planned, cross; each with how many settlements stand before its own.
-    pub(super) fn crossings(&self, draft: &Draft) -> Vec<(usize, Crossing)> {
-        let mut crossings = Vec::new();
-        if !draft.changes.iter().any(Change::settles) {
-            return crossings;
+    /// What there is to say about settlements of `draft`, which was planned; each with how many settlements stand before its own.
+    pub(super) fn notices(&self, draft: &Draft) -> Vec<(usize, Notice)> {
+        let mut notices = Vec::new();
+        if !draft
+            .changes
+            .iter()
+            .any(|change| change.settles().is_some())
+        {
+            return notices;
         }
         let mut sheet = Sheet::new(&self.ledger);
         let mut settlement = 0;
         for (change, fact) in draft.facts() {
             let own = &draft.runs[fact.run].record.spec.budget.account;
-            let marks = change.settles().then(|| Marks::of(&sheet, own));
+            let settled = change.settles();
+            let settled = settled.map(|usage| (Marks::of(&sheet, own), usage.money));
             if perform(&mut sheet, own, change, fact).is_err() {
                 break;
             }
-            if let Some(marks) = marks {
-                crossings.extend(marks.crossed(&sheet).map(|crossing| (settlement, crossing)));
+            if let Some((marks, cost)) = settled {
+                let told = marks.notices(&sheet, cost).into_iter();
+                notices.extend(told.map(|notice| (settlement, notice)));
                 settlement += 1;
             }
         }
-        crossings
+        notices
     }
 
     /// A sheet for who stands in that place of the line, or behind all who wait.

@@ -31,7 +31,7 @@ fn machine() -> ToolMachine {
         )
     };
     let mut run = Run::create(id, tick(0).at, Arc::new(spec));
-    let started = RunEvent::RunStarted { epoch: Epoch(1) }.into();
+    let started = RunEvent::started(Epoch(1)).into();
     run.apply(tick(0).at, &started).unwrap();
     ToolMachine::new(Arc::new(run))
 }
@@ -41,7 +41,7 @@ fn started(machine: &mut ToolMachine) -> Call {
         panic!("a fresh run makes its call");
     };
     assert_eq!(events, []);
-    let events = machine.start(tick(1), &call, None, None);
+    let events = machine.start(tick(1), &call, None, InputHashes::default());
     assert_eq!(events[0].name(), "step_started");
     *call
 }

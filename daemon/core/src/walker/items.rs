@@ -161,6 +161,8 @@ impl Walker {
             items: Some(count),
             branches: parts.names(),
             child: None,
+            call: None,
+            chain: None,
             node_input_hash: None,
         });
         self.record(now, event, events);
@@ -336,6 +338,7 @@ impl Walker {
                 key: self.key(&step.node, step.visit, Some(&parts.identity(item)), None),
                 effect: node.effect,
                 undeclared: node.effect != Effect::AtMostOnce,
+                result_limit: None,
                 caching: node.caching,
                 timeout: node.timeout,
                 authority: Authority::Run,

@@ -63,7 +63,7 @@ fn a_new_project_runs_at_once_and_an_edit_needs_a_signature() {
     assert_eq!(report.verdict, Verdict::Modified);
     let key = keys.load().unwrap();
     for place in targets(&spaces, "tool:sample/greet").unwrap() {
-        sign::sign(&place, &key, Timestamp::default()).unwrap();
+        sign::sign(&spaces, &place, &key, Timestamp::default()).unwrap();
     }
     let report = library.verify(&tool("sample/greet")).unwrap();
     assert_eq!(

@@ -8,6 +8,8 @@ use serde_json::{Map, Value};
 const LIMITS: &str = "limits";
 /// Below that, the limits of runs which nobody limits.
 const DEFAULTS: &str = "defaults";
+/// The part that says how many runs there may be at once.
+const CONCURRENCY: &str = "concurrency";
 /// Below `limits`, how often a model may make one call in a row: 0 is no limit.
 const REPEATED: &str = "repeated_calls";
 
@@ -18,12 +20,20 @@ pub(super) fn narrow(
     file: &mut Map<String, Value>,
     path: &Path,
 ) -> Vec<String> {
-    let Some(before) = below.get(LIMITS).and_then(Value::as_object) else {
-        return Vec::new();
-    };
     let mut narrowed = Narrowed {
         path,
         ignored: Vec::new(),
+    };
+    if let Some(before) = below.get(CONCURRENCY).and_then(Value::as_object) {
+        narrowed.keep_whole(file, CONCURRENCY, CONCURRENCY);
+        if let Some(given) = file.get_mut(CONCURRENCY).and_then(Value::as_object_mut) {
+            narrowed.retain(before, given, CONCURRENCY, |_, limit, value| {
+                is_higher(value, limit)
+            });
+        }
+    }
+    let Some(before) = below.get(LIMITS).and_then(Value::as_object) else {
+        return narrowed.ignored;
     };
     narrowed.keep_whole(file, LIMITS, LIMITS);
     if let Some(given) = file.get_mut(LIMITS).and_then(Value::as_object_mut) {
@@ -128,6 +138,28 @@ mod tests {
         let unlimited = map(json!({"limits": {"defaults": {"spend": "none"}}}));
         let mut file = map(json!({"limits": {"defaults": {"spend": 5}}}));
         assert!(narrow(&unlimited, &mut file, Path::new("p")).is_empty());
+    }
+
+    #[test]
+    fn no_more_runs_at_once_are_to_be_had_than_below() {
+        let below = map(json!({"concurrency": {"max_concurrent_children": 10}}));
+        // What the project says, and what counts of it.
+        let table = [
+            (json!({"max_concurrent_children": 3}), true),
+            (json!({"max_concurrent_children": 11}), false),
+            (json!({"max_concurrent_children": null}), false),
+            (json!({"max_total_threads": 50}), true),
+        ];
+        for (given, counts) in table {
+            let mut file = map(json!({"concurrency": given}));
+            let ignored = narrow(&below, &mut file, Path::new("p"));
+            assert_eq!(ignored.is_empty(), counts, "{given}: {ignored:?}");
+            let kept = if counts { given } else { json!({}) };
+            assert_eq!(file["concurrency"], kept);
+        }
+        let mut file = map(json!({"concurrency": null}));
+        assert_eq!(narrow(&below, &mut file, Path::new("p")).len(), 1);
+        assert_eq!(json!(file), json!({}));
     }
 
     #[test]

@@ -247,7 +247,11 @@ fn a_nearer_space_wins_and_lesser_spaces_never_see_it() {
     assert_eq!(shadowed[0].space, Space::User);
     let seen = |referrer| world.library.resolve(&tool("a/x"), referrer);
     assert_eq!(seen(Space::User).unwrap().space, Space::User);
-    assert!(matches!(seen(Space::System), Err(Error::NotFound { .. })));
+    let error = seen(Space::System).unwrap_err();
+    assert!(matches!(error, Error::OutOfReach { .. }), "{error}");
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    let none = world.library.resolve(&tool("a/none"), Space::User);
+    assert!(matches!(none, Err(Error::NotFound { .. })));
     // A bad file in a nearer space is an error, not passed over.
     world.write("project/.ai/tools/a/x.yaml", &yaml("a"));
     assert!(matches!(world.resolve("a/x"), Err(Error::Unsigned { .. })));

@@ -83,7 +83,11 @@ impl Library {
     /// Verifies the item a project would use under this name. Fails only if there is none or it cannot be opened.
     pub fn verify(&self, item: &ItemRef) -> Result<Report, Error> {
         match self.resolve(item, Space::Project) {
-            Err(error @ (Error::NotFound { .. } | Error::Unreadable { .. })) => Err(error),
+            Err(
+                error @ (Error::NotFound { .. }
+                | Error::OutOfReach { .. }
+                | Error::Unreadable { .. }),
+            ) => Err(error),
             result => Ok(self.report(item, result)),
         }
     }
@@ -127,7 +131,7 @@ impl Library {
             Error::Metadata { path, .. }
             | Error::Unsupported { path, .. }
             | Error::Config { path, .. } => (Verdict::Invalid, path, None),
-            Error::NotFound { .. } | Error::Unreadable { .. } => {
+            Error::NotFound { .. } | Error::OutOfReach { .. } | Error::Unreadable { .. } => {
                 (Verdict::Invalid, &PathBuf::new(), None)
             }
         };

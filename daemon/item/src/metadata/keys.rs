@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{Error, Unread, document};
 
 /// Keys that are read, in every notation.
-const READ: [&str; 18] = [
+const READ: [&str; 19] = [
     "version",
     "tool_type",
     "executor_id",
@@ -26,6 +26,7 @@ const READ: [&str; 18] = [
     "env_requires",
     "anchor",
     "verify_deps",
+    "result_limit",
 ];
 
 /// Keys that are for people.
@@ -39,7 +40,7 @@ const INFORMATIVE: [&str; 6] = [
 ];
 
 /// Keys that mean something, but not to this release.
-const LATER: [&str; 4] = ["permissions", "result_limit", "isolation", "resources"];
+const LATER: [&str; 3] = ["permissions", "isolation", "resources"];
 
 /// Keys by which the original decided how to start an item.
 const IGNORED: [&str; 4] = [

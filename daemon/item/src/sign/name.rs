@@ -39,8 +39,9 @@ pub(super) fn added(kind: ItemKind, extension: &str, text: &str, name: &str) -> 
         Some((keys.find_map(|key| end_of(text, &key))?, line))
     })?;
     let (above, below) = text.split_at(at);
-    let end = if above.ends_with('\n') { "" } else { "\n" };
-    Some(format!("{above}{end}{line}\n{below}"))
+    let line_end = if text.contains("\r\n") { "\r\n" } else { "\n" };
+    let end = if above.ends_with('\n') { "" } else { line_end };
+    Some(format!("{above}{end}{line}{line_end}{below}"))
 }
 
 /// `name` as a text of YAML: some names would be read as numbers.

@@ -38,7 +38,7 @@ impl World {
     fn sign(&self, target: &str) -> Result<Vec<Signed>, Error> {
         targets(&self.spaces, target)?
             .iter()
-            .map(|place| sign(place, &key(), at()))
+            .map(|place| sign(&self.spaces, place, &key(), at()))
             .collect()
     }
 
@@ -53,7 +53,7 @@ const GOOD: &str = "version: \"1.0.0\"\ncategory: a\nname: x\n";
 #[test]
 fn signing_keeps_permissions_and_a_second_time_changes_nothing() {
     let world = World::new();
-    let path = world.write("project/.ai/tools/a/x.yaml", &GOOD.replace('\n', "\r\n"));
+    let path = world.write("project/.ai/tools/a/x.yaml", GOOD);
     fs::set_permissions(&path, Permissions::from_mode(0o750)).unwrap();
     let signed = world.sign("tool:a/x").unwrap();
     assert_eq!(
@@ -72,6 +72,95 @@ fn signing_keeps_permissions_and_a_second_time_changes_nothing() {
     assert_eq!(again[0].change, Change::Current);
     assert_eq!(again[0].content_hash, signed[0].content_hash);
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn line_ends_stay_as_they_are_and_the_signature_does_not_depend_on_them() {
+    let world = World::new();
+    let windows = |text: &str| text.replace('\n', "\r\n");
+    let hash = |path: &Path| {
+        let signed = world.sign(path.to_str().unwrap()).unwrap().remove(0);
+        signed.content_hash
+    };
+    let python = "#!/usr/bin/env python3\n__version__ = \"1.0.0\"\n__category__ = \"a\"\nx = 1\n";
+    for (name, text) in [("tools/a/x.yaml", GOOD), ("tools/a/p.py", python)] {
+        let path = world.write(&format!("project/.ai/{name}"), text);
+        let plain = hash(&path);
+        let signed = fs::read_to_string(&path).unwrap();
+        fs::write(&path, windows(text)).unwrap();
+        assert_eq!(hash(&path), plain, "{name}");
+        let written = fs::read_to_string(&path).unwrap();
+        assert_eq!(
+            written.matches('\n').count(),
+            written.matches("\r\n").count()
+        );
+        let body = |text: &str| text.replace("\r\n", "\n");
+        assert_eq!(body(&written), signed, "{name}");
+        // Once more, with another content: one signature stays one.
+        fs::write(&path, format!("{written}# more\r\n")).unwrap();
+        let _changed = hash(&path);
+        let again = fs::read_to_string(&path).unwrap();
+        assert_eq!(again.matches("rye:signed:").count(), 1);
+        assert!(again.ends_with("# more\r\n"));
+        // What is mixed stays mixed.
+        fs::write(&path, format!("{signed}# mixed\r\n")).unwrap();
+        let _mixed = hash(&path);
+        let mixed = fs::read_to_string(&path).unwrap();
+        assert_eq!(mixed.matches("\r\n").count(), 1, "{mixed:?}");
+    }
+}
+
+#[test]
+fn configuration_is_signed_if_the_schemas_of_its_place_fit_it() {
+    let world = World::new();
+    let head = "version: \"1.0.0\"\ncategory: web\n";
+    let schema = |target: &str, schema: &str| {
+        format!(
+            "{head}name: limits.config-schema\ntool_type: config-schema\ntarget_config: \"{target}\"\nschema: {schema}\n"
+        )
+    };
+    let wanted = "{type: object, required: [retries], properties: {retries: {type: integer}}}";
+    let file = "project/.ai/tools/web/limits.config-schema.yaml";
+    let path = world.write(file, &schema("web/*.yaml", wanted));
+    assert_eq!(
+        world.sign("tool:web/limits.config-schema").unwrap().len(),
+        1
+    );
+    let config = |place: &str, text: &str| {
+        let name = Path::new(place).file_stem().unwrap().to_str().unwrap();
+        let folder = place.rsplit('/').nth(1).unwrap();
+        let text = format!("version: \"1.0.0\"\ncategory: {folder}\nname: {name}\n{text}");
+        let path = world.write(place, &text);
+        let signed = world.sign(path.to_str().unwrap());
+        signed.map_err(|error| (error.kind(), rye_core::error::with_sources(&error)))
+    };
+    assert!(config("project/.ai/config/web/search.yaml", "retries: 3\n").is_ok());
+    assert!(config("project/.ai/config/other/search.yaml", "retries: x\n").is_ok());
+    for (text, told) in [("retries: x\n", "`retries`"), ("tries: 3\n", "retries")] {
+        let (kind, message) = config("project/.ai/config/web/search.yaml", text).unwrap_err();
+        assert_eq!(kind, ErrorKind::Invalid);
+        for told in [told, "config/web/search.yaml", "limits.config-schema.yaml"] {
+            assert!(message.contains(told), "{message}");
+        }
+    }
+    // A schema of the project does not bind its user; one of the user binds the project.
+    assert!(config("home/.ai/config/web/search.yaml", "retries: x\n").is_ok());
+    fs::remove_file(&path).unwrap();
+    assert!(config("project/.ai/config/web/search.yaml", "retries: x\n").is_ok());
+    world.write(
+        &file.replace("project", "home"),
+        &schema("web/search.yaml", wanted),
+    );
+    assert!(config("project/.ai/config/web/search.yaml", "retries: y\n").is_err());
+    // One that is none is not signed, and is told where it would have to be used.
+    world.write(file, &schema("web/*.yaml", "{type: nonsense}"));
+    let error = world.sign("tool:web/limits.config-schema").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let (_, message) = config("project/.ai/config/web/search.yaml", "retries: 3\n").unwrap_err();
+    assert!(
+        message.contains("failed to use") && message.contains("schema"),
+        "{message}"
+    );
 }
 
 #[test]

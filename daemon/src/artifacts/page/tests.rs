@@ -41,6 +41,8 @@ fn started(step: u32, node: &str) -> Event {
         items: None,
         branches: Vec::new(),
         child: None,
+        call: None,
+        chain: None,
         node_input_hash: None,
     })
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
-use rye_core::ledger::{Account, AccountId, CallNo, Usage};
+use rye_core::ledger::{Account, AccountId, CallNo, MeterId, Metered, Usage};
 use rye_core::model::{Because, Budget, Event, Funding, RunEvent, Spec};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
@@ -11,22 +11,27 @@ use serde_json::{Value, json};
 use super::super::{AccountRow, Change, Journal};
 use super::rig::*;
 
-fn usd(text: &str) -> Usd {
+pub(super) fn usd(text: &str) -> Usd {
     Usd::parse(text).unwrap()
 }
 
-fn account(run: &str) -> AccountId {
+pub(super) fn account(run: &str) -> AccountId {
     AccountId(id(run))
 }
 
 /// Creates and begins `run` with such an account.
-fn opened(rig: &Rig, run: &str, parent: Option<&str>, limit: &str) -> Vec<Change> {
+pub(super) fn opened(
+    rig: &Rig,
+    run: &str,
+    parent: Option<&str>,
+    limit: Option<&str>,
+) -> Vec<Change> {
     let spec = Spec {
         budget: Budget {
             account: account(run),
             funding: Funding::Open {
                 parent: parent.map(account),
-                limit: Some(usd(limit)),
+                limit: limit.map(usd),
             },
         },
         ..rig.spec(&id(run))
@@ -35,7 +40,7 @@ fn opened(rig: &Rig, run: &str, parent: Option<&str>, limit: &str) -> Vec<Change
     [vec![created], begin(&id(run))].concat()
 }
 
-fn raised(run: &str, to: &str) -> Change {
+pub(super) fn raised(run: &str, to: &str) -> Change {
     let event = RunEvent::BudgetRaised {
         account: account(run),
         to: usd(to),
@@ -44,20 +49,25 @@ fn raised(run: &str, to: &str) -> Change {
     change(&id(run), Event::Run(event))
 }
 
-/// The events of a paid call of a run that cost `money`, and 7 tokens of output.
-fn paid(run: &str, call: u32, money: &str) -> Vec<Change> {
-    let call = CallNo(call);
-    let held = RunEvent::BudgetHeld {
-        call,
-        amount: usd("0.1"),
+pub(super) fn held(call: u32, amount: &str, meters: &[(&str, &str)]) -> RunEvent {
+    let meters = meters.iter().map(|(meter, limit)| Metered {
+        id: MeterId((*meter).to_owned()),
+        limit: usd(limit),
+    });
+    RunEvent::BudgetHeld {
+        call: CallNo(call),
+        amount: usd(amount),
         model: "scripted".to_owned(),
         input: 10,
         max_output: 20,
-        meters: Vec::new(),
-    };
-    let settled = RunEvent::BudgetSettled {
-        call,
-        amount: usd("0.1"),
+        meters: meters.collect(),
+    }
+}
+
+pub(super) fn settled(call: u32, amount: &str, money: &str) -> RunEvent {
+    RunEvent::BudgetSettled {
+        call: CallNo(call),
+        amount: usd(amount),
         usage: Usage {
             money: usd(money),
             calls: 1,
@@ -67,8 +77,12 @@ fn paid(run: &str, call: u32, money: &str) -> Vec<Change> {
         },
         estimated: false,
         because: Because::Usage,
-    };
-    let events = [held, settled].into_iter();
+    }
+}
+
+/// The events of a paid call of a run that cost `money`, and 7 tokens of output.
+fn paid(run: &str, call: u32, money: &str) -> Vec<Change> {
+    let events = [held(call, "0.1", &[]), settled(call, "0.1", money)].into_iter();
     events
         .map(|event| change(&id(run), Event::Run(event)))
         .collect()
@@ -76,12 +90,12 @@ fn paid(run: &str, call: u32, money: &str) -> Vec<Change> {
 
 /// A root that was raised, with a child that has a share and one that has ended.
 async fn family(rig: &Rig, journal: &Journal) {
-    journal.put(opened(rig, "run-root", None, "1")).await;
+    journal.put(opened(rig, "run-root", None, Some("1"))).await;
     journal
-        .put(opened(rig, "run-child", Some("run-root"), "0.4"))
+        .put(opened(rig, "run-child", Some("run-root"), Some("0.4")))
         .await;
     journal
-        .put(opened(rig, "run-over", Some("run-root"), "0.3"))
+        .put(opened(rig, "run-over", Some("run-root"), Some("0.3")))
         .await;
     journal.put(vec![raised("run-root", "2")]).await;
     journal.put(vec![raised("run-over", "0.35")]).await;
@@ -253,13 +267,18 @@ async fn warnings(journal: &Journal, run: &str) -> Vec<(String, String)> {
 async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_up() {
     let rig = Rig::new();
     let journal = rig.open().await;
-    journal.put(opened(&rig, "run-root", None, "1")).await;
+    journal.put(opened(&rig, "run-root", None, Some("1"))).await;
     journal
-        .put(opened(&rig, "run-child", Some("run-root"), "0.1"))
+        .put(opened(&rig, "run-child", Some("run-root"), Some("0.1")))
         .await;
     // With the share of the child three quarters of it count.
     journal.put(paid("run-root", 1, "0.65")).await;
-    assert!(warnings(&journal, "run-root").await.is_empty());
+    let behind = |event: &str, message: &str| (event.to_owned(), message.to_owned());
+    let dear = behind(
+        "budget_settled",
+        "call 1 cost 0.650000000 USD, more than the 0.100000000 that were held for it",
+    );
+    assert_eq!(warnings(&journal, "run-root").await, [dear.clone()]);
     // It is dearer than what was held, and its run ends in the very commit that settles it.
     let last = [
         paid("run-child", 1, "0.16"),
@@ -267,10 +286,14 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
     ];
     journal.put(last.concat()).await;
     let told = warnings(&journal, "run-child").await;
-    let behind = |event: &str, message: &str| (event.to_owned(), message.to_owned());
     let expected = [
         behind(
             "budget_settled",
+            "call 1 cost 0.160000000 USD, more than the 0.100000000 that were held for it; \
+             that is beyond what run `run-child` may spend",
+        ),
+        behind(
+            "warning",
             "80 % or more of what run `run-child` may spend are used: 0.160000000 of 0.100000000 USD",
         ),
         behind(
@@ -280,11 +303,43 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
     ];
     assert_eq!(told, expected);
     journal.put(paid("run-root", 2, "0.1")).await;
-    assert!(
-        warnings(&journal, "run-root").await.is_empty(),
+    assert_eq!(
+        warnings(&journal, "run-root").await,
+        [dear.clone()],
         "it was crossed before"
     );
+    journal.put(paid("run-root", 3, "0.1000001")).await;
+    let overrun = behind(
+        "budget_settled",
+        "call 3 cost 0.100000100 USD, more than the 0.100000000 that were held for it; \
+         that is beyond what run `run-root` may spend",
+    );
+    assert_eq!(warnings(&journal, "run-root").await, [dear, overrun]);
     drop(journal);
     let journal = rig.open().await;
     assert_eq!(warnings(&journal, "run-child").await, told, "not again");
+}
+
+#[tokio::test]
+async fn a_call_above_its_hold_is_warned_of_where_nobody_limits_it_and_in_the_very_commit() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    journal.put_run(&rig, "run-free", 0).await;
+    journal.put(paid("run-free", 1, "0.1")).await;
+    assert!(warnings(&journal, "run-free").await.is_empty());
+    let last = || journal.shared.sequencer().last;
+    let before = last();
+    journal.put(paid("run-free", 2, "0.3")).await;
+    let told = warnings(&journal, "run-free").await;
+    let overrun =
+        "call 2 cost 0.300000000 USD, more than the 0.100000000 that were held for it".to_owned();
+    assert_eq!(told, [("budget_settled".to_owned(), overrun)]);
+    assert_eq!(
+        last(),
+        before.next(),
+        "the warning has no commit of its own"
+    );
+    drop(journal);
+    let journal = rig.open().await;
+    assert_eq!(warnings(&journal, "run-free").await, told, "not again");
 }

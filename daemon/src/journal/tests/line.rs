@@ -210,7 +210,11 @@ async fn of_a_thousand_who_ask_at_once_as_many_are_served_as_there_is_money_for(
     journal.put(all.collect()).await;
     let granted = Arc::new(AtomicUsize::new(0));
     let mut asking = Group::new();
-    for run in runs {
+    // The root asks among them, for a call of its own.
+    let middle = runs.len() / 2;
+    let (before, after) = runs.split_at(middle);
+    let root = ["run-root".to_owned()];
+    for run in [before, &root, after].concat() {
         let (journal, granted) = (Arc::clone(&journal), Arc::clone(&granted));
         asking.spawn(async move {
             if journal.commit(hold(&run, "0.003")).await.is_ok() {
@@ -221,5 +225,7 @@ async fn of_a_thousand_who_ask_at_once_as_many_are_served_as_there_is_money_for(
     while asking.next().await.is_some() {}
     assert_eq!(granted.load(Ordering::Relaxed), 333);
     let root = journal.account(&account("run-root")).await.unwrap();
-    assert_eq!(root.unwrap().account.remaining(), Some(usd("0.001")));
+    let root = root.unwrap().account;
+    assert_eq!(root.remaining(), Some(usd("0.001")));
+    assert_eq!(root.held().checked_add(root.open), Some(usd("0.999")));
 }

@@ -1,13 +1,17 @@
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use rye_core::frame::{Frame, SegmentId};
 use rye_core::id::{Epoch, RunId};
+use rye_core::ledger::{AccountId, Cost, Meter, MeterId};
 use rye_core::model::{Event, Run, RunEvent, SuspendReason, Suspension};
 use serde_json::json;
 
-use super::super::{Error, Refused, Why, segment};
+use super::super::{AccountRow, Change, Error, Journal, Refused, Why, segment};
+use super::accounts::{account, held, opened, raised, settled, usd};
 use super::rig::*;
 
 /// The newest segment that holds frames, with the end of each frame.
@@ -59,6 +63,44 @@ async fn a_log_cut_anywhere_in_its_last_two_frames_opens_to_a_legal_prefix() {
         // And it can be written on.
         let step = expected.steps() + 1;
         journal.put(turn(&run, step)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_log_cut_anywhere_takes_money_back_with_the_event_that_moved_it() {
+    let rig = Rig::with_segments_of(16 * 1024);
+    let journal = rig.open().await;
+    journal.put(opened(&rig, "run-root", None, Some("1"))).await;
+    journal
+        .put(opened(&rig, "run-child", Some("run-root"), Some("0.4")))
+        .await;
+    let run = id("run-child");
+    let hold = held(1, "0.1", &[("day/2026-11-22", "2.5")]);
+    let put = async |event| journal.put(vec![change(&run, Event::Run(event))]).await;
+    put(hold).await;
+    put(settled(1, "0.1", "0.03")).await;
+    journal.put(vec![raised("run-child", "0.5")]).await;
+    drop(journal);
+    let (path, bytes, ends) = tail(&rig);
+    let whole = image(rig.root.path());
+    let last = ends.len() - 1;
+    for cut in (ends[last - 2]..ends[last]).step_by(3) {
+        restore(rig.root.path(), &whole);
+        let mut torn = bytes.clone();
+        let end = torn.len() - segment::MARK.len();
+        torn[cut..end].fill(0xa5);
+        fs::write(&path, torn).unwrap();
+        let journal = rig.open().await;
+        let child = journal.account(&account("run-child")).await.unwrap();
+        let child = child.unwrap().account;
+        let is_settled = cut >= ends[last - 1];
+        let expected = if is_settled { "0.03" } else { "0.1" };
+        assert_eq!(child.used(), usd(expected), "cut at byte {cut}");
+        assert_eq!(child.reserved(), usd("0.4"), "the raise is gone");
+        let root = journal.account(&account("run-root")).await.unwrap();
+        assert_eq!(root.unwrap().account.used(), usd("0.4"));
+        let record = journal.record(&run).await;
+        assert_eq!(record.open_call.is_none(), is_settled);
     }
 }
 
@@ -185,88 +227,175 @@ async fn a_closed_journal_refuses_commits_and_opens_to_the_same_state() {
 /// One move of a random life.
 #[derive(Debug, Clone, Copy)]
 enum Move {
-    Create,
+    /// A run, below another one if there is one of that number, with a share of so many hundredths of a dollar if it is given.
+    Create(usize, Option<u8>),
     Step(usize),
+    /// A call for which so many hundredths are held.
+    Hold(usize, u8),
+    /// It cost so many.
+    Settle(usize, u8),
+    Raise(usize, u8),
     Suspend(usize),
     Resume(usize),
     End(usize),
     Crash,
+    /// A crash after which the index is gone.
+    Unindexed,
     Close,
 }
 
+impl Move {
+    /// Whether the daemon goes down and comes back, and nothing else happens.
+    fn changes_nothing(self) -> bool {
+        matches!(self, Self::Crash | Self::Unindexed | Self::Close)
+    }
+}
+
 fn moves() -> impl Strategy<Value = Vec<Move>> {
-    let run = 0..4_usize;
+    let run = 0..5_usize;
+    let cents = 0..60_u8;
+    let at = (run.clone(), cents.clone());
     let one = prop_oneof![
-        2 => Just(Move::Create),
-        12 => run.clone().prop_map(Move::Step),
+        3 => (run.clone(), proptest::option::of(cents)).prop_map(|(above, share)| Move::Create(above, share)),
+        6 => run.clone().prop_map(Move::Step),
+        6 => at.clone().prop_map(|(run, cents)| Move::Hold(run, cents)),
+        6 => at.clone().prop_map(|(run, cents)| Move::Settle(run, cents)),
+        2 => at.prop_map(|(run, cents)| Move::Raise(run, cents)),
         1 => run.clone().prop_map(Move::Suspend),
         1 => run.clone().prop_map(Move::Resume),
-        1 => run.prop_map(Move::End),
+        2 => run.prop_map(Move::End),
         1 => Just(Move::Crash),
+        1 => Just(Move::Unindexed),
         1 => Just(Move::Close),
     ];
     proptest::collection::vec(one, 1..60)
 }
 
+/// What a random life has led to: the records, and all that is known of accounts and meters.
+#[derive(Debug, PartialEq)]
+struct Known {
+    records: Vec<Arc<Run>>,
+    /// Each with what it and all below it have cost.
+    accounts: Vec<(Option<AccountRow>, Cost)>,
+    meters: BTreeMap<MeterId, Meter>,
+}
+
+impl Known {
+    async fn of(journal: &Journal, runs: &[RunId]) -> Self {
+        let (mut records, mut accounts) = (Vec::new(), Vec::new());
+        for run in runs {
+            records.push(journal.record(run).await);
+            let account = AccountId(run.clone());
+            let row = journal.account(&account).await.unwrap();
+            accounts.push((row, journal.cost(&account).await.unwrap()));
+        }
+        let sequencer = journal.shared.sequencer();
+        assert_eq!(sequencer.state.recount(), Ok(()));
+        Self {
+            records,
+            accounts,
+            meters: sequencer.state.ledger().meters().clone(),
+        }
+    }
+}
+
+fn cents(cents: u8) -> String {
+    format!("0.{cents:02}")
+}
+
+/// What `one` does to `run`, which stands like this.
+fn money(journal: &Journal, run: &Run, one: Move) -> Vec<Change> {
+    let name = run.id.as_str();
+    let spendable = journal.spendable(&run.spec.budget.account);
+    let next = spendable.map_or(1, |(call, _)| call.0);
+    let event = match one {
+        Move::Hold(_, amount) => held(next, &cents(amount), &[("day/2026-11-22", "2.5")]),
+        Move::Settle(_, cost) => {
+            let open = run.open_call.map(|open| open.amount.to_string());
+            settled(
+                next - 1,
+                &open.unwrap_or_else(|| "0".to_owned()),
+                &cents(cost),
+            )
+        }
+        Move::Raise(_, to) => return vec![raised(name, &format!("1.{to:02}"))],
+        other => unreachable!("{other:?} moves no money"),
+    };
+    vec![change(&run.id, Event::Run(event))]
+}
+
 async fn live(rig: &Rig, moves: Vec<Move>) {
     let mut journal = rig.open().await;
     let mut runs: Vec<RunId> = Vec::new();
-    let mut expected: Vec<std::sync::Arc<Run>> = Vec::new();
+    let mut known = Known::of(&journal, &runs).await;
     for one in moves {
-        let pick = |number: usize| runs.get(number).map(|run| (run.clone(), &expected[number]));
-        let changes = match one {
-            Move::Create => {
-                let run = id(&format!("run-{}", runs.len()));
-                let mut changes = vec![rig.create(&run)];
-                changes.extend(begin(&run));
-                runs.push(run);
-                Some(changes)
+        let pick = |number: usize| known.records.get(number);
+        let rests = |number: usize, event: fn() -> Event| {
+            let run = pick(number)?;
+            let events = run.with_settlement(event()).into_iter();
+            Some(events.map(|event| change(&run.id, event)).collect())
+        };
+        let changes: Option<Vec<Change>> = match one {
+            Move::Create(above, share) => {
+                let name = format!("run-{}", runs.len());
+                let above = pick(above).map(|run| run.id.as_str());
+                runs.push(id(&name));
+                Some(opened(rig, &name, above, share.map(cents).as_deref()))
             }
-            Move::Step(number) => pick(number).map(|(run, now)| turn(&run, now.steps() + 1)),
-            Move::Suspend(number) => pick(number).map(|(run, _)| {
-                let why = Suspension::new(SuspendReason::Restart);
-                vec![change(&run, Event::Run(RunEvent::RunSuspended(why)))]
+            Move::Step(number) => pick(number).map(|run| turn(&run.id, run.steps() + 1)),
+            Move::Hold(number, _) | Move::Settle(number, _) | Move::Raise(number, _) => {
+                pick(number).map(|run| money(&journal, run, one))
+            }
+            Move::Suspend(number) => rests(number, || {
+                Event::Run(RunEvent::RunSuspended(Suspension::new(
+                    SuspendReason::Restart,
+                )))
             }),
-            Move::Resume(number) => pick(number)
-                .map(|(run, _)| vec![change(&run, Event::Run(RunEvent::resumed(journal.epoch())))]),
-            Move::End(number) => pick(number).map(|(run, _)| vec![change(&run, finish())]),
-            Move::Crash => None,
+            Move::Resume(number) => pick(number).map(|run| {
+                vec![change(
+                    &run.id,
+                    Event::Run(RunEvent::resumed(journal.epoch())),
+                )]
+            }),
+            Move::End(number) => rests(number, finish),
+            Move::Crash | Move::Unindexed => None,
             Move::Close => {
                 journal.close().await.unwrap();
                 None
             }
         };
+        if one.changes_nothing() {
+            drop(journal);
+            if let Move::Unindexed = one {
+                fs::remove_dir_all(rig.state().join("index")).unwrap();
+            }
+            journal = rig.open().await;
+        }
         if let Some(changes) = changes {
             match journal.commit(changes).await {
                 Ok(committed) => journal.durable(committed.ticket).await.unwrap(),
                 Err(Error::Refused(Refused {
-                    why: Why::Illegal(_) | Why::NotLive,
+                    why: Why::Illegal(_) | Why::NotLive | Why::Budget(_),
                     ..
-                })) => {}
+                })) => {
+                    if let Move::Create(..) = one {
+                        let _unborn = runs.pop();
+                    }
+                }
                 Err(other) => panic!("{other:?}"),
             }
-        } else {
-            drop(journal);
-            journal = rig.open().await;
         }
-        for (number, run) in runs.iter().enumerate() {
-            let now = journal.record(run).await;
-            match expected.get_mut(number) {
-                Some(known) if changes_nothing(one) => assert_eq!(*known, now, "{one:?}"),
-                Some(known) => *known = now,
-                None => expected.push(now),
-            }
+        let now = Known::of(&journal, &runs).await;
+        if one.changes_nothing() {
+            assert_eq!(known, now, "{one:?}");
         }
+        known = now;
     }
-    for (run, record) in runs.iter().zip(&expected) {
+    for (run, record) in runs.iter().zip(&known.records) {
         let history = journal.history(run).await.unwrap();
         let seqs: Vec<u64> = history.iter().map(|line| line.seq.0).collect();
         assert_eq!(seqs, (1..=record.seq.0).collect::<Vec<_>>());
     }
-}
-
-fn changes_nothing(one: Move) -> bool {
-    matches!(one, Move::Crash | Move::Close)
 }
 
 proptest! {

@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use rye_item::within;
+use rye_item::{unfinished, within};
 
 use super::{Error, MOST_BYTES, failed, shown};
 use crate::beneath::Dir;
@@ -78,7 +78,7 @@ impl Workspace {
             root,
             named: directory.to_owned(),
             real,
-            unfinished: format!(".rye-{random:016x}"),
+            unfinished: format!("{random:016x}"),
             next: Cell::new(0),
         })
     }
@@ -217,7 +217,7 @@ impl Workspace {
         let number = self.next.get();
         self.next.set(number + 1);
         let draft = Draft {
-            temporary: format!("{}-{number}.tmp", self.unfinished),
+            temporary: unfinished::name(&format!("{}-{number}", self.unfinished)),
             directory,
             target,
         };
@@ -233,7 +233,9 @@ impl Draft {
         if let Some(existing) = &self.target.existing {
             file.set_permissions(existing.metadata.permissions())?;
         }
-        file.sync_all()
+        file.sync_all()?;
+        unfinished::sweep_open(&self.directory, &file);
+        Ok(())
     }
 
     /// Moves it to its place, if what is there is what was found.

@@ -159,7 +159,8 @@ async fn a_call_that_is_planned_holds_no_file_of_its_tool_in_memory_and_still_na
             "{:?}",
             plan.process.args
         );
-        named.push(one.content_hashes().map(str::to_owned).collect::<Vec<_>>());
+        let hashes = one.chain.iter().flat_map(Chain::content_hashes);
+        named.push(hashes.map(str::to_owned).collect::<Vec<_>>());
     }
     assert_eq!(named[0], named[1]);
     let elements = prepared[0].chain.iter().flat_map(Chain::elements).count();

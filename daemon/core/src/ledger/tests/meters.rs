@@ -116,8 +116,11 @@ fn a_settlement_crosses_four_fifths_of_a_meter_once() {
         book.hold_in("a", "0.05", &meters).unwrap();
         let marks = Marks::of(&Sheet::new(&book.0), &id("a"));
         book.settle("a", money).unwrap();
-        let now = Sheet::new(&book.0);
-        crossed.extend(marks.crossed(&now).map(|crossing| crossing.to_string()));
+        let told = marks.notices(&Sheet::new(&book.0), usd(money)).into_iter();
+        crossed.extend(told.filter_map(|notice| match notice {
+            Notice::Crossing(crossing) => Some(crossing.to_string()),
+            Notice::Overrun(_) => None,
+        }));
     }
     assert_eq!(
         crossed,

@@ -87,7 +87,13 @@ pub enum GraphEvent {
         /// The run that carries the item out; created in the same commit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         child: Option<RunId>,
-        /// Hash over graph, node, action, chain and configuration: the key of its result.
+        /// Hash over primary, item and parameters: what is done.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        call: Option<String>,
+        /// Hash over the verified contents of all that runs.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        chain: Option<String>,
+        /// Hash over graph, node, `call`, `chain` and configuration: the key of its result.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node_input_hash: Option<String>,
     },

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ledger::{CallNo, Lacking, Misuse, Shortfall, Usage};
-use crate::model::{Because, Funding};
+use crate::model::{Because, ChildTerms, Funding};
 use crate::money::Usd;
 
 fn usd(text: &str) -> Usd {
@@ -146,6 +146,58 @@ fn a_tree_has_only_so_many_live_runs_at_once() {
     assert_eq!(state.ledger().live(&account("a")), 0);
 }
 
+#[test]
+fn a_thread_begins_in_a_smaller_tree_than_other_runs_may_where_who_starts_it_says_so() {
+    let terms = |most_in_tree| ChildTerms {
+        most_in_tree,
+        ..ChildTerms::default()
+    };
+    let opened = |run: &str, kind, most_in_tree| {
+        let mut change = open(run, Some("a").filter(|root| run != *root), None);
+        if let Event::Run(RunEvent::RunCreated(spec)) = &mut change.event {
+            let spec = Arc::make_mut(spec);
+            (spec.kind, spec.children) = (kind, terms(most_in_tree));
+        }
+        change
+    };
+    let mut state = State::default();
+    let root = vec![opened("a", RunKind::Graph, Some(2)), start("a")];
+    let _applied = state.commit(1, root).unwrap();
+    let thread = |run: &str| opened(run, RunKind::Thread, None);
+    let _applied = state.commit(2, vec![thread("b")]).unwrap();
+    let refused = state.commit(3, vec![thread("c")]).unwrap_err();
+    assert_eq!((refused.change, &refused.why), (0, &Why::ThreadsFull(2)));
+    assert!(
+        refused
+            .to_string()
+            .contains("`concurrency.max_total_threads`"),
+        "{refused}"
+    );
+    // A graph is held to what the daemon allows alone.
+    let graphs = vec![
+        opened("d", RunKind::Graph, None),
+        opened("e", RunKind::Graph, None),
+    ];
+    let _applied = state.commit(4, graphs).unwrap();
+    let refused = state.commit(5, vec![opened("f", RunKind::Graph, None)]);
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.why, Why::TreeFull(4));
+    assert!(
+        refused.to_string().contains("`limits.tree_runs`"),
+        "{refused}"
+    );
+    let ends = ["b", "d", "e"].map(kill).to_vec();
+    let _applied = state.commit(6, ends).unwrap();
+    assert!(state.commit(7, vec![thread("c")]).is_ok());
+    // More than the daemon allows is not to be had this way.
+    let mut state = State::default();
+    let root = vec![opened("a", RunKind::Graph, Some(9)), start("a")];
+    let _applied = state.commit(1, root).unwrap();
+    let four = ["b", "c", "d", "e"].map(thread).to_vec();
+    let refused = state.commit(2, four).unwrap_err();
+    assert_eq!((refused.change, refused.why), (3, Why::TreeFull(4)));
+}
+
 fn hold(run: &str, call: u32, amount: &str) -> Change {
     let event = RunEvent::BudgetHeld {
         call: CallNo(call),
@@ -202,6 +254,11 @@ fn a_call_is_held_once_and_settled_once() {
     }
     let refused = state.commit(7, vec![settle("a", 1, "0.25", "0.1")]);
     assert!(matches!(refused.unwrap_err().why, Why::Illegal(_)));
+    assert_eq!(used(&state, "a"), usd("0.1"), "nothing of that has counted");
+    let _applied = state.commit(8, vec![kill("a")]).unwrap();
+    let refused = state.commit(9, vec![hold("a", 2, "0.25")]);
+    assert!(matches!(refused.unwrap_err().why, Why::Illegal(_)));
+    assert_eq!(state.recount(), Ok(()));
 }
 
 #[test]

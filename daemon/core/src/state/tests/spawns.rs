@@ -30,6 +30,8 @@ fn at_items(most: Option<u32>) -> State {
         items: Some(3),
         branches: Vec::new(),
         child: None,
+        call: None,
+        chain: None,
         node_input_hash: None,
     });
     let changes = vec![
@@ -54,6 +56,8 @@ fn item(item: u32, attempt: u32, child: &str) -> Vec<Change> {
         effect: Effect::Idempotent,
         key: "k".into(),
         child: Some(id(child)),
+        call: None,
+        chain: None,
         node_input_hash: None,
     });
     let created = Spec {

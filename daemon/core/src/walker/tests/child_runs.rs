@@ -31,7 +31,9 @@ fn launched(stage: &mut Stage, child: u32) -> Call {
         unreachable!("no call")
     };
     stage.note(events);
-    let events = stage.walker.start(at, &call, Some(below(child)), None);
+    let events = stage
+        .walker
+        .start(at, &call, Some(below(child)), InputHashes::default());
     stage.note(events);
     *call
 }
@@ -55,7 +57,10 @@ fn after_a_crash_the_child_run_is_attached_to_and_nothing_is_announced() {
                 ..first
             }
         );
-        assert_eq!(stage.walker.start(at, &call, None, None), []);
+        assert_eq!(
+            stage.walker.start(at, &call, None, InputHashes::default()),
+            []
+        );
         assert_eq!(stage.log.len(), before);
         let in_flight: Vec<_> = stage.run().attempts().collect();
         assert_eq!(in_flight.len(), 1);

@@ -238,7 +238,7 @@ impl Chance {
         self.crashes += 1;
         self.planned.clear();
         self.in_flight.clear();
-        self.recover(Event::Run(RunEvent::RunStarted { epoch: Epoch(2) }));
+        self.recover(Event::Run(RunEvent::started(Epoch(2))));
     }
 
     fn recover(&mut self, event: Event) {
@@ -298,7 +298,7 @@ impl Chance {
                         let events = self.walker.conclude(at, call.slot, &answer);
                         self.plan(events);
                     } else {
-                        let events = self.walker.start(at, &call, None, None);
+                        let events = self.walker.start(at, &call, None, InputHashes::default());
                         self.plan(events);
                         self.in_flight.push(*call);
                     }

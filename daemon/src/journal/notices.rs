@@ -1,9 +1,10 @@
-//! Warnings about limits of which a settlement uses up four fifths: they stand behind it, in the same commit.
+//! Warnings about settlements, of calls that cost more than was held and of limits that are mostly used up: they stand behind them, in
+//! the same commit.
 //!
-//! Whether a settlement crosses a limit is known when its commit is checked, under the lock. A commit whose warnings are not those that
+//! What there is to say about a settlement is known when its commit is checked, under the lock. A commit whose warnings are not those that
 //! are due is drafted once more with these. So a crash leaves both or none, and no other settlement can come in between.
 
-use rye_core::ledger::Crossing;
+use rye_core::ledger::Notice;
 use rye_core::model::{Event, RunEvent};
 use rye_core::state::Refused;
 
@@ -13,15 +14,15 @@ use super::record::Rendered;
 /// The warnings in a commit.
 #[derive(Debug, Default)]
 pub(super) struct Warnings {
-    due: Vec<(usize, Crossing)>,
+    due: Vec<(usize, Notice)>,
     /// Where they stand among the changes.
     places: Vec<usize>,
 }
 
 impl Warnings {
-    /// Whether they are those about `crossings`.
-    pub(super) fn are(&self, crossings: &[(usize, Crossing)]) -> bool {
-        self.due == crossings
+    /// Whether they are those about `notices`.
+    pub(super) fn are(&self, notices: &[(usize, Notice)]) -> bool {
+        self.due == notices
     }
 
     /// A refusal as it concerns the changes without the warnings.
@@ -33,10 +34,10 @@ impl Warnings {
         }
     }
 
-    /// Replaces those among `changes`, which are rendered in `texts`, by those about `crossings`.
+    /// Replaces those among `changes`, which are rendered in `texts`, by those about `notices`.
     pub(super) fn replace(
         &mut self,
-        crossings: Vec<(usize, Crossing)>,
+        notices: Vec<(usize, Notice)>,
         changes: &mut Vec<Change>,
         texts: &mut Vec<Rendered>,
     ) {
@@ -47,9 +48,9 @@ impl Warnings {
         let settlements = changes
             .iter()
             .enumerate()
-            .filter(|(_, change)| change.settles());
+            .filter(|(_, change)| change.settles().is_some());
         let settlements: Vec<usize> = settlements.map(|(place, _)| place).collect();
-        for (settlement, crossing) in &crossings {
+        for (settlement, notice) in &notices {
             let Some(settled) = settlements.get(*settlement) else {
                 continue;
             };
@@ -57,13 +58,13 @@ impl Warnings {
             let place = settled + 1 + self.places.len();
             let event = Event::Run(RunEvent::Warning {
                 node: None,
-                message: crossing.to_string(),
+                message: notice.to_string(),
             });
             texts.insert(place, Rendered::of(&event));
             let run = changes[*settled + self.places.len()].run.clone();
             changes.insert(place, Change::event(&run, event));
             self.places.push(place);
         }
-        self.due = crossings;
+        self.due = notices;
     }
 }

@@ -1,0 +1,238 @@
+//! What it takes to find out what a tool is, beside the bare reading and hashing of the same bytes: a chain of three elements from its name
+//! to its plan, the comparison of a copy, and queries over many items. `cargo bench -p ryed --bench chain`
+#![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
+
+use std::fmt::Write as _;
+use std::fs;
+use std::hint::black_box;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rye_core::capability::Layer;
+use rye_core::clock::{Clock as _, Timestamp};
+use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
+use rye_core::model::{Budget, Object, RunKind, Spec};
+use rye_core::seal::{SecretKey, sha256_hex, sign_text};
+use rye_item::{Library, Spaces, TrustStore, trust};
+use ryed::chain::{self, Offer, Origin};
+use ryed::clock::HostClock;
+use ryed::config::{Args, Config, Environment, load};
+use ryed::index::{Asked, Caller, Search};
+use ryed::trees::{self, Tree};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// Measured times of each figure.
+const ROUNDS: usize = 400;
+/// Files of the copy, and bytes of each.
+const COPY: (usize, usize) = (50, 4 << 10);
+/// Items that are searched.
+const ITEMS: usize = 10_000;
+
+type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> Fallible<()> {
+    let stage = Stage::new()?;
+    stage.chains()?;
+    stage.copies()?;
+    stage.queries()
+}
+
+/// A project with signed items.
+struct Stage {
+    root: TempDir,
+    key: SecretKey,
+    config: Config,
+}
+
+impl Stage {
+    fn new() -> Fallible<Self> {
+        let root = tempfile::tempdir()?;
+        let key = SecretKey::from_seed(&[1; 32]);
+        let home = root.path().join("home");
+        fs::create_dir_all(root.path().join("project/.ai/tools"))?;
+        trust::trust(&home, key.public(), "one", &key, Timestamp::default())?;
+        let variables = [
+            ("HOME".into(), home.as_os_str().to_owned()),
+            ("PATH".into(), "/usr/bin:/bin".into()),
+            ("RYE_STATE_DIR".into(), root.path().join("state").into()),
+        ];
+        let loaded = load(&Args::default(), &Environment::of(variables))?;
+        Ok(Self {
+            root,
+            key,
+            config: loaded.config,
+        })
+    }
+
+    fn project(&self) -> PathBuf {
+        self.root.path().join("project")
+    }
+
+    /// The project as somebody sees it who has read nothing yet.
+    fn library(&self) -> Library {
+        let at = |name: &str| self.root.path().join(name);
+        let spaces = Spaces::new(Some(at("project")), at("home"), at("system"));
+        let trust = Arc::new(TrustStore::open(&spaces));
+        Library::open(spaces, trust, Arc::new(HostClock))
+    }
+
+    fn write(&self, kind: ItemKind, name: &str, text: &str) -> Fallible<PathBuf> {
+        let path = self.project().join(".ai").join(kind.folder()).join(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let extension = path.extension().and_then(|end| end.to_str());
+        let extension = extension.unwrap_or_default();
+        fs::write(
+            &path,
+            sign_text(kind, extension, text, &self.key, Timestamp::default())?,
+        )?;
+        Ok(path)
+    }
+
+    /// A tool, its runtime and the primitive: from the name to the plan.
+    fn chains(&self) -> Fallible<()> {
+        let tool = "version: \"1.0.0\"\ncategory: t\nname: tool\nexecutor_id: rye/core/runtimes/bash\nconfig: {script: \"cat\"}\n";
+        let path = self.write(ItemKind::Tool, "t/tool.yaml", tool)?;
+        let item = ItemRef::tool(ItemId::new("t/tool")?);
+        let run = RunId::new("t-tool-1")?;
+        let spec = Spec {
+            project: self.project().display().to_string(),
+            ..Spec::new(
+                RunKind::Tool,
+                item.clone(),
+                run.clone(),
+                Budget::open(run.clone()),
+            )
+        };
+        let origin = Origin {
+            run,
+            spec: Arc::new(spec),
+            attempt: 1,
+            key: "0".repeat(64),
+        };
+        let plan = |library: &Library| -> Fallible<()> {
+            let chain = chain::resolve(library, &item, None)?;
+            let (params, offer) = (Object::new(), Offer::default());
+            let plan = chain::plan(&chain, params, &origin, &self.config, offer, None, None)?;
+            let _planned = black_box(plan);
+            Ok(())
+        };
+        let known = self.library();
+        plan(&known)?;
+        let (mut cached, mut cold, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            cached.push(timed(|| plan(&known))?);
+            let fresh = self.library();
+            cold.push(timed(|| plan(&fresh))?);
+            bare.push(timed(|| read(&path))?);
+        }
+        let floor = show("read and hash the file of the tool", bare);
+        beside("name to plan, three elements, known", cached, floor);
+        beside("the same, read for the first time", cold, floor);
+        Ok(())
+    }
+
+    /// The files of a tool of several, compared with their copy.
+    fn copies(&self) -> Fallible<()> {
+        let state = self.root.path().join("state");
+        let mut tree = Tree::default();
+        let (files, bytes) = COPY;
+        for number in 0..files {
+            let mut content = format!("# {number}\n");
+            content.extend(std::iter::repeat_n('x', bytes));
+            tree.file(format!("f{number}.py").into(), content.into_bytes().into());
+        }
+        let copy = trees::place(&state, &tree)?;
+        let (mut placed, mut bare) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            placed.push(timed(|| Ok(trees::place(&state, &tree)?))?);
+            bare.push(timed(|| {
+                (0..files).try_for_each(|number| read(&copy.join(format!("f{number}.py"))))
+            })?);
+        }
+        let floor = show("read and hash 50 files of 4 KiB", bare);
+        beside("copy of 50 files, compared", placed, floor);
+        Ok(())
+    }
+
+    /// Queries over many items, of a user who may fetch all of them.
+    fn queries(&self) -> Fallible<()> {
+        for number in 0..ITEMS {
+            let mut text = format!(
+                "```yaml\nname: k{number}\ntitle: The rule {number}\ncategory: many/c{}\nversion: \"1.0.0\"\nentry_type: note\n```\n\n",
+                number / 500
+            );
+            for word in 0..40 {
+                write!(text, "word{} ", (number * 7 + word * word * 13) % 4000)?;
+            }
+            let name = format!("many/c{}/k{number}.md", number / 500);
+            self.write(ItemKind::Knowledge, &name, &text)?;
+        }
+        let library = self.library();
+        let search = Search::default();
+        let layers = [Layer {
+            source: "uid:0".to_owned(),
+            patterns: vec!["rye.*".to_owned()],
+        }];
+        let ask = |query: &str| -> Fallible<usize> {
+            let params = json!({"query": query, "scope": "knowledge.many"});
+            let Value::Object(params) = params else {
+                return Ok(0);
+            };
+            let caller = Caller {
+                layers: &layers,
+                now: HostClock.up(),
+                random: 0,
+            };
+            let answer = search.fetch(&library, &Asked::read(params)?, &caller)?;
+            Ok(answer["results"].as_array().map_or(0, Vec::len))
+        };
+        let first = timed(|| ask("word17 AND word30"))?;
+        println!(
+            "first query over {ITEMS} items: {:.2} s",
+            first.as_secs_f64()
+        );
+        for (name, pattern) in [("query of two words", ""), ("of a word with a slip", "x")] {
+            let mut asked = Vec::new();
+            for round in 0..ROUNDS {
+                let query = format!("word{}{pattern} OR rule", round * 7 % 4000);
+                asked.push(timed(|| ask(&query))?);
+            }
+            let _median = show(name, asked);
+        }
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> Fallible<()> {
+    let _hash = black_box(sha256_hex(fs::read(path)?));
+    Ok(())
+}
+
+fn timed<T>(work: impl FnOnce() -> Fallible<T>) -> Fallible<Duration> {
+    let since = Instant::now();
+    let _done = black_box(work()?);
+    Ok(since.elapsed())
+}
+
+/// Prints quartiles, and answers the median.
+fn show(name: &str, mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    let at = |part: usize| times[times.len() * part / 4];
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    println!(
+        "{name}: {:.0} {:.0} {:.0} µs (lower quartile, median, upper quartile)",
+        micros(at(1)),
+        micros(at(2)),
+        micros(at(3))
+    );
+    at(2)
+}
+
+fn beside(name: &str, times: Vec<Duration>, floor: Duration) {
+    let median = show(name, times);
+    println!("  ratio {:.1}", median.as_secs_f64() / floor.as_secs_f64());
+}

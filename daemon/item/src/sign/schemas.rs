@@ -1,0 +1,135 @@
+//! What files `*.config-schema.yaml` ask of configuration before it is signed.
+//!
+//! Such a file is a tool with two keys more: `target_config`, a path or a pattern of paths below `.ai/config`, and `schema`, a JSON schema. One of the
+//! space that a file lies in, or of a lesser one, counts whether or not it is signed itself: it can only keep something from being signed.
+//! **Failure.** One that cannot be used is an error of its own, and nothing that it may be about is signed until it is corrected.
+
+use std::fs;
+use std::path::Path;
+
+use globset::GlobBuilder;
+use rye_core::id::ItemKind;
+use rye_core::yaml;
+use rye_schema::{Schema, Untold};
+use serde_json::Value;
+
+use super::Error;
+use crate::metadata;
+use crate::spaces::{FOLDER, MAX_SIZE, Place, SKIPPED, Space, Spaces};
+
+const SUFFIX: &str = ".config-schema.yaml";
+/// Most problems that are told at once.
+const MOST_TOLD: usize = 5;
+
+/// Refuses configuration that a schema does not fit, and a schema that is none.
+pub(super) fn check(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> {
+    let path = place.path();
+    match place.item.kind {
+        ItemKind::Tool if is_schema(&path) => read(&path, text).map(drop),
+        ItemKind::Config => against_all(spaces, place, text),
+        ItemKind::Tool | ItemKind::Directive | ItemKind::Knowledge => Ok(()),
+    }
+}
+
+fn is_schema(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.ends_with(SUFFIX))
+}
+
+fn against_all(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> {
+    let target = format!("{}.{}", place.item.id, place.extension);
+    for &space in place.space.visible() {
+        // What is shipped has no schemas of configuration.
+        let root = spaces.root(space).filter(|_| space != Space::System);
+        let mut open: Vec<_> = root
+            .map(|root| root.join(FOLDER).join(ItemKind::Tool.folder()))
+            .into_iter()
+            .collect();
+        while let Some(folder) = open.pop() {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => {
+                        let is_skipped = SKIPPED.iter().any(|name| entry.file_name() == *name);
+                        open.extend((!is_skipped).then_some(path));
+                    }
+                    Ok(kind) if kind.is_file() && is_schema(&path) => {
+                        against(&path, place, &target, text)?;
+                    }
+                    Ok(_) | Err(_) => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Holds configuration to the schema in the file `path`, if it is about that.
+fn against(path: &Path, place: &Place, target: &str, text: &str) -> Result<(), Error> {
+    let wrong = |problem: String| Error::Schema {
+        path: path.to_owned(),
+        problem,
+    };
+    let about = fs::metadata(path).map_err(|error| wrong(error.to_string()))?;
+    if about.len() > MAX_SIZE {
+        return Err(wrong(format!("it is larger than {MAX_SIZE} bytes")));
+    }
+    let content = fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let content = metadata::utf8(&content).map_err(|error| wrong(error.to_string()))?;
+    let (pattern, schema) = read(path, content)?;
+    let glob = GlobBuilder::new(&pattern).literal_separator(true).build();
+    let glob = glob.map_err(|error| wrong(format!("`target_config` is no pattern: {error}")))?;
+    if !glob.compile_matcher().is_match(target) {
+        return Ok(());
+    }
+    let unfit = |problem: String| Error::Unfit {
+        path: place.path(),
+        problem,
+        schema: path.to_owned(),
+    };
+    let config = metadata::configuration(place.extension, text);
+    let config = config.map_err(|source| Error::Metadata {
+        path: place.path(),
+        source,
+    })?;
+    match schema.problems(&Value::Object(config), MOST_TOLD) {
+        Ok(problems) if problems.is_empty() => Ok(()),
+        Ok(problems) => {
+            let told = problems.iter().map(|problem| {
+                let place = problem.at.trim_start_matches('/').replace('/', ".");
+                let message = &problem.message;
+                if place.is_empty() {
+                    message.clone()
+                } else {
+                    format!("`{place}`: {message}")
+                }
+            });
+            Err(unfit(told.collect::<Vec<_>>().join("; ")))
+        }
+        Err(untold @ (Untold::Misfit | Untold::TooComplex)) => Err(unfit(format!("it {untold}"))),
+    }
+}
+
+/// What the file `path` is about, and what it asks for.
+fn read(path: &Path, text: &str) -> Result<(String, Schema), Error> {
+    let wrong = |problem: String| Error::Schema {
+        path: path.to_owned(),
+        problem,
+    };
+    let document = yaml::parse(text).map_err(|error| wrong(error.to_string()))?;
+    let target = document.value.get("target_config").and_then(Value::as_str);
+    let target = target.ok_or_else(|| {
+        let problem = "`target_config` must be a path or a pattern of paths below `.ai/config`";
+        wrong(problem.to_owned())
+    })?;
+    let schema = document.value.get("schema");
+    let schema = schema.ok_or_else(|| wrong("`schema` must be a JSON schema".to_owned()))?;
+    let schema = Schema::new(schema).map_err(|unusable| {
+        wrong(format!(
+            "`schema{}`: {}",
+            unusable.at.replace('/', "."),
+            unusable.problem
+        ))
+    })?;
+    Ok((target.trim_start_matches(".ai/config/").to_owned(), schema))
+}

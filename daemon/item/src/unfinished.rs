@@ -1,0 +1,94 @@
+//! Files that are written beside their place, and moved there when they are whole: what they are called, and what becomes of those whose
+//! writer died.
+//!
+//! **Rule.** What is more than an hour older than a file of the same folder that is being written has no writer any more, and goes with that write.
+//! **Never** touches what is called otherwise, or is no plain file. Nobody waits for it, and what cannot be removed stays.
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd as _};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+const BEGIN: &str = ".rye-";
+const END: &str = ".tmp";
+/// Far longer than anything is written.
+const OLD: Duration = Duration::from_secs(60 * 60);
+/// Most entries of a folder that are looked at for one write.
+const MOST_ENTRIES: usize = 1000;
+
+/// A name that nobody else uses, if `unique` is of nobody else.
+pub fn name(unique: &str) -> String {
+    format!("{BEGIN}{unique}{END}")
+}
+
+/// Removes what dead writers left in the open directory `folder`, in which `written` was just written.
+pub fn sweep_open(folder: &impl AsFd, written: &File) {
+    if let Ok(now) = written.metadata().and_then(|about| about.modified()) {
+        // The directory that is open, wherever its path leads by now.
+        let open = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
+        sweep(Path::new(&open), now);
+    }
+}
+
+/// Removes what dead writers left in `folder`, where something is being written at the time `now` of its file system.
+pub(crate) fn sweep(folder: &Path, now: SystemTime) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries.take(MOST_ENTRIES) {
+        let name = entry.file_name();
+        let is_ours = name
+            .to_str()
+            .is_some_and(|name| name.starts_with(BEGIN) && name.ends_with(END));
+        if !is_ours {
+            continue;
+        }
+        // Links are not followed.
+        let Ok(about) = entry.metadata() else {
+            continue;
+        };
+        let age = about
+            .modified()
+            .ok()
+            .and_then(|written| now.duration_since(written).ok());
+        if about.is_file() && age.is_some_and(|age| age > OLD) {
+            drop(fs::remove_file(entry.path()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_dead_writer_left_goes_and_nothing_else_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, age: Duration| {
+            let file = File::create(folder.path().join(name)).unwrap();
+            let at = SystemTime::UNIX_EPOCH + OLD * 100 - age;
+            file.set_modified(at).unwrap();
+        };
+        write(&name("0123"), OLD * 2);
+        write(&name("4567-1"), OLD * 2);
+        write(&name("89ab"), OLD / 2);
+        write("notes.tmp", OLD * 2);
+        write(".rye-notes", OLD * 2);
+        fs::create_dir(folder.path().join(name("dir"))).unwrap();
+        std::os::unix::fs::symlink("notes.tmp", folder.path().join(name("link"))).unwrap();
+        sweep(folder.path(), SystemTime::UNIX_EPOCH + OLD * 100);
+        let mut left: Vec<_> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(
+            left,
+            [
+                ".rye-89ab.tmp",
+                ".rye-dir.tmp",
+                ".rye-link.tmp",
+                ".rye-notes",
+                "notes.tmp"
+            ]
+        );
+    }
+}

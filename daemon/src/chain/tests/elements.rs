@@ -1,0 +1,151 @@
+//! What two neighbours of a chain ask of each other, and where elements may lie.
+
+use super::*;
+
+/// A tool in YAML, which rests on `executor`.
+fn element(name: &str, executor: &str, more: &str) -> String {
+    format!("version: \"1.0.0\"\ncategory: t\nname: {name}\nexecutor_id: {executor}\n{more}\n")
+}
+
+fn write(world: &World, name: &str, executor: &str, more: &str) {
+    let text = element(name, executor, more);
+    world.sign(&format!("t/{name}.yaml"), &text, &world.own);
+}
+
+/// What is said of a tool of this version on an executor that asks for `constraints`; `None` if it is taken.
+fn said_of(constraints: &str, version: &str) -> Option<String> {
+    let world = World::new();
+    write(
+        &world,
+        "runtime",
+        EXECUTE,
+        &format!("child_constraints: {constraints}"),
+    );
+    let tool = element("tool", "t/runtime", "").replace("1.0.0", version);
+    world.sign("t/tool.yaml", &tool, &world.own);
+    world.resolve("t/tool").err().map(|error| error.to_string())
+}
+
+#[test]
+fn an_executor_takes_the_versions_from_one_end_to_the_other_and_no_others() {
+    let both = "{min_version: \"1.0.0\", max_version: \"2.0.0\"}";
+    for (constraints, version, told) in [
+        (both, "1.0.0", None),
+        (both, "1.7.3", None),
+        (both, "2.0.0", None),
+        (both, "0.9.9", Some("1.0.0 to 2.0.0")),
+        (both, "2.0.1", Some("1.0.0 to 2.0.0")),
+        // A pre-release comes before what it leads to.
+        (both, "1.0.0-rc.1", Some("1.0.0 to 2.0.0")),
+        ("{max_version: \"2.0.0\"}", "0.0.1", None),
+        (
+            "{max_version: \"2.0.0\"}",
+            "2.0.1",
+            Some("2.0.0 or earlier"),
+        ),
+        ("{min_version: \"2.0.0\"}", "1.9.9", Some("2.0.0 or later")),
+        (both, "1.0", Some("no version such as")),
+        (both, "new", Some("no version such as")),
+        (
+            "{max_version: \"2\"}",
+            "1.0.0",
+            Some("`child_constraints.max_version`, line 5"),
+        ),
+        (
+            "{min_version: 2}",
+            "1.0.0",
+            Some("`child_constraints.min_version`, line 5"),
+        ),
+        ("{}", "1.0.0", None),
+    ] {
+        let said = said_of(constraints, version);
+        match (told, said) {
+            (None, None) => {}
+            (Some(told), Some(said)) => assert!(said.contains(told), "{said}"),
+            (_, said) => panic!("{version} on {constraints}: {said:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_an_executor_takes_is_among_what_it_is_given_where_both_say_so() {
+    let world = World::new();
+    write(&world, "runtime", EXECUTE, "inputs: [page, text]");
+    write(&world, "plain", EXECUTE, "");
+    for (outputs, executor, missing) in [
+        ("outputs: [page, text]", "t/runtime", None),
+        ("outputs: [more, text, page]", "t/runtime", None),
+        ("", "t/runtime", None),
+        ("outputs: []", "t/plain", None),
+        ("outputs: [text]", "t/runtime", Some("`page`")),
+        ("outputs: []", "t/runtime", Some("`page`, `text`")),
+    ] {
+        write(&world, "tool", executor, outputs);
+        let said = world.resolve("t/tool").err().map(|error| error.to_string());
+        match (missing, said) {
+            (None, None) => {}
+            (Some(missing), Some(said)) => {
+                assert!(
+                    said.contains(missing) && said.contains("runtime.yaml"),
+                    "{said}"
+                );
+            }
+            (_, said) => panic!("{outputs}: {said:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_rests_on_an_element_of_a_higher_space_is_told_where_that_lies() {
+    let world = World::new();
+    write(&world, "runtime", EXECUTE, "");
+    let text = element("tool", "t/runtime", "");
+    let signed = sign_text(
+        ItemKind::Tool,
+        "yaml",
+        &text,
+        &world.own,
+        Timestamp::default(),
+    );
+    let user = world.root.path().join("home/.ai/tools/t");
+    fs::create_dir_all(&user).unwrap();
+    fs::write(user.join("tool.yaml"), signed.unwrap()).unwrap();
+    let refused = world.resolve("t/tool").unwrap_err().to_string();
+    for told in ["t/runtime", "project space", "runtime.yaml", "user space"] {
+        assert!(refused.contains(told), "{refused}");
+    }
+    // From a tool of the project the same element can be used.
+    write(&world, "tool", "t/runtime", "");
+    assert!(world.resolve("t/tool").is_ok());
+}
+
+#[test]
+fn each_element_is_found_under_the_names_that_files_of_the_original_have_for_it() {
+    for (name, id) in [
+        ("python_runtime", "rye/core/runtimes/python/script"),
+        (
+            "rye/core/runtimes/python_runtime",
+            "rye/core/runtimes/python/script",
+        ),
+        (
+            "python_function_runtime",
+            "rye/core/runtimes/python/function",
+        ),
+        ("subprocess", EXECUTE),
+        ("http_client", HTTP),
+    ] {
+        let world = World::new();
+        if name == "http_client" {
+            let http = "config: {url: \"http://127.0.0.1/\"}";
+            write(&world, "tool", name, http);
+        } else {
+            write(&world, "tool", name, "");
+        }
+        let chain = world.resolve("t/tool").unwrap();
+        let ids: Vec<_> = chain
+            .elements()
+            .map(|element| element.id().as_str())
+            .collect();
+        assert_eq!(ids[1], id, "{name}");
+    }
+}
