@@ -9,6 +9,7 @@ mod item_name;
 mod items;
 mod lock;
 mod logs;
+mod mcp;
 mod named;
 mod new;
 mod ps;
@@ -33,6 +34,7 @@ use self::item_name::any_name;
 pub(crate) use self::items::{Completions, Ls, ShowItem};
 pub(crate) use self::lock::LockVerb;
 pub(crate) use self::logs::Logs;
+pub(crate) use self::mcp::{Import, McpVerb};
 pub(crate) use self::new::NewVerb;
 pub(crate) use self::ps::Ps;
 pub(crate) use self::run_name::RunName;
@@ -136,6 +138,12 @@ pub(crate) enum Verb {
     /// Lock tools as they are: a tool that has a lock runs only as long as all of it is the same
     #[command(subcommand, after_help = "Example:\n  ryectl lock create team/report")]
     Lock(LockVerb),
+    /// Take over the tools of a server of the Model Context Protocol
+    #[command(
+        subcommand,
+        after_help = "Example:\n  ryectl mcp import mcp/servers/docs --yes"
+    )]
+    Mcp(McpVerb),
     /// Run a graph or a tool, and stay with it until it ends
     ///
     /// Shows a line per step on stderr and ends with the result. On a terminal the result is made for reading;

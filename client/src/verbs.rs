@@ -15,6 +15,7 @@ mod keys;
 mod local;
 mod lock;
 mod logs;
+mod mcp;
 mod models;
 mod new;
 mod objects;
@@ -34,7 +35,7 @@ use rye_client::error::NotStarted;
 use rye_client::exit::Exit;
 
 use crate::cli::{
-    BudgetVerb, CacheVerb, Global, GraphVerb, LockVerb, ObjectsVerb, ThreadVerb, Verb,
+    BudgetVerb, CacheVerb, Global, GraphVerb, LockVerb, McpVerb, ObjectsVerb, ThreadVerb, Verb,
 };
 use crate::failure::Failure;
 use crate::output::Output;
@@ -150,6 +151,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::New(draft) => new::new(draft, session),
         Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
+        Verb::Mcp(McpVerb::Import(asked)) => mcp::import(asked, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
         Verb::Ls(asked) => items::list(asked, session).await,
         Verb::Show(show) => items::show(&show.item, session).await,

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 use ryed::config::Environment;
-use ryed::process::{DEFAULT_GRACE, Exit, Plan, Spawner, Stopper, harden, parent};
+use ryed::process::{DEFAULT_GRACE, Exit, Input, Plan, Spawner, Stopper, harden, parent};
 
 const ROUNDS: usize = 400;
 
@@ -80,7 +80,7 @@ async fn spawn_ours(spawner: &Spawner, line: &[&str]) -> Duration {
         args: line[1..].iter().map(Into::into).collect(),
         env: vec![("PATH".into(), "/usr/bin:/bin".into())],
         cwd: "/".into(),
-        stdin: b"{}".to_vec(),
+        stdin: Input::Bytes(b"{}".to_vec()),
         files: Vec::new(),
         timeout: Duration::from_mins(5),
         grace: DEFAULT_GRACE,

@@ -6,6 +6,7 @@
 //! ```text
 //! item ──executor_id──► runtime ──executor_id──► rye/core/primitives/execute   ⇒ a process
 //!   ├─ rye/core/primitives/http                                                ⇒ a call of another host
+//!   ├─ rye/core/runtimes/mcp/stdio and …/http                                  ⇒ a call of a server, which is an item as well
 //!   └─ rye/core/echo and other native tools, executor_id: null                 ⇒ a call inside the daemon
 //!   ├─ rye/core/runtimes/state-graph/runtime                                   ⇒ a graph run
 //!   └─ rye/agent/threads/thread_directive, thread_tool                         ⇒ a thread
@@ -27,6 +28,7 @@ mod lock;
 mod plan;
 mod request;
 mod rules;
+mod server;
 mod shell;
 mod template;
 
@@ -52,6 +54,7 @@ pub use self::error::Error;
 pub use self::lock::{Draft, Standing, draft};
 pub use self::plan::{Answer, NativeCall, Plan, ProcessPlan, plan, tag};
 pub use self::request::{Backoff, RequestPlan};
+pub use self::server::Way;
 use crate::native;
 
 /// Most elements of a chain, the primitive included.
@@ -84,6 +87,8 @@ pub enum Terminal {
     Process,
     /// A call of another host.
     Http,
+    /// A call of a server of the Model Context Protocol.
+    Mcp(Way),
     /// A graph run.
     Graph,
     /// A thread, of the directive that the parameters name.
@@ -110,6 +115,8 @@ pub struct Chain {
     anchored: Option<Arc<Anchored>>,
     /// What stands for all of them.
     files_hash: Option<Arc<str>>,
+    /// The item of its server, if it is a tool of one.
+    server: Option<Arc<Item>>,
     /// What stands at its end.
     pub terminal: Terminal,
 }
@@ -132,6 +139,7 @@ pub fn of_native(element: Arc<Item>) -> Option<Chain> {
         given: None,
         anchored: None,
         files_hash: None,
+        server: None,
         terminal,
     })
 }
@@ -224,7 +232,20 @@ fn complete(
     };
     let anchored = match terminal {
         Terminal::Process => anchor::look_up(&elements, library, &cover)?,
-        Terminal::Native(_) | Terminal::Http | Terminal::Graph | Terminal::Thread(_) => None,
+        Terminal::Native(_)
+        | Terminal::Http
+        | Terminal::Mcp(_)
+        | Terminal::Graph
+        | Terminal::Thread(_) => None,
+    };
+    let server = match terminal {
+        Terminal::Mcp(Way::Stdio | Way::Http) => Some(server::of_tool(tool, library)?),
+        Terminal::Mcp(Way::Any)
+        | Terminal::Process
+        | Terminal::Native(_)
+        | Terminal::Http
+        | Terminal::Graph
+        | Terminal::Thread(_) => None,
     };
     if let Some(trace) = trace {
         trace.verifying += since.elapsed();
@@ -241,6 +262,7 @@ fn complete(
         given: given.map(Arc::new),
         files_hash: anchored.as_ref().map(|anchored| (*anchored.hash).into()),
         anchored: anchored.map(Arc::new),
+        server,
         terminal,
     };
     if let Some(lock) = &lock {
@@ -365,6 +387,10 @@ fn terminal(element: &Item) -> Option<Terminal> {
         HTTP => Some(Terminal::Http),
         STATE_GRAPH => Some(Terminal::Graph),
         _ => {
+            let server = server::way(element).map(Terminal::Mcp);
+            if server.is_some() {
+                return server;
+            }
             let native = native::find(element.id()).map(Terminal::Native);
             native.or_else(|| ThreadTool::of(element.id()).map(Terminal::Thread))
         }
@@ -417,10 +443,11 @@ impl Chain {
         self.elements.iter().map(|element| &**element)
     }
 
-    /// The `chain` member of an envelope.
+    /// The `chain` member of an envelope; the server of a tool is its last element.
     pub fn links(&self) -> Vec<Value> {
         self.elements
             .iter()
+            .chain(&self.server)
             .map(|element| {
                 json!({
                     "item_id": element.item.id.as_str(),
@@ -433,7 +460,7 @@ impl Chain {
             .collect()
     }
 
-    /// Content hashes of its elements, tool first, of what the tool is given of the configuration, and of its further files.
+    /// Content hashes of its elements, tool first, of what the tool is given of the configuration, of its further files, and of its server.
     pub fn content_hashes(&self) -> impl Iterator<Item = &str> {
         let elements = self.elements.iter();
         let given = self.given.iter().map(|given| given.hash.as_str());
@@ -441,6 +468,11 @@ impl Chain {
             .map(|element| element.content_hash.as_str())
             .chain(given)
             .chain(self.files_hash.as_deref())
+            .chain(
+                self.server
+                    .iter()
+                    .map(|server| server.content_hash.as_str()),
+            )
     }
 
     /// Gives back the memory that the files of a tool of several take: they have been planned, and are in their copy.

@@ -8,6 +8,7 @@
 //! error type.
 
 mod live;
+mod mcp;
 mod outcome;
 mod primaries;
 mod request;
@@ -33,9 +34,10 @@ use tracing::Instrument as _;
 
 use self::live::Live;
 use self::outcome::{declared_failure, judge, printed, reported_failure};
-use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal, Trace};
+use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal, Trace, Way};
 use crate::config::Config;
 use crate::exhausted::Exhausted;
+use crate::mcp::Sessions;
 use crate::memo::Memo;
 use crate::models;
 use crate::native;
@@ -65,6 +67,7 @@ const DENIED: &str = "permission_denied";
 pub struct Dispatcher {
     planner: Arc<Planner>,
     spawner: Spawner,
+    servers: Sessions,
     /// Runs, each with a tool, that were told of keys of it that nothing depends on.
     told: Memo<()>,
 }
@@ -78,6 +81,7 @@ impl Dispatcher {
         };
         Self {
             planner: Arc::new(planner),
+            servers: Sessions::new(spawner.clone()),
             spawner,
             told: Memo::new(MOST_TOLD),
         }
@@ -194,13 +198,21 @@ impl Planner {
         } = order;
         let offer = match chain.terminal {
             Terminal::Native(_) | Terminal::Graph | Terminal::Thread(_) => Offer::default(),
-            Terminal::Process | Terminal::Http => {
+            Terminal::Process | Terminal::Http | Terminal::Mcp(_) => {
                 let library = library.ok_or_else(unvisited)?;
                 let project = Path::new(&origin.spec.project);
                 let offer = Offer::of(project, &self.config, || models::secrets(library));
                 offer.map_err(|error| refused(&error))?
             }
         };
+        let with_server = match (chain.terminal, library) {
+            (Terminal::Mcp(Way::Any), Some(library)) => {
+                let asked = chain.clone().with_asked_server(&params, library);
+                Some(asked.map_err(|error| unplanned(&error))?)
+            }
+            _ => None,
+        };
+        let chain = with_server.as_ref().unwrap_or(chain);
         let plan = chain::plan(chain, params, origin, &self.config, offer, *timeout, trace);
         Ok(plan.map_err(|error| unplanned(&error))?)
     }
@@ -245,6 +257,9 @@ impl Planner {
         let inputs = inputs.map_err(|error| refused(&error))?;
         let params = resolved.fit(&inputs, params);
         let params = params.map_err(|error| refused(&error))?;
+        if let Some(server) = resolved.asked_server(&params) {
+            permitted(&server.map_err(|error| refused(&error))?)?;
+        }
         let Terminal::Thread(tool) = resolved.terminal else {
             return Ok(Found::Call(params));
         };
@@ -283,6 +298,7 @@ impl Dispatcher {
             Ok(Plan::Native(call)) => native_call(call, cx, &mut work).await,
             Ok(Plan::Process(plan)) => self.process(*plan, cx, &mut work).await,
             Ok(Plan::Http(plan)) => request::call(*plan, cx, &mut work).await,
+            Ok(Plan::Mcp(plan)) => mcp::call(&self.servers, *plan, cx, &mut work).await,
             Ok(Plan::Graph | Plan::Thread(_)) => {
                 let text = "graphs and threads are carried out by runs of their own";
                 Err(Failure::permanent("internal", text).into())

@@ -224,12 +224,14 @@ pub fn runnable(item: &ItemRef) -> Result<ItemRef, Error> {
 fn graph_only(item: &ItemRef, chain: &Chain, wanted: &'static str) -> Result<(), Error> {
     match chain.terminal {
         Terminal::Graph => Ok(()),
-        Terminal::Native(_) | Terminal::Process | Terminal::Http | Terminal::Thread(_) => {
-            Err(Error::NoGraph {
-                item: item.clone(),
-                wanted,
-            })
-        }
+        Terminal::Native(_)
+        | Terminal::Process
+        | Terminal::Http
+        | Terminal::Mcp(_)
+        | Terminal::Thread(_) => Err(Error::NoGraph {
+            item: item.clone(),
+            wanted,
+        }),
     }
 }
 

@@ -33,6 +33,7 @@ pub mod projects;
 pub mod storage_backoff;
 pub mod trees;
 
+pub mod mcp;
 pub mod native;
 pub mod provider;
 

@@ -8,7 +8,8 @@ use crate::config::{Log, LogFormat};
 
 /// Starts the log of this process. Called once, before anything is logged; a second call changes nothing.
 pub fn start(log: &Log) {
-    let filter = EnvFilter::new(log.level.as_str());
+    // The library of the Model Context Protocol would log what servers say.
+    let filter = EnvFilter::new(format!("{},rmcp=off", log.level.as_str()));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(io::stderr);

@@ -41,6 +41,7 @@ use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
 use crate::fail_point;
 use crate::journal::{self, Journal, Signer};
+use crate::mcp;
 use crate::process::{self, Leftover, Spawner};
 use crate::projects::Projects;
 use crate::rpc;
@@ -362,10 +363,15 @@ fn end_leftovers(live: &[Arc<Run>]) {
     let calls: Vec<_> = live
         .iter()
         .flat_map(|run| {
-            run.attempts().map(|attempt| Leftover {
+            let attempts = run.attempts().map(|attempt| Leftover {
                 leader: attempt.process.clone(),
                 tag: chain::tag(&run.id, &attempt.key, attempt.id.number),
-            })
+            });
+            let servers = Leftover {
+                leader: None,
+                tag: mcp::tags_of(&run.id),
+            };
+            attempts.chain([servers])
         })
         .collect();
     let receipt = process::end_leftovers(&calls);

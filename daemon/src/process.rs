@@ -94,8 +94,8 @@ pub struct Plan {
     pub env: Vec<(OsString, OsString)>,
     /// Its working directory.
     pub cwd: PathBuf,
-    /// What it reads on standard input; empty means `/dev/null`.
-    pub stdin: Vec<u8>,
+    /// What it reads on standard input.
+    pub stdin: Input,
     /// Contents it may open as files, by the paths [`file_path`] names: the n-th is sealed memory on descriptor 3 + n.
     pub files: Vec<Vec<u8>>,
     /// How long it may run.
@@ -104,6 +104,40 @@ pub struct Plan {
     pub grace: Duration,
     /// Most bytes kept of standard output, and of standard error; the rest is read and counted.
     pub output_limit: usize,
+}
+
+/// What a process reads on standard input.
+#[derive(Clone)]
+pub enum Input {
+    /// These bytes and then the end; none means `/dev/null`.
+    Bytes(Vec<u8>),
+    /// What is written to the pipe that [`Running::take_pipes`] hands out.
+    Pipe,
+}
+
+impl Input {
+    /// How many bytes are known before it starts.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Pipe => 0,
+        }
+    }
+
+    /// Whether it reads `/dev/null`.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Self::Bytes(bytes) if bytes.is_empty())
+    }
+}
+
+/// What is read may be a secret.
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => write!(f, "{} bytes", bytes.len()),
+            Self::Pipe => f.write_str("a pipe"),
+        }
+    }
 }
 
 /// Arguments, environment and input hold secrets: they are counted, not shown.

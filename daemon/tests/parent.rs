@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ryed::process::{DEFAULT_GRACE, Plan, Spawner, Stopper, harden, parent};
+use ryed::process::{DEFAULT_GRACE, Input, Plan, Spawner, Stopper, harden, parent};
 
 /// Far beyond what any test takes.
 const LONG: Duration = Duration::from_mins(1);
@@ -271,7 +271,7 @@ fn daemon() -> ExitCode {
         args: vec!["1000".into()],
         env: Vec::new(),
         cwd: "/".into(),
-        stdin: Vec::new(),
+        stdin: Input::Bytes(Vec::new()),
         files: Vec::new(),
         timeout: LONG,
         grace: DEFAULT_GRACE,

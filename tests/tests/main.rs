@@ -30,6 +30,7 @@ mod http_tool;
 mod items;
 mod limits;
 mod load;
+mod mcp;
 mod model_server;
 mod native;
 mod nested;

@@ -9,8 +9,9 @@ use serde_json::json;
 /// The code block behind the line `<!-- example: ID -->` of `page`.
 fn example(page: &str, id: &str) -> String {
     let text = fs::read_to_string(clone_root().join(page)).unwrap();
-    let mark = format!("<!-- example: {id} -->\n```yaml\n");
+    let mark = format!("<!-- example: {id} -->\n```");
     let (_, rest) = text.split_once(&mark).unwrap();
+    let (_language, rest) = rest.split_once('\n').unwrap();
     let (example, _) = rest.split_once("```\n").unwrap();
     example.to_owned()
 }
@@ -63,4 +64,23 @@ fn the_graph_of_the_readme_is_sound() {
         .json();
     assert_eq!(report["errors"], json!([]));
     assert_eq!(report["warnings"], json!([]));
+}
+
+#[test]
+fn the_server_of_the_documents_is_imported_and_called() {
+    let page = "docs/tools.md";
+    let world = World::new();
+    world.write("notes_server.py", example(page, "notes_server.py"));
+    let server = "mcp/servers/notes";
+    world.write(&format!(".ai/tools/{server}.yaml"), example(page, server));
+    let _signed = world.ryectl(&format!("sign tool:{server}")).ok();
+    let _imported = world.ryectl(&format!("mcp import {server} --yes")).ok();
+    let called = world.ryectl("execute tool mcp/notes/shout --params {\"text\":\"hi\"}");
+    let expected = json!({
+        "success": true,
+        "tool": "shout",
+        "content": [{"type": "text", "text": "HI"}],
+        "isError": false,
+    });
+    assert_eq!(called.ok().json(), expected);
 }

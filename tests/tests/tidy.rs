@@ -31,6 +31,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("projects", 4),
     ("storage_backoff", 4),
     ("trees", 4),
+    ("mcp", 5),
     ("native", 5),
     ("provider", 5),
     ("chain", 6),

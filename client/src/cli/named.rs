@@ -53,6 +53,7 @@ impl Verb {
             | Self::Verify(_)
             | Self::Lock(_)
             | Self::New(_)
+            | Self::Mcp(_)
             | Self::Models
             | Self::Thread(_)
             | Self::Graph(GraphVerb::Validate(_))
@@ -91,6 +92,7 @@ impl Verb {
             | Self::Thread(ThreadVerb::Say(_))
             | Self::Models
             | Self::New(_)
+            | Self::Mcp(_)
             | Self::Ls(_)
             | Self::Ps(_)
             | Self::Get(_)

@@ -37,7 +37,9 @@ fn of_run(event: &RunEvent) -> Option<String> {
         RunEvent::RunCreated(spec) => {
             format!("{} is accepted, asked for by {}", spec.item, spec.principal)
         }
-        RunEvent::RunStarted { epoch, .. } => format!("the daemon owns the run (its life {})", epoch.0),
+        RunEvent::RunStarted { epoch, .. } => {
+            format!("the daemon owns the run (its life {})", epoch.0)
+        }
         RunEvent::RunSuspended(why) => {
             let node = why.node.as_ref();
             let place = node.map_or_else(String::new, |node| format!(" at {node}"));

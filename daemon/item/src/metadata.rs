@@ -164,7 +164,7 @@ impl Metadata {
         let mut metadata = Self {
             effect: effect(values)?,
             result_limit: result_limit(values)?,
-            config_schema: given(values, "config_schema"),
+            config_schema: schema(values)?,
             env_config: object(values, "env_config")?,
             config: object(values, "config")?,
             config_resolve: given(values, "config_resolve"),
@@ -264,6 +264,24 @@ fn text(fields: &Map<String, Value>, field: &'static str) -> Result<Option<Strin
 
 fn given(fields: &Map<String, Value>, field: &str) -> Option<Value> {
     fields.get(field).filter(|value| !value.is_null()).cloned()
+}
+
+/// The schema of the parameters: a tool of another server has it under the name that servers use.
+fn schema(fields: &Map<String, Value>) -> Result<Option<Value>, Error> {
+    let (own, of_server) = (
+        given(fields, "config_schema"),
+        given(fields, "input_schema"),
+    );
+    let is_of_server = fields.get("tool_type").and_then(Value::as_str) == Some("mcp");
+    let (field, expected) = match (&own, &of_server) {
+        (Some(_), Some(_)) => ("input_schema", "left out where there is a `config_schema`"),
+        (None, Some(_)) if !is_of_server => (
+            "input_schema",
+            "called `config_schema`: only a tool of the type `mcp` has it",
+        ),
+        _ => return Ok(own.or(of_server)),
+    };
+    Err(Error::WrongType { field, expected })
 }
 
 fn names(fields: &Map<String, Value>, field: &'static str) -> Result<Option<Vec<String>>, Error> {

@@ -15,8 +15,11 @@ use super::environment::{Environment, Offer};
 use super::interpreter::{self, Interpreter};
 use super::request::{self, RequestPlan};
 use super::template::{KEYS, Places, Settings, Slots};
-use super::{Chain, EXECUTE, Error, HTTP, Origin, STATE_GRAPH, Terminal, binary, given, shell};
+use super::{
+    Chain, EXECUTE, Error, HTTP, Origin, STATE_GRAPH, Terminal, binary, given, server, shell,
+};
 use crate::config::Config;
+use crate::mcp;
 use crate::native;
 use crate::process::{self, file_path};
 use crate::trees;
@@ -39,6 +42,8 @@ pub enum Plan {
     Process(Box<ProcessPlan>),
     /// A call of another host.
     Http(Box<RequestPlan>),
+    /// A call of a server of the Model Context Protocol.
+    Mcp(Box<mcp::Plan>),
     /// A graph run, which is not carried out as a call.
     Graph,
     /// A thread, which is not carried out as a call either.
@@ -52,6 +57,7 @@ impl Plan {
             Self::Native(_) => json!({"primitive": "native"}),
             Self::Process(plan) => plan.described(),
             Self::Http(plan) => plan.described(),
+            Self::Mcp(plan) => plan.described(),
             Self::Graph => json!({"primitive": STATE_GRAPH}),
             Self::Thread(order) => {
                 json!({"primitive": "thread", "directive": order.directive.id.as_str()})
@@ -131,6 +137,16 @@ pub fn plan(
             let mut plan = http(chain, &params, origin, offer, trace)?;
             plan.within = timeout;
             Ok(Plan::Http(Box::new(plan)))
+        }
+        Terminal::Mcp(way) => {
+            let mut trace = trace;
+            let environment = environment(chain, origin, offer, trace.as_deref_mut())?;
+            let mut plan = server::plan(chain, way, params, origin, config, environment)?;
+            plan.within = timeout;
+            if let Some(trace) = trace {
+                trace.push(server::traced(&plan));
+            }
+            Ok(Plan::Mcp(Box::new(plan)))
         }
         Terminal::Process => {
             let mut plan = process(chain, params, origin, config, offer, trace)?;
@@ -283,7 +299,7 @@ fn templated(
             args: args.collect::<Result<_, _>>()?,
             env: environment.into_vec(),
             cwd: slots.cwd()?,
-            stdin: stdin(chain, &settings, params)?,
+            stdin: process::Input::Bytes(stdin(chain, &settings, params)?),
             files,
             timeout: timeout.unwrap_or(config.limits.tool_timeout),
             grace: process::DEFAULT_GRACE,

@@ -17,6 +17,7 @@ use super::environment::Environment;
 use super::template::{Settings, slot_name};
 use super::{Chain, Error, HTTP, close_keys, malformed};
 use crate::http::Url;
+use crate::mcp::Remote;
 
 /// Keys of `config` that are read here.
 pub(super) const KEYS: [&str; 10] = [
@@ -146,6 +147,29 @@ pub(super) fn plan(
     maker.make()
 }
 
+/// Where the server of an MCP tool is, with what each request to it carries.
+pub(super) fn server(
+    settings: &Settings<'_>,
+    chain: &Chain,
+    environment: &Environment,
+) -> Result<Remote, Error> {
+    let maker = Maker {
+        chain,
+        settings,
+        params: &Object::new(),
+        environment,
+    };
+    let (headers, secrets) = maker.all_headers()?;
+    let headers = headers.into_iter();
+    Ok(Remote {
+        url: maker.url()?,
+        headers: headers
+            .map(|header| (header.name, header.value, header.is_secret))
+            .collect(),
+        secrets,
+    })
+}
+
 struct Maker<'a> {
     chain: &'a Chain,
     settings: &'a Settings<'a>,
@@ -155,11 +179,7 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn make(&self) -> Result<RequestPlan, Error> {
-        let mut secrets = Vec::new();
-        let mut headers = self.headers(&mut secrets)?;
-        headers.extend(self.auth(&mut secrets)?);
-        secrets.sort_by(|one: &String, other| (other.len(), other).cmp(&(one.len(), one)));
-        secrets.dedup();
+        let (mut headers, secrets) = self.all_headers()?;
         let body = self.body(&mut headers)?;
         let (attempts, backoff) = self.retry()?;
         Ok(RequestPlan {
@@ -175,6 +195,16 @@ impl Maker<'_> {
             within: None,
             secrets,
         })
+    }
+
+    /// The headers, and what no answer may give away; the longest first.
+    fn all_headers(&self) -> Result<(Vec<Header>, Vec<String>), Error> {
+        let mut secrets = Vec::new();
+        let mut headers = self.headers(&mut secrets)?;
+        headers.extend(self.auth(&mut secrets)?);
+        secrets.sort_by(|one: &String, other| (other.len(), other).cmp(&(one.len(), one)));
+        secrets.dedup();
+        Ok((headers, secrets))
     }
 
     fn wrong(&self, field: &str, problem: &str) -> Error {

@@ -75,7 +75,7 @@ pub(super) fn plan(
             args,
             env: environment.into_vec(),
             cwd,
-            stdin: Vec::new(),
+            stdin: process::Input::Bytes(Vec::new()),
             files: Vec::new(),
             timeout,
             grace: process::DEFAULT_GRACE,

@@ -29,7 +29,7 @@ const MOST_REDIRECTS: usize = 5;
 /// Longest wait before a further attempt, whatever the other side asks for.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
 /// Shortest secret that is looked for in an answer.
-const SHORTEST_SECRET: usize = 6;
+pub(super) const SHORTEST_SECRET: usize = 6;
 
 /// What came of one attempt.
 struct Answered {
@@ -255,7 +255,7 @@ fn shown(text: &str, secrets: &[&str]) -> Value {
 }
 
 /// Takes `secrets` out of all texts, keys and numbers in `value`, and answers whether there were any.
-fn redact(value: &mut Value, secrets: &[&str]) -> bool {
+pub(super) fn redact(value: &mut Value, secrets: &[&str]) -> bool {
     let shown = match value {
         Value::Null | Value::Bool(_) => None,
         Value::Number(number) => redacted(&number.to_string(), secrets),

@@ -20,7 +20,8 @@ const CHUNK: usize = 64 * 1024;
 pub(super) struct Pipes {
     /// With what is to be written; `None` if the process reads `/dev/null`.
     pub(super) stdin: Option<(OwnedFd, Vec<u8>)>,
-    pub(super) stdout: OwnedFd,
+    /// `None` if somebody else reads it.
+    pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: OwnedFd,
 }
 
@@ -28,8 +29,8 @@ pub(super) struct Pipes {
 #[derive(Debug)]
 pub(super) struct Streams {
     stdin: Option<(pipe::Sender, Vec<u8>)>,
-    pub(super) stdout: Capture,
-    pub(super) stderr: Capture,
+    stdout: Option<Capture>,
+    stderr: Capture,
 }
 
 impl Streams {
@@ -46,13 +47,13 @@ impl Streams {
         };
         Ok(Self {
             stdin,
-            stdout: Capture::open(
-                pipes.stdout,
-                limit,
-                memory.open(),
-                Source::Stdout,
-                tap.clone(),
-            )?,
+            stdout: pipes
+                .stdout
+                .map(|pipe| {
+                    let charge = memory.open();
+                    Capture::open(pipe, limit, charge, Source::Stdout, tap.clone())
+                })
+                .transpose()?,
             stderr: Capture::open(pipes.stderr, limit, memory.open(), Source::Stderr, tap)?,
         })
     }
@@ -67,7 +68,24 @@ impl Streams {
                 None => Ok(()),
             }
         };
-        tokio::try_join!(feed, self.stdout.drain(), self.stderr.drain()).map(drop)
+        let stdout = async {
+            match &mut self.stdout {
+                Some(stdout) => stdout.drain().await,
+                None => Ok(()),
+            }
+        };
+        tokio::try_join!(feed, stdout, self.stderr.drain()).map(drop)
+    }
+
+    /// Whether all there will ever be was read.
+    pub(super) fn have_ended(&self) -> bool {
+        self.stderr.ended && self.stdout.as_ref().is_none_or(|stdout| stdout.ended)
+    }
+
+    /// What came of stdout, and of stderr.
+    pub(super) fn into_captured(self) -> (Captured, Captured) {
+        let stdout = self.stdout.map(|stdout| stdout.captured);
+        (stdout.unwrap_or_default(), self.stderr.captured)
     }
 }
 
@@ -137,14 +155,5 @@ impl Capture {
             self.captured.is_starved = true;
         }
         self.captured.total += u64::try_from(chunk.len()).expect("lengths fit 64 bits");
-    }
-
-    /// Whether all there will ever be was read.
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended
-    }
-
-    pub(super) fn into_captured(self) -> Captured {
-        self.captured
     }
 }

@@ -13,6 +13,7 @@ use rye_core::memory::Memory;
 use rye_core::model::{EndedProcess, KillReceipt, ProcessIdentity};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::net::unix::pipe;
 
 use super::ladder::{Ladder, Step};
 use super::output::{Pipes, Streams};
@@ -157,6 +158,23 @@ impl Running {
         Self { memory, ..self }
     }
 
+    /// Hands out the pipes to its standard input and from its standard output, for somebody who talks with it while
+    /// [`finish`](Self::finish) follows it. Its plan asks for [`Input::Pipe`](super::Input::Pipe). Must be called in a runtime.
+    pub fn take_pipes(&mut self) -> Result<(pipe::Sender, pipe::Receiver), Error> {
+        let taken = self.pipes.stdin.take().zip(self.pipes.stdout.take());
+        let opened = taken
+            .ok_or_else(|| io::Error::other("the pipes are taken"))
+            .and_then(|((stdin, _), stdout)| {
+                let stdin = pipe::Sender::from_owned_fd(stdin)?;
+                Ok((stdin, pipe::Receiver::from_owned_fd(stdout)?))
+            });
+        opened.map_err(|source| Error::Follow {
+            step: "open the pipes",
+            pid: self.identity.pid,
+            source,
+        })
+    }
+
     /// Feeds it, reads it, stops it when `stop` or its timeout says so, and ends what it leaves behind.
     ///
     /// Returns when its leader and all we know of its descendants are gone, or do not die of KILL. Dropping the future kills
@@ -209,11 +227,13 @@ impl Running {
                 Exit::Signal(number(Signal::SIGKILL))
             }
         };
+        let pipe_leak = !streams.have_ended();
+        let (stdout, stderr) = streams.into_captured();
         Ok(Exited {
             exit,
-            pipe_leak: !(streams.stdout.has_ended() && streams.stderr.has_ended()),
-            stdout: streams.stdout.into_captured(),
-            stderr: streams.stderr.into_captured(),
+            pipe_leak,
+            stdout,
+            stderr,
             elapsed,
             ended_by,
             receipt,

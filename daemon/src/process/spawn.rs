@@ -18,7 +18,7 @@ use super::output::Pipes;
 use super::procfs::{self, Stat};
 use super::running::{Leader, Running};
 use super::sweep::Orphans;
-use super::{Error, Plan, reap};
+use super::{Error, Input, Plan, reap};
 use crate::task;
 
 /// Starts that wait for the thread. More than this many at once wait in the tasks that want them.
@@ -96,8 +96,11 @@ impl Spawner {
                 boot_id: self.shared.boot_id.clone(),
             },
             pipes: Pipes {
-                stdin: pipes.stdin.map(|pipe| (pipe, plan.stdin)),
-                stdout: pipes.stdout,
+                stdin: pipes.stdin.map(|pipe| match plan.stdin {
+                    Input::Bytes(bytes) => (pipe, bytes),
+                    Input::Pipe => (pipe, Vec::new()),
+                }),
+                stdout: Some(pipes.stdout),
                 stderr: pipes.stderr,
             },
             orphans: Orphans::new(pid, self.shared.adopter.map(Pid::as_raw), tag.to_owned()),

@@ -196,7 +196,7 @@ fn receipt(ending: impl Iterator<Item = (Held, Signal)>) -> KillReceipt {
 pub struct Leftover {
     /// Its process, if that was written down in time.
     pub leader: Option<ProcessIdentity>,
-    /// The tag of its attempt.
+    /// The tag of its attempt; one that ends with a dot stands for all that begin so.
     pub tag: String,
 }
 
@@ -236,6 +236,10 @@ pub fn end_leftovers(calls: &[Leftover]) -> KillReceipt {
 fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Look {
     let processes = procfs::all();
     let tags: HashSet<&[u8]> = calls.iter().map(|call| call.tag.as_bytes()).collect();
+    let is_known = |tag: &[u8]| {
+        let family = tag.iter().rposition(|byte| *byte == b'.');
+        tags.contains(tag) || family.is_some_and(|end| tags.contains(&tag[..=end]))
+    };
     let holds_session = |leader: &ProcessIdentity, tag: &Variable| match processes
         .iter()
         .find(|other| other.pid == leader.pid)
@@ -254,7 +258,7 @@ fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Look {
             .iter()
             .any(|leader| stat.session == leader.pid && holds_session(leader, &tag));
         match tag {
-            Variable::Is(tag) if tags.contains(tag.as_slice()) || is_member => {
+            Variable::Is(tag) if is_known(&tag) || is_member => {
                 look.found.extend(others.leave(stat));
             }
             _ if is_member => look.found.extend(others.leave(stat)),

@@ -55,7 +55,7 @@ impl Bench {
             args: vec!["-c".into(), script.into()],
             env: vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())],
             cwd: self.directory.path().to_owned(),
-            stdin: Vec::new(),
+            stdin: Input::Bytes(Vec::new()),
             files: Vec::new(),
             timeout: LONG,
             grace: DEFAULT_GRACE,
@@ -121,7 +121,7 @@ fn is_alive(pid: i32) -> bool {
 async fn input_output_and_code_arrive() {
     let bench = Bench::new();
     let mut plan = bench.shell("cat; echo complaint >&2; exit 3");
-    plan.stdin = b"question".to_vec();
+    plan.stdin = Input::Bytes(b"question".to_vec());
     let exited = bench.run(plan).await;
     assert_eq!(exited.exit, Exit::Code(3));
     assert_eq!(text(&exited.stdout), "question");
@@ -136,10 +136,10 @@ async fn large_input_is_fed_while_output_is_read() {
     let bench = Bench::new();
     let input = vec![b'x'; 3 << 20];
     let mut plan = bench.shell("cat");
-    plan.stdin.clone_from(&input);
+    plan.stdin = Input::Bytes(input.clone());
     assert!(bench.run(plan).await.stdout.bytes == input);
     let mut plan = bench.shell("exit 0");
-    plan.stdin = input;
+    plan.stdin = Input::Bytes(input);
     assert_eq!(
         bench.run(plan).await.exit,
         Exit::Code(0),
@@ -251,7 +251,7 @@ async fn a_flood_is_counted_and_not_kept() {
 async fn a_process_that_closes_its_output_is_followed_to_its_end() {
     let bench = Bench::new();
     let mut plan = bench.shell("exec >&- 2>&-; read line; exit ${#line}");
-    plan.stdin = b"seven77\n".to_vec();
+    plan.stdin = Input::Bytes(b"seven77\n".to_vec());
     let exited = bench.run(plan).await;
     assert_eq!(exited.exit, Exit::Code(7));
     assert!(!exited.pipe_leak);
@@ -690,6 +690,51 @@ async fn a_call_whose_process_was_never_recorded_is_known_by_its_tag() {
     );
     assert!(!is_alive(child));
     drop(running);
+}
+
+#[tokio::test]
+async fn a_tag_that_ends_with_a_dot_stands_for_all_that_begin_so() {
+    let bench = Bench::new();
+    let mut plan = bench.shell("exec cat");
+    plan.stdin = Input::Pipe;
+    let running = bench.start(plan, "family.a.1").await;
+    let pid = running.identity().pid;
+    let call = |tag: &str| Leftover {
+        leader: None,
+        tag: tag.into(),
+    };
+    for other in ["family.", "family.b.", "family.a"] {
+        assert_eq!(end_leftovers(&[call(other)]), KillReceipt::default());
+    }
+    assert!(is_alive(pid));
+    let ended = end_leftovers(&[call("family.a.")]);
+    assert!(ended.processes.iter().any(|ended| ended.pid == pid));
+    drop(running);
+}
+
+#[tokio::test]
+async fn one_whose_pipes_are_taken_is_talked_with_while_it_is_followed() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let bench = Bench::new();
+    let mut plan = bench.shell("while read line; do echo \"<$line>\"; done; echo end >&2; exit 4");
+    plan.stdin = Input::Pipe;
+    let mut running = bench.start(plan, &bench.tag()).await;
+    let (mut stdin, mut stdout) = running.take_pipes().unwrap();
+    assert!(running.take_pipes().is_err());
+    let talk = async {
+        let mut heard = vec![0; 8];
+        for line in ["one\n", "two\n"] {
+            stdin.write_all(line.as_bytes()).await.unwrap();
+        }
+        stdout.read_exact(&mut heard[..5]).await.unwrap();
+        assert_eq!(&heard[..5], b"<one>");
+        drop(stdin);
+    };
+    let (exited, ()) = tokio::join!(running.finish(Stopper::new().listen()), talk);
+    let exited = exited.unwrap();
+    assert_eq!(exited.exit, Exit::Code(4));
+    assert_eq!(text(&exited.stderr), "end\n");
+    assert_eq!(exited.stdout.total, 0);
 }
 
 #[tokio::test]

@@ -113,7 +113,7 @@ impl Prepared {
                 params: call.params.clone(),
             }),
             Ok(Plan::Thread(order)) => Some(Wanted::Thread(order.clone())),
-            Ok(Plan::Native(_) | Plan::Process(_) | Plan::Http(_)) | Err(_) => None,
+            Ok(Plan::Native(_) | Plan::Process(_) | Plan::Http(_) | Plan::Mcp(_)) | Err(_) => None,
         }
     }
 

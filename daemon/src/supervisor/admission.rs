@@ -95,7 +95,9 @@ impl Admission {
             .map_err(|source| refused(item, source.suggesting(inside.library)))?;
         let (is_graph, kind) = match resolved.terminal {
             Terminal::Graph => (true, RunKind::Graph),
-            Terminal::Native(_) | Terminal::Process | Terminal::Http => (false, RunKind::Tool),
+            Terminal::Native(_) | Terminal::Process | Terminal::Http | Terminal::Mcp(_) => {
+                (false, RunKind::Tool)
+            }
             Terminal::Thread(_) => return Err(of_runs_only(item)),
         };
         let tool = resolved.tool();

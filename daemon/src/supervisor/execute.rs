@@ -76,9 +76,11 @@ impl Supervisor {
         drop(chain);
         let executed = match terminal {
             Terminal::Graph => self.execute_graph(request).await?,
-            Terminal::Native(_) | Terminal::Process | Terminal::Http | Terminal::Thread(_) => {
-                self.execute_tool(request, trace).await?
-            }
+            Terminal::Native(_)
+            | Terminal::Process
+            | Terminal::Http
+            | Terminal::Mcp(_)
+            | Terminal::Thread(_) => self.execute_tool(request, trace).await?,
         };
         Ok((executed, found))
     }

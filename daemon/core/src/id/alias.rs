@@ -8,10 +8,12 @@ const PYTHON_SCRIPT: &str = "rye/core/runtimes/python/script";
 const NODE: &str = "rye/core/runtimes/node/node";
 const RUST_RUNTIME: &str = "rye/core/runtimes/rust/runtime";
 const HTTP: &str = "rye/core/primitives/http";
+const MCP_STDIO: &str = "rye/core/runtimes/mcp/stdio";
+const MCP_HTTP: &str = "rye/core/runtimes/mcp/http";
 const BASH_RUNTIME: &str = "rye/core/runtimes/bash";
 const EXECUTE: &str = "rye/core/primitives/execute";
 
-const ALIASES: [(&str, &str); 48] = [
+const ALIASES: [(&str, &str); 52] = [
     ("rye/core/runtimes/state_graph_runtime", STATE_GRAPH),
     ("state_graph_runtime", STATE_GRAPH),
     ("rye/core/runtimes/state-graph", STATE_GRAPH),
@@ -33,6 +35,10 @@ const ALIASES: [(&str, &str); 48] = [
     ("rye/core/primitives/http_client", HTTP),
     ("http_client", HTTP),
     ("http", HTTP),
+    ("mcp/stdio", MCP_STDIO),
+    ("rye/core/runtimes/mcp_stdio_runtime", MCP_STDIO),
+    ("mcp/http", MCP_HTTP),
+    ("rye/core/runtimes/mcp_http_runtime", MCP_HTTP),
     ("rye/core/runtimes/bash/bash", BASH_RUNTIME),
     ("bash/bash", BASH_RUNTIME),
     ("rye/core/primitives/subprocess", EXECUTE),

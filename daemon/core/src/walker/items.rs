@@ -434,7 +434,9 @@ impl Walker {
             result: Arc::clone(&answer.result),
             collected: collected.map(Arc::new),
             suppressed: failure.is_some() && collects,
-            about: failure.as_ref().and_then(|_| self.about(parts, &step, item)),
+            about: failure
+                .as_ref()
+                .and_then(|_| self.about(parts, &step, item)),
             error: failure,
             never_started: answer.certainty == Certainty::NeverStarted,
             unknown_below: answer.certainty == Certainty::UnknownBelow,

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{Error, Unread, document};
 
 /// Keys that are read, in every notation.
-const READ: [&str; 18] = [
+const READ: [&str; 19] = [
     "version",
     "tool_type",
     "executor_id",
@@ -16,6 +16,7 @@ const READ: [&str; 18] = [
     "description",
     "effect",
     "config_schema",
+    "input_schema",
     "env_config",
     "config",
     "config_resolve",
@@ -39,7 +40,7 @@ const INFORMATIVE: [&str; 6] = [
 ];
 
 /// Keys that mean something, but not to this release.
-const LATER: [&str; 4] = ["input_schema", "permissions", "isolation", "resources"];
+const LATER: [&str; 3] = ["permissions", "isolation", "resources"];
 
 /// Keys by which the original decided how to start an item.
 const IGNORED: [&str; 4] = [

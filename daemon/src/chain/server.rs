@@ -1,0 +1,300 @@
+//! The server of an MCP tool: an item of its own, verified as any element, and what is asked of it.
+//!
+//! A tool names its server, a caller names neither the server nor the program. One that is listed is named by whoever may execute it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rye_core::id::{ItemId, ItemRef};
+use rye_core::model::{Failure, Object};
+use rye_item::{Item, Library, Space, system};
+use serde_json::{Value, json};
+
+use super::environment::Environment;
+use super::template::{Places, Settings, Slots};
+use super::{Chain, Error, Origin, Terminal, close_keys, malformed, refuse_unread, request};
+use crate::config::Config;
+use crate::mcp::{self, Asked, Reached};
+use crate::process;
+
+/// The runtime of tools whose server is a process.
+pub(super) const STDIO: &str = "rye/core/runtimes/mcp/stdio";
+/// The runtime of tools whose server is another host.
+pub(super) const HTTP: &str = "rye/core/runtimes/mcp/http";
+/// The tool that lists what a server has.
+pub(super) const TOOLS: &str = "rye/core/mcp/tools";
+
+/// Keys of `config` of a tool.
+const TOOL_KEYS: [&str; 4] = ["server", "server_config_path", "tool_name", "schema_hash"];
+/// Keys of `config` of a server that is a process, and of one that is another host.
+const STDIO_KEYS: [&str; 7] = [
+    "transport",
+    "command",
+    "args",
+    "env",
+    "cwd",
+    "start_timeout",
+    "timeout",
+];
+const HTTP_KEYS: [&str; 7] = [
+    "transport",
+    "url",
+    "headers",
+    "auth",
+    "env",
+    "start_timeout",
+    "timeout",
+];
+
+const SERVER_TYPE: &str = "mcp_server";
+const START_TIMEOUT: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// Time between TERM and KILL of a server that is to end.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How the server of a tool is reached, as its runtime says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// It is a process.
+    Stdio,
+    /// It is another host.
+    Http,
+    /// As the server says: its tools are listed.
+    Any,
+}
+
+impl Way {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Stdio => "stdio",
+            Self::Http => "http",
+            Self::Any => "any",
+        }
+    }
+}
+
+/// What ends a chain as a call of a server, if this element does.
+pub(super) fn way(element: &Item) -> Option<Way> {
+    match element.item.id.as_str() {
+        STDIO => Some(Way::Stdio),
+        HTTP => Some(Way::Http),
+        TOOLS => Some(Way::Any),
+        _ => None,
+    }
+}
+
+/// The server that `tool` names.
+pub(super) fn of_tool(tool: &Item, library: &Library) -> Result<Arc<Item>, Error> {
+    let config = tool.metadata.config.clone().unwrap_or_default();
+    close_keys(tool, "config", &config, &TOOL_KEYS)?;
+    let text = |key: &str| match config.get(key) {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.as_str())),
+        Some(_) => Err(malformed(
+            tool,
+            &format!("config.{key}"),
+            "must be a text that is not empty",
+        )),
+    };
+    for key in ["tool_name", "schema_hash"] {
+        let _well_formed = text(key)?;
+    }
+    let (field, id) = match (text("server_config_path")?, text("server")?) {
+        (Some(path), _) => ("config.server_config_path", id_of_path(path)),
+        (None, Some(id)) if id.contains('/') => ("config.server", id.to_owned()),
+        // The original has servers in one folder, and calls them by their names there.
+        (None, Some(name)) => ("config.server", format!("mcp/servers/{name}")),
+        (None, None) => {
+            let problem = "is missing: name the server, such as `mcp/servers/docs`";
+            return Err(malformed(tool, "config.server", problem));
+        }
+    };
+    let id = ItemId::new(id)
+        .map_err(|error| malformed(tool, field, &format!("names no server: {error}")))?;
+    server(&id, tool.space, library)
+}
+
+/// The id in a path of the original, such as `{project_path}/.ai/tools/mcp/servers/docs.yaml`.
+fn id_of_path(path: &str) -> String {
+    let below = path.split_once(".ai/tools/").map_or(path, |(_, id)| id);
+    let stem = below.rsplit_once('.').map_or(below, |(stem, _)| stem);
+    stem.to_owned()
+}
+
+fn server(id: &ItemId, referrer: Space, library: &Library) -> Result<Arc<Item>, Error> {
+    let item = ItemRef::tool(id.clone()).canonical();
+    let server = library
+        .resolve(&item, referrer)
+        .map_err(|error| Error::Item(Box::new(error)))?;
+    refuse_unread(&server)?;
+    if server.metadata.tool_type.as_deref() != Some(SERVER_TYPE) {
+        let problem = "must be `mcp_server` in an item that is named as a server";
+        return Err(malformed(&server, "tool_type", problem));
+    }
+    Ok(server)
+}
+
+impl Chain {
+    /// The item of the server that the tool of a listing is asked for by `params`.
+    pub fn asked_server(&self, params: &Object) -> Option<Result<ItemRef, Error>> {
+        (self.terminal == Terminal::Mcp(Way::Any)).then(|| {
+            let named = params.get("server").and_then(Value::as_str);
+            let id = ItemId::new(named.unwrap_or_default());
+            let id = id.map_err(|error| self.refuse_params(format!("`server`: {error}")))?;
+            Ok(ItemRef::tool(id).canonical())
+        })
+    }
+
+    /// With the server that `params` name, if its tools are to be listed.
+    pub fn with_asked_server(mut self, params: &Object, library: &Library) -> Result<Self, Error> {
+        if let Some(asked) = self.asked_server(params) {
+            self.server = Some(server(&asked?.id, Space::Project, library)?);
+        }
+        Ok(self)
+    }
+}
+
+/// What is asked of the server of `chain`.
+pub(super) fn plan(
+    chain: &Chain,
+    way: Way,
+    params: Object,
+    origin: &Origin,
+    config: &Config,
+    environment: Environment,
+) -> Result<mcp::Plan, Error> {
+    let Some(server) = &chain.server else {
+        let failure = Failure::permanent("internal", "the server was not looked up");
+        return Err(Error::Params {
+            item: chain.item.clone(),
+            failure: Box::new(failure),
+        });
+    };
+    let asked = match way {
+        Way::Any => Asked::Tools,
+        Way::Stdio | Way::Http => {
+            let tool = chain.tool();
+            let told = tool.metadata.config.as_ref();
+            let text = |key: &str| told.and_then(|told| told.get(key)?.as_str());
+            let missing = "is missing: name the tool as its server does";
+            let name =
+                text("tool_name").ok_or_else(|| malformed(tool, "config.tool_name", missing))?;
+            Asked::Call {
+                tool: name.to_owned(),
+                pinned: text("schema_hash").map(str::to_owned),
+                params,
+            }
+        }
+    };
+    Ok(mcp::Plan {
+        server: reached(server, way, chain, origin, config, environment)?,
+        asked,
+        within: None,
+    })
+}
+
+/// How `server` is reached.
+fn reached(
+    server: &Arc<Item>,
+    way: Way,
+    chain: &Chain,
+    origin: &Origin,
+    config: &Config,
+    mut environment: Environment,
+) -> Result<mcp::Server, Error> {
+    let alone = Chain {
+        item: server.item.clone(),
+        elements: vec![Arc::clone(server)],
+        given: None,
+        anchored: None,
+        files_hash: None,
+        server: None,
+        terminal: chain.terminal,
+    };
+    let told = server.metadata.config.as_ref();
+    let transport = told.and_then(|told| told.get("transport")?.as_str());
+    let keys = match transport {
+        Some("stdio") => &STDIO_KEYS,
+        Some("http") => &HTTP_KEYS,
+        _ => {
+            let problem = "must be `stdio` or `http`";
+            return Err(malformed(server, "config.transport", problem));
+        }
+    };
+    if way != Way::Any && transport != Some(way.word()) {
+        let executor = if way == Way::Stdio { HTTP } else { STDIO };
+        let problem = format!(
+            "is for another kind of server than `{}`, which is reached by {}: write `executor_id: {executor}`",
+            server.id(),
+            transport.unwrap_or_default(),
+        );
+        return Err(malformed(chain.tool(), "executor_id", &problem));
+    }
+    let settings = Settings::merge(&alone, keys)?;
+    let _set = environment.overlay(server)?;
+    let start_timeout = settings.seconds("start_timeout")?.unwrap_or(START_TIMEOUT);
+    let timeout = settings.seconds("timeout")?.unwrap_or(TIMEOUT);
+    let reached = if transport == Some("http") {
+        Reached::Http(Box::new(request::server(&settings, &alone, &environment)?))
+    } else {
+        let process = process(&alone, &settings, origin, config, environment)?;
+        Reached::Stdio(Box::new(process))
+    };
+    Ok(mcp::Server {
+        id: server.id().clone(),
+        hash: server.content_hash.clone(),
+        reached,
+        project: origin.spec.project.clone(),
+        start_timeout,
+        timeout,
+    })
+}
+
+/// The process of a server. It belongs to a tree of runs: what is special to one step is not for it.
+fn process(
+    alone: &Chain,
+    settings: &Settings<'_>,
+    origin: &Origin,
+    config: &Config,
+    environment: Environment,
+) -> Result<process::Plan, Error> {
+    let project = Path::new(&origin.spec.project);
+    let system = system::root(&config.state_dir);
+    let places = Places::of(alone, project, &config.user_space, &system);
+    let slots = Slots {
+        settings,
+        places: &places,
+        interpreter: None,
+        binary: None,
+        cwd: project.to_owned(),
+    };
+    let command = settings
+        .text("command")?
+        .ok_or_else(|| settings.malformed("command", "is missing"))?;
+    let args = settings.list("args")?;
+    let args = args.iter().map(|arg| slots.fill("args", arg));
+    let mut env: Vec<(OsString, OsString)> = environment.into_vec();
+    env.retain(|(name, _)| !name.to_string_lossy().starts_with("RYE_"));
+    Ok(process::Plan {
+        program: PathBuf::from(slots.fill("command", command)?),
+        args: args.collect::<Result<_, _>>()?,
+        env,
+        cwd: slots.cwd()?,
+        stdin: process::Input::Pipe,
+        files: Vec::new(),
+        timeout: Duration::MAX,
+        grace: GRACE,
+        output_limit: 0,
+    })
+}
+
+/// The entry of a trace.
+pub(super) fn traced(plan: &mcp::Plan) -> Value {
+    let mut entry = json!({"step": "plan"});
+    if let (Some(entry), Value::Object(described)) = (entry.as_object_mut(), plan.described()) {
+        entry.extend(described);
+    }
+    entry
+}

@@ -1,0 +1,220 @@
+//! Calls of servers of the Model Context Protocol: what their answers come to.
+//!
+//! **Never** sends a call a second time: whether it may have been done is what the effect of the step decides about. **Failure.** An answer
+//! that the server marks as an error is a failure with the answer as its data.
+
+use rye_core::error::with_sources;
+use rye_core::expr::parse_json;
+use rye_core::machine::Certainty;
+use rye_core::model::{Failure, Object};
+use serde_json::{Value, json};
+
+use super::request::{SHORTEST_SECRET, redact};
+use super::{Unsuccessful, Work, out_of_patience};
+use crate::async_log::Source;
+use crate::mcp::{self, Answer, Asked, Caller, Ending, Plan, Reached, Sessions};
+use crate::services::{AttemptCtx, timed_out};
+
+/// Carries out `plan`.
+pub(super) async fn call(
+    servers: &Sessions,
+    plan: Plan,
+    cx: &AttemptCtx,
+    work: &mut Work,
+) -> Result<Value, Box<Unsuccessful>> {
+    let client = match plan.server.reached {
+        Reached::Stdio(_) => None,
+        Reached::Http(_) => {
+            let client = cx.services.providers.client().await;
+            let none = |error| Failure::permanent("executor_not_found", with_sources(&error));
+            Some(client.map_err(none)?)
+        }
+    };
+    let report = |line: &str| {
+        cx.voice
+            .hear(Source::Stderr, format!("{line}\n").as_bytes());
+    };
+    let caller = Caller {
+        run: &cx.run,
+        journal: &cx.services.journal,
+        client: client.as_ref(),
+        stop: &cx.stop,
+        report: &report,
+    };
+    work.certainty = Certainty::Unknown;
+    let asked = tokio::select! {
+        asked = servers.ask(&plan, caller) => asked,
+        never = cx.voice.write() => match never {},
+    };
+    tokio::select! {
+        () = cx.voice.close() => {}
+        () = out_of_patience(&cx.stop) => {}
+    }
+    let secrets = plan.secrets().iter().map(String::as_str);
+    let secrets: Vec<&str> = secrets
+        .filter(|secret| secret.len() >= SHORTEST_SECRET)
+        .collect();
+    match asked {
+        Ok(Answer::Tools(tools)) => {
+            work.certainty = Certainty::Known;
+            let tools: Vec<_> = tools.iter().map(mcp::Offered::to_json).collect();
+            let mut told = json!({"server": plan.server.id.as_str(), "transport": plan.server.reached.word(), "tools": tools});
+            let _found = redact(&mut told, &secrets);
+            Ok(told)
+        }
+        Ok(Answer::Called {
+            mut result,
+            is_unpinned,
+        }) => {
+            work.certainty = Certainty::Known;
+            let _found = redact(&mut result, &secrets);
+            let Asked::Call { tool, .. } = &plan.asked else {
+                return Ok(result);
+            };
+            if is_unpinned {
+                warn_of_unpinned(&plan, tool, cx);
+            }
+            judge(tool, result)
+        }
+        Err(trouble) => {
+            if trouble.is_unsent {
+                work.certainty = Certainty::NeverStarted;
+            }
+            let failure = match trouble.ending {
+                Ending::Stopped => {
+                    work.stopped = true;
+                    Failure::permanent("stopped", "stopped on request")
+                }
+                Ending::Late => {
+                    let mut late = timed_out(plan.within.unwrap_or_default());
+                    late.message.push_str(" (more with `timeout` of the node)");
+                    late
+                }
+                Ending::Failed(failure) => {
+                    if matches!(failure, mcp::Failure::Refused { .. }) {
+                        work.certainty = Certainty::Known;
+                    }
+                    let failed = failed(&failure);
+                    let mut message = Value::String(failed.message);
+                    let _found = redact(&mut message, &secrets);
+                    Failure {
+                        message: message.as_str().unwrap_or_default().to_owned(),
+                        ..failed
+                    }
+                }
+            };
+            Err(failure.into())
+        }
+    }
+}
+
+fn warn_of_unpinned(plan: &Plan, tool: &str, cx: &AttemptCtx) {
+    let server = &plan.server.id;
+    cx.warn(format!(
+        "nothing pins the tool `{tool}` of the server `{server}`: what it takes, and what a model is told of it, may change; \
+         `ryectl mcp import {server}` writes its `schema_hash`"
+    ));
+}
+
+fn failed(failure: &mcp::Failure) -> Failure {
+    use mcp::Failure as F;
+    let (code, retryable) = match failure {
+        F::TooMany { .. } => ("mcp_too_many_servers", true),
+        F::Program { .. } => ("executor_not_found", false),
+        F::Start { .. } => ("mcp_start_failed", true),
+        F::UnknownTool { .. } => ("mcp_unknown_tool", false),
+        F::Changed { .. } => ("mcp_tool_changed", false),
+        F::Refused { .. } => ("mcp_refused", false),
+        F::Lost { .. } => ("mcp_failed", true),
+        F::Silent { .. } => ("timeout", false),
+    };
+    Failure {
+        retryable,
+        ..Failure::permanent(code, failure.to_string())
+    }
+}
+
+/// What a tool answered, in the form that the original has: the members of an answer that is one JSON text stand beside it.
+fn judge(tool: &str, result: Value) -> Result<Value, Box<Unsuccessful>> {
+    let content = result.get("content").cloned().unwrap_or_else(|| json!([]));
+    let is_error = result.get("isError") == Some(&Value::Bool(true));
+    let mut data = Object::from_iter([
+        ("success".to_owned(), Value::Bool(!is_error)),
+        ("tool".to_owned(), tool.into()),
+        ("content".to_owned(), content.clone()),
+        ("isError".to_owned(), Value::Bool(is_error)),
+    ]);
+    if let Some(structured) = result.get("structuredContent") {
+        data.insert("structuredContent".to_owned(), structured.clone());
+    }
+    let texts: Vec<&str> = content
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|block| block.get("text")?.as_str())
+        .collect();
+    if is_error {
+        let words = texts.join("\n");
+        let words = if words.trim().is_empty() {
+            "the tool reported a failure without saying why".to_owned()
+        } else {
+            words
+        };
+        data.insert("error".to_owned(), words.clone().into());
+        let message = rye_core::error::beginning(&words, 1000).into_owned();
+        return Err(Box::new(Unsuccessful {
+            data: Value::Object(data),
+            failure: Failure::permanent("tool_failed", message),
+        }));
+    }
+    if let [text] = texts.as_slice()
+        && content.as_array().is_some_and(|blocks| blocks.len() == 1)
+        && let Ok(parsed) = parse_json(text)
+    {
+        if let Value::Object(members) = &parsed {
+            for (name, member) in members {
+                if !data.contains_key(name) && !matches!(name.as_str(), "status" | "error") {
+                    data.insert(name.clone(), member.clone());
+                }
+            }
+        }
+        data.insert("parsed".to_owned(), parsed);
+    }
+    Ok(Value::Object(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Value {
+        json!({"content": [{"type": "text", "text": text}]})
+    }
+
+    #[test]
+    fn an_answer_that_is_one_json_text_is_read_and_takes_no_member_of_ours() {
+        let data = judge(
+            "t",
+            text(r#"{"sum": 3, "tool": "x", "success": false, "status": "error"}"#),
+        );
+        let data = data.unwrap_or_else(|_| panic!("it succeeded"));
+        assert_eq!(data["sum"], 3);
+        assert_eq!(
+            (&data["tool"], &data["success"]),
+            (&json!("t"), &json!(true))
+        );
+        assert_eq!(data["parsed"]["status"], "error");
+        assert_eq!(data.get("status"), None);
+        let plain = judge("t", text("three")).unwrap_or_else(|_| panic!("it succeeded"));
+        assert_eq!(plain.get("parsed"), None);
+    }
+
+    #[test]
+    fn an_answer_that_is_marked_as_an_error_is_a_failure_with_its_words() {
+        let mut result = text("no such row");
+        result["isError"] = json!(true);
+        let failed = judge("t", result).unwrap_err();
+        assert_eq!(failed.failure.message, "no such row");
+        assert_eq!(failed.data["isError"], true);
+    }
+}

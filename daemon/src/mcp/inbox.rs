@@ -1,0 +1,213 @@
+//! What a server sends, on its way in: bounded, and sorted.
+//!
+//! **Owns** the count of what answers nothing. Answers to what was asked and questions pass; of all else only progress is told.
+//! **Failure.** A fault is the end of the session; the first one is kept, for whoever waits.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rmcp::RoleClient;
+use rmcp::model::{JsonRpcMessage, ProgressNotificationParam, RequestId, ServerNotification};
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rye_core::error::beginning;
+use tokio::sync::broadcast;
+use tokio_util::sync::CancellationToken;
+
+/// Most bytes of a message.
+pub(super) const MOST_MESSAGE: usize = 8 << 20;
+/// Most messages in a row that answer nothing.
+const MOST_UNASKED: usize = 10_000;
+/// Most bytes of them.
+const MOST_UNASKED_BYTES: usize = 64 << 20;
+/// Reports of progress that wait for whoever listens; beyond that the oldest are dropped.
+const MOST_PROGRESS: usize = 64;
+/// Characters of a line that is no message, in what is told of it.
+const SHOWN: usize = 120;
+
+/// What comes of a message.
+pub(super) type Message = RxJsonRpcMessage<RoleClient>;
+
+/// The way in of one session; clones share it.
+#[derive(Debug, Clone)]
+pub(super) struct Inbox {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    progress: broadcast::Sender<ProgressNotificationParam>,
+    broken: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    asked: HashSet<RequestId>,
+    unasked: usize,
+    unasked_bytes: usize,
+    fault: Option<String>,
+}
+
+impl Inbox {
+    pub(super) fn new() -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                state: Mutex::default(),
+                progress: broadcast::Sender::new(MOST_PROGRESS),
+                broken: CancellationToken::new(),
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        let state = self.shared.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what is asked, so that its answer is known.
+    pub(super) fn note(&self, message: &TxJsonRpcMessage<RoleClient>) {
+        if let JsonRpcMessage::Request(request) = message {
+            self.state().asked.insert(request.id.clone());
+        }
+    }
+
+    /// Takes a message in; `None` if it is for nobody.
+    pub(super) fn take(&self, text: &[u8]) -> Option<Message> {
+        let message: Message = match serde_json::from_slice(text) {
+            Ok(message) => message,
+            Err(error) => {
+                let shown = String::from_utf8_lossy(text);
+                let shown = beginning(shown.trim(), SHOWN).into_owned();
+                self.break_off(&format!("it sent what is no message ({error}): {shown:?}"));
+                return None;
+            }
+        };
+        let mut state = self.state();
+        let answers = match &message {
+            JsonRpcMessage::Response(answer) => state.asked.remove(&answer.id),
+            JsonRpcMessage::Error(error) => {
+                error.id.as_ref().is_some_and(|id| state.asked.remove(id))
+            }
+            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => false,
+        };
+        if answers {
+            (state.unasked, state.unasked_bytes) = (0, 0);
+            return Some(message);
+        }
+        state.unasked += 1;
+        state.unasked_bytes += text.len();
+        let is_flood = state.unasked > MOST_UNASKED || state.unasked_bytes > MOST_UNASKED_BYTES;
+        drop(state);
+        if is_flood {
+            self.break_off(&format!(
+                "it sent more than {MOST_UNASKED} messages, or {} MiB, that answer nothing",
+                MOST_UNASKED_BYTES >> 20
+            ));
+            return None;
+        }
+        match message {
+            JsonRpcMessage::Request(_) => Some(message),
+            JsonRpcMessage::Notification(notification) => {
+                if let ServerNotification::ProgressNotification(progress) =
+                    notification.notification
+                {
+                    // Nobody may be listening.
+                    let _heard = self.shared.progress.send(progress.params);
+                }
+                None
+            }
+            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => None,
+        }
+    }
+
+    /// What is reported of progress from now on.
+    pub(super) fn progress(&self) -> broadcast::Receiver<ProgressNotificationParam> {
+        self.shared.progress.subscribe()
+    }
+
+    /// Ends the session; `fault` says why, if nothing did before.
+    pub(super) fn break_off(&self, fault: &str) {
+        self.state().fault.get_or_insert_with(|| fault.to_owned());
+        self.shared.broken.cancel();
+    }
+
+    /// Resolves when the session is to end. Cancel safe.
+    pub(super) async fn broken(&self) {
+        self.shared.broken.cancelled().await;
+    }
+
+    /// Whether the session is to end.
+    pub(super) fn is_broken(&self) -> bool {
+        self.shared.broken.is_cancelled()
+    }
+
+    /// Why it ends.
+    pub(super) fn fault(&self) -> Option<String> {
+        self.state().fault.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(inbox: &Inbox, id: i64) {
+        let question = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
+        inbox.note(&serde_json::from_str(&question).unwrap());
+    }
+
+    fn answer(id: i64) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
+    }
+
+    #[test]
+    fn only_the_first_answer_to_what_was_asked_passes() {
+        let inbox = Inbox::new();
+        asked(&inbox, 1);
+        assert!(inbox.take(answer(2).as_bytes()).is_none());
+        assert!(inbox.take(answer(1).as_bytes()).is_some());
+        assert!(inbox.take(answer(1).as_bytes()).is_none());
+        assert!(!inbox.is_broken());
+    }
+
+    #[test]
+    fn a_flood_ends_the_session_and_an_answer_begins_the_count_anew() {
+        let note = br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
+        let inbox = Inbox::new();
+        for _ in 0..MOST_UNASKED {
+            assert!(inbox.take(note).is_none());
+        }
+        assert!(!inbox.is_broken());
+        asked(&inbox, 1);
+        assert!(inbox.take(answer(1).as_bytes()).is_some());
+        for _ in 0..MOST_UNASKED {
+            assert!(inbox.take(note).is_none());
+        }
+        assert!(!inbox.is_broken());
+        assert!(inbox.take(note).is_none());
+        assert!(inbox.is_broken());
+        assert!(inbox.fault().unwrap().contains("answer nothing"));
+    }
+
+    #[test]
+    fn what_is_no_message_ends_the_session_and_is_shown_in_part() {
+        let inbox = Inbox::new();
+        assert!(inbox.take("é".repeat(5000).as_bytes()).is_none());
+        let fault = inbox.fault().unwrap();
+        assert!(
+            fault.len() < 1000 && fault.contains("no message"),
+            "{fault}"
+        );
+        inbox.break_off("another");
+        assert_eq!(inbox.fault(), Some(fault));
+    }
+
+    #[tokio::test]
+    async fn progress_is_told_and_other_notifications_are_not_passed_on() {
+        let inbox = Inbox::new();
+        let mut progress = inbox.progress();
+        let told = br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#;
+        assert!(inbox.take(told).is_none());
+        assert!((progress.recv().await.unwrap().progress - 1.0).abs() < f64::EPSILON);
+    }
+}

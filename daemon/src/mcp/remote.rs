@@ -1,0 +1,269 @@
+//! A server on another host: each message is a request, its answer is a message or a stream of them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rmcp::RoleClient;
+use rmcp::model::{ClientNotification, ClientRequest, JsonRpcMessage, RequestId, ServerResult};
+use rmcp::service::TxJsonRpcMessage;
+use rmcp::transport::Transport;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::inbox::{Inbox, MOST_MESSAGE, Message};
+use super::{LONGEST_CALL, Remote};
+use crate::http::{self, Answer, Client, Patience, Request};
+use crate::task;
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long the end of a session is told for.
+const FAREWELL: Duration = Duration::from_secs(2);
+/// Messages that wait to be taken; behind these nothing is read.
+const MOST_WAITING: usize = 64;
+
+/// Why a message did not come through.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// The call of the other host failed.
+    #[error(transparent)]
+    Http(#[from] http::Failure),
+    /// It is no message of ours.
+    #[error("the message cannot be written: {0}")]
+    Unwritable(#[from] serde_json::Error),
+    /// It answered with this status.
+    #[error("it answered with status {0}")]
+    Status(u16),
+    /// It answered with something else than a message.
+    #[error("it answered with `{0}`, which is neither JSON nor a stream of events")]
+    ContentType(String),
+    /// It ended its stream, or the session ended, before the answer.
+    #[error("it ended its answer before there was one")]
+    Cut,
+}
+
+impl Error {
+    /// Whether nothing has left this host.
+    pub(super) fn was_not_sent(&self) -> bool {
+        use http::Failure as F;
+        match self {
+            Self::Http(failure) => matches!(
+                failure,
+                F::Unsendable(_) | F::Connect(_) | F::Certificate(_)
+            ),
+            Self::Unwritable(_) => true,
+            Self::Status(_) | Self::ContentType(_) | Self::Cut => false,
+        }
+    }
+}
+
+/// The exchange with one server.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    shared: Arc<Shared>,
+    messages: mpsc::Receiver<Message>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    client: Arc<Client>,
+    remote: Remote,
+    inbox: Inbox,
+    messages: mpsc::Sender<Message>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The name of the session, and its version, once the server has told them.
+    session: Option<String>,
+    version: Option<String>,
+    /// Requests whose answers are read.
+    open: HashMap<RequestId, CancellationToken>,
+}
+
+impl Exchange {
+    pub(super) fn new(client: Arc<Client>, remote: Remote, inbox: Inbox) -> Self {
+        let (sender, messages) = mpsc::channel(MOST_WAITING);
+        Self {
+            shared: Arc::new(Shared {
+                client,
+                remote,
+                inbox,
+                messages: sender,
+                state: Mutex::default(),
+            }),
+            messages,
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn request(&self, method: &str, body: Vec<u8>) -> Result<Request, Error> {
+        let patience = Patience {
+            connect: CONNECT,
+            headers: LONGEST_CALL,
+        };
+        let url = self.remote.url.clone();
+        let mut request = Request::new(method, url, Bytes::from(body), patience)?
+            .header("Accept", "application/json, text/event-stream")?
+            .header("Content-Type", "application/json")?;
+        let state = self.state();
+        let own = [
+            ("Mcp-Session-Id", &state.session),
+            ("MCP-Protocol-Version", &state.version),
+        ];
+        for (name, value) in own {
+            if let Some(value) = value {
+                request = request.header(name, value)?;
+            }
+        }
+        for (name, value, is_secret) in &self.remote.headers {
+            request = request.one_more(name, value, *is_secret)?;
+        }
+        Ok(request)
+    }
+
+    /// Sends `message` and takes in what is answered.
+    async fn send(&self, message: TxJsonRpcMessage<RoleClient>) -> Result<(), Error> {
+        let id = match &message {
+            JsonRpcMessage::Request(request) => Some(request.id.clone()),
+            JsonRpcMessage::Response(_)
+            | JsonRpcMessage::Notification(_)
+            | JsonRpcMessage::Error(_) => None,
+        };
+        let ended = CancellationToken::new();
+        if let Some(id) = &id {
+            self.state().open.insert(id.clone(), ended.clone());
+        }
+        let sent = tokio::select! {
+            biased;
+            sent = self.exchange(&message, id.as_ref()) => sent,
+            () = ended.cancelled() => Err(Error::Cut),
+            () = self.inbox.broken() => Err(Error::Cut),
+            () = task::sleep(Some(LONGEST_CALL + FAREWELL)) => Err(Error::Cut),
+        };
+        if let Some(id) = &id {
+            self.state().open.remove(id);
+        }
+        if let JsonRpcMessage::Notification(notification) = &message
+            && let ClientNotification::CancelledNotification(cancelled) = &notification.notification
+            && let Some(id) = &cancelled.params.request_id
+            && let Some(open) = self.state().open.remove(id)
+        {
+            open.cancel();
+        }
+        sent
+    }
+
+    async fn exchange(
+        &self,
+        message: &TxJsonRpcMessage<RoleClient>,
+        id: Option<&RequestId>,
+    ) -> Result<(), Error> {
+        let body = serde_json::to_vec(message)?;
+        let answer = self.client.send(self.request("POST", body)?).await?;
+        let status = answer.status();
+        if status == 404 && self.state().session.is_some() {
+            self.inbox.break_off("it has forgotten the session");
+        }
+        if !(200..300).contains(&status) {
+            return Err(Error::Status(status));
+        }
+        if let JsonRpcMessage::Request(request) = message
+            && let ClientRequest::InitializeRequest(_) = &request.request
+        {
+            self.state().session = answer.header("mcp-session-id").map(str::to_owned);
+        }
+        let Some(id) = id else {
+            return Ok(());
+        };
+        let kind = answer.header("content-type").unwrap_or_default();
+        match kind.split(';').next().unwrap_or_default().trim() {
+            "application/json" => {
+                let body = answer.whole(MOST_MESSAGE).await?;
+                if self.deliver(&body, id).await {
+                    Ok(())
+                } else {
+                    Err(Error::Cut)
+                }
+            }
+            "text/event-stream" => self.stream(answer, id).await,
+            other => Err(Error::ContentType(other.to_owned())),
+        }
+    }
+
+    /// Reads a stream up to the answer to `id`.
+    async fn stream(&self, answer: Answer, id: &RequestId) -> Result<(), Error> {
+        let mut events = answer.events();
+        while let Some(event) = events.next(LONGEST_CALL).await? {
+            if !event.data.trim().is_empty() && self.deliver(event.data.as_bytes(), id).await {
+                return Ok(());
+            }
+        }
+        Err(Error::Cut)
+    }
+
+    /// Hands a message on; answers whether it is the answer to `id`.
+    async fn deliver(&self, text: &[u8], id: &RequestId) -> bool {
+        let Some(message) = self.inbox.take(text) else {
+            return false;
+        };
+        let is_answer = match &message {
+            JsonRpcMessage::Response(answer) => {
+                if let ServerResult::InitializeResult(told) = &answer.result {
+                    self.state().version = Some(told.protocol_version.to_string());
+                }
+                answer.id == *id
+            }
+            JsonRpcMessage::Error(error) => error.id.as_ref() == Some(id),
+            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => false,
+        };
+        // Whoever takes them is gone only when the session is.
+        let _taken = self.messages.send(message).await;
+        is_answer
+    }
+
+    /// Tells the server that the session is over.
+    async fn leave(&self) -> Result<(), Error> {
+        if self.state().session.is_none() {
+            return Ok(());
+        }
+        let request = self.request("DELETE", Vec::new())?;
+        match tokio::time::timeout(FAREWELL, self.client.send(request)).await {
+            Ok(answered) => Ok(answered.map(drop)?),
+            Err(_elapsed) => Ok(()),
+        }
+    }
+}
+
+impl Transport<RoleClient> for Exchange {
+    type Error = Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), Error>> + Send + 'static {
+        self.shared.inbox.note(&message);
+        let shared = Arc::clone(&self.shared);
+        async move { shared.send(message).await }
+    }
+
+    async fn receive(&mut self) -> Option<Message> {
+        tokio::select! {
+            biased;
+            message = self.messages.recv() => message,
+            () = self.shared.inbox.broken() => None,
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), Error> {
+        self.shared.leave().await
+    }
+}

@@ -1,0 +1,322 @@
+//! One session: what its server offers, and calls of that.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, PaginatedRequestParams,
+    ProgressNotificationParam, ServerResult,
+};
+use rmcp::service::{PeerRequestOptions, RequestHandle, RunningService, ServiceError};
+use rmcp::{Peer, RoleClient};
+use rye_core::error::beginning;
+use rye_core::expr::nearest;
+use rye_core::id::ItemId;
+use rye_core::model::Object;
+use serde_json::Value;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::inbox::Inbox;
+use super::remote;
+use super::sessions::Host;
+use super::{Answer, Asked, Ending, Failure, LONGEST_CALL, Offered, Plan, Trouble};
+use crate::stop::Stop;
+
+/// Most tools of a server.
+const MOST_TOOLS: usize = 1000;
+/// How long a server may take to be told that a call is cancelled.
+const CANCELLING: Duration = Duration::from_secs(2);
+/// How long the end of a server is waited for, once it gave no answer.
+const END: Duration = Duration::from_secs(5);
+/// Bytes kept of what a server writes to stderr last.
+const TAIL: usize = 4096;
+/// Lines of it that are told.
+const TAIL_LINES: usize = 3;
+/// Characters of a line that are told, and of a report of progress.
+const TOLD: usize = 200;
+
+/// A session that is open.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) server: ItemId,
+    pub(super) service: RunningService<RoleClient, Host>,
+    pub(super) inbox: Inbox,
+    pub(super) tools: Vec<Offered>,
+    /// How many calls are in flight.
+    pub(super) used: watch::Sender<usize>,
+    pub(super) end: End,
+}
+
+/// How a server ends, as far as it is known.
+#[derive(Debug, Clone)]
+pub(super) struct End {
+    pub(super) tail: Arc<Tail>,
+    /// How its process ended, in words; empty for a server without one.
+    pub(super) exit: watch::Receiver<Option<String>>,
+}
+
+/// The last that a process wrote to stderr.
+#[derive(Debug, Default)]
+pub(super) struct Tail(Mutex<VecDeque<u8>>);
+
+impl Tail {
+    fn bytes(&self) -> MutexGuard<'_, VecDeque<u8>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn hear(&self, piece: &[u8]) {
+        let mut bytes = self.bytes();
+        bytes.extend(&piece[piece.len().saturating_sub(TAIL)..]);
+        let excess = bytes.len().saturating_sub(TAIL);
+        drop(bytes.drain(..excess));
+    }
+
+    fn told(&self) -> Option<String> {
+        let bytes: Vec<u8> = self.bytes().iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<_> = text
+            .lines()
+            .filter(|line| !line.trim().is_empty())
+            .collect();
+        let last = &lines[lines.len().saturating_sub(TAIL_LINES)..];
+        let last: Vec<_> = last.iter().map(|line| beginning(line, TOLD)).collect();
+        (!last.is_empty()).then(|| last.join(" | "))
+    }
+}
+
+impl End {
+    /// Why there is no answer: what broke the session, how the server ended, and what it wrote last.
+    pub(super) async fn told(&self, inbox: &Inbox) -> String {
+        let mut exit = self.exit.clone();
+        let ended = timeout(END, exit.wait_for(Option::is_some)).await;
+        let ended = ended.ok().and_then(Result::ok);
+        let ended = ended.and_then(|ended| ended.clone());
+        let fault = inbox.fault();
+        let mut told = fault.unwrap_or_else(|| "its session is over".to_owned());
+        if let Some(ended) = ended.filter(|ended| !ended.is_empty()) {
+            told = format!("{told}; {ended}");
+        }
+        match self.tail.told() {
+            Some(tail) => format!("{told}; it wrote last: {tail}"),
+            None => told,
+        }
+    }
+}
+
+/// All tools of a server, page by page.
+pub(super) async fn tools(peer: &Peer<RoleClient>) -> Result<Vec<Offered>, String> {
+    let mut tools = Vec::new();
+    let mut page = None;
+    loop {
+        let listed = peer.list_tools(page).await;
+        let listed = listed.map_err(|error| format!("it does not list its tools: {error}"))?;
+        for tool in listed.tools {
+            tools.push(Offered {
+                name: tool.name.into_owned(),
+                description: tool.description.unwrap_or_default().into_owned(),
+                input_schema: Value::Object((*tool.input_schema).clone()),
+            });
+        }
+        if tools.len() > MOST_TOOLS {
+            return Err(format!("it has more than {MOST_TOOLS} tools"));
+        }
+        let Some(cursor) = listed.next_cursor else {
+            return Ok(tools);
+        };
+        page = Some(PaginatedRequestParams::default().with_cursor(Some(cursor)));
+    }
+}
+
+/// A call in flight.
+struct InUse<'s>(&'s watch::Sender<usize>);
+
+impl<'s> InUse<'s> {
+    fn of(used: &'s watch::Sender<usize>) -> Self {
+        used.send_modify(|calls| *calls += 1);
+        Self(used)
+    }
+}
+
+impl Drop for InUse<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|calls| *calls -= 1);
+    }
+}
+
+impl Session {
+    /// Asks what `plan` says; progress is told to `report`.
+    pub(super) async fn ask(
+        &self,
+        plan: &Plan,
+        stop: &Stop,
+        report: &(dyn Fn(&str) + Sync),
+    ) -> Result<Answer, Trouble> {
+        let _in_use = InUse::of(&self.used);
+        let Asked::Call {
+            tool,
+            pinned,
+            params,
+        } = &plan.asked
+        else {
+            return Ok(Answer::Tools(self.tools.clone()));
+        };
+        self.check(tool, pinned.as_deref())
+            .map_err(Trouble::unsent)?;
+        let result = self.call(plan, tool, params, stop, report).await?;
+        Ok(Answer::Called {
+            result,
+            is_unpinned: pinned.is_none(),
+        })
+    }
+
+    /// Refuses a tool that is not there, or not what was signed.
+    fn check(&self, tool: &str, pinned: Option<&str>) -> Result<(), Failure> {
+        let server = self.server.clone();
+        let Some(offered) = self.tools.iter().find(|offered| offered.name == tool) else {
+            let names = self.tools.iter().map(|offered| offered.name.as_str());
+            let near = nearest(tool, names);
+            return Err(Failure::UnknownTool {
+                server,
+                tool: tool.to_owned(),
+                known: near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)")),
+            });
+        };
+        match pinned {
+            Some(pinned) if pinned != offered.hash() => Err(Failure::Changed {
+                server,
+                tool: tool.to_owned(),
+                pinned: pinned.to_owned(),
+                found: offered.hash(),
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    async fn call(
+        &self,
+        plan: &Plan,
+        tool: &str,
+        params: &Object,
+        stop: &Stop,
+        report: &(dyn Fn(&str) + Sync),
+    ) -> Result<Value, Trouble> {
+        let began = Instant::now();
+        let last = began + plan.within.unwrap_or(LONGEST_CALL);
+        let mut progress = self.inbox.progress();
+        let params = CallToolRequestParams::new(tool.to_owned()).with_arguments(params.clone());
+        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
+        let sending = self
+            .service
+            .peer()
+            .send_request_with_option(request, PeerRequestOptions::no_options());
+        let Ok(mut handle) = sending.await else {
+            let problem = self.end.told(&self.inbox).await;
+            return Err(Trouble::unsent(self.lost(problem)));
+        };
+        let mut silent_at = began + plan.server.timeout;
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut handle.rx => return match answer {
+                    Ok(answer) => self.answered(answer).await,
+                    Err(_gone) => Err(self.broken().await),
+                },
+                () = self.inbox.broken() => return Err(self.broken().await),
+                () = stop.due() => {
+                    self.cancel(handle, "the run is to stop").await;
+                    return Err(Trouble::sent(Ending::Stopped));
+                }
+                () = sleep_until(silent_at.min(last)) => {
+                    self.cancel(handle, "it took too long").await;
+                    return Err(if plan.within.is_some() && last <= silent_at {
+                        Trouble::sent(Ending::Late)
+                    } else {
+                        let waited = began.elapsed();
+                        let server = self.server.clone();
+                        Trouble::sent(Failure::Silent { server, waited })
+                    });
+                }
+                told = progress.recv() => match told {
+                    Ok(told) if told.progress_token == handle.progress_token => {
+                        silent_at = Instant::now() + plan.server.timeout;
+                        report(&words(&told));
+                    }
+                    Ok(_) | Err(RecvError::Lagged(_) | RecvError::Closed) => {}
+                },
+            }
+        }
+    }
+
+    fn lost(&self, problem: String) -> Failure {
+        Failure::Lost {
+            server: self.server.clone(),
+            problem,
+        }
+    }
+
+    /// The session ended before the answer.
+    async fn broken(&self) -> Trouble {
+        let problem = self.end.told(&self.inbox).await;
+        Trouble::sent(self.lost(problem))
+    }
+
+    /// Tells the server that nobody waits any more; one that does not even read that is given up.
+    async fn cancel(&self, handle: RequestHandle<RoleClient>, reason: &str) {
+        let told = timeout(CANCELLING, handle.cancel(Some(reason.to_owned()))).await;
+        if !matches!(told, Ok(Ok(()))) {
+            self.inbox.break_off("it does not read what it is sent");
+        }
+    }
+
+    async fn answered(&self, answer: Result<ServerResult, ServiceError>) -> Result<Value, Trouble> {
+        let refused = |message: String| {
+            Trouble::sent(Failure::Refused {
+                server: self.server.clone(),
+                message: beginning(&message, TOLD * 5).into_owned(),
+            })
+        };
+        match answer {
+            Ok(ServerResult::CallToolResult(result)) => value_of(&result).map_err(refused),
+            Ok(ServerResult::InputRequiredResult(_)) => {
+                Err(refused("it asks for input, which nobody gives".to_owned()))
+            }
+            Ok(other) => {
+                let result = serde_json::to_value(&other).and_then(serde_json::from_value);
+                let result: CallToolResult = result
+                    .map_err(|_error| refused("its answer is not that of a tool".to_owned()))?;
+                value_of(&result).map_err(refused)
+            }
+            Err(ServiceError::McpError(error)) => Err(refused(error.message.into_owned())),
+            Err(ServiceError::TransportSend(error)) => {
+                let is_unsent = error
+                    .error
+                    .downcast_ref::<remote::Error>()
+                    .is_some_and(remote::Error::was_not_sent);
+                let problem = error.error.to_string();
+                Err(Trouble {
+                    is_unsent,
+                    ..Trouble::sent(self.lost(problem))
+                })
+            }
+            Err(_) => Err(self.broken().await),
+        }
+    }
+}
+
+fn value_of(result: &CallToolResult) -> Result<Value, String> {
+    serde_json::to_value(result).map_err(|error| error.to_string())
+}
+
+/// A report of progress, as a line.
+fn words(told: &ProgressNotificationParam) -> String {
+    let of = told.total.map(|total| format!(" of {total}"));
+    let message = told.message.as_deref().unwrap_or_default();
+    let message = message.replace(char::is_control, " ");
+    let message = beginning(message.trim(), TOLD);
+    let colon = if message.is_empty() { "" } else { ": " };
+    let of = of.unwrap_or_default();
+    format!("progress {}{of}{colon}{message}", told.progress)
+}

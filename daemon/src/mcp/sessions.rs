@@ -1,0 +1,514 @@
+//! The sessions of all runs: who starts a server, and who ends it.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rmcp::model::{ClientCapabilities, ClientConfig, Implementation, ProtocolVersion};
+use rmcp::service::{
+    ClientInitializeError, ClientLifecycleMode, RequestContext, RunningService,
+    serve_client_with_lifecycle_and_ct,
+};
+use rmcp::transport::Transport;
+use rmcp::{ClientHandler, ErrorData, RoleClient};
+use rye_core::error::with_sources;
+use rye_core::id::{ItemId, RunId};
+use rye_core::model::Status;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::inbox::Inbox;
+use super::remote::Exchange;
+use super::session::{End, Session, Tail, tools};
+use super::stdio::Lines;
+use super::{
+    Answer, Ending, Failure, MOST_SERVERS, Offered, Plan, Reached, Server, Trouble, tags_of,
+};
+use crate::async_log::Source;
+use crate::http::{Client, Url};
+use crate::journal::Journal;
+use crate::process::{self, Exited, Running, Spawner, StopReason, Stopper, Tap};
+use crate::stop::Stop;
+use crate::task::{self, Group};
+
+/// How long a server stays that nobody calls.
+const IDLE: Duration = Duration::from_mins(5);
+/// How long a server may take to end when its input is closed, before it is asked by a signal.
+const END_OF_INPUT: Duration = Duration::from_secs(1);
+
+/// On whose behalf a server is called.
+#[derive(Clone, Copy)]
+#[expect(
+    missing_debug_implementations,
+    reason = "who hears of progress cannot be shown"
+)]
+pub struct Caller<'a> {
+    /// The run.
+    pub run: &'a RunId,
+    /// Where it stands.
+    pub journal: &'a Arc<Journal>,
+    /// For servers on other hosts.
+    pub client: Option<&'a Arc<Client>>,
+    /// Whether the run is to stop.
+    pub stop: &'a Stop,
+    /// Hears of progress.
+    pub report: &'a (dyn Fn(&str) + Sync),
+}
+
+/// One server of one root run.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    root: RunId,
+    project: String,
+    server: ItemId,
+    hash: String,
+}
+
+/// Held while a session is made: others wait for it.
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+type Open = Arc<Mutex<HashMap<Key, Slot>>>;
+
+/// The sessions of all runs.
+#[derive(Debug)]
+pub struct Sessions {
+    spawner: Spawner,
+    open: Open,
+    keepers: Mutex<Group<()>>,
+    /// How many were made in this life of the daemon: no two have the same tag.
+    made: AtomicU64,
+}
+
+impl Sessions {
+    /// No sessions yet; processes are started through `spawner`.
+    pub fn new(spawner: Spawner) -> Self {
+        Self {
+            spawner,
+            open: Open::default(),
+            keepers: Mutex::new(Group::new()),
+            made: AtomicU64::new(0),
+        }
+    }
+
+    /// Asks what `plan` says on behalf of `caller`.
+    pub async fn ask(&self, plan: &Plan, caller: Caller<'_>) -> Result<Answer, Trouble> {
+        let began = tokio::time::Instant::now();
+        let key = Key {
+            root: root_of(caller.journal, caller.run),
+            project: plan.server.project.clone(),
+            server: plan.server.id.clone(),
+            hash: plan.server.hash.clone(),
+        };
+        let mut left = plan.clone();
+        for is_last in [false, true] {
+            let opened = tokio::select! {
+                biased;
+                opened = self.session(&key, &plan.server, caller) => opened.map_err(Trouble::unsent),
+                () = caller.stop.due() => Err(Trouble::unsent(Ending::Stopped)),
+                () = task::sleep(left.within) => Err(Trouble::unsent(Ending::Late)),
+            };
+            left.within = plan
+                .within
+                .map(|within| within.saturating_sub(began.elapsed()));
+            let asked = match opened {
+                Ok(session) => session.ask(&left, caller.stop, caller.report).await,
+                Err(trouble) => Err(trouble),
+            };
+            match asked {
+                // It ended between the look and the call.
+                Err(Trouble {
+                    ending: Ending::Failed(Failure::Lost { .. }),
+                    is_unsent: true,
+                }) if !is_last && matches!(plan.server.reached, Reached::Stdio(_)) => {}
+                asked => return asked,
+            }
+        }
+        unreachable!("the last round answers")
+    }
+
+    fn slots(&self) -> MutexGuard<'_, HashMap<Key, Slot>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session of `key`, which is made if there is none.
+    async fn session(
+        &self,
+        key: &Key,
+        server: &Server,
+        caller: Caller<'_>,
+    ) -> Result<Arc<Session>, Failure> {
+        let slot = {
+            let mut slots = self.slots();
+            slots.retain(|_, slot| Arc::strong_count(slot) > 1 || is_open(slot));
+            let of_root = slots.keys().filter(|known| known.root == key.root).count();
+            match slots.get(key) {
+                Some(slot) => Arc::clone(slot),
+                None if of_root >= MOST_SERVERS => {
+                    return Err(Failure::TooMany {
+                        root: key.root.clone(),
+                    });
+                }
+                None => Arc::clone(slots.entry(key.clone()).or_default()),
+            }
+        };
+        let made = {
+            let mut session = slot.lock().await;
+            if let Some(open) = session.as_ref().filter(|open| !open.inbox.is_broken()) {
+                return Ok(Arc::clone(open));
+            }
+            let made = self.open(key, server, caller).await;
+            *session = made.as_ref().ok().cloned();
+            made
+        };
+        drop(slot);
+        if made.is_err() {
+            forget(&self.open, key);
+        }
+        made
+    }
+
+    /// Starts a server and learns what it offers.
+    async fn open(
+        &self,
+        key: &Key,
+        server: &Server,
+        caller: Caller<'_>,
+    ) -> Result<Arc<Session>, Failure> {
+        let Begun {
+            link,
+            inbox,
+            token,
+            used,
+            end,
+        } = self.begin(key, server, caller).await?;
+        // Dropped before the session is open, whatever was begun ends.
+        let mut unready = Unready(Some(inbox.clone()));
+        let ready = tokio::select! {
+            biased;
+            ready = ready(link, Host::of(server), token) => ready,
+            () = inbox.broken() => Err("it ended".to_owned()),
+            () = task::sleep(Some(server.start_timeout)) => {
+                let seconds = server.start_timeout.as_secs_f64();
+                Err(format!("it took more than {seconds} s (more with `config.start_timeout`)"))
+            }
+        };
+        let (service, tools) = match ready {
+            Ok(ready) => ready,
+            Err(problem) => {
+                // What broke the session before says more.
+                inbox.break_off(&problem);
+                return Err(Failure::Start {
+                    server: server.id.clone(),
+                    problem: end.told(&inbox).await,
+                });
+            }
+        };
+        unready.0 = None;
+        Ok(Arc::new(Session {
+            server: server.id.clone(),
+            service,
+            inbox,
+            tools,
+            used,
+            end,
+        }))
+    }
+
+    /// Starts the process of a server, or the exchange with it, and what keeps it.
+    async fn begin(
+        &self,
+        key: &Key,
+        server: &Server,
+        caller: Caller<'_>,
+    ) -> Result<Begun, Failure> {
+        let inbox = Inbox::new();
+        let (used, calls) = watch::channel(0);
+        let (exit_told, exit) = watch::channel(None);
+        let token = CancellationToken::new();
+        let tail = Arc::<Tail>::default();
+        let keeper = Keeper {
+            key: key.clone(),
+            open: Arc::clone(&self.open),
+            journal: Arc::clone(caller.journal),
+            inbox: inbox.clone(),
+            calls,
+            token: token.clone(),
+            exit: exit_told,
+        };
+        let failed = |problem| Failure::Program {
+            server: server.id.clone(),
+            problem,
+        };
+        let link = match &server.reached {
+            Reached::Stdio(plan) => {
+                let started = self.start(key, plan).await;
+                let (running, pipes) = started.map_err(|error| failed(with_sources(&error)))?;
+                self.keep(keeper.process(running, Arc::clone(&tail)));
+                Link::Lines(Lines::new(pipes, inbox.clone()))
+            }
+            Reached::Http(remote) => {
+                let client = caller.client.map(Arc::clone);
+                let client = client
+                    .ok_or_else(|| failed("there is no client for other hosts".to_owned()))?;
+                self.keep(keeper.connection());
+                Link::Exchange(Exchange::new(client, (**remote).clone(), inbox.clone()))
+            }
+        };
+        Ok(Begun {
+            link,
+            inbox,
+            token,
+            used,
+            end: End { tail, exit },
+        })
+    }
+
+    async fn start(
+        &self,
+        key: &Key,
+        plan: &process::Plan,
+    ) -> Result<(Running, Pipes), process::Error> {
+        let number = self.made.fetch_add(1, Ordering::Relaxed);
+        let server: String = key.hash.chars().take(12).collect();
+        let tag = format!("{}{server}-{number}", tags_of(&key.root));
+        let mut running = self.spawner.start(plan.clone(), &tag).await?;
+        let pipes = running.take_pipes()?;
+        Ok((running, pipes))
+    }
+
+    fn keep(&self, keeper: impl Future<Output = ()> + Send + 'static) {
+        let keepers = self.keepers.lock();
+        let mut keepers = keepers.unwrap_or_else(PoisonError::into_inner);
+        while keepers.try_next().is_some() {}
+        keepers.spawn(keeper);
+    }
+}
+
+/// The pipes to a server, and from it.
+type Pipes = (
+    tokio::net::unix::pipe::Sender,
+    tokio::net::unix::pipe::Receiver,
+);
+
+/// A session that is not open yet.
+struct Begun {
+    link: Link,
+    inbox: Inbox,
+    token: CancellationToken,
+    used: watch::Sender<usize>,
+    end: End,
+}
+
+/// How messages go to a server.
+enum Link {
+    Lines(Lines),
+    Exchange(Exchange),
+}
+
+/// Ends a session that does not get ready.
+struct Unready(Option<Inbox>);
+
+impl Drop for Unready {
+    fn drop(&mut self) {
+        if let Some(inbox) = &self.0 {
+            inbox.break_off("nobody waits for it any more");
+        }
+    }
+}
+
+/// The handshake, and the list of tools.
+async fn ready(
+    link: Link,
+    host: Host,
+    token: CancellationToken,
+) -> Result<(RunningService<RoleClient, Host>, Vec<Offered>), String> {
+    let service = match link {
+        Link::Lines(lines) => serve(host, lines, token).await,
+        Link::Exchange(exchange) => serve(host, exchange, token).await,
+    };
+    let service = service.map_err(|error| with_sources(&error))?;
+    let tools = tools(service.peer()).await?;
+    Ok((service, tools))
+}
+
+async fn serve(
+    host: Host,
+    transport: impl Transport<RoleClient> + 'static,
+    token: CancellationToken,
+) -> Result<RunningService<RoleClient, Host>, ClientInitializeError> {
+    let lifecycle = ClientLifecycleMode::Initialize;
+    serve_client_with_lifecycle_and_ct(host, transport, lifecycle, token).await
+}
+
+/// What a server may ask of us: the root. All else is declined.
+#[derive(Debug, Clone)]
+pub(super) struct Host {
+    root: Option<String>,
+}
+
+impl Host {
+    fn of(server: &Server) -> Self {
+        let root = Url::from_directory_path(&server.project).ok();
+        Self {
+            root: root.map(String::from),
+        }
+    }
+}
+
+impl ClientHandler for Host {
+    fn get_info(&self) -> ClientConfig {
+        let can = serde_json::from_value::<ClientCapabilities>(json!({"roots": {}}));
+        let can = can.expect("this is what a client can do");
+        ClientConfig::new(can, Implementation::new("rye", env!("CARGO_PKG_VERSION")))
+            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+    }
+
+    #[expect(deprecated, reason = "servers of earlier versions ask for it")]
+    async fn list_roots(
+        &self,
+        _context: RequestContext<RoleClient>,
+    ) -> Result<rmcp::model::ListRootsResult, ErrorData> {
+        let roots = self.root.iter();
+        let roots = roots.map(|root| rmcp::model::Root::new(root.as_str()));
+        Ok(rmcp::model::ListRootsResult::new(roots.collect()))
+    }
+}
+
+/// Keeps one session: ends it when its root run has ended, when nobody calls for long, or when it is broken.
+struct Keeper {
+    key: Key,
+    open: Open,
+    journal: Arc<Journal>,
+    inbox: Inbox,
+    calls: watch::Receiver<usize>,
+    token: CancellationToken,
+    exit: watch::Sender<Option<String>>,
+}
+
+impl Keeper {
+    /// Resolves when the session is to end.
+    async fn due(&self) {
+        let fault = tokio::select! {
+            () = self.inbox.broken() => return,
+            _ended = self.journal.ended(&self.key.root) => "its run has ended",
+            () = idle(self.calls.clone()) => "nobody called it for long",
+        };
+        self.inbox.break_off(fault);
+    }
+
+    /// A session with a process of ours.
+    async fn process(self, running: Running, tail: Arc<Tail>) {
+        let stopper = Stopper::new();
+        let tap = Tap::new(move |source, piece| match source {
+            Source::Stderr => tail.hear(piece),
+            Source::Stdout => {}
+        });
+        let mut finish = pin!(running.telling(tap).finish(stopper.listen()));
+        let ended = tokio::select! {
+            ended = &mut finish => Some(ended),
+            () = self.due() => None,
+        };
+        if ended.is_some() {
+            // What it said last is still to be read.
+            let _read = timeout(END_OF_INPUT, self.inbox.broken()).await;
+        }
+        // The input of the server is closed with its transport.
+        self.token.cancel();
+        let ended = match ended {
+            Some(ended) => ended,
+            None => tokio::select! {
+                biased;
+                () = self.is_killed() => {
+                    stopper.stop(StopReason::Kill { grace: Duration::ZERO });
+                    finish.await
+                }
+                ended = &mut finish => ended,
+                () = task::sleep(Some(END_OF_INPUT)) => {
+                    stopper.stop(StopReason::Cancel);
+                    finish.await
+                }
+            },
+        };
+        let told = match &ended {
+            Ok(exited) => in_words(exited),
+            Err(error) => with_sources(error),
+        };
+        self.inbox.break_off("its process ended");
+        self.over(told);
+    }
+
+    /// Resolves if its root run was ended by force; else never.
+    async fn is_killed(&self) {
+        let run = self.journal.snapshot(&self.key.root);
+        if !run.is_some_and(|run| run.status() == Status::Killed) {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// A session with another host.
+    async fn connection(self) {
+        self.due().await;
+        self.token.cancel();
+        self.over(String::new());
+    }
+
+    fn over(self, told: String) {
+        self.exit.send_replace(Some(told));
+        forget(&self.open, &self.key);
+    }
+}
+
+/// How a process ended; nothing if it was ended, or ended as it should.
+fn in_words(exited: &Exited) -> String {
+    match exited.ended_by {
+        None => format!("its process ended with {}", exited.exit),
+        Some(_) => String::new(),
+    }
+}
+
+/// Resolves when there was no call for long.
+async fn idle(mut calls: watch::Receiver<usize>) {
+    loop {
+        if calls.wait_for(|calls| *calls == 0).await.is_err() {
+            return;
+        }
+        match timeout(IDLE, calls.changed()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return,
+        }
+    }
+}
+
+/// Whether a session is open in `slot`, or about to be.
+fn is_open(slot: &Slot) -> bool {
+    slot.try_lock().map_or(true, |session| {
+        session.as_ref().is_some_and(|open| !open.inbox.is_broken())
+    })
+}
+
+/// Drops the slot of `key`, if nobody works with it. One who does finds a session that is over, and makes another.
+fn forget(open: &Open, key: &Key) {
+    let mut slots = open.lock().unwrap_or_else(PoisonError::into_inner);
+    if slots
+        .get(key)
+        .is_some_and(|slot| Arc::strong_count(slot) == 1)
+    {
+        slots.remove(key);
+    }
+}
+
+/// The run whose end ends the servers of `run`: the topmost of those that wait for it.
+fn root_of(journal: &Journal, run: &RunId) -> RunId {
+    let mut root = run.clone();
+    while let Some(known) = journal.snapshot(&root) {
+        let parent = known.spec.parent.clone();
+        match parent.filter(|_| known.spec.parent_end.waits()) {
+            Some(parent) => root = parent,
+            None => break,
+        }
+    }
+    root
+}

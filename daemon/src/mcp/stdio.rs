@@ -1,0 +1,119 @@
+//! A server that is a process: a message is a line.
+
+use std::io;
+use std::sync::Arc;
+
+use rmcp::RoleClient;
+use rmcp::service::TxJsonRpcMessage;
+use rmcp::transport::Transport;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::pipe;
+use tokio::sync::Mutex;
+
+use super::inbox::{Inbox, MOST_MESSAGE, Message};
+
+/// Bytes read at once: what a pipe holds by default.
+const CHUNK: usize = 64 * 1024;
+
+/// The two pipes of a server.
+#[derive(Debug)]
+pub(super) struct Lines {
+    stdin: Arc<Mutex<Option<pipe::Sender>>>,
+    stdout: pipe::Receiver,
+    /// What was read and is not taken yet.
+    read: Vec<u8>,
+    /// How far in it no end of a line was found.
+    searched: usize,
+    inbox: Inbox,
+}
+
+impl Lines {
+    pub(super) fn new((stdin, stdout): (pipe::Sender, pipe::Receiver), inbox: Inbox) -> Self {
+        Self {
+            stdin: Arc::new(Mutex::new(Some(stdin))),
+            stdout,
+            read: Vec::new(),
+            searched: 0,
+            inbox,
+        }
+    }
+
+    /// The next line that was read whole.
+    fn line(&mut self) -> Option<Vec<u8>> {
+        let behind = &self.read[self.searched..];
+        let Some(at) = behind.iter().position(|byte| *byte == b'\n') else {
+            self.searched = self.read.len();
+            return None;
+        };
+        let rest = self.read.split_off(self.searched + at + 1);
+        self.searched = 0;
+        Some(std::mem::replace(&mut self.read, rest))
+    }
+}
+
+impl Transport<RoleClient> for Lines {
+    type Error = io::Error;
+
+    fn send(
+        &mut self,
+        message: TxJsonRpcMessage<RoleClient>,
+    ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+        self.inbox.note(&message);
+        let stdin = Arc::clone(&self.stdin);
+        async move {
+            let mut line = serde_json::to_vec(&message)?;
+            line.push(b'\n');
+            match &mut *stdin.lock().await {
+                Some(stdin) => stdin.write_all(&line).await,
+                None => Err(io::ErrorKind::BrokenPipe.into()),
+            }
+        }
+    }
+
+    /// Cancel safe: what was read stays.
+    async fn receive(&mut self) -> Option<Message> {
+        loop {
+            if self.inbox.is_broken() {
+                return None;
+            }
+            if let Some(line) = self.line() {
+                if line.trim_ascii().is_empty() {
+                    continue;
+                }
+                match self.inbox.take(&line) {
+                    Some(message) => return Some(message),
+                    // A server that never stops talking must not keep this worker.
+                    None => tokio::task::yield_now().await,
+                }
+                continue;
+            }
+            if self.read.len() > MOST_MESSAGE {
+                let most = MOST_MESSAGE >> 20;
+                let fault = format!("it sent a message of more than {most} MiB");
+                self.inbox.break_off(&fault);
+                return None;
+            }
+            self.read.reserve(CHUNK);
+            match self.stdout.read_buf(&mut self.read).await {
+                Ok(0) => {
+                    self.inbox.break_off("it closed its output");
+                    return None;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    let fault = format!("its output cannot be read: {error}");
+                    self.inbox.break_off(&fault);
+                    return None;
+                }
+            }
+        }
+    }
+
+    async fn close(&mut self) -> Result<(), io::Error> {
+        // One that is stuck in a write keeps its end; it goes with the task.
+        if let Ok(mut stdin) = self.stdin.try_lock() {
+            drop(stdin.take());
+        }
+        Ok(())
+    }
+}

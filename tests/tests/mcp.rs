@@ -1,0 +1,195 @@
+//! Tools of servers of the Model Context Protocol: what they answer, how long their servers live, and what a hostile one comes to.
+
+mod foreign;
+mod hostile;
+mod remote;
+
+use rye_tests::{World, until};
+use serde_json::{Value, json};
+
+const SERVER: &str = include_str!("mcp/server.py");
+
+/// A server of the tests that behaves as `mode` says, and one tool of it for each of `tools`, unpinned; `more` stands below `config` of the
+/// server.
+fn server(world: &World, mode: &str, more: &str, tools: &[&str]) {
+    world.write("server.py", SERVER);
+    world.tool(
+        &format!("mcp/servers/{mode}.yaml"),
+        &format!(
+            "version: \"1.0.0\"\ntool_type: mcp_server\nexecutor_id: null\ncategory: mcp/servers\nname: {mode}\n\
+             description: \"A server of the tests.\"\nconfig:\n  transport: stdio\n  command: python3\n  \
+             args: [\"-u\", \"{{project_path}}/server.py\", {mode}]\n{more}"
+        ),
+    );
+    for name in tools {
+        tool(world, mode, name, "", "");
+    }
+}
+
+/// The tool `name` of the server; `pin` stands below `config`, `rest` beside it.
+fn tool(world: &World, server: &str, name: &str, pin: &str, rest: &str) {
+    world.tool(
+        &format!("mcp/{server}/{name}.yaml"),
+        &format!(
+            "version: \"1.0.0\"\ntool_type: mcp\nexecutor_id: rye/core/runtimes/mcp/stdio\ncategory: mcp/{server}\nname: {name}\n\
+             description: \"A tool of the tests.\"\nconfig:\n  server: mcp/servers/{server}\n  tool_name: {name}\n{pin}{rest}"
+        ),
+    );
+}
+
+fn execute(world: &World, tool: &str, params: &Value) -> Value {
+    let command = world.ryectl("execute tool").arg(tool).arg("--json");
+    command.arg("--params").arg(params.to_string()).run().json()
+}
+
+/// Waits until no server of the world is left.
+fn until_none_is_left(world: &World) {
+    until("the servers to end", || {
+        let left = world.processes();
+        let is_server = |name: &str| name.starts_with("python") || name == "sleep";
+        (!left.iter().any(|process| is_server(&process.name))).then_some(())
+    });
+}
+
+#[test]
+fn what_a_tool_of_a_server_answers_is_data_and_its_server_ends_with_the_run() {
+    let world = World::new();
+    let _daemon = world.start("");
+    server(&world, "good", "", &["boom", "env", "roots"]);
+    tool(
+        &world,
+        "good",
+        "add",
+        "",
+        "input_schema: {type: object, properties: {a: {type: number}, b: {type: number}}, required: [a, b]}\n",
+    );
+    let out = execute(&world, "mcp/good/add", &json!({"a": 1, "b": 2}));
+    assert_eq!(out["status"], "success", "{out}");
+    assert_eq!(out["data"]["sum"], 3);
+    assert_eq!(out["data"]["parsed"], json!({"sum": 3}));
+    assert_eq!(out["data"]["tool"], "add");
+    let last = out["chain"].as_array().unwrap().last().unwrap();
+    assert_eq!(last["item_id"], "mcp/servers/good");
+    // Parameters are checked before anything starts.
+    let refused = world.ryectl("execute tool mcp/good/add --params {\"a\":1}");
+    let _refused = refused.run().code(2).tells(&["`b`"]);
+    let failed = execute(&world, "mcp/good/boom", &json!({}));
+    assert_eq!(failed["status"], "error");
+    assert_eq!(failed["error"], "no such row");
+    assert_eq!(failed["data"]["isError"], true);
+    let env = execute(&world, "mcp/good/env", &json!({}));
+    let env = env["data"]["parsed"].as_object().unwrap();
+    let ours = env.keys().filter(|key| key.starts_with("RYE_"));
+    assert_eq!(ours.collect::<Vec<_>>(), ["RYE_ATTEMPT"]);
+    let roots = execute(&world, "mcp/good/roots", &json!({}));
+    let root = format!("file://{}/", world.project().display());
+    assert_eq!(roots["data"]["content"][0]["text"], root, "{roots}");
+    until_none_is_left(&world);
+    until("the server to see the end of its input", || {
+        world
+            .read("heard.txt")
+            .contains("end of input")
+            .then_some(())
+    });
+}
+
+#[test]
+fn one_server_serves_a_whole_run_and_its_child_runs() {
+    let world = World::new();
+    let _daemon = world.start("");
+    server(&world, "good", "", &["pid"]);
+    let ask = "action: {item_id: mcp/good/pid}, assign";
+    world.graph(
+        "t/child",
+        &format!("start: a\nnodes:\n  a: {{{ask}: {{pid: \"${{result.parsed}}\"}}, next: b}}\n  b: {{type: return, output: {{pid: \"${{state.pid}}\"}}}}"),
+    );
+    world.graph(
+        "t/root",
+        &format!(
+            "start: a\nnodes:\n  a: {{{ask}: {{one: \"${{result.parsed}}\"}}, next: b}}\n  \
+             b: {{action: {{item_id: t/child}}, assign: {{two: \"${{result.pid}}\"}}, next: c}}\n  \
+             c: {{type: return, output: {{one: \"${{state.one}}\", two: \"${{state.two}}\"}}}}"
+        ),
+    );
+    let run = world.start_run("t/root");
+    let output = world.settled(&run)["output"].clone();
+    assert!(output["one"].is_number(), "{output}");
+    assert_eq!(output["one"], output["two"]);
+    assert_eq!(world.read("heard.txt").matches("initialize").count(), 1);
+    until_none_is_left(&world);
+    // What nothing pins is told.
+    let events = world.ryectl("events").arg(&run).ok();
+    assert!(events.stdout().contains("nothing pins the tool `pid`"));
+}
+
+#[test]
+fn tools_are_imported_signed_and_pinned_and_one_that_changes_is_refused() {
+    let world = World::new();
+    let _daemon = world.start("");
+    server(&world, "good", "", &[]);
+    let shown = world.ryectl("mcp import mcp/servers/good").ok();
+    assert!(shown.stdout().contains("Adds two numbers."));
+    assert_eq!(world.read(".ai/tools/mcp/good/add.yaml"), "");
+    let import = || world.ryectl("mcp import mcp/servers/good --tools a* --yes --json");
+    let written = import().ok().json();
+    let items: Vec<_> = written.as_array().unwrap().iter().collect();
+    assert_eq!(items.len(), 2, "{written}");
+    assert_eq!(items[0]["item"], "tool:mcp/good/add");
+    assert_eq!(import().ok().json()[0]["done"], "is as it was in");
+    let sum = execute(&world, "mcp/good/add", &json!({"a": 2, "b": 2}));
+    assert_eq!(sum["data"]["sum"], 4, "{sum}");
+    world.write("changed", "");
+    let refused = execute(&world, "mcp/good/add", &json!({"a": 2, "b": 2}));
+    assert_eq!(refused["metadata"]["code"], "mcp_tool_changed", "{refused}");
+    let told = refused["error"].as_str().unwrap();
+    assert!(
+        told.contains("ryectl mcp import mcp/servers/good --tools 'add' --replace"),
+        "{told}"
+    );
+    let _kept = import().run().code(1).tells(&["is there already"]);
+    let _replaced = import().arg("--replace").ok();
+    let sum = execute(&world, "mcp/good/add", &json!({"a": 2, "b": 3}));
+    assert_eq!(sum["data"]["sum"], 5, "{sum}");
+}
+
+#[test]
+fn a_server_is_an_item_like_any_other() {
+    let world = World::new();
+    let _daemon = world.start("");
+    server(&world, "good", "", &["pid"]);
+    let refused = |words: &[&str], code| {
+        let out = world.ryectl("execute tool mcp/good/pid").run();
+        let _refused = out.code(code).tells(words);
+    };
+    let file = ".ai/tools/mcp/servers/good.yaml";
+    let text = world.read(file);
+    world.write(file, text.replace("python3", "python4"));
+    refused(&["servers/good.yaml", "changed after"], 4);
+    for (from, to, words) in [
+        ("transport: stdio", "transport: pipe", "`stdio` or `http`"),
+        ("  command", "  comand", "config.comand"),
+        ("mcp_server", "python", "must be `mcp_server`"),
+        ("python3", "no-such-program", "no-such-program"),
+    ] {
+        world.tool("mcp/servers/good.yaml", &text.replace(from, to));
+        let out = world.ryectl("execute tool mcp/good/pid").run();
+        let _refused = out.tells(&[words]);
+    }
+    world.tool("mcp/servers/good.yaml", &text);
+    let other = world.read(".ai/tools/mcp/good/pid.yaml");
+    world.tool("mcp/good/pid.yaml", &other.replace("mcp/stdio", "mcp/http"));
+    refused(&["pid.yaml", "rye/core/runtimes/mcp/stdio"], 2);
+    // Listing what a server has is executing it.
+    world.graph_with(
+        "t/list",
+        "permissions: [\"rye.execute.tool.rye.core.mcp.tools\"]",
+        "start: a\nnodes:\n  a: {action: {item_id: rye/core/mcp/tools, params: {server: mcp/servers/good}}, next: b}\n  b: {type: return}",
+    );
+    let run = world.start_run("t/list");
+    let record = world.settled(&run);
+    assert_eq!(record["status"], "error", "{record}");
+    assert!(
+        record["error"].to_string().contains("mcp.servers.good"),
+        "{record}"
+    );
+}

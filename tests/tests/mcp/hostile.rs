@@ -1,0 +1,152 @@
+//! Servers that break the rules, and runs that are stopped: nothing waits for ever, and nothing is left.
+
+use rye_tests::{World, until};
+use serde_json::json;
+
+use super::{execute, server, until_none_is_left};
+
+#[test]
+fn a_server_that_breaks_the_rules_fails_its_call_and_nothing_else() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let quick = "  start_timeout: 5\n  timeout: 5\n";
+    for (mode, code, words) in [
+        ("junk", "mcp_failed", "what is no message"),
+        (
+            "dies",
+            "mcp_failed",
+            "exit code 3; it wrote last: out of luck",
+        ),
+        ("flood", "mcp_failed", "that answer nothing"),
+        ("huge", "mcp_failed", "more than 8 MiB"),
+    ] {
+        server(&world, mode, quick, &["act"]);
+        let out = execute(&world, &format!("mcp/{mode}/act"), &json!({}));
+        assert_eq!(out["metadata"]["code"], code, "{mode}: {out}");
+        assert!(
+            out["error"].as_str().unwrap().contains(words),
+            "{mode}: {out}"
+        );
+    }
+    server(&world, "ids", quick, &["act", "pid"]);
+    let out = execute(&world, "mcp/ids/act", &json!({}));
+    assert_eq!(out["data"]["content"][0]["text"], "first", "{out}");
+    server(&world, "questions", quick, &["act"]);
+    let out = execute(&world, "mcp/questions/act", &json!({}));
+    assert_eq!(out["data"]["content"][0]["text"], "asked", "{out}");
+    until("the question to be declined", || {
+        world.read("heard.txt").contains("declined").then_some(())
+    });
+    until_none_is_left(&world);
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_waited_for_as_long_as_it_says() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let quick = "  start_timeout: 1\n  timeout: 1\n";
+    server(&world, "stuck", quick, &["pid"]);
+    let out = execute(&world, "mcp/stuck/pid", &json!({}));
+    assert_eq!(out["metadata"]["code"], "mcp_start_failed", "{out}");
+    assert!(
+        out["error"].as_str().unwrap().contains("start_timeout"),
+        "{out}"
+    );
+    server(&world, "endless", "  start_timeout: 20\n", &["pid"]);
+    let out = execute(&world, "mcp/endless/pid", &json!({}));
+    assert!(
+        out["error"]
+            .as_str()
+            .unwrap()
+            .contains("more than 1000 tools"),
+        "{out}"
+    );
+    let quick = "  timeout: 1\n";
+    server(&world, "good", quick, &["never", "slow"]);
+    let out = execute(&world, "mcp/good/never", &json!({}));
+    assert_eq!(out["metadata"]["code"], "timeout", "{out}");
+    until("the server to hear that nobody waits", || {
+        world.read("heard.txt").contains("cancelled").then_some(())
+    });
+    // Three seconds of progress are no silence.
+    let out = execute(&world, "mcp/good/slow", &json!({}));
+    assert_eq!(out["data"]["content"][0]["text"], "done", "{out}");
+    until_none_is_left(&world);
+}
+
+#[test]
+fn one_that_died_is_started_anew_for_the_next_call() {
+    let world = World::new();
+    let _daemon = world.start("");
+    server(&world, "dies", "", &["act", "pid"]);
+    world.graph(
+        "t/g",
+        "start: a\nnodes:\n  a: {action: {item_id: mcp/dies/act}, on_error: b, next: b}\n  \
+         b: {action: {item_id: mcp/dies/pid}, assign: {pid: \"${result.parsed}\"}, next: c}\n  \
+         c: {type: return, output: {pid: \"${state.pid}\"}}",
+    );
+    let run = world.start_run("t/g");
+    let record = world.settled(&run);
+    assert!(record["output"]["pid"].is_number(), "{record}");
+    assert_eq!(world.read("heard.txt").matches("initialize").count(), 2);
+}
+
+#[test]
+fn a_run_that_is_stopped_leaves_no_server_whatever_that_does() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let graph = |mode: &str| {
+        server(&world, mode, "", &["never"]);
+        world.graph(
+            &format!("t/{mode}"),
+            &format!("start: a\nnodes:\n  a: {{action: {{item_id: mcp/{mode}/never}}, next: b}}\n  b: {{type: return}}"),
+        );
+        let run = world.start_run(&format!("t/{mode}"));
+        until("the server to start", || {
+            world.read("heard.txt").contains("initialize").then_some(())
+        });
+        run
+    };
+    let run = graph("deaf");
+    let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
+    until_none_is_left(&world);
+    world.write("heard.txt", "");
+    let run = graph("good");
+    let _cancelled = world.ryectl("cancel").arg(&run).ok();
+    assert_eq!(world.settled(&run)["status"], "cancelled");
+    until("the server to hear of it", || {
+        world.read("heard.txt").contains("cancelled").then_some(())
+    });
+    until_none_is_left(&world);
+}
+
+#[test]
+fn servers_of_a_daemon_that_died_are_ended_by_the_next() {
+    let world = World::new();
+    let daemon = world.start("");
+    server(&world, "deaf", "", &["never"]);
+    world.graph(
+        "t/g",
+        "start: a\nnodes:\n  a: {action: {item_id: mcp/deaf/never}, next: b}\n  b: {type: return}",
+    );
+    let run = world.start_run("t/g");
+    until("the server to start", || {
+        world.read("heard.txt").contains("initialize").then_some(())
+    });
+    // What left the group of the server has nobody who ends it but the next daemon.
+    let left = || {
+        let processes = world.processes().into_iter();
+        let mut sleeping = processes.filter(|process| process.name == "sleep");
+        sleeping.next().map(|process| process.pid)
+    };
+    let pid = left().expect("the server started it");
+    daemon.kill_both();
+    let _status = daemon.ended();
+    let _again = world.start("");
+    until("what was left to end", || {
+        let mut processes = world.processes().into_iter();
+        (!processes.any(|process| process.pid == pid)).then_some(())
+    });
+    let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
+    until_none_is_left(&world);
+}
