@@ -12,6 +12,7 @@ use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
+use rye_core::memory::Charge;
 use rye_core::model::{
     Approval, ApprovalAnswer, Kill, KillReceipt, Run, Status, SuspendReason, Verdict,
 };
@@ -379,8 +380,8 @@ impl Visible {
         self.supervisor.meters()
     }
 
-    /// One of its events with its payload in it, however long that is.
-    pub async fn whole(&self, line: Line) -> Result<Line, journal::Error> {
+    /// One of its events with its payload in it, however long that is, and the memory that it takes.
+    pub async fn whole(&self, line: Line) -> Result<(Line, Charge), journal::Error> {
         self.journal().whole(&self.id, line).await
     }
 }

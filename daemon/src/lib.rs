@@ -6,7 +6,9 @@
 pub mod acting;
 pub mod clock;
 pub mod config;
+pub mod exhausted;
 pub mod exit;
+pub mod fail_point;
 pub mod logging;
 pub mod memo;
 pub mod stop;
@@ -38,11 +40,12 @@ pub mod chain;
 pub mod directives;
 pub mod models;
 
-pub mod inspect;
+pub mod offers;
 pub mod services;
 
 pub mod dispatch;
 pub mod drive;
+pub mod inspect;
 
 pub mod children;
 

@@ -39,6 +39,7 @@ use crate::clock::HostClock;
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
+use crate::fail_point;
 use crate::journal::{self, Journal, Signer};
 use crate::process::{self, Leftover, Spawner};
 use crate::projects::Projects;
@@ -46,6 +47,7 @@ use crate::rpc;
 use crate::supervisor::Supervisor;
 use crate::task::{self, Scope};
 use crate::trees;
+use tokio_util::sync::CancellationToken;
 
 /// Why the daemon did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -110,6 +112,9 @@ pub enum Error {
     /// The journal.
     #[error("failed to keep the journal")]
     Journal(#[from] journal::Error),
+    /// A test asks for what there is not.
+    #[error(transparent)]
+    FailPoint(#[from] fail_point::Unknown),
     /// The runtime or the signals.
     #[error("failed to set up the runtime")]
     Runtime(#[source] std::io::Error),
@@ -125,6 +130,7 @@ impl Kinded for Error {
                 ErrorKind::Precondition
             }
             Self::Unnamed { .. } => ErrorKind::DataLoss,
+            Self::FailPoint(_) => ErrorKind::Invalid,
             Self::Foreign { .. } => ErrorKind::Denied,
             Self::Io { .. } | Self::Runtime(_) | Self::Serve(_) => ErrorKind::Unavailable,
             Self::Identity(source) => source.kind(),
@@ -162,6 +168,7 @@ pub fn serve(config: Config, parent: Pid, adopt_copy: bool) -> ExitStatus {
 }
 
 fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
+    fail_point::arm(&config.environment, parent)?;
     let open_files = process::harden();
     let directory = Directory::claim(&config.state_dir, &config.socket)?;
     let origin = directory.check(adopt_copy)?;
@@ -259,9 +266,10 @@ impl Node {
                 taker.recover(recovered.live).await;
             }
         });
+        tasks.spawn("memory", give_memory_back);
         tracing::info!(socket = %config.socket.display(), epoch = recovered.epoch.0, "ready");
 
-        let closing = tokio_util::sync::CancellationToken::new();
+        let closing = CancellationToken::new();
         let mut server = Box::pin(rpc::serve(
             Arc::clone(&listener),
             Access::new(supervisor.clone()),
@@ -299,6 +307,25 @@ impl Node {
             closed = close => closed.map_err(Error::Journal),
             () = rpc::turn_away(listener, &facts) => unreachable!("it never tires"),
         }
+    }
+}
+
+/// How often memory is looked for that can be given back.
+const TRIM_PAUSE: Duration = Duration::from_secs(5);
+
+/// Gives back what a peak has left, until the daemon stops.
+async fn give_memory_back(stopping: CancellationToken) {
+    let mut trimmer = process::Trimmer::default();
+    loop {
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            () = task::sleep(Some(TRIM_PAUSE)) => {}
+        }
+        let look = move || {
+            trimmer.look();
+            trimmer
+        };
+        trimmer = task::blocking("give memory back", look).await;
     }
 }
 

@@ -28,6 +28,7 @@ mod fetch;
 mod golden;
 mod http_tool;
 mod limits;
+mod load;
 mod model_server;
 mod native;
 mod nested;
@@ -49,6 +50,7 @@ mod thread;
 
 mod crash;
 mod events;
+mod faults;
 mod full_disk;
 mod objects;
 mod storage;

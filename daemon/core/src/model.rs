@@ -57,7 +57,7 @@ pub use self::failure::{Failure, Printed};
 pub use self::graph::{GraphEvent, Left};
 pub use self::kill::{EndedProcess, Kill, KillReceipt};
 pub use self::life::{Illegal, Life, Status};
-pub use self::parent_end::{ChildTerms, Fate, ParentEnd};
+pub use self::parent_end::{ChildTerms, Fate, ParentEnd, Waits};
 pub use self::raised::{Below, MOST_DEPTH, Raisable, Raised, Unraised, proposed};
 pub use self::round::Round;
 pub use self::run::Run;

@@ -16,6 +16,7 @@ mod config;
 mod declared;
 mod documents;
 mod draft;
+mod elsewhere;
 mod narrow;
 mod verify;
 
@@ -38,6 +39,7 @@ pub use config::{Layers, Snapshot};
 pub(crate) use declared::{declared_place, nameless};
 pub use documents::Document;
 pub use draft::Draft;
+pub use elsewhere::Shadowed;
 pub use verify::{Report, Verdict};
 
 /// Verified items kept in memory; more than any project is known to use at once. Beyond it we start over.
@@ -309,15 +311,6 @@ impl Item {
     }
 }
 
-/// A file that would have been found, had another one not come first.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shadowed {
-    /// Its space.
-    pub space: Space,
-    /// The file.
-    pub path: PathBuf,
-}
-
 /// The items of one view: a project (or none), the user, the system.
 #[derive(Debug)]
 pub struct Library {
@@ -390,21 +383,6 @@ impl Library {
         Err(Error::NotFound {
             item: item.clone(),
             searched: format!("the {} space", searched.join(", ")),
-        })
-    }
-
-    /// Why `item` cannot be used from `referrer`, if a space above that one has it.
-    fn out_of_reach(&self, item: &ItemRef, referrer: Space) -> Option<Error> {
-        let above = Space::Project.visible().iter();
-        let mut above = above.filter(|space| !referrer.visible().contains(space));
-        above.find_map(|&space| {
-            let path = self.spaces.candidates(item, space).into_iter().next()?;
-            Some(Error::OutOfReach {
-                item: item.clone(),
-                path,
-                space,
-                referrer,
-            })
         })
     }
 
@@ -557,29 +535,6 @@ impl Library {
             (_, Some(at)) if at < now => Some((Lapse::Expired, at)),
             (Some(_) | None, Some(_) | None) => None,
         }
-    }
-
-    /// What `item`, found from `referrer`, hides: for the trace of an execution.
-    pub fn shadowed(&self, item: &Item, referrer: Space) -> Vec<Shadowed> {
-        let mut shadowed = Vec::new();
-        for &space in referrer.visible() {
-            match space {
-                Space::System => {
-                    let built_in = self.built_in.get(&item.item);
-                    shadowed.extend(built_in.map(|item| (space, item.path.clone())));
-                }
-                Space::User | Space::Project => {
-                    let files = self.spaces.candidates(&item.item, space);
-                    shadowed.extend(files.into_iter().map(|path| (space, path)));
-                }
-            }
-        }
-        shadowed
-            .into_iter()
-            .skip_while(|(space, path)| (*space, path) != (item.space, &item.path))
-            .skip(1)
-            .map(|(space, path)| Shadowed { space, path })
-            .collect()
     }
 }
 

@@ -437,7 +437,7 @@ impl Run {
                 Some(kill) => kill.merge(asked),
                 None => self.kill = Some(asked.clone()),
             },
-            RunEvent::StepStarted { .. } => return self.work.state_mut().start_step(event),
+            RunEvent::StepStarted { .. } => return self.work.state_mut().start_step(at, event),
             RunEvent::ProcessStarted {
                 step,
                 slot,
@@ -470,7 +470,7 @@ impl Run {
             | RunEvent::HookStarted { .. }
             | RunEvent::HookCompleted { .. } => {
                 let round = self.work.state_mut().round_mut();
-                return round.is_some_and(|round| Round::take(round, event));
+                return round.is_some_and(|round| Round::take(round, at, event));
             }
             RunEvent::BudgetHeld { call, amount, .. } => {
                 let (call, amount) = (*call, *amount);

@@ -694,6 +694,35 @@ fn a_repeated_attempt_keeps_the_time_of_the_step_and_forgets_its_process() {
 }
 
 #[test]
+fn what_repeats_an_attempt_in_flight_began_with_it_and_another_try_begins_anew() {
+    let since = |run: &Run| run.attempts().next().unwrap().since.ms();
+    let at = Timestamp::from_ms(900);
+    let foreach = foreach(1, 2);
+    let places = [
+        (vec![started(1)], started(2)),
+        (vec![foreach, item_started(0, 1)], item_started(0, 2)),
+        (
+            vec![
+                started(1),
+                completed(Some("n")),
+                hooks_begun(&[0]),
+                hook_started(0),
+            ],
+            hook_started(0),
+        ),
+    ];
+    for (before, again) in places {
+        let mut run = after(&before);
+        assert_eq!(since(&run), 10);
+        run.apply(at, &again).unwrap();
+        assert_eq!(since(&run), 10, "{again:?}");
+    }
+    let mut run = after(&[started(1), failed(1), retried(1)]);
+    run.apply(at, &started(2)).unwrap();
+    assert_eq!(since(&run), 900);
+}
+
+#[test]
 fn a_run_is_not_suspended_for_an_answer_that_it_has() {
     let asked = suspended(SuspendReason::Approval);
     let mut run = after(&[waiting(), asks(), answered()]);

@@ -103,7 +103,7 @@ fn line_ends_stay_as_they_are_and_the_signature_does_not_depend_on_them() {
         assert_eq!(again.matches("rye:signed:").count(), 1);
         assert!(again.ends_with("# more\r\n"));
         // What is mixed stays mixed.
-        fs::write(&path, format!("{}# mixed\r\n", signed)).unwrap();
+        fs::write(&path, format!("{signed}# mixed\r\n")).unwrap();
         let _mixed = hash(&path);
         let mixed = fs::read_to_string(&path).unwrap();
         assert_eq!(mixed.matches("\r\n").count(), 1, "{mixed:?}");

@@ -1,0 +1,57 @@
+//! What other spaces have under the name of an item: files that it hides, and files that may not be used instead.
+
+use std::path::PathBuf;
+
+use rye_core::id::ItemRef;
+
+use super::{Error, Item, Library};
+use crate::spaces::Space;
+
+/// A file that would have been found, had another one not come first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shadowed {
+    /// Its space.
+    pub space: Space,
+    /// The file.
+    pub path: PathBuf,
+}
+
+impl Library {
+    /// Why `item` cannot be used from `referrer`, if a space above that one has it.
+    pub(super) fn out_of_reach(&self, item: &ItemRef, referrer: Space) -> Option<Error> {
+        let above = Space::Project.visible().iter();
+        let mut above = above.filter(|space| !referrer.visible().contains(space));
+        above.find_map(|&space| {
+            let path = self.spaces.candidates(item, space).into_iter().next()?;
+            Some(Error::OutOfReach {
+                item: item.clone(),
+                path,
+                space,
+                referrer,
+            })
+        })
+    }
+
+    /// What `item`, found from `referrer`, hides: for the trace of an execution.
+    pub fn shadowed(&self, item: &Item, referrer: Space) -> Vec<Shadowed> {
+        let mut shadowed = Vec::new();
+        for &space in referrer.visible() {
+            match space {
+                Space::System => {
+                    let built_in = self.built_in.get(&item.item);
+                    shadowed.extend(built_in.map(|item| (space, item.path.clone())));
+                }
+                Space::User | Space::Project => {
+                    let files = self.spaces.candidates(&item.item, space);
+                    shadowed.extend(files.into_iter().map(|path| (space, path)));
+                }
+            }
+        }
+        shadowed
+            .into_iter()
+            .skip_while(|(space, path)| (*space, path) != (item.space, &item.path))
+            .skip(1)
+            .map(|(space, path)| Shadowed { space, path })
+            .collect()
+    }
+}
