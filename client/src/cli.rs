@@ -476,6 +476,9 @@ pub(crate) struct Resume {
     /// What the one attempt came to that `--uncertain ITEM=done` says is done; `-` reads stdin.
     #[arg(long, value_name = "JSON|@FILE|-", requires = "answers")]
     pub(crate) result: Option<Source>,
+    /// Continue a graph that has ended with the text it started with, whatever its file says by now.
+    #[arg(long)]
+    pub(crate) same_text: bool,
     /// Why, for those who read about the run.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) reason: Option<String>,

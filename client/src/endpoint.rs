@@ -145,6 +145,8 @@ pub async fn stop(client: &Client) -> Result<(), Error> {
     match client.drain().await {
         // It may be gone before its answer is here; the socket tells.
         Ok(()) | Err(Error::Lost { .. }) => {}
+        // Somebody else has asked before.
+        Err(error) if error.reason() == "stopping" => {}
         Err(error) => return Err(error),
     }
     match its {

@@ -294,7 +294,7 @@ async fn begin(journal: &Journal, project: &Path, run: &RunId, state: Object) {
     });
     let changes = vec![
         Change::create(run, spec),
-        change(run, Event::Run(RunEvent::RunStarted { epoch: Epoch(1) })),
+        change(run, Event::Run(RunEvent::started(Epoch(1)))),
         change(run, graph),
         change(run, started(1)),
     ];

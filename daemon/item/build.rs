@@ -2,6 +2,7 @@
 
 fn main() {
     println!("cargo::rerun-if-changed=../../.ai/tools/rye");
-    println!("cargo::rerun-if-changed=../../.ai/directives/rye");
+    println!("cargo::rerun-if-changed=../../.ai/directives");
+    println!("cargo::rerun-if-changed=../../.ai/knowledge");
     println!("cargo::rerun-if-changed=../../.ai/config/agent");
 }

@@ -467,6 +467,11 @@ impl Chain {
         self.tool().metadata.effect
     }
 
+    /// Most bytes of its result that a model is told whole, if the tool says so.
+    pub fn result_limit(&self) -> Option<u32> {
+        self.tool().metadata.result_limit
+    }
+
     /// The tool's `config_schema`.
     pub fn schema(&self) -> Option<&Value> {
         self.tool().metadata.config_schema.as_ref()

@@ -116,7 +116,7 @@ pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call, wanted: Want
             // One that has failed is told nothing more.
             let warnings = warnings.into_iter().filter(|_| fault.is_none());
             let warnings: Vec<Event> = warnings.map(warning).collect();
-            let first = fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_started);
+            let first = fault.map_or(RunEvent::started(epoch).into(), Event::never_started);
             let events = std::iter::once(first).chain(warnings);
             let events = events.map(|event| Change::event(&run, event));
             let creates = std::iter::once(Change::create(&run, spec));

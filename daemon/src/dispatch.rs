@@ -408,6 +408,7 @@ async fn native_call(
     let note = |event| cx.note(event);
     let session = native::Session {
         run: &cx.run,
+        attempt: (cx.step, cx.slot),
         spec: &cx.spec,
         runs: &*runs,
         projects: &cx.services.projects,

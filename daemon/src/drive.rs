@@ -94,6 +94,11 @@ pub trait Kind: Send + Sync + 'static {
         None
     }
 
+    /// Most bytes of the result of a call that are told whole, as that says which carries it out; `None` if it does not.
+    fn result_limit(_plan: &Self::Plan) -> Option<u32> {
+        None
+    }
+
     /// Finds out what the machine asks. Nothing is committed here, and what is done has no effect but to keep what may be kept
     /// twice. Cancel safe.
     fn answer(
@@ -249,11 +254,15 @@ impl<'a, K: Kind> Drive<'a, K> {
             // Its start or its resumption is committed already.
             Life::Running if run.epoch == epoch => return Ok(()),
             Life::Ended(_) => return Ok(()),
-            Life::Created | Life::Running => RunEvent::RunStarted { epoch },
+            Life::Created | Life::Running => {
+                let suspected = self.services.journal.acting().is_suspected(&self.id);
+                RunEvent::RunStarted { epoch, suspected }
+            }
         };
         let claim = self.changes([event.into()]);
         let claimed = self.services.journal.commit(claim).await?;
         self.services.journal.durable(claimed.ticket).await?;
+        self.services.journal.acting().settle(&self.id);
         self.begin_anew(claimed.run(&self.id));
         Ok(())
     }
@@ -410,11 +419,13 @@ impl<'a, K: Kind> Drive<'a, K> {
             Some(_) => Urgency::Shutdown,
         };
         let durable = attempt::announced(&self.services, announced.ticket);
+        let actor = self.services.journal.acting().actor(&self.id);
         let attempts = plan.calls.into_iter().map(|planned| {
             let durable = planned.waits(strict).then(|| durable.clone());
             let reports = Reports::new(planned.call.slot, self.reporter.clone());
             let (kind, stop) = (Arc::clone(&self.kind), self.stop.clone());
-            attempt(kind, stop, planned, durable, unless, reports).in_current_span()
+            let attempt = attempt(kind, stop, planned, durable, unless, reports);
+            actor.clone().runs(attempt).in_current_span()
         });
         self.attempts.spawn_together(attempts.collect());
         Ok(true)

@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+use crate::acting::carried;
 use crate::task;
 
 /// Threads that work in one project at once.
@@ -51,6 +52,7 @@ impl Gate {
             // Nobody may wait any more; then what it came to is of no use.
             drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
         };
+        let job = carried(job);
         let _waiting = self.enter(name, Box::new(job));
         match done.await {
             Ok(Ok(value)) => value,

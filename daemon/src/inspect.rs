@@ -113,7 +113,8 @@ impl Inspector {
     pub async fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
         let item = item.canonical();
         if item.kind == ItemKind::Directive {
-            let work = move |inside: &Inside<'_>| directive::check(inside.library, item);
+            let projects = Arc::clone(&self.projects);
+            let work = move |inside: &Inside<'_>| directive::check(inside.library, &projects, item);
             let visit = self.projects.visit(directory, "validate a directive", work);
             return visit.await;
         }

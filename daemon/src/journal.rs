@@ -26,6 +26,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
@@ -35,6 +36,7 @@ use rye_core::model::{Event, Object, Run, RunKind, Status, Syncing};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
+use crate::acting::Board;
 use crate::config::TREE_RUNS;
 use crate::task;
 
@@ -313,6 +315,11 @@ impl Journal {
         Arc::clone(&self.shared.memory)
     }
 
+    /// Who computes, and did so when the last life ended.
+    pub fn acting(&self) -> &Arc<Board> {
+        &self.shared.acting
+    }
+
     /// Commits `changes`, all or none. On return they are applied and on their way to the disk. Waits only while a slow disk
     /// keeps thousands of commits waiting, and to put payloads over 64 KiB into the object store: that is done for a
     /// commit that would be accepted, so that one that is refused leaves none there. Cancel safe: all or nothing then too.
@@ -490,15 +497,24 @@ impl Journal {
         Ok(lines)
     }
 
-    /// Closes in order: a last checkpoint, a last frame that vouches for all before it, the end of all threads.
-    /// Commits are refused from the first moment on.
+    /// Closes in order, however long that takes.
     pub async fn close(&self) -> Result<(), Error> {
+        self.close_within(Duration::MAX).await
+    }
+
+    /// Closes in order: a last checkpoint, a last frame that vouches for all before it, the end of all threads.
+    /// Commits are refused from the first moment on. What takes longer than `patience` is left: the next start makes files and the
+    /// index again from the log.
+    pub async fn close_within(&self, patience: Duration) -> Result<(), Error> {
+        let begun = Instant::now();
+        let left = || patience.saturating_sub(begun.elapsed());
         let (reply, checkpointed) = oneshot::channel();
         if !self.shared.sequencer().begin_close(reply) {
             return Ok(());
         }
-        if checkpointed.await.is_err() {
-            tracing::debug!("the journal closes without a last checkpoint");
+        let checkpointed = tokio::time::timeout(left() / 2, checkpointed);
+        if !matches!(checkpointed.await, Ok(Ok(()))) {
+            tracing::warn!("the journal closes without a last checkpoint");
         }
         let lsn = {
             let mut sequencer = self.shared.sequencer();
@@ -512,10 +528,17 @@ impl Journal {
                 .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
             lsn
         };
-        let written = self.durable(Ticket { lsn }).await;
+        let written = tokio::time::timeout(left(), self.durable(Ticket { lsn }));
+        let written = written.await.unwrap_or_else(|_late| {
+            tracing::warn!("the disk does not answer: the log ends without a last frame");
+            Ok(())
+        });
         let shared = Arc::clone(&self.shared);
         let workers = std::mem::take(&mut *lock(&self.threads));
-        task::blocking("close the journal", move || threads::stop(&shared, workers)).await;
+        let stopped = task::blocking("close the journal", move || threads::stop(&shared, workers));
+        if tokio::time::timeout(left(), stopped).await.is_err() {
+            tracing::warn!("files of runs are behind; the next start writes them");
+        }
         written
     }
 }

@@ -3,9 +3,11 @@
 //! Rows of modules are separated by blank lines, the lowest first; a module uses only lower rows (ARCHITECTURE.md, "Rows").
 //! The rules that several modules rely on are written down in `daemon/docs`.
 
+pub mod acting;
 pub mod clock;
 pub mod config;
 pub mod exit;
+pub mod fail_point;
 pub mod logging;
 pub mod memo;
 pub mod stop;
@@ -37,11 +39,12 @@ pub mod chain;
 pub mod directives;
 pub mod models;
 
-pub mod inspect;
+pub mod offers;
 pub mod services;
 
 pub mod dispatch;
 pub mod drive;
+pub mod inspect;
 
 pub mod children;
 

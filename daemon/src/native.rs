@@ -3,7 +3,7 @@
 //! **Owns** the table of native tools. A native tool still is a signed item with a schema; its chain ends here instead of
 //! at a process. **Never** blocks, and never acts for anyone but the run that calls: what it may see and do to other runs
 //! stands in `reach`, what it may do to files in `files`. **Order.** A call that waits is dropped when its run is to stop; waiting changes
-//! nothing, so a call repeated after a restart waits again.
+//! nothing, so a call repeated after a restart waits again, for what is left of its time.
 
 mod budget;
 mod control;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use rye_core::clock::Clock;
 use rye_core::id::{ItemId, RunId};
-use rye_core::model::{Event, Failure, Object, Spec};
+use rye_core::model::{Event, Failure, Object, Slot, Spec};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -130,8 +130,10 @@ pub fn find(id: &ItemId) -> Option<Tool> {
     reason = "what puts events on record cannot be shown"
 )]
 pub struct Session<'a> {
-    /// The run and the step.
+    /// The run.
     pub run: &'a RunId,
+    /// Which step of it, and which part of that.
+    pub attempt: (u32, Slot),
     /// Its authority and its project.
     pub spec: &'a Spec,
     /// The owner of all runs.

@@ -4,8 +4,11 @@
 //!
 //! ```text
 //! directory locked → node key, system items → socket bound → log opened and replayed (epoch) → leftover processes ended
-//!      → socket serves → live runs recovered … signal → runs notified → socket closed → journal closed
+//!      → socket serves → live runs recovered … signal → calls refused, runs notified → calls ended → journal closed → socket removed
 //! ```
+//!
+//! A stop takes no longer than the grace of its runs and two seconds: files of runs that are behind then are written by the next start. Who
+//! calls meanwhile is told that the daemon stops.
 //!
 //! **Failure.** A state directory in use, a copy of one, an unreadable log or a socket that cannot be bound stops the start with an
 //! error that names it; nothing is overwritten. A journal that fails later ends the processes and the daemon at once, exit 70.
@@ -16,7 +19,7 @@ mod identity;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::Pid;
@@ -36,6 +39,7 @@ use crate::clock::HostClock;
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
+use crate::fail_point;
 use crate::journal::{self, Journal, Signer};
 use crate::process::{self, Leftover, Spawner};
 use crate::projects::Projects;
@@ -107,6 +111,9 @@ pub enum Error {
     /// The journal.
     #[error("failed to keep the journal")]
     Journal(#[from] journal::Error),
+    /// A test asks for what there is not.
+    #[error(transparent)]
+    FailPoint(#[from] fail_point::Unknown),
     /// The runtime or the signals.
     #[error("failed to set up the runtime")]
     Runtime(#[source] std::io::Error),
@@ -122,6 +129,7 @@ impl Kinded for Error {
                 ErrorKind::Precondition
             }
             Self::Unnamed { .. } => ErrorKind::DataLoss,
+            Self::FailPoint(_) => ErrorKind::Invalid,
             Self::Foreign { .. } => ErrorKind::Denied,
             Self::Io { .. } | Self::Runtime(_) | Self::Serve(_) => ErrorKind::Unavailable,
             Self::Identity(source) => source.kind(),
@@ -141,6 +149,11 @@ impl Error {
     }
 }
 
+/// How much longer than the grace of its runs a stop takes, whatever is behind.
+const STOPS_WITHIN: Duration = Duration::from_secs(2);
+/// The part of that which is kept for the journal.
+const CLOSES_WITHIN: Duration = Duration::from_millis(500);
+
 /// Runs the daemon until it is told to stop. `parent` is the process that adopts orphans; with `adopt_copy` a state directory that is
 /// a copy becomes one of its own.
 pub fn serve(config: Config, parent: Pid, adopt_copy: bool) -> ExitStatus {
@@ -154,6 +167,7 @@ pub fn serve(config: Config, parent: Pid, adopt_copy: bool) -> ExitStatus {
 }
 
 fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
+    fail_point::arm(&config.environment, parent)?;
     let open_files = process::harden();
     let directory = Directory::claim(&config.state_dir, &config.socket)?;
     let origin = directory.check(adopt_copy)?;
@@ -229,7 +243,8 @@ impl Node {
             Arc::clone(&config),
             recovered.epoch,
         );
-        let facts = rpc::NodeFacts {
+        let listener = Arc::new(listener);
+        let facts = Arc::new(rpc::NodeFacts {
             uid: nix::unistd::geteuid().as_raw(),
             parent,
             epoch: recovered.epoch,
@@ -237,7 +252,8 @@ impl Node {
             state_dir: config.state_dir.clone(),
             socket: config.socket.clone(),
             node_fingerprint: fingerprint,
-        };
+            stopping: supervisor.stopping(),
+        });
         let mut tasks = Scope::new();
         let owner = supervisor.clone();
         tasks.spawn("supervisor", |_| owner.own(launches));
@@ -253,9 +269,9 @@ impl Node {
 
         let closing = tokio_util::sync::CancellationToken::new();
         let mut server = Box::pin(rpc::serve(
-            listener,
+            Arc::clone(&listener),
             Access::new(supervisor.clone()),
-            facts,
+            Arc::clone(&facts),
             config.limits.message_bytes.get(),
             closing.clone(),
             Duration::from_millis(500),
@@ -271,18 +287,23 @@ impl Node {
         if ended.is_err() {
             supervisor.stop_now();
         }
-        let grace = config.shutdown_grace + Duration::from_secs(5);
+        let end = Instant::now() + config.shutdown_grace + STOPS_WITHIN;
+        let left = || end.saturating_duration_since(Instant::now());
         tokio::select! {
-            _ends = tasks.close(grace) => {}
+            _ends = tasks.close(left().saturating_sub(CLOSES_WITHIN)) => {}
             () = async { signals.next().await; supervisor.stop_now(); std::future::pending().await } => {}
         }
         closing.cancel();
         if serving && let Err(error) = server.await {
             tracing::debug!(error = %with_sources(&error), "the server ended");
         }
-        match ended {
-            Ok(()) => journal.close().await.map_err(Error::Journal),
-            failed => failed,
+        if ended.is_err() {
+            return ended;
+        }
+        let close = journal.close_within(left().max(CLOSES_WITHIN));
+        tokio::select! {
+            closed = close => closed.map_err(Error::Journal),
+            () = rpc::turn_away(listener, &facts) => unreachable!("it never tires"),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
-use rye_core::id::{ItemRef, RunId};
+use rye_core::id::{ItemRef, Name, RunId};
 use rye_core::ledger::{AccountId, Cost, Denied, Meter, MeterId};
 use rye_core::model::{
     ApprovalAnswer, Failure, Kill, KillReceipt, Object, Raised, Run, RunKind, Spec, Verdict,
@@ -245,6 +245,8 @@ pub struct Resume {
     pub approval: Option<Settled>,
     /// What the model of the run, which is a thread then, is told first.
     pub message: Option<String>,
+    /// Whether a graph is continued with the text that it has on record, whatever the item says by now.
+    pub same_text: bool,
     /// What the caller may do; a run that continues an ended one gets this as a further layer.
     pub layers: Vec<rye_core::capability::Layer>,
     /// The account of the caller, if it is a run that acts for itself: what it continues draws on it, or on what lies below it.
@@ -267,8 +269,8 @@ impl Resume {
 pub enum Settled {
     /// A person answered.
     Answered(ApprovalAnswer),
-    /// Nobody did, and the time is over.
-    Expired,
+    /// Nobody answered the question of this name, and the time is over.
+    Expired(Name),
 }
 
 /// Why the owner of all runs did not do what it was asked.

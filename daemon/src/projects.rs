@@ -62,6 +62,14 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether the directory is not there, which may pass.
+    pub fn is_gone(&self) -> bool {
+        let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+        matches!(self, Self::Unusable { source, .. } if gone.contains(&source.kind()))
+    }
+}
+
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {

@@ -18,6 +18,7 @@ mod objects;
 mod runs;
 mod status;
 mod stream;
+mod streams;
 #[cfg(test)]
 mod tests;
 
@@ -39,6 +40,7 @@ use self::items::ItemsService;
 use self::node::{Facts, NodeService};
 use self::objects::ObjectsService;
 use self::runs::RunsService;
+use self::streams::Streams;
 use crate::access::{Access, Visible};
 use crate::process::most_open_files;
 
@@ -62,15 +64,14 @@ async fn visible<T>(
 
 /// Serves on `listener`, taking requests of at most `max_message` bytes, until `stop` is cancelled, then lets calls in flight end for up to `grace`.
 pub async fn serve(
-    listener: UnixListener,
+    listener: Arc<UnixListener>,
     access: Access,
-    facts: Facts,
+    facts: Arc<Facts>,
     max_message: usize,
     stop: CancellationToken,
     grace: Duration,
 ) -> Result<(), tonic::transport::Error> {
-    let facts = Arc::new(facts);
-    let guard = caller::Guard::new(facts.uid);
+    let guard = caller::Guard::new(facts.uid, facts.stopping.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
     health
         .set_serving::<runs_server::RunsServer<RunsService>>()
@@ -98,7 +99,8 @@ pub async fn serve(
     let reflection = reflection().build_v1();
     let reflection = reflection.expect("the committed descriptors are valid");
 
-    let runs = runs_server::RunsServer::new(RunsService::new(access.clone()))
+    let streams = Streams::new(most_open_files());
+    let runs = runs_server::RunsServer::new(RunsService::new(access.clone(), streams))
         .max_decoding_message_size(max_message);
     let items = items_server::ItemsServer::new(ItemsService::new(access.clone()))
         .max_decoding_message_size(max_message);
@@ -109,7 +111,7 @@ pub async fn serve(
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
     let mut accepting = crate::task::Scope::new();
     let parent = facts.parent;
-    let places = Places::new(guard, most_open_files());
+    let places = Places::new(guard.clone(), most_open_files());
     accepting.spawn("accept", |token| {
         accept(listener, parent, places, connections, token)
     });
@@ -137,9 +139,26 @@ pub async fn serve(
     end
 }
 
+/// Tells whoever calls that the daemon stops, for as long as this is polled: the calls that [`serve`] let in have ended.
+pub async fn turn_away(listener: Arc<UnixListener>, facts: &Facts) {
+    let guard = caller::Guard::new(facts.uid, facts.stopping.clone());
+    let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
+    let places = Places::new(guard.clone(), most_open_files());
+    let never = CancellationToken::new();
+    let accepting = accept(listener, facts.parent, places, connections, never);
+    // A server has a service; the guard stands before it.
+    let (_, health) = tonic_health::server::health_reporter();
+    let server = Server::builder()
+        .layer(tonic::service::InterceptorLayer::new(guard))
+        .add_service(health)
+        .serve_with_incoming(ReceiverStream::new(accepted));
+    let ((), ended) = tokio::join!(accepting, server);
+    drop(ended);
+}
+
 /// Accepts connections and finds out who is at the other end, before a byte of theirs is read.
 async fn accept(
-    listener: UnixListener,
+    listener: Arc<UnixListener>,
     parent: nix::unistd::Pid,
     places: Places,
     connections: tokio::sync::mpsc::Sender<std::io::Result<Lenient<Peer>>>,

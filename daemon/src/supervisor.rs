@@ -88,6 +88,7 @@ struct Shared {
     config: Arc<Config>,
     live: Mutex<HashMap<RunId, Stop>>,
     holds: Mutex<Vec<Hold>>,
+    deadlines: Mutex<approvals::Deadlines>,
     launches: mpsc::Sender<Launch>,
     stopping: CancellationToken,
 }
@@ -169,6 +170,7 @@ impl Supervisor {
                 config,
                 live: Mutex::default(),
                 holds: Mutex::default(),
+                deadlines: Mutex::default(),
                 launches,
                 stopping: CancellationToken::new(),
             }
@@ -237,6 +239,11 @@ impl Supervisor {
         for stop in self.live().values() {
             stop.kill("the daemon stops", Duration::ZERO);
         }
+    }
+
+    /// Cancelled once somebody asked the daemon to stop.
+    pub fn stopping(&self) -> CancellationToken {
+        self.shared.stopping.clone()
     }
 
     /// Resolves when somebody asked the daemon to stop.
@@ -386,6 +393,11 @@ impl Supervisor {
         let mut changes = vec![Change::create(&id, Arc::clone(&spec))];
         let fails = admitted.fault.is_some();
         changes.push(Change::event(&id, self.first_event(admitted.fault)));
+        let note = admitted.note.filter(|_| !fails);
+        changes.extend(note.map(|message| {
+            let node = None;
+            Change::event(&id, RunEvent::Warning { node, message }.into())
+        }));
         let committed = match journal.commit(changes).await {
             Err(journal::Error::Refused(Refused {
                 why: Why::KeyTaken(run),
@@ -412,7 +424,7 @@ impl Supervisor {
     /// record before it acts; or why the run cannot begin.
     fn first_event(&self, fault: Option<Failure>) -> Event {
         let epoch = self.shared.services.epoch;
-        fault.map_or(RunEvent::RunStarted { epoch }.into(), Event::never_started)
+        fault.map_or(RunEvent::started(epoch).into(), Event::never_started)
     }
 
     /// Resolves when the run has ended or is suspended, and that is durable.

@@ -14,6 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::acting::carried;
+
 /// How a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
@@ -207,7 +209,7 @@ pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> T {
     #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
-    let task = tokio::task::spawn_blocking(work);
+    let task = tokio::task::spawn_blocking(carried(work));
     match task.await {
         Ok(value) => value,
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),

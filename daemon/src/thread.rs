@@ -33,6 +33,7 @@ use self::talk::Talk;
 use crate::chain::{Chain, dot_env};
 use crate::children::{self, Child, Lookup, answered};
 use crate::drive::{self, Ended, Job, Kind, Reports, RunContext};
+use crate::fail_point;
 use crate::journal;
 use crate::provider::{Place, ProjectEnv};
 use crate::services::{Envelope, Prepared, TraceMode};
@@ -90,6 +91,7 @@ impl ThreadRun {
     /// Puts the prompt together, and keeps the entry with which the conversation begins.
     async fn compose(&self) -> Result<Answer, journal::Error> {
         let contract = &self.terms.contract;
+        fail_point::reach(fail_point::Place::Composing);
         let prompt = match compose::compose(&self.at, contract).await {
             Ok(prompt) => prompt,
             Err(failure) => return Ok(Answer::Failed(failure)),
@@ -164,8 +166,15 @@ impl ThreadRun {
     }
 
     /// What a call came to as the model is told of it: the whole of a long result is kept before.
-    async fn told(&self, came_to: Box<CallOutcome>) -> Box<CallOutcome> {
-        let artifact = shown(&came_to.result, came_to.failure.as_ref()).artifact;
+    async fn told(&self, call: &Call, came_to: Box<CallOutcome>) -> Box<CallOutcome> {
+        let record = self.at.services.journal.snapshot(&self.at.run);
+        let turn = record.as_ref().and_then(|record| record.thread()?.turn());
+        let Some(turn) = turn else {
+            // The run has ended meanwhile.
+            return came_to;
+        };
+        let most = self.terms.contract.most_told(turn, call.result_limit);
+        let artifact = shown(&came_to.result, came_to.failure.as_ref(), most).artifact;
         let Some(artifact) = artifact else {
             return came_to;
         };
@@ -197,7 +206,7 @@ impl ThreadRun {
             children::nest(&self.at.services, run, call, wanted).await
         };
         let found = match found {
-            Lookup::Answer(answer) => Lookup::Answer(self.told(answer).await),
+            Lookup::Answer(answer) => Lookup::Answer(self.told(call, answer).await),
             found @ Lookup::Run(..) => found,
         };
         found.job(InputHashes::default(), Planned::Child)
@@ -237,11 +246,30 @@ impl Kind for ThreadRun {
         }
     }
 
-    async fn answer(&self, _run: &Run, query: &Query) -> Result<Answer, journal::Error> {
+    fn result_limit(plan: &Planned) -> Option<u32> {
+        match plan {
+            Planned::Tool(prepared) => prepared.chain.as_ref().and_then(Chain::result_limit),
+            Planned::Model | Planned::Child(_) => None,
+        }
+    }
+
+    async fn answer(&self, run: &Run, query: &Query) -> Result<Answer, journal::Error> {
         match query {
             Query::Compose => self.compose().await,
             Query::Funds => Ok(self.funds().await),
             Query::Keep(entry) => Ok(Answer::Kept(self.talk.push(Entry::clone(entry)).await?)),
+            Query::Reseed => {
+                let state = run.thread();
+                let head = state.and_then(|state| state.head.as_ref());
+                let model = &self.terms.contract.model;
+                match head {
+                    Some(head) => self.talk.reseed(head, model).await,
+                    None => Ok(Answer::Failed(Failure::permanent(
+                        "internal",
+                        "there is no conversation to tell anew",
+                    ))),
+                }
+            }
             Query::Read(position, reading) => {
                 let part = self.talk.part(reading.clone()).await;
                 Ok(Answer::Read(*position, part))
@@ -266,7 +294,7 @@ impl Kind for ThreadRun {
             }
         };
         match ended {
-            Ended::Outcome(came_to) => Ended::Outcome(self.told(came_to).await),
+            Ended::Outcome(came_to) => Ended::Outcome(self.told(call, came_to).await),
             ended @ (Ended::Stopped(_) | Ended::Suspended(_)) => ended,
         }
     }

@@ -9,6 +9,7 @@
 //! * `calls`: from a call that is complete, while the model still speaks, to its tool being about to start
 //! * `tokens`: from a piece of text leaving the server to its being shown, beside `curl` (which has to be there) on the same stream
 //! * `memory`: threads whose models speak, all at once
+//! * `crowd`: the same as `tokens`, of some among a thousand threads whose models all speak fifty tokens a second
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fs::{self, File};
@@ -16,21 +17,23 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use rye_client::Client;
 use rye_client::events::{Deltas, Follow, Told};
 use rye_proto::v1;
 use rye_tests::World;
 use rye_tests::measure::{Mark, Series, compare, milliseconds, resident};
-use rye_tests::model_server::{ModelServer, SECRET};
+use rye_tests::model_server::{ModelServer, Request, SECRET};
 
 /// Turns of the long thread.
 const TURNS: u32 = 1000;
 /// How many of its first turns and of its last are compared.
 const COMPARED: usize = 100;
-/// Calls that are measured.
-const CALLS: u32 = 5;
+/// Calls that are measured, and how many come before them.
+const CALLS: u32 = 60;
+const WARM: u32 = 10;
 /// Threads at once.
 const CROWD: u32 = 1000;
 /// Pieces of a text, how many characters the server gives each, the pause between two, and how often the text is told to each reader.
@@ -38,6 +41,10 @@ const PIECES: usize = 500;
 const PIECE: usize = 12;
 const PACE_MS: u32 = 10;
 const TELLINGS: u32 = 3;
+/// How many threads of a crowd are heard, the pause between two pieces of each, and the events behind the last piece.
+const HEARD: usize = 8;
+const CROWD_PACE_MS: u32 = 20;
+const BEHIND: usize = 3;
 /// Syncs and objects that are measured.
 const SYNCS: u64 = 200;
 
@@ -46,13 +53,17 @@ const ENDLESS: &str = "
 - when: {directive: long}
   reply: {text: A turn like any other., calls: [{name: nothing, input: {n: 1}}], usage: {input: 10, output: 10}}
 ";
-/// A model that calls a tool and speaks on.
-const CALLING: &str = "
-- when: {directive: call, turn: 1}
-  reply: {content: [{call: {name: rye_execute, input: {item_id: rye/core/echo, parameters: {n: 1}}}}, {hold: called}, {text: Done.}]}
-- when: {directive: call, turn: 2}
-  reply: {text: Done.}
-";
+/// A model that calls a tool in each turn and speaks on, when it is allowed to.
+fn calling() -> String {
+    let turn = |turn: u32| {
+        format!(
+            "- when: {{directive: call, turn: {turn}}}\n  reply: {{content: [{{call: {{name: rye_execute, input: {{item_id: rye/core/echo, \
+             parameters: {{n: {turn}}}}}}}}}, {{hold: called_{turn}}}, {{text: More.}}]}}\n"
+        )
+    };
+    let turns: String = (1..=WARM + CALLS).map(turn).collect();
+    format!("{turns}- when: {{directive: call}}\n  reply: {{text: Done.}}\n")
+}
 /// A model that does not come to an end.
 const SPEAKING: &str = "
 - when: {directive: speak}
@@ -83,6 +94,9 @@ fn main() {
         }
         if is_wanted("memory") {
             memory().await;
+        }
+        if is_wanted("crowd") {
+            crowd().await;
         }
     });
 }
@@ -179,12 +193,9 @@ async fn turns() {
     assert_eq!(ended.expect("the thread rests").runs.len(), 1);
     let requests = server.requests();
     assert_eq!(u32::try_from(requests.len()), Ok(TURNS), "one call a turn");
-    let mut gaps = Series::new("end of an answer to the next call", "ms");
-    for pair in requests.windows(2) {
-        let ended = pair[0].ended().expect("it was answered");
-        gaps.add(milliseconds(pair[1].arrived.duration_since(ended)));
-    }
-    gaps.print();
+    let gaps = gaps("end of an answer to the next call", &requests);
+    let _early = self::gaps("the same early", &requests[..=COMPARED]);
+    let _late = self::gaps("the same late", &requests[requests.len() - COMPARED..]);
     compare(
         "the same beyond two syncs and an object, ms",
         gaps.median() - 2.0 * sync - object,
@@ -200,6 +211,17 @@ async fn turns() {
     );
     daemon.kill_both();
     let _status = daemon.ended();
+}
+
+/// How long each call came after the end of the answer before it.
+fn gaps(name: &'static str, requests: &[Request]) -> Series {
+    let mut gaps = Series::new(name, "ms");
+    for pair in requests.windows(2) {
+        let ended = pair[0].ended().expect("it was answered");
+        gaps.add(milliseconds(pair[1].arrived.duration_since(ended)));
+    }
+    gaps.print();
+    gaps
 }
 
 /// Bytes of the transcript, turn by turn.
@@ -219,39 +241,38 @@ fn bytes_a_turn(world: &World, run: &str) -> Vec<u32> {
 }
 
 async fn calls() {
+    let server = ModelServer::start(&calling());
+    let world = world(&server, "call");
+    let daemon = world.start("");
+    let (sync, _) = of_the_disk(&world.state());
+    let client = client(&world).await;
+    let run = start(&world, &client, "call", None).await;
     let mut starts = Series::new("a complete call to its start on record", "ms");
-    let mut sync = 0.0;
-    for _ in 0..CALLS {
-        let server = ModelServer::start(CALLING);
-        let world = world(&server, "call");
-        let daemon = world.start("");
-        (sync, _) = of_the_disk(&world.state());
-        let client = client(&world).await;
-        let run = start(&world, &client, "call", None).await;
-        let mut events = client.events(&run, "", Follow::UntilEnd);
-        let mut spoken = None;
-        while let Some(event) = events.next().await.expect("events come") {
-            match event.event_type.as_str() {
-                "step_start" => {
-                    server.wait_held("called");
-                    spoken.get_or_insert_with(Instant::now);
-                }
-                "tool_call_start" => break,
-                _ => {}
-            }
+    let mut events = client.events(&run, "", Follow::UntilEnd);
+    let mut turn = 0;
+    while let Some(event) = events.next().await.expect("events come") {
+        if event.event_type != "tool_call_start" {
+            continue;
         }
-        starts.add(milliseconds(spoken.expect("it spoke").elapsed()));
-        server.release("called");
-        let _ended = client.wait(&[run], None).await.expect("the thread ends");
-        daemon.kill_both();
-        let _status = daemon.ended();
+        let now = Instant::now();
+        turn += 1;
+        // The last that was sent is the end of the call.
+        let told = server.requests().pop().expect("the model was called");
+        let spoken = *told.sent().last().expect("it spoke");
+        if turn > WARM {
+            starts.add(milliseconds(now.duration_since(spoken)));
+        }
+        server.release(&format!("called_{turn}"));
     }
+    assert_eq!(turn, WARM + CALLS);
     starts.print();
     compare(
         "the same beyond a sync, ms",
         starts.median() - sync,
         &Mark::AtMost(0.3),
     );
+    daemon.kill_both();
+    let _status = daemon.ended();
 }
 
 /// How late each piece of a text is that a server sends slowly, for who listens to a thread and for who reads the answer itself.
@@ -311,10 +332,15 @@ fn late(series: &mut Series, sent: &[Instant], there: impl IntoIterator<Item = O
     }
 }
 
-/// Starts a thread and listens to it: when each piece was there; `None` if that was before the listener was.
+/// Starts a thread and listens to it.
 async fn listen(world: &World, client: &Client) -> Vec<Option<Instant>> {
     let run = start(world, client, "tell", None).await;
-    let events = client.events(&run, "", Follow::UntilEnd);
+    hear(client, &run).await
+}
+
+/// Listens to a thread: when each piece was there; `None` if that was before the listener was.
+async fn hear(client: &Client, run: &str) -> Vec<Option<Instant>> {
+    let events = client.events(run, "", Follow::UntilEnd);
     let mut events = events.with(Deltas::Told);
     let mut there = Vec::new();
     let mut text = String::new();
@@ -376,13 +402,59 @@ fn curl(url: &str, body: &str) -> (usize, Vec<Instant>) {
     (ahead, there)
 }
 
-async fn memory() {
-    let server = ModelServer::start(SPEAKING);
-    let world = world(&server, "speak");
+/// As [`world`], for as many calls at once as there are threads.
+fn wide_world(server: &ModelServer, name: &str) -> World {
+    let world = world(server, name);
     let text = include_str!("../../.ai/config/agent/providers/anthropic.yaml");
     let most = text.replace("max_concurrent: 64", "max_concurrent: 2000");
     assert_ne!(most, text, "the shipped file has a limit");
     configure(&world, "providers/anthropic.yaml", &most);
+    world
+}
+
+/// How late the pieces are for those who listen to some threads, while as many speak as a machine is to bear.
+async fn crowd() {
+    let text = "a few words ".repeat(PIECES);
+    let server = ModelServer::start(&format!(
+        "- when: {{directive: crowd}}\n  reply: {{slow_headers: go, text: \"{text}\", pace_ms: {CROWD_PACE_MS}}}\n"
+    ));
+    let world = wide_world(&server, "crowd");
+    let daemon = world.start("budget: {}\n");
+    let client = client(&world).await;
+    let mut runs = Vec::new();
+    for number in 1..=CROWD {
+        runs.push(start(&world, &client, "crowd", None).await);
+        // The calls of those that are heard come in the order of their threads.
+        if runs.len() <= HEARD {
+            server.wait_for(|requests| u32::try_from(requests.len()) == Ok(number));
+        }
+    }
+    server.wait_for(|requests| u32::try_from(requests.len()) == Ok(CROWD));
+    let heard = runs[..HEARD].iter().map(|run| hear(&client, run));
+    let begin = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        server.release("go");
+    };
+    let (heard, ()) = tokio::join!(join_all(heard), begin);
+    let mut shown = Series::new("a piece of text of one of 1,000 to a listener", "ms");
+    for (told, heard) in server.requests().iter().zip(heard) {
+        let sent = told.sent();
+        let ahead = sent.len() - PIECES - BEHIND;
+        late(&mut shown, &sent[ahead..], heard);
+    }
+    shown.print();
+    compare(
+        "99 of 100 of these within, ms",
+        shown.p99(),
+        &Mark::AtMost(20.0),
+    );
+    daemon.kill_both();
+    let _status = daemon.ended();
+}
+
+async fn memory() {
+    let server = ModelServer::start(SPEAKING);
+    let world = wide_world(&server, "speak");
     let daemon = world.start("budget: {}\n");
     let client = client(&world).await;
     let _first = start(&world, &client, "speak", None).await;

@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus, Stdio};
 
 use nix::sys::signal::Signal;
@@ -22,7 +23,11 @@ pub struct Daemon {
 
 impl Daemon {
     pub(crate) fn start(world: &World, config: &str) -> Self {
-        let mut parent = Self::spawn(world, config);
+        Self::start_until(world, config, None)
+    }
+
+    pub(crate) fn start_until(world: &World, config: &str, fail_point: Option<&str>) -> Self {
+        let mut parent = Self::spawn_until(world, config, fail_point);
         let info = until("the daemon to serve", || {
             assert!(
                 parent.try_wait().is_ok_and(|status| status.is_none()),
@@ -44,6 +49,25 @@ impl Daemon {
 
     /// Starts `ryed` and does not wait for anything. Its log goes where `ryectl` would put it.
     pub fn spawn(world: &World, config: &str) -> Child {
+        Self::spawn_until(world, config, None)
+    }
+
+    pub(crate) fn live_until(world: &World, config: &str, fail_point: &str) {
+        let mut parent = Self::spawn_until(world, config, Some(fail_point));
+        let status = until("the parent to die with its daemon", || {
+            parent.try_wait().expect("it is our child")
+        });
+        assert_eq!(
+            status.signal(),
+            Some(Signal::SIGKILL as i32),
+            "ryed ended by itself: {}",
+            world.log()
+        );
+        let_go(&world.socket());
+    }
+
+    /// As [`Daemon::spawn`], with a fail point.
+    pub fn spawn_until(world: &World, config: &str, fail_point: Option<&str>) -> Child {
         fs::create_dir_all(world.state()).expect("the world is ours");
         let file = world.root().join("ryed.yaml");
         fs::write(&file, config).expect("the world is ours");
@@ -54,6 +78,7 @@ impl Daemon {
             .expect("the world is ours");
         in_clean_environment(binaries::ryed(), &world.home(), world.root())
             .envs(world.settings())
+            .envs(fail_point.map(|point| ("RYE_FAIL_POINT", point)))
             .arg("--state-dir")
             .arg(world.state())
             .arg("--config")
@@ -93,12 +118,16 @@ impl Daemon {
 
     /// Waits for the end of both processes; how the parent ended.
     pub fn ended(mut self) -> ExitStatus {
-        // A killed process is a zombie before its last thread has let go of its files.
-        until("the daemon to let go of its socket", || {
-            UnixStream::connect(&self.socket).is_err().then_some(())
-        });
+        let_go(&self.socket);
         until("its parent to end", || {
             self.parent.try_wait().expect("it is our child")
         })
     }
+}
+
+/// Waits until nobody listens: a killed process is a zombie before its last thread has let go of its files.
+fn let_go(socket: &Path) {
+    until("the daemon to let go of its socket", || {
+        UnixStream::connect(socket).is_err().then_some(())
+    });
 }

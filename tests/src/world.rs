@@ -38,6 +38,8 @@ pub struct World {
     comes_back: bool,
     /// Where models are, if they are anywhere.
     models: Vec<(&'static str, String)>,
+    /// Whether a daemon of this world was ever given the secret.
+    knows_secret: bool,
 }
 
 impl World {
@@ -52,6 +54,7 @@ impl World {
             small_segments: true,
             comes_back: false,
             models: Vec::new(),
+            knows_secret: false,
         };
         fs::create_dir_all(world.project()).expect("the world is ours");
         world
@@ -106,6 +109,7 @@ impl World {
     /// From now on daemons find models by these variables.
     pub fn find_models_by(&mut self, environment: Vec<(&'static str, String)>) {
         self.models = environment;
+        self.knows_secret = true;
     }
 
     /// From now on daemons find no model.
@@ -159,6 +163,16 @@ impl World {
     /// Starts the daemon by hand, with `config` (YAML, may be empty), and waits until it serves.
     pub fn start(&self, config: &str) -> Daemon {
         Daemon::start(self, config)
+    }
+
+    /// As [`World::start`], with a daemon that kills itself and its parent at `fail_point` (see `ryed::fail_point`).
+    pub fn start_until(&self, fail_point: &str, config: &str) -> Daemon {
+        Daemon::start_until(self, config, Some(fail_point))
+    }
+
+    /// Lets a daemon live until it comes to `fail_point`, whether it serves by then or not.
+    pub fn live_until(&self, fail_point: &str, config: &str) {
+        Daemon::live_until(self, config, fail_point);
     }
 
     /// What the running daemon says about itself.
@@ -308,7 +322,7 @@ impl Drop for World {
                 left.is_empty(),
                 "processes outlived their daemon: {left:#?}"
             );
-            if !self.models.is_empty() {
+            if self.knows_secret {
                 let told = files_with(self.root(), SECRET.as_bytes());
                 assert!(told.is_empty(), "a secret stands in {told:?}");
             }

@@ -381,3 +381,19 @@ fn the_error_of_a_refused_graph_holds_its_errors_and_no_warnings() {
     let shown = world.ryectl("graph show bad/both").run().code(2);
     assert!(!shown.stderr().contains("has no effect"), "{shown:?}");
 }
+
+#[test]
+fn what_can_never_be_a_tool_is_refused_for_good() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let folder = world.project().join(".ai/tools/t");
+    std::fs::create_dir_all(&folder).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(folder.join("socket.py")).unwrap();
+    let longest = format!("t/{}", "x".repeat(253));
+    for item in ["t/socket", &longest] {
+        let out = world.ryectl("execute --json").arg(item).run();
+        // 69 and `unavailable` invite to try again.
+        let out = out.code_among(&[2, 3, 4, 5]);
+        assert_ne!(out.json()["error"]["reason"], "unavailable", "{out:?}");
+    }
+}

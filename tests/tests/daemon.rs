@@ -4,6 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 use rye_tests::command::in_clean_environment;
 use rye_tests::until::within;
@@ -60,6 +61,34 @@ fn nothing_in_the_state_directory_can_be_removed_to_let_a_second_daemon_in() {
     assert_eq!(world.settled(&run)["status"], "completed");
 }
 
+#[test]
+fn a_daemon_that_is_dying_and_greets_nobody_any_more_is_waited_for() {
+    let world = World::new();
+    let state = world.state();
+    std::fs::create_dir_all(&state).unwrap();
+    let directory = std::fs::File::open(&state).unwrap();
+    let lock = Flock::lock(directory, FlockArg::LockExclusive).unwrap();
+    let socket = world.root().join("dying.sock");
+    let dying = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    std::fs::write(
+        state.join("served-at"),
+        socket.as_os_str().as_encoded_bytes(),
+    )
+    .unwrap();
+    let mut child = Daemon::spawn(&world, "");
+    // As the kernel does for a process that was killed: it takes connections until it is gone.
+    let (_taken, _) = dying.accept().unwrap();
+    drop(dying);
+    drop(lock);
+    until("the next one to serve", || {
+        assert_eq!(child.try_wait().unwrap(), None, "{}", world.log());
+        let out = world.ryectl("daemon info --json --no-autostart").run();
+        out.stdout().contains("epoch").then_some(())
+    });
+    let _stopped = world.ryectl("daemon stop").ok();
+    let _status = child.wait().unwrap();
+}
+
 /// Everything below `from`, as `cp -r` would copy it.
 fn copy(from: &std::path::Path, to: &std::path::Path) {
     std::fs::create_dir_all(to).unwrap();
@@ -97,24 +126,56 @@ fn a_copy_of_a_state_directory_in_use_harms_nothing_and_is_adopted_only_by_name(
     assert_eq!(out.status.code(), Some(5), "{told}");
     assert!(told.contains("--adopt-copy"), "{told}");
 
-    let mut adopted = second(&["--adopt-copy"]);
     let ask = |words: &str| {
         let command = world.ryectl(words);
         command.arg("--socket").arg(state.join("ryed.sock"))
     };
-    let suspended = until("the copy of the run to be suspended", || {
-        let out = ask("get --no-autostart --json").arg(&run).run();
-        let got: serde_json::Value = serde_json::from_str(&out.stdout()).ok()?;
-        (got["status"] == "suspended").then_some(got)
-    });
-    assert_eq!(suspended["suspend"]["reason"], "restart", "{suspended}");
-    let _stopped = ask("daemon stop --no-autostart").ok();
-    let _status = adopted.wait().unwrap();
-    assert!(
-        !world.project().join("asked").exists(),
-        "its process was signalled"
-    );
+    // At its second start the copy is a directory of its own, and still knows the process only by its name.
+    for adopt in [&["--adopt-copy"] as &[&str], &[]] {
+        let mut adopted = second(adopt);
+        let suspended = until("the copy of the run to be suspended", || {
+            let out = ask("get --no-autostart --json").arg(&run).run();
+            let got: serde_json::Value = serde_json::from_str(&out.stdout()).ok()?;
+            (got["status"] == "suspended").then_some(got)
+        });
+        assert_eq!(suspended["suspend"]["reason"], "restart", "{suspended}");
+        let _stopped = ask("daemon stop --no-autostart").ok();
+        let _status = adopted.wait().unwrap();
+        assert_eq!(
+            world.record(&run)["status"],
+            "running",
+            "its process was ended"
+        );
+        assert!(
+            !world.project().join("asked").exists(),
+            "its process was signalled"
+        );
+    }
     world.write("go", "");
+    assert_eq!(world.settled(&run)["status"], "completed");
+}
+
+#[test]
+fn while_the_daemon_stops_callers_are_told_so_at_once_and_none_starts_another() {
+    let world = World::new();
+    world.graph("t/stubborn", STUBBORN);
+    let daemon = world.start("shutdown_grace_seconds: 60\n");
+    let run = world.start_run("t/stubborn");
+    until("the step to run", || {
+        world.project().join("in").exists().then_some(())
+    });
+    daemon.signal(Signal::SIGTERM);
+    until("the step to be asked to stop", || {
+        world.project().join("asked").exists().then_some(())
+    });
+    let told = world.ryectl("ps --json").run().code(69);
+    assert_eq!(told.json()["error"]["reason"], "stopping");
+    // Whoever asks for the same waits for it.
+    let stopping = world.ryectl("daemon stop").spawn();
+    world.write("go", "");
+    let _stopped = Outcome::of(stopping).code(0);
+    assert!(daemon.ended().success());
+    let _daemon = world.start("");
     assert_eq!(world.settled(&run)["status"], "completed");
 }
 

@@ -1,13 +1,15 @@
 //! The harness notices what it is there to notice.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rye_tests::command::program;
+use rye_tests::model_server::SECRET;
 use rye_tests::processes;
 use rye_tests::until::within;
-use rye_tests::{World, until};
+use rye_tests::{ModelServer, World, until};
 
 #[test]
 fn a_process_of_a_world_is_found_by_its_environment_alone() {
@@ -67,4 +69,16 @@ fn commands_get_nothing_of_our_environment() {
         .collect();
     names.sort_unstable();
     assert_eq!(names, ["HOME", "LANG", "PATH"]);
+}
+
+#[test]
+fn a_world_that_had_models_once_is_searched_for_their_secret() {
+    let server = ModelServer::start("- reply: {text: Done.}");
+    let mut world = World::with_models(&server);
+    world.forget_models();
+    world.write("leak", SECRET);
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(world)));
+    let told = dropped.expect_err("the secret stands in a file");
+    let told = told.downcast_ref::<String>().unwrap();
+    assert!(told.contains("leak"), "{told}");
 }

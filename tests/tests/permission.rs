@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
 use rye_tests::{World, binaries};
@@ -142,6 +143,19 @@ fn a_daemon_of_an_ordinary_user_needs_no_rights() {
     let _made = call("init").ok();
     let out = call("run rye/examples/project-stats -i directory=.").ok();
     assert_eq!(out.json()["status"], "completed");
+
+    // Neither of its processes can be looked into by others of that user, which the tools of runs are.
+    let info = call("daemon info --json").ok().json();
+    let environment = |pid: &str| {
+        let mut look = rye_tests::command::program("cat");
+        let look = look.arg(format!("/proc/{pid}/environ"));
+        look.uid(NOBODY).gid(NOBODY).output().unwrap()
+    };
+    assert!(environment("self").status.success());
+    for process in ["pid", "parent_pid"] {
+        let looked = environment(&info[process].to_string());
+        assert!(!looked.status.success(), "{process}: {looked:?}");
+    }
     let _stopped = call("daemon stop").ok();
     assert_eq!(mode(&home.join("state")), 0o700);
 }

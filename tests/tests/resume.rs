@@ -184,7 +184,7 @@ fn a_run_that_failed_at_its_limit_is_continued_only_with_a_higher_one() {
 }
 
 #[test]
-fn only_deaths_of_the_daemon_are_held_against_a_run() {
+fn only_deaths_of_the_daemon_while_it_computes_are_held_against_a_run() {
     let world = World::new();
     world.graph("t/gate", GATE);
     let mut daemon = world.start("");
@@ -206,17 +206,44 @@ fn only_deaths_of_the_daemon_are_held_against_a_run() {
         daemon = again(daemon, times);
     }
     assert_eq!(world.record(&run)["status"], "running");
-    for times in 7..9 {
+    for times in 7..12 {
         daemon.kill();
         daemon = again(daemon, times);
     }
-    daemon.kill();
-    let _status = daemon.ended();
-    let _daemon = world.start("");
-    let record = world.settled(&run);
+    // It waited for its tool each time.
+    assert_eq!(world.record(&run)["status"], "running");
+    // Now as if the daemon had computed for it.
+    let mut times = 12;
+    let record = loop {
+        daemon.kill();
+        let _status = daemon.ended();
+        computed_for(&world, &run);
+        daemon = world.start("");
+        let record = until("the run to be recovered", || {
+            let record = world.record(&run);
+            let has_begun = world.read("ran").lines().count() == times;
+            (has_begun || record["status"] == "suspended").then_some(record)
+        });
+        if record["status"] == "suspended" {
+            break record;
+        }
+        times += 1;
+    };
+    assert_eq!(times, 15, "three times it is recovered");
     assert_eq!(record["suspend"]["reason"], "crash_loop", "{record}");
     world.write("go", "");
     let _done = resume(&world, &run).code(0);
+}
+
+/// Leaves behind what a daemon does that dies while it computes for `run`.
+fn computed_for(world: &World, run: &str) {
+    let name = rye_core::seal::sha256_hex(run);
+    let name = u64::from_str_radix(&name[..16], 16).unwrap();
+    let path = world.state().join("acting");
+    let mut acting = std::fs::read(&path).unwrap();
+    let last = acting.len() - 8;
+    acting[last..].copy_from_slice(&name.to_ne_bytes());
+    std::fs::write(path, acting).unwrap();
 }
 
 /// An at-most-once step, in which `command` runs after it has left its mark.
@@ -229,6 +256,96 @@ fn charges(command: &str, more: &str) -> String {
 
 fn charged(world: &World) -> usize {
     world.read("ran").lines().count()
+}
+
+#[test]
+fn a_run_is_continued_with_its_graph_as_it_is_now_or_with_the_text_it_started_with() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let gate = |more: &str| {
+        format!(
+            "start: a\nnodes:\n  a:\n    action: {{item_id: rye/bash, params: {{command: \"echo {more}>>said; test -e ok\"}}}}\n    next: b\n  b: {{type: return}}"
+        )
+    };
+    let bash = "permissions: [\"rye.execute.tool.rye.bash\"]";
+    let failed = |head: &str| {
+        world.graph_with("t/edit", head, &gate("old"));
+        let run = world.start_run("t/edit");
+        assert_eq!(world.settled(&run)["status"], "error");
+        run
+    };
+    // What the new file lists is covered, although the old one did not list it.
+    let run = failed("permissions: [\"rye.execute.tool.other\"]");
+    world.graph_with("t/edit", bash, &gate("new"));
+    world.write("ok", "");
+    let out = resume(&world, &run).code(0);
+    let _told = out.tells(&["t/edit", "has changed since"]);
+    assert_eq!(world.read("said"), "new\n");
+
+    // What it does not list any more is not.
+    std::fs::remove_file(world.project().join("ok")).unwrap();
+    let run = failed(bash);
+    world.write("ok", "");
+    world.graph_with(
+        "t/edit",
+        "permissions: [\"rye.execute.tool.other\"]",
+        &gate("new"),
+    );
+    let _denied = resume(&world, &run)
+        .code(1)
+        .tells(&["not covered by permissions of tool:t/edit"]);
+
+    // With the text it started with nothing has changed.
+    std::fs::remove_file(world.project().join("ok")).unwrap();
+    std::fs::remove_file(world.project().join("said")).unwrap();
+    let run = failed(bash);
+    world.graph_with("t/edit", bash, &gate("new"));
+    world.write("ok", "");
+    let same = world.ryectl("resume --same-text").arg(&run).run().code(0);
+    let _silent = same.does_not_tell("has changed");
+    assert_eq!(world.read("said"), "old\nold\n");
+}
+
+#[test]
+fn a_run_whose_inputs_do_not_fit_its_graph_any_more_is_not_continued() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let head = |kind: &str| {
+        format!(
+            "permissions: [\"rye.execute.tool.*\"]\nconfig_schema: {{type: object, properties: {{n: {{type: {kind}}}}}}}"
+        )
+    };
+    world.graph_with("t/gate", &head("integer"), GATE_THAT_FAILS);
+    let run = world.ryectl("run --detach t/gate -i n=1").ok().line();
+    assert_eq!(world.settled(&run)["status"], "error");
+    world.graph_with("t/gate", &head("string"), GATE_THAT_FAILS);
+    let refused = resume(&world, &run).code(5);
+    let _told = refused.tells(&["cannot be continued as things are", "n"]);
+    assert_eq!(runs(&world).len(), 1);
+    world.write("ok", "");
+    let _done = world.ryectl("resume --same-text").arg(&run).run().code(0);
+}
+
+const GATE_THAT_FAILS: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"test -e ok\"}}\n    next: b\n  b: {type: return}";
+
+#[test]
+fn a_step_that_takes_over_a_run_does_an_at_most_once_node_again_only_if_it_is_told_to() {
+    let world = World::new();
+    world.graph("t/charge", &charges("true", ""));
+    let run = world.start_run("t/charge");
+    assert_eq!(world.settled(&run)["status"], "completed");
+    let step = |more: &str| {
+        let words = format!("graph step t/charge --node a --resume-from {run} {more}");
+        world.ryectl(&words).run()
+    };
+    let _refused = step("").code(5).tells(&["`a`", "--uncertain 'a=retry'"]);
+    let _refused = step("--uncertain a=done").code(5).tells(&["`a`"]);
+    let _refused = step("--uncertain b=retry")
+        .code(5)
+        .tells(&["`b` is not uncertain"]);
+    assert_eq!(charged(&world), 1);
+    let _done = step("--uncertain a=retry").code(0);
+    assert_eq!(charged(&world), 2);
 }
 
 #[test]

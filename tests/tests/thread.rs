@@ -5,14 +5,17 @@ mod classed;
 mod continued;
 mod crash;
 mod directives;
+mod fail_points;
 mod files;
 mod foreign;
 mod limits;
 mod live;
 mod offered;
+mod reseeded;
 mod said;
 mod shown;
 mod story;
+mod tight;
 mod tree;
 
 use nix::sys::signal::Signal;

@@ -270,6 +270,16 @@ fn a_tool_does_not_escape_by_leaving_its_family() {
 }
 
 #[test]
+fn who_carries_the_tag_of_an_attempt_is_a_run_whoever_started_it() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let tagged = world.ryectl("ps --json").env("RYE_ATTEMPT", "of.a.run.1");
+    let refused = tagged.run().code(4);
+    assert_eq!(refused.json()["error"]["reason"], "inside_a_run");
+    let _listed = world.ryectl("ps --json").ok();
+}
+
+#[test]
 fn inside_a_run_ryectl_starts_no_daemon() {
     let world = World::new();
     let call = r#""$1" --state-dir "$2" ps; echo "code $?""#;

@@ -4,8 +4,8 @@ use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use rye_core::id::ItemRef;
 
-use super::RunName;
 use super::values::{Durability, Limit, capability, tool};
+use super::{Answer, RunName};
 use crate::input::{Input, Source};
 
 /// Verbs about graphs.
@@ -138,6 +138,13 @@ pub(crate) struct Step {
     /// Begin with the state and the inputs of this run.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["inputs", "input"])]
     pub(crate) resume_from: Option<RunName>,
+    /// The node is at-most-once and that run has executed it, or may have: it may execute again.
+    #[arg(
+        long = "uncertain",
+        value_name = "NODE=retry",
+        requires = "resume_from"
+    )]
+    pub(crate) answers: Vec<Answer>,
     /// Let the node do only what matches this capability; may be given several times.
     #[arg(long = "cap", value_name = "CAP", value_parser = capability)]
     pub(crate) capabilities: Vec<String>,

@@ -67,6 +67,7 @@ fn said(event: &ThreadEvent) -> Option<String> {
         | ThreadEvent::StepStart { .. }
         | ThreadEvent::StepFinish { .. }
         | ThreadEvent::TurnRetryScheduled { .. }
+        | ThreadEvent::ContextReseeded { .. }
         | ThreadEvent::RetrySucceeded { .. }
         | ThreadEvent::LimitEscalationRequested { .. }
         | ThreadEvent::DirectiveReturn(_)

@@ -111,6 +111,7 @@ fn said(event: &ThreadEvent) -> Option<(String, String)> {
         | ThreadEvent::StepStart { .. }
         | ThreadEvent::StepFinish { .. }
         | ThreadEvent::TurnRetryScheduled { .. }
+        | ThreadEvent::ContextReseeded { .. }
         | ThreadEvent::RetrySucceeded { .. }
         | ThreadEvent::LimitEscalationRequested { .. }
         | ThreadEvent::DirectiveReturn(_)

@@ -7,6 +7,7 @@ use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::{Value, json};
 
+use super::run::verdicts;
 use super::{Session, attach};
 use crate::cli::{self, Diagram};
 use crate::failure::Failure;
@@ -32,6 +33,7 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
             .unwrap_or_default(),
         has_capabilities: !step.capabilities.is_empty(),
         capabilities: step.capabilities,
+        answers: verdicts(step.answers)?,
     };
     let client = session.client().await?;
     let answer = client.step(request).await?;

@@ -103,6 +103,7 @@ pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result
         reason: resume.reason.unwrap_or_default(),
         result_json,
         message: resume.message.unwrap_or_default(),
+        same_text: resume.same_text,
     };
     let client = session.client().await?;
     let output = &mut session.output;

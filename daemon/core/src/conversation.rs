@@ -9,9 +9,10 @@
 //! ```
 //!
 //! The entry of a turn holds the texts delivered before it, the answer of the model, and the results of its calls in their order.
-//! What was sent is never changed: whatever changes a conversation begins another root.
+//! What was sent is never changed: whatever changes a conversation begins another root ([`Conversation::reseeded`]).
 //! **Failure.** An entry that is missing, damaged, or not where it belongs ends the walk with a [`Damage`] that names it.
 
+mod reseed;
 mod walk;
 
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ pub use crate::digest::Digest;
 use crate::digest::Encoded;
 use crate::expr::Object;
 
+pub use reseed::Reseed;
 pub use walk::{Conversation, Damage, Fault, walk};
 
 /// The version of the form.
@@ -277,6 +279,12 @@ impl Entry {
             turn,
             messages,
         }
+    }
+
+    /// About how many bytes a provider gets to read.
+    pub fn bytes(&self) -> usize {
+        let messages: usize = self.messages.iter().map(Message::bytes).sum();
+        self.root.as_ref().map_or(0, Root::bytes) + messages
     }
 
     /// Its one text, and its name.

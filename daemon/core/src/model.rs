@@ -46,7 +46,7 @@ use crate::capability::Layer;
 use crate::id::{ItemRef, RunId};
 use crate::money::Usd;
 
-pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, Approvals, Requested};
+pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, Approvals, Expired, Requested};
 pub(crate) use self::attempt::attempt_name;
 pub use self::attempt::{Attempt, AttemptId, Slot, Unknown, Verdict};
 pub use self::budget::{Because, Budget, Funding, OpenCall};
@@ -57,7 +57,7 @@ pub use self::failure::{Failure, Printed};
 pub use self::graph::{GraphEvent, Left};
 pub use self::kill::{EndedProcess, Kill, KillReceipt};
 pub use self::life::{Illegal, Life, Status};
-pub use self::parent_end::{ChildTerms, Fate, ParentEnd};
+pub use self::parent_end::{ChildTerms, Fate, ParentEnd, Waits};
 pub use self::raised::{Below, MOST_DEPTH, Raisable, Raised, Unraised, proposed};
 pub use self::round::Round;
 pub use self::run::Run;

@@ -1,6 +1,6 @@
 //! What the configuration decides about a run: built-in hooks, and what a failure means.
 //!
-//! **Owns** the reading of the merged configuration (`hook_conditions`, `error_classification`, `resilience`) into a
+//! **Owns** the reading of the merged configuration (`hook_conditions`, `error_classification`, `resilience`, `coordination`) into a
 //! [`Policy`], and the classification of failures. **Never** reads a file: the caller that starts a run merges and verifies the
 //! configuration, and fixes its text in the run's record, so that an edit never changes a run.
 //!
@@ -11,20 +11,22 @@
 
 mod children;
 mod classify;
+mod coordination;
 mod resilience;
 mod risk;
 
 use serde_json::Value;
 
 use crate::definition::{Authority, Hook, HookAction, HookEvent};
-use crate::model::{ChildTerms, Failure, Limits, Object};
+use crate::model::{ChildTerms, Failure, Limits, Object, Waits};
 use crate::money::Usd;
 use crate::pattern::unknown_key;
 
 pub use self::classify::Classification;
 use self::classify::Classifier;
+use self::coordination::COORDINATION;
 pub use self::resilience::{OnExceed, Preload};
-use self::resilience::{RESILIENCE, Resilience};
+use self::resilience::{RESILIENCE, Resilience, ignore_of};
 pub use self::risk::{CAPABILITY_RISK, Gate, Risk, RiskPolicy, Risks};
 
 /// The key under which the merge of the configuration notes from which space an entry of a list came.
@@ -49,7 +51,7 @@ const ITEM_KEYS: [&str; 6] = [
     "tags",
 ];
 
-/// Keys of `hook_conditions` that concern threads only.
+/// Keys of `hook_conditions` that concern threads only, whose hooks are not carried out yet.
 const THREAD_KEYS: [&str; 3] = ["context_hooks", "action_primaries", "action_item_types"];
 
 /// Events that only threads have.
@@ -70,23 +72,32 @@ pub struct Policy {
     hooks: Vec<Hook>,
     classifier: Classifier,
     resilience: Resilience,
+    waits: Waits,
+    /// What the configuration says that decides nothing.
+    ignored: Vec<String>,
 }
 
 impl Policy {
     /// Reads the merged configuration, a map from the name of each file to what it holds; a file may be absent. The error
     /// says what is wrong, where, and how to fix it.
     pub fn from_config(config: &Value) -> Result<Self, String> {
-        let resilience = Resilience::read(&config[RESILIENCE])?;
+        let mut resilience = Resilience::read(&config[RESILIENCE])?;
+        let mut ignored = std::mem::take(&mut resilience.ignored);
         Ok(Self {
-            hooks: hooks(&config[HOOKS], resilience.retries)?,
+            hooks: hooks(&config[HOOKS], resilience.retries, &mut ignored)?,
             classifier: Classifier::read(&config[CLASSIFICATION])?,
+            waits: coordination::read(&config[COORDINATION], &mut ignored)?,
             resilience,
+            ignored,
         })
     }
 
     /// What is fixed about the child runs of a thread.
     pub const fn children(&self) -> ChildTerms {
-        self.resilience.children
+        ChildTerms {
+            waits: self.waits,
+            ..self.resilience.children
+        }
     }
 
     /// How often what failed is tried again, if nobody says otherwise.
@@ -116,7 +127,7 @@ impl Policy {
 
     /// What the configuration says that decides nothing.
     pub fn ignored(&self) -> &[String] {
-        &self.resilience.ignored
+        &self.ignored
     }
 
     /// How much room there is for tools that a model is told of by name.
@@ -176,7 +187,11 @@ fn entries<'c>(section: &str, map: &'c Object, key: &str) -> Result<&'c [Value],
     }
 }
 
-fn hooks(config: &Value, retries: Option<u32>) -> Result<Vec<Hook>, String> {
+fn hooks(
+    config: &Value,
+    retries: Option<u32>,
+    ignored: &mut Vec<String>,
+) -> Result<Vec<Hook>, String> {
     let Some(map) = section(HOOKS, config)? else {
         return Ok(Vec::new());
     };
@@ -185,15 +200,29 @@ fn hooks(config: &Value, retries: Option<u32>) -> Result<Vec<Hook>, String> {
     if let Some(problem) = unknown_key(map, known) {
         return Err(fault(HOOKS, None, &problem));
     }
+    ignore_of(HOOKS, ignored, map, "", &THREAD_KEYS);
     let mut hooks = Vec::new();
     for (key, layer) in LAYERS {
         for (at, entry) in entries(HOOKS, map, key)?.iter().enumerate() {
             let read = hook(entry, layer, &format!("{key}-{at}"), retries);
             let read = read.map_err(|problem| fault(HOOKS, Some(("hook", entry)), &problem))?;
+            if read.is_none() {
+                ignored.push(of_threads(entry));
+            }
             hooks.extend(read);
         }
     }
     Ok(hooks)
+}
+
+/// That the hook `entry`, which is for threads, has no effect.
+fn of_threads(entry: &Value) -> String {
+    let word = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or("?");
+    format!(
+        "`config:agent/{HOOKS}`: the hook `{}` of `{}` has no effect: hooks of threads are not carried out yet (no_effect)",
+        word("id"),
+        word("event")
+    )
 }
 
 /// One hook; `None` if it is for threads.

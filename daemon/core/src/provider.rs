@@ -42,7 +42,7 @@ pub use agent::Agent;
 pub use api::{Decoder, Wire, assemble};
 pub use choice::{Asked, ResolvedModel, Thinking, Unresolved, resolve};
 pub use endpoint::{Auth, BaseUrl, Endpoint, HeaderValue, Owner, Timeouts};
-pub use model::{Model, Reasoning, Reseed};
+pub use model::{Model, Reasoning};
 pub use quirks::{
     CacheMarks, EndMark, IdRule, IndexRule, MaxTokensField, Quirks, ReasoningReplay, SystemRole,
     UsageReport,
@@ -61,6 +61,16 @@ pub enum Api {
     Anthropic,
     /// `POST /chat/completions` of `OpenAI` and of many others.
     OpenaiChat,
+}
+
+impl Api {
+    /// As provider files and records have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Anthropic => "anthropic",
+            Self::OpenaiChat => "openai_chat",
+        }
+    }
 }
 
 /// A provider.

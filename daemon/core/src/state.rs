@@ -444,8 +444,8 @@ impl State {
 
     /// The life of the daemon ended in good order: no run has brought it down.
     pub fn forgive(&mut self) {
-        for run in self.runs.values_mut().filter(|run| run.revivals > 0) {
-            Arc::make_mut(run).revivals = 0;
+        for run in self.runs.values_mut().filter(|run| run.suspicions > 0) {
+            Arc::make_mut(run).suspicions = 0;
         }
     }
 

@@ -47,6 +47,7 @@ use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Machine, Move};
 use crate::model::thread::{At, State, ThreadEvent};
 use crate::model::{Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
+use crate::provider::Tokens;
 use crate::state::Why;
 
 pub use self::artifact::Reading;
@@ -69,6 +70,8 @@ pub enum Query {
     Funds,
     /// To keep the entry of a turn.
     Keep(Entry),
+    /// To tell the conversation anew without reasoning, and to keep the entry with which it begins.
+    Reseed,
     /// To read a part of a long result, for the call at that position.
     Read(u32, Reading),
 }
@@ -82,6 +85,8 @@ pub enum Answer {
     Funds(Funds),
     /// The name of the entry, which is on disk.
     Kept(Digest),
+    /// The conversation told anew, which is on disk.
+    Reseeded(Reseeded),
     /// The part of a long result, or why it cannot be read, for the call at that position.
     Read(u32, Result<String, Failure>),
     /// The model cannot be called as things are, and somebody can change that: a key is missing. The thread is suspended.
@@ -105,6 +110,17 @@ pub struct Composed {
     pub warnings: Vec<String>,
 }
 
+/// A conversation that was told anew, and is on disk as one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reseeded {
+    /// The entry.
+    pub root: Digest,
+    /// Bytes that the model reads.
+    pub bytes: usize,
+    /// Turns of which it tells.
+    pub turns: u32,
+}
+
 /// A thread.
 #[derive(Debug, Clone)]
 pub struct ThreadMachine {
@@ -125,8 +141,12 @@ struct Live {
     unpaid: Option<Failure>,
     /// The call of the model in flight.
     speaking: Option<Speaking>,
+    /// What the call of the model in flight, or the one before, has reported so far.
+    reported: Option<Tokens>,
     /// Calls of tools in flight, and since when.
     running: BTreeMap<u32, Uptime>,
+    /// Most bytes of their results that are told whole, as far as their tools say.
+    result_limits: BTreeMap<u32, u32>,
     /// What a second execution of an item would mean, as was found when it was looked up last.
     effects: BTreeMap<ItemRef, Effect>,
     /// The suspended child run that a call waits for.
@@ -203,6 +223,7 @@ impl ThreadMachine {
 
     /// Ends or suspends the run by `event`, behind the settlement of its open call.
     fn rest(&mut self, now: Timestamp, events: &mut Vec<Event>, event: Event) {
+        self.settle_stopped(now, events);
         for event in self.run.with_settlement(event) {
             self.record(now, events, event);
         }
@@ -264,6 +285,8 @@ impl ThreadMachine {
             directive: self.run.spec.item.clone(),
             provider: model.provider.clone(),
             model: model.id.clone(),
+            api: model.api.as_str().to_owned(),
+            limits: self.state().limits,
             continuation_of: self.run.spec.continuation_of.clone(),
         };
         self.record(now, events, started);
@@ -379,6 +402,7 @@ impl Machine for ThreadMachine {
                 Vec::new()
             }
             Answer::Kept(head) => self.kept(now.at, head),
+            Answer::Reseeded(reseeded) => self.reseeded(now.at, reseeded),
             Answer::Read(position, found) => self.have_read(now.at, position, found),
             Answer::Unusable(failure) => {
                 let mut events = Vec::new();

@@ -536,7 +536,6 @@ impl Library {
             (Some(_) | None, Some(_) | None) => None,
         }
     }
-
 }
 
 fn built_in(item: Embedded, place: Place) -> Item {

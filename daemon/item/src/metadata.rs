@@ -100,6 +100,8 @@ pub struct Metadata {
     pub tags: Vec<String>,
     /// What a second execution means; `None` if it does not say.
     pub effect: Option<Effect>,
+    /// Most bytes of its result that a model is told whole; `None` if it does not say.
+    pub result_limit: Option<u32>,
     /// JSON schema of its parameters.
     pub config_schema: Option<Value>,
     /// Interpreter and environment.
@@ -161,6 +163,7 @@ impl Metadata {
         let values = &fields.values;
         let mut metadata = Self {
             effect: effect(values)?,
+            result_limit: result_limit(values)?,
             config_schema: given(values, "config_schema"),
             env_config: object(values, "env_config")?,
             config: object(values, "config")?,
@@ -290,6 +293,21 @@ fn effect(fields: &Map<String, Value>) -> Result<Option<Effect>, Error> {
     effect.map(Some).ok_or(Error::WrongType {
         field: "effect",
         expected: "one of the words `pure`, `idempotent` and `at_most_once`",
+    })
+}
+
+/// Most bytes of its result that a tool may have a model told whole.
+const MOST_RESULT: u32 = 8 << 10;
+
+fn result_limit(fields: &Map<String, Value>) -> Result<Option<u32>, Error> {
+    let Some(given) = fields.get("result_limit").filter(|given| !given.is_null()) else {
+        return Ok(None);
+    };
+    let bytes = given.as_u64().and_then(|bytes| u32::try_from(bytes).ok());
+    let within = bytes.filter(|bytes| (1..=MOST_RESULT).contains(bytes));
+    within.map(Some).ok_or(Error::WrongType {
+        field: "result_limit",
+        expected: "a whole number of bytes from 1 to 8192",
     })
 }
 

@@ -1,4 +1,4 @@
-//! The system space: the items in this repository's `.ai/tools/rye`, `.ai/directives/rye` and `.ai/config/agent`, part of the program itself.
+//! The system space: the items in this repository's `.ai`, below `rye` and `agent`, part of the program itself.
 //!
 //! They are used from the program, whose integrity is theirs. [`install`] writes signed copies below the state
 //! directory for people to read and tools to verify; nothing is ever run from there.
@@ -19,6 +19,9 @@ use crate::trust;
 
 static TOOLS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/tools/rye");
 static DIRECTIVES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/directives/rye");
+static AGENT_DIRECTIVES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/directives/agent");
+static KNOWLEDGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/knowledge/rye");
+static AGENT_KNOWLEDGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/knowledge/agent");
 static CONFIG: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/config/agent");
 
 /// Why the copies cannot be installed.
@@ -71,6 +74,9 @@ impl Embedded {
         let mut folders = vec![
             (ItemKind::Tool, "rye", &TOOLS),
             (ItemKind::Directive, "rye", &DIRECTIVES),
+            (ItemKind::Directive, "agent", &AGENT_DIRECTIVES),
+            (ItemKind::Knowledge, "rye", &KNOWLEDGE),
+            (ItemKind::Knowledge, "agent", &AGENT_KNOWLEDGE),
             (ItemKind::Config, "agent", &CONFIG),
         ];
         let mut items = Vec::new();

@@ -182,6 +182,9 @@ impl ThreadPage {
                     "- {at} the call of the model failed in turn {turn}: {why}\n"
                 ));
             }
+            ThreadEvent::ContextReseeded { turn, .. } => self.push(format!(
+                "- {at} the conversation is told anew without reasoning, for turn {turn}\n"
+            )),
             ThreadEvent::DirectiveReturn(returned) => {
                 let outputs = Value::Object(returned.outputs.clone());
                 let outputs = serde_json::to_string_pretty(&outputs).unwrap_or_default();

@@ -3,7 +3,7 @@
 
 use rye_core::ledger::Cost;
 use rye_core::model::thread::{At, State};
-use rye_core::model::{Object, Raisable, Run, SuspendReason, proposed};
+use rye_core::model::{Object, Raisable, Run, SuspendReason};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
 
@@ -34,11 +34,13 @@ pub(super) fn state(run: &Run, money: &Money) -> Option<Object> {
 pub(super) fn escalation(run: &Run, cost: &Cost) -> Option<Object> {
     let thread = run.thread()?;
     let why = run.suspension()?;
-    let (Some(code), SuspendReason::Limit, true) = (&why.code, why.reason, thread.escalated) else {
+    let (Some(code), SuspendReason::Limit, Some(asked)) =
+        (&why.code, why.reason, &thread.escalated)
+    else {
         return None;
     };
     let (current, max) = (why.current.as_deref()?, why.max.as_deref()?);
-    let proposed = Proposal::of(code, current, max)?;
+    let proposed = Proposal::of(code, current, max, asked)?;
     let message = format!(
         "the thread has used {current} of {max} ({code}); `ryectl resume {} --raise {}` lets it continue",
         run.id, proposed.raise
@@ -57,7 +59,7 @@ pub(super) fn escalation(run: &Run, cost: &Cost) -> Option<Object> {
     Some(object(fields))
 }
 
-/// A higher limit to continue with, the one that the event of the suspension names. Whether those above the thread can bear it is not asked.
+/// A higher limit to continue with: the one that the thread has asked for.
 struct Proposal {
     current: Value,
     max: Value,
@@ -67,10 +69,10 @@ struct Proposal {
 }
 
 impl Proposal {
-    fn of(code: &str, current: &str, max: &str) -> Option<Self> {
+    fn of(code: &str, current: &str, max: &str, asked: &str) -> Option<Self> {
         if let Some(limit) = Raisable::ALL.into_iter().find(|limit| limit.code() == code) {
             let (current, max): (u64, u64) = (current.parse().ok()?, max.parse().ok()?);
-            let proposed = proposed(current, max);
+            let proposed: u64 = asked.parse().ok()?;
             return Some(Self {
                 current: json!(current),
                 max: json!(max),
@@ -86,7 +88,7 @@ impl Proposal {
             });
         }
         let (current, max) = (Usd::parse(current).ok()?, Usd::parse(max).ok()?);
-        let proposed = Usd::from_nanos(proposed(current.nanos(), max.nanos()));
+        let proposed = Usd::parse(asked).ok()?;
         Some(Self {
             current: json!(current),
             max: json!(max),
@@ -152,15 +154,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn twice_the_limit_is_proposed_in_its_own_unit() {
+    fn what_is_asked_for_is_told_in_its_own_unit() {
         let table = [
-            ("turns_exceeded", "3", "3", json!(6), "turns=6"),
-            ("tokens_exceeded", "210", "200", json!(420), "tokens=420"),
-            ("turns_exceeded", "0", "0", json!(1), "turns=1"),
+            ("turns_exceeded", "3", "3", "6", json!(6), "turns=6"),
+            (
+                "tokens_exceeded",
+                "210",
+                "200",
+                "420",
+                json!(420),
+                "tokens=420",
+            ),
+            ("turns_exceeded", "0", "0", "1", json!(1), "turns=1"),
             (
                 "duration_exceeded",
                 "1600",
                 "1500",
+                "3200",
                 json!(3200),
                 "duration=4",
             ),
@@ -168,18 +178,19 @@ mod tests {
                 "spend_exceeded",
                 "0.10",
                 "0.12",
+                "0.240000000",
                 json!("0.240000000"),
                 "spend=0.240000000",
             ),
         ];
-        for (code, current, max, proposed, raise) in table {
-            let proposal = Proposal::of(code, current, max).unwrap();
+        for (code, current, max, asked, proposed, raise) in table {
+            let proposal = Proposal::of(code, current, max, asked).unwrap();
             assert_eq!(
                 (proposal.proposed, &*proposal.raise),
                 (proposed, raise),
                 "{code}"
             );
         }
-        assert!(Proposal::of("turns_exceeded", "many", "3").is_none());
+        assert!(Proposal::of("turns_exceeded", "many", "3", "6").is_none());
     }
 }

@@ -1,6 +1,6 @@
 //! A clock that tests move by hand: time stands still until [`ManualClock::advance`].
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -16,6 +16,8 @@ const START: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 #[derive(Debug)]
 pub(crate) struct ManualClock {
     passed: watch::Sender<Duration>,
+    /// By how many milliseconds somebody has set the wall clock.
+    stepped: AtomicI64,
     drawn: AtomicU64,
 }
 
@@ -23,6 +25,7 @@ impl Default for ManualClock {
     fn default() -> Self {
         Self {
             passed: watch::Sender::new(Duration::ZERO),
+            stepped: AtomicI64::new(0),
             drawn: AtomicU64::new(0),
         }
     }
@@ -34,6 +37,11 @@ impl ManualClock {
         self.passed.send_modify(|passed| *passed += by);
     }
 
+    /// Sets the wall clock, by so many milliseconds; nothing else notices.
+    pub(crate) fn step(&self, by: i64) {
+        self.stepped.fetch_add(by, Ordering::Relaxed);
+    }
+
     /// How many sleep now.
     pub(crate) fn sleepers(&self) -> usize {
         self.passed.receiver_count()
@@ -42,7 +50,8 @@ impl ManualClock {
 
 impl Clock for ManualClock {
     fn now(&self) -> Timestamp {
-        START.plus(*self.passed.borrow())
+        let now = START.plus(*self.passed.borrow());
+        Timestamp::from_ms(now.ms() + self.stepped.load(Ordering::Relaxed))
     }
 
     fn up(&self) -> Uptime {

@@ -89,6 +89,7 @@ impl<K: Kind> Plan<K> {
             if let Some(effect) = found {
                 (call.effect, call.undeclared) = (effect, false);
             }
+            call.result_limit = K::result_limit(plan);
             if !self.machine.looked_up(&call) {
                 return;
             }

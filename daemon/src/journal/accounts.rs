@@ -79,14 +79,18 @@ impl Journal {
         let ledger = sequencer.state.ledger();
         let CallNo(calls) = ledger.account(id)?.calls;
         // Within the limit of an account the accounts above it have set that money aside.
-        let limited = ledger
+        let mut limited = ledger
             .path(id)
-            .find_map(|(id, account)| Some((id, account, account.limit?)));
-        let left = limited.map(|(id, account, limit)| Left {
+            .filter_map(|(id, account)| Some((id, account, account.limit?)));
+        let own = limited.next();
+        let above = limited.next();
+        let left = own.map(|(id, account, limit)| Left {
             amount: limit.saturating_sub(account.floor()),
             account: id.clone(),
             used: account.used(),
             limit,
+            bearable: above
+                .and_then(|(_, above, most)| limit.checked_add(most.saturating_sub(above.floor()))),
         });
         Some((CallNo(calls + 1), left))
     }

@@ -1,4 +1,5 @@
-//! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index.
+//! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index; one of them is looked for in the
+//! archive itself while the index is away, and lists wait for it.
 
 use std::collections::HashSet;
 use std::io;
@@ -11,11 +12,15 @@ use rye_core::id::{ItemId, Lsn, RunId};
 use rye_core::model::{Run, Status};
 use rye_core::state::{self, Age};
 
-use super::archive::Stored;
+use super::archive::{ArchiveOffset, Stored};
 use super::index::{Entry, Going, Index, IndexError};
 use super::sequencer::Sequencer;
+use super::watermark::lock;
 use super::{Error, IndexState, Journal, Shared, Summary, Ticket};
 use crate::task;
+
+/// Bytes of an archive that is searched without an index: some seconds of work.
+const MOST_SEARCHED: u64 = 256 << 20;
 
 /// Which runs are listed; an empty or absent field lets all pass.
 #[derive(Debug, Clone, Default)]
@@ -137,9 +142,22 @@ impl Journal {
             return Ok(Some(id));
         }
         let (principal, key) = (principal.to_owned(), key.to_owned());
-        self.shared
-            .look_up(move |index| index.by_start_key(&principal, &key))
-            .await
+        let is_it = {
+            let (principal, key) = (principal.clone(), key.clone());
+            move |run: &Run| {
+                run.spec.principal == principal && run.spec.start_key.as_ref() == Some(&key)
+            }
+        };
+        let found = self
+            .shared
+            .look_up(move |index| index.by_start_key(&principal, &key));
+        match found.await {
+            Err(Error::Index(away)) => {
+                let found = self.shared.search_archive(away, is_it).await?;
+                Ok(found.map(|(_, stored)| stored.run.id.clone()))
+            }
+            found => found,
+        }
     }
 
     /// At most `limit` runs that pass `filter`, newest first, from `page_token` on.
@@ -285,10 +303,71 @@ impl Journal {
     }
 }
 
+/// What ends a search of the archive.
+enum Found {
+    Record(Box<(ArchiveOffset, Stored)>),
+    Fault(io::Error),
+}
+
+impl From<io::Error> for Found {
+    fn from(error: io::Error) -> Self {
+        Self::Fault(error)
+    }
+}
+
 impl Shared {
     pub(super) async fn indexed(self: &Arc<Self>, id: &RunId) -> Result<Option<Entry>, Error> {
-        let id = id.clone();
-        self.look_up(move |index| index.run(&id)).await
+        let wanted = id.clone();
+        match self.look_up(move |index| index.run(&wanted)).await {
+            Err(Error::Index(away)) => {
+                let wanted = id.clone();
+                let found = self.search_archive(away, move |run| run.id == wanted);
+                let entry = |(offset, stored): (ArchiveOffset, Stored)| {
+                    Entry::new(&stored.run, &stored.closed, offset)
+                };
+                Ok(found.await?.map(entry))
+            }
+            found => found,
+        }
+    }
+
+    /// The record of an ended run that `is_it` names, while the index is `away`: read one after the other, of an archive that is not too
+    /// long for that.
+    async fn search_archive(
+        self: &Arc<Self>,
+        away: Arc<IndexError>,
+        is_it: impl Fn(&Run) -> bool + Send + 'static,
+    ) -> Result<Option<(ArchiveOffset, Stored)>, Error> {
+        if matches!(*away, IndexError::Closed) {
+            return Err(Error::Index(away));
+        }
+        let shared = Arc::clone(self);
+        let search = move || {
+            if shared.archive.length()? > MOST_SEARCHED {
+                return Ok(None);
+            }
+            let _one_at_a_time = lock(&shared.searching);
+            match shared.archive.scan(0, |offset, _, stored| {
+                if is_it(&stored.run) {
+                    Err(Found::Record(Box::new((offset, stored))))
+                } else {
+                    Ok(())
+                }
+            }) {
+                Ok(_end) => Ok(Some(None)),
+                Err(Found::Record(found)) => Ok(Some(Some(*found))),
+                Err(Found::Fault(error)) => Err(error),
+            }
+        };
+        match task::blocking("search the archive", search).await {
+            Ok(Some(found)) => Ok(found),
+            Ok(None) => Err(Error::Index(away)),
+            Err(source) => Err(Error::Files {
+                what: "read",
+                path: self.dir.join("archive"),
+                source,
+            }),
+        }
     }
 
     pub(super) async fn archived(self: &Arc<Self>, id: &RunId) -> Result<Option<Stored>, Error> {

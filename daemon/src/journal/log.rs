@@ -22,6 +22,7 @@ use super::faults::Faults;
 use super::mailbox::{LINGER, Mailbox};
 use super::segment::{self, Pool, Segment};
 use super::watermark::{Failure, Watermark, lock};
+use crate::fail_point::{self, Side};
 
 /// A frame to be written.
 #[derive(Debug)]
@@ -204,10 +205,22 @@ impl Writer {
                     return Ok(());
                 }
             }
+            self.end_if(fail_point::ends(Side::Before, job.lsn))?;
             self.encode(&job);
+            self.end_if(fail_point::ends(Side::After, job.lsn))?;
         }
         self.flush()?;
         if may_wait { Ok(()) } else { self.sync() }
+    }
+
+    /// The log ends here, if a test says so: what is encoded is on disk, and nobody hears of it.
+    fn end_if(&mut self, is_end: bool) -> io::Result<()> {
+        if !is_end {
+            return Ok(());
+        }
+        self.flush()?;
+        self.file.sync_data()?;
+        fail_point::die()
     }
 
     fn encode(&mut self, job: &Job) {

@@ -131,6 +131,8 @@ struct Tail {
     needed: Vec<u8>,
     /// Offset of `needed` in the old file.
     skipped: u64,
+    /// Whether nothing stands behind its sound bytes.
+    is_sound: bool,
 }
 
 /// Reads all segments in order into `replay`.
@@ -151,12 +153,14 @@ fn scan(dir: &Path, ids: &[SegmentId], replay: &mut Replay<'_>) -> Result<Option
             at += frame.encoded_len();
         }
         let from = needed_from.unwrap_or(at);
+        let is_sound = bytes[at..].iter().all(|byte| *byte == 0);
         tail = Some(Tail {
             id: *id,
             needed: bytes[from..at].to_vec(),
             skipped: size(from),
+            is_sound,
         });
-        if bytes[at..].iter().any(|byte| *byte != 0) {
+        if !is_sound {
             let mut claims = Claims::default();
             claims.hear(*id, &bytes[at..]);
             for later in &ids[place + 1..] {
@@ -214,7 +218,8 @@ impl Claims {
     }
 }
 
-/// Puts the sound and needed frames of the last segment into a fresh file under its id; removes what lay behind it.
+/// Puts the sound and needed frames of the last segment into a fresh file under its id; removes what lay behind it. One behind whose sound
+/// frames nothing stands is continued as it is where there is no space for another.
 fn copy_tail(
     dir: &Path,
     ids: &[SegmentId],
@@ -226,12 +231,19 @@ fn copy_tail(
         id: SegmentId(1),
         needed: Vec::new(),
         skipped: 0,
+        is_sound: false,
     });
     for id in ids.iter().filter(|id| **id > tail.id) {
         fs::remove_file(segment::path(dir, *id))?;
     }
     let used = size(tail.needed.len());
-    let (taken, capacity) = pool.take_now(used)?;
+    let (taken, capacity) = match pool.take_now(used) {
+        Err(error) if tail.is_sound && error.kind() == io::ErrorKind::StorageFull => {
+            tracing::warn!(%error, "the disk is full: the last log segment is continued in place");
+            return Ok((pool.reopen(tail.id)?, tail.skipped + used));
+        }
+        taken => taken?,
+    };
     let file = fs::OpenOptions::new().write(true).open(&taken)?;
     file.write_all_at(&tail.needed, 0)?;
     file.sync_all()?;

@@ -242,6 +242,14 @@ impl Pool {
         self.install(&taken, id, capacity).map(Some)
     }
 
+    /// The segment `id` as it lies there.
+    pub(super) fn reopen(&self, id: SegmentId) -> io::Result<Segment> {
+        let path = path(&self.dir, id);
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let capacity = file.metadata()?.len().saturating_sub(size(MARK.len()));
+        Ok(Segment { id, file, capacity })
+    }
+
     /// Gives a taken file its place as segment `id`, replacing an older file of that id in one step.
     pub(super) fn install(
         &self,

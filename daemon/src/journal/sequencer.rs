@@ -32,6 +32,7 @@ use super::run_stream::RunStream;
 use super::segment::Storage;
 use super::transcript::Head;
 use super::{Committed, Error, Shared, Ticket};
+use crate::fail_point;
 
 /// Runs that a reader looks at in one go.
 pub(super) const SLICE: usize = 256;
@@ -305,6 +306,7 @@ impl Shared {
         let Drafted { draft, body, sync } = drafted;
         let at = draft.at();
         let lsn = sequencer.advance();
+        fail_point::commit(lsn, draft.facts().map(|(change, _)| &change.event));
         let applied = sequencer.state.apply(draft, rows);
         sequencer.line.call(&applied.concerned);
         let streams: Vec<Arc<RunStream>> = applied

@@ -32,6 +32,7 @@ use super::recovery;
 use super::sequencer::Sequencer;
 use super::watermark::{Failure, Watermark};
 use super::{Journal, Options, Recovered, Signer};
+use crate::acting::Board;
 use crate::{object, task};
 
 /// The index as readers see it.
@@ -62,6 +63,9 @@ pub(super) struct Shared {
     pub(super) archive: Archive,
     pub(super) index: watch::Sender<IndexState>,
     pub(super) memory: Arc<Memory>,
+    pub(super) acting: Arc<Board>,
+    /// Held while the archive is searched without an index.
+    pub(super) searching: Mutex<()>,
     /// Most runs of one tree that are not over at once.
     pub(super) tree_runs: NonZeroUsize,
 }
@@ -126,6 +130,7 @@ pub(super) fn start(
     let sync = Syncing::Now;
     log.queue
         .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
+    let acting = Board::open(&options.dir, live.iter().map(|run| &run.id));
     let shared = Arc::new(Shared {
         dir: options.dir,
         clock: options.clock,
@@ -144,6 +149,8 @@ pub(super) fn start(
         archive: opened.archive,
         index: watch::Sender::new(IndexState::Opening),
         memory: options.memory,
+        acting: Arc::new(acting),
+        searching: Mutex::default(),
         tree_runs: options.tree_runs,
     });
     if let Err(error) = shared.log.drop_through(opened.base) {

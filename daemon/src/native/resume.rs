@@ -58,6 +58,7 @@ pub(super) async fn resume(asked: Params, session: &Session<'_>) -> Result<Value
         result: None,
         approval: None,
         message: asked.message,
+        same_text: false,
         layers: session.spec.layers.clone(),
         within: caller(session).pays().cloned(),
     };

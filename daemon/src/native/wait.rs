@@ -2,6 +2,8 @@
 //!
 //! **Order.** An id that names no run is an entry at once. Then entries come as runs settle, until all have, one has
 //! (`require_all: false`), one has failed (`fail_fast`), or the time is over. What has not settled by then is reported as it is.
+//! The time counts from the first start of the call: one that is repeated after a restart waits for what the wall clock says is left
+//! of it, and never longer than it was.
 //! **Never** ends a run by itself, unless `cancel_siblings_on_failure` asks for it.
 
 use std::collections::BTreeMap;
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use rye_core::ledger::Cost;
-use rye_core::model::{Failure, Object, Run, Status};
+use rye_core::model::{Failure, Object, Run, Status, Waits};
 use rye_core::money::Usd;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -19,17 +21,21 @@ use serde_json::{Value, json};
 use super::processes::seconds;
 use super::reach::{actionable, is_within, visible};
 use super::{Session, invalid, report};
+use crate::fail_point::{self, Place};
 use crate::port::Refusal;
 
 /// Most runs one call waits for.
 const MOST_RUNS: usize = 1000;
 
+/// How long is waited, in seconds, if nobody says.
+const USUAL_SECONDS: u32 = 600;
+
 /// What is waited for.
 #[derive(Debug, Deserialize)]
 pub(super) struct Params {
     thread_ids: Vec<Value>,
-    #[serde(default = "Params::timeout")]
-    timeout: f64,
+    #[serde(default)]
+    timeout: Option<f64>,
     #[serde(default = "Params::require_all")]
     require_all: bool,
     #[serde(default)]
@@ -39,10 +45,6 @@ pub(super) struct Params {
 }
 
 impl Params {
-    fn timeout() -> f64 {
-        600.0
-    }
-
     fn require_all() -> bool {
         true
     }
@@ -63,13 +65,14 @@ struct Row {
 
 /// Waits.
 pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value, Failure> {
+    let taken = taken(session).await;
     let began = Instant::now();
     if params.cancel_siblings_on_failure && !params.fail_fast {
         return Err(invalid(
             "`cancel_siblings_on_failure` needs `fail_fast: true`: without it every run is waited for",
         ));
     }
-    let limit = seconds("timeout", params.timeout)?;
+    let limit = limit(params.timeout, session.spec.children.waits)?;
     let mut table = Table::of(&params.thread_ids, session).await?;
     table.refuse_own_line(session).await?;
     let mut pending: FuturesUnordered<_> = table
@@ -77,8 +80,9 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
         .map(|(row, run)| async move { (row, session.runs.settled(run.id.clone()).await) })
         .collect();
     let mut failed = table.rows.iter().any(|row| row.entry.is_some());
-    let mut deadline = std::pin::pin!(sleep(limit));
+    let mut deadline = std::pin::pin!(sleep(limit, taken));
     let mut timed_out = false;
+    fail_point::reach(Place::Waiting);
     while !(failed && params.fail_fast) {
         let (row, settled) = tokio::select! {
             biased;
@@ -106,7 +110,7 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
     let siblings = failed && params.cancel_siblings_on_failure;
     table.close(session, siblings, timed_out).await?;
     let total = table.total(session).await?;
-    Ok(table.answer(params.require_all, total, Some(began)))
+    Ok(table.answer(params.require_all, total, Some(taken + began.elapsed())))
 }
 
 /// What is known about the runs now; nothing is waited for.
@@ -117,12 +121,37 @@ pub(super) async fn aggregate(ids: &[Value], session: &Session<'_>) -> Result<Va
     Ok(table.answer(true, total, None))
 }
 
-/// Resolves after `limit`; never, if it is 0.
-async fn sleep(limit: Duration) {
+/// How long is waited, 0 being without end: as long as `given` says, or else as the run was told, and no longer than it may.
+fn limit(given: Option<f64>, waits: Waits) -> Result<Duration, Failure> {
+    let usual = waits.usual.unwrap_or(USUAL_SECONDS);
+    let limit = seconds("timeout", given.unwrap_or_else(|| usual.into()))?;
+    let Some(most) = waits.most else {
+        return Ok(limit);
+    };
+    let longest = Duration::from_secs(most.into());
+    if limit > longest {
+        return Err(invalid(format!(
+            "`timeout` is at most {most} seconds (`wait_threads.max_timeout` of `config:agent/coordination`); 0 waits as long as that"
+        )));
+    }
+    Ok(if limit.is_zero() { longest } else { limit })
+}
+
+/// Resolves when a call that has taken so long has taken `limit`; never, if that is 0.
+async fn sleep(limit: Duration, taken: Duration) {
     if limit.is_zero() {
         std::future::pending::<()>().await;
     }
-    tokio::time::sleep(limit).await;
+    tokio::time::sleep(limit.saturating_sub(taken)).await;
+}
+
+/// How long ago the call began first; nothing, if the wall clock went back.
+async fn taken(session: &Session<'_>) -> Duration {
+    let record = session.runs.get(session.run.clone()).await;
+    let mut attempts = record.iter().flat_map(|record| record.attempts());
+    let own = attempts.find(|attempt| (attempt.id.step, attempt.id.slot) == session.attempt);
+    let now = session.clock.now();
+    Duration::from_millis(own.map_or(0, |own| now.ms_since(own.since)))
 }
 
 fn is_failure(run: &Run) -> bool {
@@ -269,7 +298,7 @@ impl Table {
         Ok(total)
     }
 
-    fn answer(self, require_all: bool, total: Usd, began: Option<Instant>) -> Value {
+    fn answer(self, require_all: bool, total: Usd, elapsed: Option<Duration>) -> Value {
         let well = |row: &Row| {
             row.run
                 .as_deref()
@@ -297,8 +326,8 @@ impl Table {
             "results": threads,
             "total_cost": total.to_number(),
         });
-        if let Some(began) = began {
-            answer["elapsed_seconds"] = json!(began.elapsed().as_secs_f64());
+        if let Some(elapsed) = elapsed {
+            answer["elapsed_seconds"] = json!(elapsed.as_secs_f64());
         }
         if !success {
             answer["error"] = json!(format!("not completed: {}", unwell.join(", ")));
@@ -360,6 +389,33 @@ async fn cancel(session: &Session<'_>, run: &Run) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_configuration_says_how_long_a_wait_is() {
+        let most = Some(60);
+        // What the call says, what the configuration does, and how many seconds that is; 0 is without end.
+        let table = [
+            (None, None, None, Some(600)),
+            (None, Some(5), None, Some(5)),
+            (None, Some(0), None, Some(0)),
+            (Some(7.0), Some(5), None, Some(7)),
+            (Some(0.0), Some(5), None, Some(0)),
+            (Some(0.0), Some(5), most, Some(60)),
+            (Some(60.0), Some(5), most, Some(60)),
+            (Some(60.5), Some(5), most, None),
+        ];
+        for (given, usual, most, expected) in table {
+            let limit = limit(given, Waits { usual, most });
+            match expected {
+                Some(seconds) => assert_eq!(limit.unwrap().as_secs(), seconds, "{given:?}"),
+                None => {
+                    let failure = limit.unwrap_err();
+                    assert_eq!(failure.code, "invalid_params");
+                    assert!(failure.message.contains("`wait_threads.max_timeout`"));
+                }
+            }
+        }
+    }
 
     #[test]
     fn an_id_is_read_from_a_text_or_a_result() {

@@ -1,8 +1,13 @@
 //! What the daemon sets on itself, and what its children get back.
 
+use std::ffi::CString;
+
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
+
+/// What a daemon is called among the processes: it knows others by that, too.
+pub(super) const NAME: &str = "ryed";
 
 /// The limit on open files as the daemon inherited it. Children get it back: programs that walk all descriptors, or
 /// use `select`, do not like a high one.
@@ -16,7 +21,8 @@ pub struct OpenFiles {
 /// files as the system lets it. What the kernel refuses is logged; none of it is worth not starting for.
 pub fn harden() -> OpenFiles {
     // It was started as `/proc/self/exe`, and would be called `exe`.
-    if let Err(error) = prctl::set_name(c"ryed") {
+    let name = CString::new(NAME).expect("it holds no NUL");
+    if let Err(error) = prctl::set_name(&name) {
         tracing::warn!(%error, "the daemon could not be named");
     }
     if let Err(error) = prctl::set_dumpable(false) {

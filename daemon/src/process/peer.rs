@@ -8,9 +8,9 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use nix::unistd::{Pid, getpid};
 
-use super::Error;
 use super::pidfd;
-use super::procfs::Stat;
+use super::procfs::{Stat, Variable};
+use super::{ATTEMPT_VARIABLE, Error};
 
 /// How often the walk is repeated when the table changes under it.
 const TRIES: usize = 4;
@@ -19,13 +19,26 @@ const TRIES: usize = 4;
 const LONGEST_CHAIN: usize = 4096;
 
 /// Where a caller comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lineage {
-    /// It does not descend from the daemon or its parent.
+    /// It does not descend from the daemon or its parent, and carries no tag of an attempt.
     Outside,
-    /// It does: it is part of a run.
-    Inside,
+    /// It is part of a run.
+    Inside {
+        /// The tag of the attempt, its own or that of the nearest above it; empty if none has one.
+        attempt: Vec<u8>,
+    },
     /// It is gone, in another pid namespace, hidden from us, or changing too fast.
+    Unknown,
+}
+
+/// Whether a process descends from the house.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Descent {
+    /// It is of the house itself.
+    House,
+    Foreign,
+    Ours,
     Unknown,
 }
 
@@ -73,15 +86,25 @@ impl Peer {
         self.uid
     }
 
-    /// Whether it descends from this process or from `parent`, the parent process of this daemon.
+    /// Whether it belongs to a run: it descends from this process or from `parent`, the parent process of this daemon, or its
+    /// environment carries the tag of an attempt, whoever is above it by now.
     pub fn lineage(&self, parent: Option<Pid>) -> Lineage {
+        let pid = self.pid.as_raw();
         let house = [Some(getpid()), parent].map(|pid| pid.map(Pid::as_raw));
-        let lineage = trace(self.pid.as_raw(), house, |pid| {
+        let descent = trace(pid, house, |pid| {
             Stat::read(pid).map(|stat| Link {
                 parent: stat.parent,
                 start_time: stat.start_time,
             })
         });
+        let lineage = match (descent, tag_of(pid)) {
+            (Descent::House, _) | (Descent::Foreign, Variable::Absent) => Lineage::Outside,
+            (_, Variable::Is(attempt)) => Lineage::Inside { attempt },
+            (Descent::Ours, _) => Lineage::Inside {
+                attempt: tag_above(pid, house),
+            },
+            (Descent::Foreign | Descent::Unknown, _) => Lineage::Unknown,
+        };
         // Only if it is alive now did its pid mean it all the time.
         match &self.pidfd {
             Some(pidfd) if !pidfd::has_ended_by(pidfd.as_fd(), Instant::now()) => lineage,
@@ -95,12 +118,12 @@ impl Peer {
 /// A parent's pid may pass to another process during the walk. So each step is read again afterwards: a process whose
 /// parent field is unchanged had that parent all the time, because the field changes only when the parent dies, and
 /// then never back.
-fn trace(pid: i32, house: [Option<i32>; 2], look: impl Fn(i32) -> Option<Link>) -> Lineage {
+fn trace(pid: i32, house: [Option<i32>; 2], look: impl Fn(i32) -> Option<Link>) -> Descent {
     if pid <= 0 {
-        return Lineage::Unknown;
+        return Descent::Unknown;
     }
     if house.contains(&Some(pid)) {
-        return Lineage::Outside;
+        return Descent::House;
     }
     for _ in 0..TRIES {
         let mut chain: Vec<(i32, Link)> = Vec::new();
@@ -109,10 +132,10 @@ fn trace(pid: i32, house: [Option<i32>; 2], look: impl Fn(i32) -> Option<Link>) 
             let Some(link) = look(at) else { break None };
             chain.push((at, link));
             if house.contains(&Some(link.parent)) {
-                break Some(Lineage::Inside);
+                break Some(Descent::Ours);
             }
             if link.parent == 0 {
-                break Some(Lineage::Outside);
+                break Some(Descent::Foreign);
             }
             if chain.len() > LONGEST_CHAIN {
                 break None;
@@ -120,11 +143,33 @@ fn trace(pid: i32, house: [Option<i32>; 2], look: impl Fn(i32) -> Option<Link>) 
             at = link.parent;
         };
         let still = chain.iter().all(|(pid, link)| look(*pid) == Some(*link));
-        if let (Some(lineage), true) = (found, still) {
-            return lineage;
+        if let (Some(descent), true) = (found, still) {
+            return descent;
         }
     }
-    Lineage::Unknown
+    Descent::Unknown
+}
+
+/// The tag in the environment of `pid`. One that is just starting another program is looked at again.
+fn tag_of(pid: i32) -> Variable {
+    let look = || Stat::read(pid).map(|stat| stat.variable(ATTEMPT_VARIABLE));
+    let mut looks = std::iter::repeat_with(look).take(TRIES).flatten();
+    let settled = looks.find(|tag| *tag != Variable::Unsettled);
+    settled.unwrap_or(Variable::Unsettled)
+}
+
+/// The tag of the nearest process above `pid`, and below `house`, that has one.
+fn tag_above(pid: i32, house: [Option<i32>; 2]) -> Vec<u8> {
+    let parent = |pid: &i32| Some(Stat::read(*pid)?.parent);
+    let line = std::iter::successors(parent(&pid), parent);
+    let mut line = line
+        .take_while(|pid| *pid > 0 && !house.contains(&Some(*pid)))
+        .take(LONGEST_CHAIN);
+    let tag = line.find_map(|pid| match tag_of(pid) {
+        Variable::Is(tag) => Some(tag),
+        Variable::Absent | Variable::Hidden | Variable::Unsettled => None,
+    });
+    tag.unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -158,16 +203,16 @@ mod tests {
             (9, 1),
         ]);
         for (pid, expected) in [
-            (60, Lineage::Inside),
-            (61, Lineage::Inside),
-            (70, Lineage::Inside),
-            (9, Lineage::Outside),
-            (1, Lineage::Outside),
-            (50, Lineage::Outside),
-            (40, Lineage::Outside),
-            (99, Lineage::Unknown),
-            (0, Lineage::Unknown),
-            (-1, Lineage::Unknown),
+            (60, Descent::Ours),
+            (61, Descent::Ours),
+            (70, Descent::Ours),
+            (9, Descent::Foreign),
+            (1, Descent::Foreign),
+            (50, Descent::House),
+            (40, Descent::House),
+            (99, Descent::Unknown),
+            (0, Descent::Unknown),
+            (-1, Descent::Unknown),
         ] {
             assert_eq!(trace(pid, HOUSE, &look), expected, "{pid}");
         }
@@ -191,7 +236,7 @@ mod tests {
                 start_time: 7,
             })
         };
-        assert_eq!(trace(61, HOUSE, look), Lineage::Inside);
+        assert_eq!(trace(61, HOUSE, look), Descent::Ours);
         let restless = |pid| {
             looks.set(looks.get() + 1);
             Some(Link {
@@ -199,7 +244,7 @@ mod tests {
                 start_time: looks.get() + u64::try_from(i32::max(pid, 0)).unwrap(),
             })
         };
-        assert_eq!(trace(61, HOUSE, restless), Lineage::Unknown);
+        assert_eq!(trace(61, HOUSE, restless), Descent::Unknown);
     }
 
     #[test]

@@ -29,8 +29,10 @@ pub(super) struct Stat {
 pub(super) enum Variable {
     /// It has this value.
     Is(Vec<u8>),
-    /// It is not there, or this user may not see it.
+    /// It is not there.
     Absent,
+    /// This user may not see it.
+    Hidden,
     /// The process is between two programs, or ending: only another look can tell.
     Unsettled,
 }
@@ -91,7 +93,7 @@ impl Stat {
         let environment = match fs::read(format!("/proc/{}/environ", self.pid)) {
             Ok(environment) => environment,
             Err(error) if is_gone(&error) => return Variable::Unsettled,
-            Err(_) => return Variable::Absent,
+            Err(_) => return Variable::Hidden,
         };
         // What stands behind the last NUL was cut off.
         let mut entries: Vec<&[u8]> = environment.split(|&byte| byte == 0).collect();

@@ -1,12 +1,13 @@
 //! Ending what a process leaves behind. Everything here blocks, for two seconds at worst.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
-use nix::unistd::getpid;
+use nix::unistd::{getpid, getppid};
 use rye_core::model::{EndedProcess, KillReceipt, ProcessIdentity};
 
+use super::host;
 use super::pidfd::Held;
 use super::procfs::{self, Stat, Variable};
 use super::{ATTEMPT_VARIABLE, number};
@@ -113,7 +114,7 @@ impl Orphans {
         }
         match stat.variable(ATTEMPT_VARIABLE) {
             Variable::Is(tag) if tag == self.tag.as_bytes() => Ownership::Ours,
-            Variable::Is(_) | Variable::Absent => Ownership::Foreign,
+            Variable::Is(_) | Variable::Absent | Variable::Hidden => Ownership::Foreign,
             Variable::Unsettled => Ownership::Unknown,
         }
     }
@@ -207,6 +208,9 @@ pub struct Leftover {
 /// and that they carry some attempt's tag. (A number is not given away while a session has it; but after the last
 /// member went, an unrelated session may have got it.) A process outside these sessions is known by the very tag of the
 /// attempt that the log announced and that never ended: it may have been started just before its leader was recorded.
+///
+/// Below another daemon that lives nothing is touched: the records may have been copied from where that one works, and then so were
+/// the names of its processes.
 pub fn end_leftovers(calls: &[Leftover]) -> KillReceipt {
     if calls.is_empty() {
         return KillReceipt::default();
@@ -243,18 +247,59 @@ fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Look {
         found: Vec::new(),
         is_settled: true,
     };
+    let others = Others::among(&processes);
     for stat in processes.iter().filter(|stat| stat.is_alive()) {
         let tag = stat.variable(ATTEMPT_VARIABLE);
         let is_member = leaders
             .iter()
             .any(|leader| stat.session == leader.pid && holds_session(leader, &tag));
         match tag {
-            Variable::Is(tag) if tags.contains(tag.as_slice()) => look.found.push(stat.clone()),
-            _ if is_member => look.found.push(stat.clone()),
+            Variable::Is(tag) if tags.contains(tag.as_slice()) || is_member => {
+                look.found.extend(others.leave(stat));
+            }
+            _ if is_member => look.found.extend(others.leave(stat)),
             // What is ending has handed on its children by the next look, which sees them wherever they are.
             Variable::Unsettled => look.is_settled &= !stat.has_memory(),
-            Variable::Is(_) | Variable::Absent => {}
+            Variable::Is(_) | Variable::Absent | Variable::Hidden => {}
         }
     }
     look
+}
+
+/// What daemons that live beside this one have below them.
+struct Others<'a> {
+    processes: HashMap<i32, &'a Stat>,
+    /// This daemon and its parent.
+    house: [i32; 2],
+}
+
+impl<'a> Others<'a> {
+    fn among(processes: &'a [Stat]) -> Self {
+        let living = processes.iter().filter(|stat| stat.is_alive());
+        Self {
+            processes: living.map(|stat| (stat.pid, stat)).collect(),
+            house: [getpid().as_raw(), getppid().as_raw()],
+        }
+    }
+
+    /// `stat`, unless it is one of theirs.
+    fn leave(&self, stat: &Stat) -> Option<Stat> {
+        (!self.have(stat)).then(|| stat.clone())
+    }
+
+    /// Whether another daemon is above `stat`. What calls itself one below a daemon of its own is the business of that.
+    fn have(&self, stat: &Stat) -> bool {
+        let mut seen = HashSet::from([stat.pid]);
+        let mut above = stat.parent;
+        while let Some(stat) = self.processes.get(&above) {
+            if self.house.contains(&stat.pid) || !seen.insert(stat.pid) {
+                return false;
+            }
+            if stat.comm == host::NAME {
+                return true;
+            }
+            above = stat.parent;
+        }
+        false
+    }
 }

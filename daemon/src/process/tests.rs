@@ -734,11 +734,47 @@ async fn a_caller_below_the_daemon_is_inside_and_a_dead_one_unknown() {
         let (stream, _) = listener.accept().await.unwrap();
         let peer = Peer::of(&stream).unwrap();
         assert_eq!(peer.pid().as_raw(), pid);
-        assert_eq!(peer.lineage(None), Lineage::Inside);
+        let inside = Lineage::Inside {
+            attempt: b"caller".to_vec(),
+        };
+        assert_eq!(peer.lineage(None), inside);
         peer
     });
     assert_eq!(exited.unwrap().exit, Exit::Code(0));
     assert_eq!(peer.lineage(None), Lineage::Unknown);
+}
+
+/// A client that connects to `sock` and stays, started outside of every run with `environment`.
+fn stranger(bench: &Bench, environment: &[(&str, &str)]) -> std::process::Child {
+    let script = "import socket; s = socket.socket(socket.AF_UNIX); s.connect('sock'); s.recv(1)";
+    #[expect(clippy::disallowed_methods, reason = "it is started by nobody of ours")]
+    let mut command = std::process::Command::new("python3");
+    command
+        .args(["-c", script])
+        .current_dir(bench.directory.path());
+    command.envs(environment.iter().copied()).spawn().unwrap()
+}
+
+#[tokio::test]
+async fn a_caller_that_carries_the_tag_of_an_attempt_is_inside_whoever_is_above_it() {
+    let bench = Bench::new();
+    let listener = tokio::net::UnixListener::bind(bench.path("sock")).unwrap();
+    for (environment, expected) in [
+        (
+            vec![(ATTEMPT_VARIABLE, "of.another")],
+            b"of.another".to_vec(),
+        ),
+        // It is below this process, which stands for the daemon here.
+        (vec![], Vec::new()),
+    ] {
+        let mut child = stranger(&bench, &environment);
+        let (stream, _) = listener.accept().await.unwrap();
+        let peer = Peer::of(&stream).unwrap();
+        let inside = Lineage::Inside { attempt: expected };
+        assert_eq!(peer.lineage(None), inside);
+        child.kill().unwrap();
+        let _ended = child.wait().unwrap();
+    }
 }
 
 /// A call whose tag no process carries.

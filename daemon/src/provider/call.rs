@@ -10,7 +10,7 @@ use futures_util::future::BoxFuture;
 use rye_core::provider::failure::{ApiError, ErrorRows, Failed, Verdict, classify};
 use rye_core::provider::sse::{Event, Unreadable};
 use rye_core::provider::stream::{Ended, Fault, Signal};
-use rye_core::provider::{Decoder, ResolvedModel, Timeouts, Tokens};
+use rye_core::provider::{Decoder, ResolvedModel, Timeouts};
 use tokio::time::Instant;
 
 use super::Place;
@@ -55,8 +55,6 @@ pub struct Failure {
     pub verdict: Verdict,
     /// Whether the model had said something.
     pub begun: bool,
-    /// What the answer had reported.
-    pub usage: Option<Tokens>,
     /// By which the provider finds the request again.
     pub request_id: Option<String>,
 }
@@ -87,7 +85,6 @@ pub struct Call {
     ready: VecDeque<Signal>,
     /// Whether the model has said something.
     begun: bool,
-    usage: Option<Tokens>,
     request_id: Option<String>,
 }
 
@@ -166,7 +163,6 @@ impl Call {
             decoder: Decoder::new(model, turn),
             ready: VecDeque::new(),
             begun: false,
-            usage: None,
             request_id: None,
         }
     }
@@ -229,7 +225,6 @@ impl Call {
                 let begun = self.begun;
                 return self.break_off(&Failed::Stream { fault, begun }, trouble);
             }
-            Signal::Usage(tokens) => self.usage = Some(tokens),
             Signal::Begun { .. }
             | Signal::Text { .. }
             | Signal::Thinking { .. }
@@ -237,6 +232,7 @@ impl Call {
             | Signal::CallBegun { .. }
             | Signal::CallArgs { .. }
             | Signal::CallReady(_)
+            | Signal::Usage(_)
             | Signal::Stopped(_) => {}
         }
         self.begun = true;
@@ -254,7 +250,6 @@ impl Call {
             pass.close(pause);
         }
         failure.begun = self.begun;
-        failure.usage = self.usage;
         failure.request_id = failure.request_id.take().or_else(|| self.request_id.take());
         self.close();
         Heard::Failed(failure)
@@ -270,7 +265,6 @@ impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("begun", &self.begun)
-            .field("usage", &self.usage)
             .field("request_id", &self.request_id)
             .finish_non_exhaustive()
     }
@@ -287,7 +281,6 @@ impl Failure {
             trouble,
             verdict,
             begun: false,
-            usage: None,
             request_id,
         })
     }

@@ -8,7 +8,7 @@ use rye_core::id::ItemId;
 use rye_core::policy::Policy;
 use rye_core::provider::failure::{Charge, Class};
 use rye_core::provider::stream::Signal;
-use rye_core::provider::{Agent, Asked, Provider, Tokens, resolve};
+use rye_core::provider::{Agent, Asked, Provider, resolve};
 use rye_item::library::Snapshot;
 use serde_json::{Value, json};
 

@@ -1,14 +1,15 @@
 //! Who calls, decided when the connection is accepted: see `daemon/docs/capabilities.md`.
 //!
-//! A peer that descends from the daemon or its parent **is a run** and never a principal; until runs have tokens it is
-//! refused. So is one whose lineage cannot be found out, and one of another uid, which has no grant.
+//! A peer that descends from the daemon or its parent, or carries the tag of an attempt, **is a run** and never a principal; until runs
+//! have tokens it is refused. So is one whose lineage cannot be found out, and one of another uid, which has no grant.
 //!
 //! **Bounds.** Connections take descriptors, which the runs need. Principals have at most half of them; those who are refused
-//! have a few between them, for as long as it takes to be told why.
+//! have a few between them, and an attempt of a run fewer, for as long as it takes to be told why.
 
+use std::collections::HashMap;
 use std::future::Future as _;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
+use tokio_util::sync::CancellationToken;
 use tonic::service::Interceptor;
 use tonic::transport::server::Connected;
 use tonic::{Request, Status};
@@ -27,7 +29,7 @@ use super::status::with_reason;
 use crate::process::{self, Lineage};
 
 /// What is known of the process at the other end of a connection.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Caller {
     uid: Option<u32>,
     lineage: Lineage,
@@ -35,7 +37,7 @@ pub(super) struct Caller {
 
 impl Caller {
     /// The authority this caller brings: the daemon's own user may do everything.
-    pub(super) fn layer(self) -> Layer {
+    pub(super) fn layer(&self) -> Layer {
         let uid = self
             .uid
             .map_or_else(|| "unknown".to_owned(), |uid| uid.to_string());
@@ -48,6 +50,8 @@ impl Caller {
 
 /// Connections at once of callers that are refused.
 const MOST_REFUSED: usize = 16;
+/// Those among them of one attempt of a run.
+const MOST_OF_ATTEMPT: usize = 4;
 /// How long such a connection lasts.
 const REFUSED_FOR: Duration = Duration::from_secs(2);
 
@@ -57,6 +61,50 @@ pub(super) struct Places {
     guard: Guard,
     principals: Arc<Semaphore>,
     refused: Arc<Semaphore>,
+    attempts: Attempts,
+}
+
+/// The places of attempts, by their tags; none has an entry without a place.
+#[derive(Debug, Clone, Default)]
+struct Attempts(Arc<Mutex<HashMap<Vec<u8>, usize>>>);
+
+impl Attempts {
+    /// A place for `attempt`, if it has not too many.
+    fn take(&self, attempt: &[u8]) -> Option<PlaceOfAttempt> {
+        let mut taken = self.taken();
+        let count = taken.entry(attempt.to_vec()).or_default();
+        if *count == MOST_OF_ATTEMPT {
+            return None;
+        }
+        *count += 1;
+        Some(PlaceOfAttempt {
+            attempts: self.clone(),
+            attempt: attempt.to_vec(),
+        })
+    }
+
+    fn taken(&self) -> MutexGuard<'_, HashMap<Vec<u8>, usize>> {
+        // Every use is one number that changes.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct PlaceOfAttempt {
+    attempts: Attempts,
+    attempt: Vec<u8>,
+}
+
+impl Drop for PlaceOfAttempt {
+    fn drop(&mut self) {
+        let mut taken = self.attempts.taken();
+        let left = taken.get(&self.attempt).map_or(0, |count| count - 1);
+        if left == 0 {
+            taken.remove(&self.attempt);
+        } else {
+            taken.insert(std::mem::take(&mut self.attempt), left);
+        }
+    }
 }
 
 impl Places {
@@ -68,23 +116,28 @@ impl Places {
                 (descriptors / 2).min(Semaphore::MAX_PERMITS),
             )),
             refused: Arc::new(Semaphore::new(MOST_REFUSED)),
+            attempts: Attempts::default(),
         }
     }
 
     /// A place for `stream`, whose other end is `caller`. `None` closes it: there is none left.
     pub(super) fn take(&self, stream: UnixStream, caller: Caller) -> Option<Peer> {
-        let is_refused = self.guard.admit(Some(caller)).is_err();
+        let is_refused = self.guard.admit(Some(&caller)).is_err();
         let places = if is_refused {
             &self.refused
         } else {
             &self.principals
+        };
+        let of_attempt = match &caller.lineage {
+            Lineage::Inside { attempt } => Some(self.attempts.take(attempt)?),
+            Lineage::Outside | Lineage::Unknown => None,
         };
         let place = Arc::clone(places).try_acquire_owned().ok()?;
         Some(Peer {
             stream,
             caller,
             ends: is_refused.then(|| Box::pin(tokio::time::sleep(REFUSED_FOR))),
-            _place: place,
+            _place: (place, of_attempt),
         })
     }
 }
@@ -96,7 +149,7 @@ pub(super) struct Peer {
     caller: Caller,
     /// When it is closed whatever the other end does, if its caller is refused.
     ends: Option<Pin<Box<Sleep>>>,
-    _place: OwnedSemaphorePermit,
+    _place: (OwnedSemaphorePermit, Option<PlaceOfAttempt>),
 }
 
 impl Caller {
@@ -117,7 +170,7 @@ impl Connected for Peer {
     type ConnectInfo = Caller;
 
     fn connect_info(&self) -> Caller {
-        self.caller
+        self.caller.clone()
     }
 }
 
@@ -166,27 +219,28 @@ impl AsyncWrite for Peer {
     }
 }
 
-/// Lets through only callers that are principals; every service stands behind it.
-#[derive(Debug, Clone, Copy)]
+/// Lets through only callers that are principals, and none once the daemon stops; every service stands behind it.
+#[derive(Debug, Clone)]
 pub(super) struct Guard {
     uid: u32,
+    stopping: CancellationToken,
 }
 
 impl Guard {
-    pub(super) fn new(uid: u32) -> Self {
-        Self { uid }
+    pub(super) fn new(uid: u32, stopping: CancellationToken) -> Self {
+        Self { uid, stopping }
     }
 
-    fn admit(self, caller: Option<Caller>) -> Result<Caller, Status> {
+    fn admit<'c>(&self, caller: Option<&'c Caller>) -> Result<&'c Caller, Status> {
         let refuse = |text: String| with_reason(Status::permission_denied(text), "denied");
         match caller {
             Some(Caller {
-                lineage: Lineage::Inside,
+                lineage: Lineage::Inside { .. },
                 ..
-            }) => Err(refuse(
-                "a process that a run started cannot call the daemon: it has no token of its own"
-                    .to_owned(),
-            )),
+            }) => {
+                let text = "a process that a run started cannot call the daemon: it has no token of its own";
+                Err(with_reason(Status::permission_denied(text), "inside_a_run"))
+            }
             None
             | Some(
                 Caller {
@@ -195,12 +249,17 @@ impl Guard {
                 }
                 | Caller { uid: None, .. },
             ) => Err(refuse(
-                "the daemon cannot tell which process is calling".to_owned(),
+                "the daemon cannot tell which process is calling: it has ended, runs in another pid namespace, or hides its environment"
+                    .to_owned(),
             )),
-            Some(Caller { uid: Some(uid), .. }) if uid != self.uid => Err(refuse(format!(
+            Some(Caller { uid: Some(uid), .. }) if *uid != self.uid => Err(refuse(format!(
                 "uid {uid} has no grant on this daemon, which serves uid {}",
                 self.uid
             ))),
+            Some(_) if self.stopping.is_cancelled() => {
+                let text = "the daemon is stopping; try again when it is up";
+                Err(with_reason(Status::unavailable(text), "stopping"))
+            }
             Some(caller) => Ok(caller),
         }
     }
@@ -208,8 +267,8 @@ impl Guard {
 
 impl Interceptor for Guard {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        let caller = self.admit(request.extensions().get::<Caller>().copied())?;
-        request.extensions_mut().insert(caller.layer());
+        let layer = self.admit(request.extensions().get::<Caller>())?.layer();
+        request.extensions_mut().insert(layer);
         Ok(request)
     }
 }
@@ -220,22 +279,55 @@ mod tests {
 
     #[test]
     fn only_the_daemons_own_user_outside_every_run_is_let_in() {
-        let guard = Guard::new(1000);
+        let guard = Guard::new(1000, CancellationToken::new());
         for (uid, lineage, admitted) in [
             (Some(1000), Lineage::Outside, true),
-            (Some(1000), Lineage::Inside, false),
+            (Some(1000), inside("a"), false),
             (Some(1000), Lineage::Unknown, false),
             (Some(1001), Lineage::Outside, false),
             (Some(0), Lineage::Outside, false),
             (None, Lineage::Outside, false),
         ] {
+            let told = format!("{uid:?} {lineage:?}");
             assert_eq!(
-                guard.admit(Some(Caller { uid, lineage })).is_ok(),
+                guard.admit(Some(&Caller { uid, lineage })).is_ok(),
                 admitted,
-                "{uid:?} {lineage:?}"
+                "{told}"
             );
         }
         assert!(guard.admit(None).is_err());
+    }
+
+    #[test]
+    fn a_run_is_told_that_it_is_one() {
+        let run = caller(1000, inside("a"));
+        let refused = Guard::new(1000, CancellationToken::new()).admit(Some(&run));
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::PermissionDenied);
+        assert_eq!(
+            refused.metadata().get("rye-reason").unwrap(),
+            "inside_a_run"
+        );
+    }
+
+    #[test]
+    fn once_the_daemon_stops_callers_are_told_so() {
+        let stopping = CancellationToken::new();
+        let guard = Guard::new(1000, stopping.clone());
+        let outside = caller(1000, Lineage::Outside);
+        assert!(guard.admit(Some(&outside)).is_ok());
+        stopping.cancel();
+        let refused = guard.admit(Some(&outside)).unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Unavailable);
+        assert_eq!(refused.metadata().get("rye-reason").unwrap(), "stopping");
+        let other = caller(1001, Lineage::Outside);
+        let other = guard.admit(Some(&other));
+        assert_eq!(other.unwrap_err().code(), tonic::Code::PermissionDenied);
+    }
+
+    fn inside(attempt: &str) -> Lineage {
+        let attempt = attempt.as_bytes().to_vec();
+        Lineage::Inside { attempt }
     }
 
     fn caller(uid: u32, lineage: Lineage) -> Caller {
@@ -247,7 +339,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_have_places_and_give_them_back() {
-        let places = Places::new(Guard::new(1000), 8);
+        let places = Places::new(Guard::new(1000, CancellationToken::new()), 8);
         let take = |uid, lineage| {
             let (ours, theirs) = UnixStream::pair().unwrap();
             places
@@ -256,27 +348,38 @@ mod tests {
         };
         for (uid, lineage, most) in [
             (1000, Lineage::Outside, 4),
-            (1000, Lineage::Inside, MOST_REFUSED),
+            (1000, inside("a"), MOST_OF_ATTEMPT),
             (1000, Lineage::Unknown, MOST_REFUSED),
             (1001, Lineage::Outside, MOST_REFUSED),
         ] {
-            let mut held: Vec<_> = std::iter::from_fn(|| take(uid, lineage))
+            let mut held: Vec<_> = std::iter::from_fn(|| take(uid, lineage.clone()))
                 .take(100)
                 .collect();
             assert_eq!(held.len(), most, "{lineage:?}");
             held.pop();
-            assert!(take(uid, lineage).is_some(), "{lineage:?}");
+            assert!(take(uid, lineage.clone()).is_some(), "{lineage:?}");
         }
+        // An attempt leaves places to others, and all attempts together have as many as all that are refused.
+        let own: Vec<_> = std::iter::from_fn(|| take(1000, inside("a")))
+            .take(100)
+            .collect();
+        let others = (0..100).map_while(|n| take(1000, inside(&n.to_string())));
+        assert_eq!(
+            others.collect::<Vec<_>>().len(),
+            MOST_REFUSED - MOST_OF_ATTEMPT
+        );
+        drop(own);
+        assert!(places.attempts.taken().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_is_refused_cannot_stay() {
         use tokio::io::AsyncReadExt as _;
 
-        let places = Places::new(Guard::new(1000), 8);
-        for (lineage, ends) in [(Lineage::Inside, true), (Lineage::Outside, false)] {
+        let places = Places::new(Guard::new(1000, CancellationToken::new()), 8);
+        for (lineage, ends) in [(inside("a"), true), (Lineage::Outside, false)] {
             let (ours, _theirs) = UnixStream::pair().unwrap();
-            let mut peer = places.take(ours, caller(1000, lineage)).unwrap();
+            let mut peer = places.take(ours, caller(1000, lineage.clone())).unwrap();
             let mut byte = [0];
             let read = tokio::time::timeout(REFUSED_FOR * 2, peer.read(&mut byte));
             assert_eq!(

@@ -8,6 +8,7 @@ use rye_core::clock::Timestamp;
 use rye_core::id::Epoch;
 use rye_proto::v1;
 use rye_proto::v1::node_server::Node;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use super::encode;
@@ -31,6 +32,8 @@ pub struct Facts {
     pub socket: PathBuf,
     /// Fingerprint of its node key.
     pub node_fingerprint: String,
+    /// Cancelled once it stops.
+    pub stopping: CancellationToken,
 }
 
 #[derive(Debug)]

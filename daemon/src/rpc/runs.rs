@@ -12,6 +12,7 @@ use rye_proto::v1::runs_server::Runs;
 use tonic::{Request, Response, Status};
 
 use super::status::{invalid, with_reason};
+use super::streams::Streams;
 use super::{decode, encode, logs, stream, visible};
 use crate::access::{Access, Actionable, Visible};
 use crate::async_log::Wanted;
@@ -33,11 +34,12 @@ type Answer<T> = Result<Response<T>, Status>;
 #[derive(Debug)]
 pub(super) struct RunsService {
     access: Access,
+    streams: Streams,
 }
 
 impl RunsService {
-    pub(super) fn new(access: Access) -> Self {
-        Self { access }
+    pub(super) fn new(access: Access, streams: Streams) -> Self {
+        Self { access, streams }
     }
 
     /// The run that a request names, if the caller may stop, resume and answer it.
@@ -200,6 +202,7 @@ impl Runs for RunsService {
             result: decode::json("result_json", &request.result_json)?,
             approval: None,
             message: decode::given(&request.message),
+            same_text: request.same_text,
             layers: vec![caller.clone()],
             within: None,
         };
@@ -271,6 +274,7 @@ impl Runs for RunsService {
             node: request.node,
             inject_state: decode::object("inject_state_json", &request.inject_state_json)?,
             resume_from: decode::optional_run_id("resume_from", &request.resume_from)?,
+            verdicts: decode::answers(request.answers)?,
         };
         let (started, run) = self.access.step(start, step).await?;
         Ok(Response::new(v1::StepResponse {
@@ -402,8 +406,10 @@ impl Runs for RunsService {
             tail: tail.unwrap_or(Some(usize::MAX)),
             verify: request.verify,
         };
+        let place = self.streams.take(&caller)?;
         let reader = run.transcript(extract).await?;
-        Ok(Response::new(Box::pin(stream::transcript(reader))))
+        let lines = place.held_by(stream::transcript(reader));
+        Ok(Response::new(Box::pin(lines)))
     }
 
     type LogsStream = Pin<Box<dyn Stream<Item = Result<v1::LogsResponse, Status>> + Send>>;
@@ -416,9 +422,10 @@ impl Runs for RunsService {
             node: decode::given(&request.node),
             item: decode::given(&request.item),
         };
+        let place = self.streams.take(&caller)?;
         let reader = run.logs(wanted);
         let lines = logs::Lines::new(run, reader, request.tail, request.follow);
-        Ok(Response::new(Box::pin(lines.into_stream())))
+        Ok(Response::new(Box::pin(place.held_by(lines.into_stream()))))
     }
 
     type StreamStream = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
@@ -432,9 +439,12 @@ impl Runs for RunsService {
             if !request.follow {
                 return Err(invalid("deltas", "they come only with `follow`"));
             }
+            let place = self.streams.take(&caller)?;
             let live = run.listen(from.next()).await?;
-            return Ok(Response::new(Box::pin(stream::live(run, live))));
+            let live = place.held_by(stream::live(run, live));
+            return Ok(Response::new(Box::pin(live)));
         }
+        let place = self.streams.take(&caller)?;
         let feed = run.subscribe(from.next()).await?;
         let events = futures_util::stream::unfold(feed, |mut feed| async move {
             feed.next().await.map(|line| (line, feed))
@@ -444,6 +454,7 @@ impl Runs for RunsService {
             let run = Arc::clone(&seen);
             async move { stream::event(&run, line?).await }
         });
+        let events = place.held_by(events);
         if request.follow {
             return Ok(Response::new(Box::pin(events)));
         }

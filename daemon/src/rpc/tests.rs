@@ -15,6 +15,7 @@ use tonic::{Code, Request, Response, Status};
 use super::budgets::BudgetsService;
 use super::items::ItemsService;
 use super::runs::RunsService;
+use super::streams::Streams;
 use crate::access::Access;
 use crate::node::tests::hang::project;
 use crate::node::tests::rig::Rig;
@@ -131,7 +132,7 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     let run_id = run.to_string();
     let (item, project) = (Some(short()), project.display().to_string());
     let access = Access::new(daemon.supervisor.clone());
-    let runs = RunsService::new(access.clone());
+    let runs = RunsService::new(access.clone(), Streams::new(100));
     let items = ItemsService::new(access.clone());
     let mut asked = Asked::default();
     macro_rules! refused {

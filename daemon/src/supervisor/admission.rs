@@ -8,6 +8,8 @@
 //!
 //! **Order.** All of it is one visit to the project, through its gate. **Never** on a worker of the runtime.
 
+mod declared;
+mod repeated;
 mod thread;
 mod variables;
 
@@ -43,6 +45,8 @@ pub(super) struct Admitted {
     pub(super) fault: Option<Failure>,
     /// What the caller should know.
     pub(super) warnings: Vec<String>,
+    /// What the readers of the run should know as well.
+    pub(super) note: Option<String>,
 }
 
 impl Supervisor {
@@ -126,7 +130,12 @@ impl Admission {
             StartAt::Continue { run, .. } => Some(run),
             StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => None,
         };
-        let chain_root = continued.map_or(&budget.account.0, |run| &run.spec.chain_root);
+        // A step that takes over a run is a member of its chain, too.
+        let member = match &request.start_at {
+            StartAt::Node { from, .. } => from.as_ref(),
+            StartAt::Start | StartAt::Injected(_) | StartAt::Continue { .. } => continued,
+        };
+        let chain_root = member.map_or(&budget.account.0, |run| &run.spec.chain_root);
         Spec {
             project: project.directory.to_string_lossy().into_owned(),
             files: project.files.to_string_lossy().into_owned(),
@@ -136,7 +145,7 @@ impl Admission {
             parent_end: lineage
                 .map(|lineage| lineage.parent_end)
                 .unwrap_or_default(),
-            effect_scope: match (lineage, continued) {
+            effect_scope: match (lineage, member) {
                 (Some(lineage), _) => Some(lineage.key.clone()),
                 (None, Some(run)) => run.spec.effect_scope.clone(),
                 (None, None) => None,
@@ -163,7 +172,24 @@ impl Admission {
         request: Start,
     ) -> Result<Admitted, Error> {
         let path = resolved.tool().path.display();
-        let text = Arc::clone(&resolved.tool().text);
+        let mut text = Arc::clone(&resolved.tool().text);
+        let mut note = None;
+        if let Some((run, recorded)) = declared::recorded(&request.start_at)
+            && run.spec.content_hash != spec.content_hash
+        {
+            if let StartAt::Continue {
+                same_text: true, ..
+            } = &request.start_at
+            {
+                text = Arc::clone(recorded);
+                spec.content_hash.clone_from(&run.spec.content_hash);
+            } else {
+                note = Some(format!(
+                    "`{}` has changed since run `{}` started, which is continued with the text it has now",
+                    spec.item, run.id
+                ));
+            }
+        }
         spec.inputs = request.inputs;
         let placed = |finding: &Finding| format!("{path}:{finding}");
         let (graph, findings) = match self.read_graph(&text, library) {
@@ -172,6 +198,7 @@ impl Admission {
                 let errors: Vec<_> = definition::errors(&findings).map(placed).collect();
                 let text = errors.join("\n");
                 return Ok(Admitted {
+                    note: None,
                     spec,
                     fault: Some(Failure::permanent("graph_validation_failed", text)),
                     warnings: Vec::new(),
@@ -179,6 +206,7 @@ impl Admission {
             }
         };
         refuse_tampered(&graph, library)?;
+        repeated::refuse(&graph, library, &request.start_at)?;
         let (snapshot, policy) = self.configuration(&spec.item, library)?;
         let mut warnings: Vec<_> = findings.iter().map(placed).collect();
         warnings.extend(snapshot.ignored.iter().cloned());
@@ -210,8 +238,11 @@ impl Admission {
         let granted = continued_limit(&request.start_at).max(default_steps);
         let limit = *spec.limits.steps.get_or_insert(granted);
         let used_up = used_up(&request.start_at, limit);
-        let undeclared =
-            declare(&mut spec, &graph, request.capabilities.is_some()).map_err(|problem| {
+        if request.lineage.is_none() {
+            declared::replace(&mut spec.layers, &request.start_at);
+        }
+        let undeclared = declared::declare(&mut spec, &graph, request.capabilities.is_some())
+            .map_err(|problem| {
                 Failure::permanent("graph_validation_failed", format!("{path}: {problem}"))
             });
         let misfit = match inputs(&graph, spec.inputs, request.text_inputs, &request.start_at) {
@@ -229,6 +260,7 @@ impl Admission {
         spec.start_from = seed.map(Arc::new);
         let unset = variables::unset(&spec, &graph, library, &self.config);
         Ok(Admitted {
+            note,
             spec,
             fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
             warnings,
@@ -259,6 +291,7 @@ impl Admission {
             .and_then(|inputs| resolved.fit(&inputs, params))
             .map_err(|source| refused(&spec.item, source))?;
         Ok(Admitted {
+            note: None,
             spec,
             fault: None,
             warnings: snapshot.ignored.to_vec(),
@@ -364,7 +397,7 @@ fn children(policy: &Policy) -> ChildTerms {
 }
 
 /// The inputs of the run with warnings about undeclared ones; or as they were given, and why they do not fit. A run that
-/// takes over another one has that one's inputs; those of one that never began may not have fitted.
+/// takes over another one has that one's inputs, which have to fit the graph as it is now.
 fn inputs(
     graph: &Graph,
     mut given: Object,
@@ -373,13 +406,10 @@ fn inputs(
 ) -> Result<(Object, Vec<String>), (Object, Box<Failure>)> {
     match start_at {
         StartAt::Start | StartAt::Injected(_) | StartAt::Node { from: None, .. } => {}
-        StartAt::Continue { run, .. } if run.started_at.is_none() => {
-            given.clone_from(&run.spec.inputs);
-        }
         StartAt::Node {
             from: Some(run), ..
         }
-        | StartAt::Continue { run, .. } => return Ok((run.spec.inputs.clone(), Vec::new())),
+        | StartAt::Continue { run, .. } => given.clone_from(&run.spec.inputs),
     }
     for (key, text) in texts {
         let value = definition::coerce(graph.inputs.schema(), &key, &text);
@@ -415,6 +445,7 @@ fn seed(
             node,
             inject_state,
             from,
+            verdicts: _,
         } => {
             let inherited = from.and_then(|run| run.inherited());
             let (mut state, left) = inherited.unwrap_or_else(|| (fresh(graph), Left::default()));
@@ -531,24 +562,6 @@ fn ended_at_it(state: &State, last: &LastStep) -> bool {
     last.error.is_some()
         && last.next_node.is_none()
         && suppressed.all(|error| error.step != state.steps)
-}
-
-/// Makes the graph's `permissions` a layer of the run. Without any it runs only under capabilities the caller named.
-fn declare(spec: &mut Spec, graph: &Graph, caller_named: bool) -> Result<(), &'static str> {
-    match &graph.permissions {
-        Some(patterns) => {
-            spec.layers.push(Layer {
-                source: format!("permissions of {}", spec.item),
-                patterns: patterns.clone(),
-            });
-            Ok(())
-        }
-        None if caller_named => Ok(()),
-        None => Err(
-            "the graph declares no `permissions`; list the capabilities it needs, such as \
-             `permissions: [rye.execute.tool.rye.bash]`, or start it with `--cap`",
-        ),
-    }
 }
 
 /// A graph that names an unsigned, modified or untrusted tool is refused before its first step. A tool that is not there

@@ -2,13 +2,20 @@
 //!
 //! **Order.** An answer and what resumes the run are one commit, so that a crash leaves a run that waits, or one that has its answer.
 //! **Races.** Of two answers the first counts; the second is told that nothing is open. A question whose time is over is looked for every
-//! half second, together with files that cancel; an answer that comes before that look counts.
+//! half second, together with files that cancel; an answer that comes before that look counts. **Times.** How long a question has been
+//! open is measured by the clock for delays, from the first look at it. Over a restart the wall clock decides how much of its time is left: at
+//! most all of it.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use rye_core::clock::Uptime;
 use rye_core::error::with_sources;
-use rye_core::id::RunId;
-use rye_core::model::{Approval, ApprovalAnswer, Event, Run, RunEvent, SuspendReason, Verdict};
+use rye_core::id::{Name, RunId};
+use rye_core::model::{
+    Approval, ApprovalAnswer, Event, Expired, Run, RunEvent, SuspendReason, Verdict,
+};
 
 use super::{Error, Supervisor};
 use crate::journal::{self, Change, Refused, Why};
@@ -66,26 +73,62 @@ impl Supervisor {
         self.run_of(id).await
     }
 
-    /// Lets the runs among `live` go on whose question nobody answered in time.
+    /// Lets the runs among `live`, which are all, go on whose question nobody answered in time.
     pub(super) async fn expire_approvals(&self, live: &[Arc<Run>]) {
-        let now = self.journal().now();
-        let late = |run: &&Arc<Run>| {
-            let mut open = run.asks();
-            waits_for_answer(run)
-                && open.any(|asked| asked.expires_at.is_some_and(|until| until <= now))
-        };
-        for run in live.iter().filter(late) {
+        let (now, up) = (self.journal().now(), self.services().clock.up());
+        let life = self.services().epoch;
+        let mut late = Vec::new();
+        {
+            let mut deadlines = self.deadlines();
+            let mut known = HashMap::with_capacity(deadlines.len());
+            for run in live {
+                for asked in run.approvals.requested() {
+                    let Some(until) = asked.approval.expires_at else {
+                        continue;
+                    };
+                    let key = (run.id.clone(), Arc::clone(&asked.approval.id));
+                    let deadline = deadlines.get(&key).copied().unwrap_or_else(|| {
+                        let whole = until.ms_since(asked.approval.created_at);
+                        // One of this life was asked just now.
+                        let left = if asked.epoch == life {
+                            whole
+                        } else {
+                            until.ms_since(now).min(whole)
+                        };
+                        up.plus(Duration::from_millis(left))
+                    });
+                    if deadline <= up && waits_for_answer(run) {
+                        late.push(key.clone());
+                    }
+                    known.insert(key, deadline);
+                }
+            }
+            *deadlines = known;
+        }
+        for (run, asked) in late {
             let resume = Resume {
                 by: "the timeout of its node".to_owned(),
-                approval: Some(Settled::Expired),
+                approval: Some(Settled::Expired(asked)),
                 ..Resume::default()
             };
-            if let Err(error) = self.resume(&run.id, resume).await {
-                tracing::info!(run = %run.id, error = %with_sources(&error), "a question that nobody answered stays open");
+            if let Err(error) = self.resume(&run, resume).await {
+                tracing::info!(%run, error = %with_sources(&error), "a question that nobody answered stays open");
             }
         }
     }
+
+    fn deadlines(&self) -> MutexGuard<'_, Deadlines> {
+        // Every use is one insert, or one whole table.
+        let deadlines = self.shared.deadlines.lock();
+        deadlines.unwrap_or_else(PoisonError::into_inner)
+    }
 }
+
+/// A question, by its run and its name there.
+type Question = (RunId, Name);
+
+/// Until when questions may be answered.
+pub(super) type Deadlines = HashMap<Question, Uptime>;
 
 /// The open question of `run` that `asked` names.
 fn open<'r>(run: &'r Run, asked: Option<&str>) -> Result<&'r Approval, Error> {
@@ -145,7 +188,11 @@ pub(super) fn settled(run: &Run, settled: Option<&Settled>) -> Result<Vec<Event>
                 id = run.id
             ),
         }),
-        Some(Settled::Expired) | None => Ok(Vec::new()),
+        Some(Settled::Expired(id)) => {
+            let id = Arc::clone(id);
+            Ok(vec![RunEvent::ApprovalExpired(Expired { id }).into()])
+        }
+        None => Ok(Vec::new()),
     }
 }
 

@@ -97,6 +97,7 @@ impl Asked {
                 node,
                 inject_state,
                 from: None,
+                verdicts: Vec::new(),
             },
             None if inject_state.is_empty() => StartAt::Start,
             None => StartAt::Injected(inject_state),

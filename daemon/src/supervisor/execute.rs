@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::Authority;
 use rye_core::id::{ItemRef, RunId};
-use rye_core::model::{Object, Run};
+use rye_core::model::{Object, Run, Verdict};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -54,6 +54,8 @@ pub struct Step {
     pub inject_state: Object,
     /// The run whose state and inputs it begins with.
     pub resume_from: Option<RunId>,
+    /// What of that run may be done again, as of one that is resumed.
+    pub verdicts: Vec<(String, Verdict)>,
 }
 
 impl Supervisor {
@@ -167,6 +169,7 @@ impl Supervisor {
                     node,
                     inject_state: asked.inject_state,
                     resume_from,
+                    verdicts: Vec::new(),
                 };
                 self.start_step(request, step).await?.run
             }
@@ -194,12 +197,19 @@ impl Supervisor {
     async fn start_step(&self, mut request: Start, step: Step) -> Result<Started, Error> {
         let from = match &step.resume_from {
             Some(run) => Some(self.run_to_take_over(run, &request).await?),
-            None => None,
+            None if step.verdicts.is_empty() => None,
+            None => {
+                let message = "an answer to what is uncertain goes with the run that the step takes over (`--resume-from`)";
+                return Err(Error::Params {
+                    message: message.to_owned(),
+                });
+            }
         };
         request.start_at = StartAt::Node {
             node: step.node,
             inject_state: step.inject_state,
             from,
+            verdicts: step.verdicts,
         };
         self.start(request).await
     }

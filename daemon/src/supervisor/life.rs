@@ -6,13 +6,24 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rye_core::error::with_sources;
-use rye_core::model::{Event, Failure, KillReceipt, Run, RunKind};
+use rye_core::model::{
+    Event, Failure, KillReceipt, Run, RunEvent, RunKind, SuspendReason, Suspension,
+};
 
 use super::{Asker, Begin, Beginner, Supervisor};
 use crate::drive::{self, RunContext};
 use crate::journal::{self, Change};
+use crate::projects::Project;
 use crate::stop::{DriverExit, Stop, Urgency};
+use crate::storage_backoff::Pauses;
 use crate::{graph, task, thread, tool};
+
+/// What looking for the project of a run comes to.
+enum Opened {
+    Project(Arc<Project>),
+    /// The run was left before it was there.
+    Left(DriverExit),
+}
 
 impl Supervisor {
     /// The life of one run's task. A run is created by its own task, so that a caller who goes away between the two
@@ -71,7 +82,10 @@ impl Supervisor {
                 return self.leave(&run.id, &stop, DriverExit::Ended).await;
             }
         }
-        let driven = AssertUnwindSafe(self.drive(&run, &stop, asker)).catch_unwind();
+        // If that brings the daemon down, it is known who did.
+        let actor = self.journal().acting().actor(&run.id);
+        let driven = actor.runs(self.drive(&run, &stop, asker));
+        let driven = AssertUnwindSafe(driven).catch_unwind();
         let left = match driven.await {
             Ok(Ok(left)) => left,
             Ok(Err(error)) => {
@@ -141,6 +155,53 @@ impl Supervisor {
         }
     }
 
+    /// The project of `run`. While its directory is gone, or its path leads to another one, the run is suspended: that passes, as a full disk
+    /// does.
+    async fn open(&self, run: &Arc<Run>, stop: &Stop) -> Result<Opened, journal::Error> {
+        let services = &self.shared.services;
+        let directory = Path::new(&run.spec.project);
+        let mut pauses = Pauses::default();
+        loop {
+            let opened = tokio::select! {
+                opened = services.projects.open(directory) => opened,
+                () = stop.at_least(Urgency::Cancel) => {
+                    return self.leave_unopened(run, stop).await.map(Opened::Left);
+                }
+            };
+            let gone = match opened {
+                Ok(project) if project.directory == directory => {
+                    return Ok(Opened::Project(project));
+                }
+                Ok(other) => format!("its path leads to `{}`", other.directory.display()),
+                Err(error) if error.is_gone() => with_sources(&error),
+                Err(error) => {
+                    let error = Failure::permanent("project_gone", with_sources(&error));
+                    let left = drive::fail(self.journal(), run, error).await;
+                    return left.map(Opened::Left);
+                }
+            };
+            tracing::warn!(run = %run.id, gone, "the project of a run is not there: the run is suspended");
+            self.suspend_without_project(run).await?;
+            let timer = &*services.clock;
+            if let Some(left) = pauses.pass(self.journal(), timer, stop).await? {
+                return Ok(Opened::Left(left));
+            }
+        }
+    }
+
+    /// Suspends `run`, unless it is.
+    async fn suspend_without_project(&self, run: &Run) -> Result<(), journal::Error> {
+        let record = self.journal().snapshot(&run.id);
+        if record.is_some_and(|record| record.suspension().is_some()) {
+            return Ok(());
+        }
+        let mut why = Suspension::new(SuspendReason::Storage).at(run.current_node());
+        why.code = Some("project_gone".to_owned());
+        let suspended = Change::event(&run.id, RunEvent::RunSuspended(why).into());
+        let suspended = self.journal().commit(vec![suspended]).await?;
+        self.journal().durable(suspended.ticket).await
+    }
+
     async fn drive(
         &self,
         run: &Arc<Run>,
@@ -148,18 +209,14 @@ impl Supervisor {
         asker: Option<Asker>,
     ) -> Result<DriverExit, journal::Error> {
         let services = &self.shared.services;
-        let (journal, projects) = (&services.journal, &services.projects);
-        let opened = tokio::select! {
-            opened = projects.open(Path::new(&run.spec.project)) => opened,
-            () = stop.at_least(Urgency::Cancel) => return self.leave_unopened(run, stop).await,
+        let projects = &services.projects;
+        let project = match self.open(run, stop).await? {
+            Opened::Project(project) => project,
+            Opened::Left(left) => return Ok(left),
         };
-        let project = match opened {
-            Ok(project) => project,
-            Err(error) => {
-                let error = Failure::permanent("project_gone", with_sources(&error));
-                return drive::fail(journal, run, error).await;
-            }
-        };
+        // It may have been suspended until its project was there.
+        let record = self.journal().snapshot(&run.id);
+        let run = record.as_ref().unwrap_or(run);
         let at = RunContext::new(services, project, run);
         match run.spec.kind {
             RunKind::Graph => {

@@ -257,6 +257,7 @@ fn continued(earlier: Option<Arc<Run>>) -> Option<StartAt> {
         run,
         layers: Vec::new(),
         message: None,
+        same_text: false,
         within: None,
     })
 }

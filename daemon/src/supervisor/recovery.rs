@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rye_core::error::with_sources;
-use rye_core::model::graph::{At, StepWork};
 use rye_core::model::{
     Because, Event, KillReceipt, Raised, Recovery, Run, RunEvent, SuspendReason, Suspension,
 };
@@ -19,8 +18,9 @@ use crate::journal::{self, Change, Journal};
 
 /// Pause between two runs recovered after a restart, so that a thousand of them do not start at once.
 const RESUME_PAUSE: Duration = Duration::from_millis(2);
-/// A run that was recovered this often without finishing a step or an item is taken to bring the daemon down.
-const MOST_REVIVALS: u32 = 3;
+/// A run for which the daemon computed when it died, and died before so often without that a step or an item was finished, is taken to
+/// bring it down.
+const MOST_SUSPICIONS: u32 = 3;
 
 impl Supervisor {
     /// Recovers what was live when the daemon went down.
@@ -45,7 +45,8 @@ impl Supervisor {
                 tracing::error!(run = %run.id, error = %with_sources(&error), "a run was not recovered");
             }
             if run.suspension().is_some() {
-                // Few suspended runs start again.
+                // Few suspended runs start again, and nothing computes for one.
+                self.journal().acting().settle(&run.id);
                 continue;
             }
             let pause = tokio::time::sleep(RESUME_PAUSE);
@@ -106,14 +107,17 @@ impl Supervisor {
         if suspended.is_some_and(|reason| reason != SuspendReason::Storage) {
             return self.release(&run.id).await;
         }
-        let reason = if run.revivals >= MOST_REVIVALS && !only_waits(&run) {
+        let acting = self.journal().acting();
+        let reason = if run.suspicions >= MOST_SUSPICIONS && acting.is_suspected(&run.id) {
             SuspendReason::CrashLoop
         } else if suspended.is_none() && run.spec.recovery == Recovery::Suspend {
             SuspendReason::Restart
         } else {
             return self.launch_created(run).await;
         };
-        self.suspend_found(&run, reason).await
+        self.suspend_found(&run, reason).await?;
+        acting.settle(&run.id);
+        Ok(())
     }
 }
 
@@ -146,20 +150,6 @@ fn goes_on_by_itself(run: &Run) -> bool {
             | SuspendReason::CrashLoop
             | SuspendReason::User,
         ) => false,
-    }
-}
-
-/// Whether `run` only waits: for a time, for an answer, or for runs that carry out all it has in flight. Then nothing of it is what
-/// brings the daemon down.
-fn only_waits(run: &Run) -> bool {
-    let mut in_flight = run.attempts().peekable();
-    if in_flight.peek().is_some() {
-        return in_flight.all(|attempt| attempt.child.is_some());
-    }
-    match run.graph().map(|state| &state.at) {
-        Some(At::Backoff { .. }) => true,
-        Some(At::Step(step)) => matches!(step.work, StepWork::Waits(_)),
-        Some(At::New | At::Between { .. } | At::Failed { .. } | At::Ending { .. }) | None => false,
     }
 }
 

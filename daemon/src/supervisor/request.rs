@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rye_core::capability::Layer;
 use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::AccountId;
-use rye_core::model::{Durability, Limits, Object, ParentEnd, Run, Spec};
+use rye_core::model::{Durability, Limits, Object, ParentEnd, Run, Spec, Verdict};
 use rye_core::seal::{canonical, sha256_hex};
 use serde_json::json;
 
@@ -101,6 +101,8 @@ pub enum StartAt {
         inject_state: Object,
         /// The run whose state and inputs it takes.
         from: Option<Arc<Run>>,
+        /// What of that run may be done again.
+        verdicts: Vec<(String, Verdict)>,
     },
     /// Where an ended run stood.
     Continue {
@@ -110,6 +112,8 @@ pub enum StartAt {
         layers: Vec<Layer>,
         /// What the model of a thread is told before it continues.
         message: Option<String>,
+        /// With the text of the graph that it has on record, whatever the item says by now.
+        same_text: bool,
         /// The account that it draws on, or on what lies below it, if a run asks that acts for itself.
         within: Option<AccountId>,
     },

@@ -109,6 +109,7 @@ impl Supervisor {
             result: None,
             approval: None,
             message: None,
+            same_text: false,
             layers: vec![request.caller],
             within: None,
         };
@@ -253,6 +254,7 @@ impl Supervisor {
                 run: Arc::clone(&run),
                 layers: request.layers,
                 message: request.message,
+                same_text: request.same_text,
                 within: request.within,
             },
             lineage: None,

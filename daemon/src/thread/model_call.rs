@@ -112,17 +112,17 @@ async fn body(thread: &ThreadRun) -> Result<(String, Voice), Failure> {
     Ok((body.await?, voice))
 }
 
-/// What the machine is told of a signal: parts that are complete.
+/// What the machine is told of a signal: parts that are complete, and what they used.
 fn complete(signal: Signal) -> Option<Heard> {
     match signal {
         Signal::Block(part) => Some(Heard::Part(part)),
         Signal::CallReady(call) => Some(Heard::Call(call)),
+        Signal::Usage(tokens) => Some(Heard::Usage(tokens)),
         Signal::Begun { .. }
         | Signal::Text { .. }
         | Signal::Thinking { .. }
         | Signal::CallBegun { .. }
         | Signal::CallArgs { .. }
-        | Signal::Usage(_)
         | Signal::Stopped(_)
         | Signal::Ended(_)
         | Signal::Broken(_) => None,
@@ -151,7 +151,6 @@ fn failed(thread: &ThreadRun, failure: &provider::Failure, jitter: u16) -> Heard
         failure: told,
         class: verdict.class,
         charge: verdict.charge,
-        reported: failure.usage,
         pause_ms: u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
     }))
 }
@@ -177,7 +176,6 @@ fn cut() -> Heard {
         failure: Failure::permanent("timeout", text),
         class: Class::Interrupted,
         charge: Charge::Hold,
-        reported: None,
         pause_ms: 0,
     }))
 }
@@ -188,7 +186,6 @@ fn unsent(failure: Failure) -> Heard {
         failure,
         class: Class::Permanent,
         charge: Charge::Nothing,
-        reported: None,
         pause_ms: 0,
     }))
 }

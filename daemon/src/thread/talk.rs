@@ -8,7 +8,7 @@ use rye_core::conversation::{Conversation, Digest, Entry, Message, Root, walk};
 use rye_core::error::with_sources;
 use rye_core::model::Failure;
 use rye_core::provider::{ResolvedModel, Wire};
-use rye_core::thread::Reading;
+use rye_core::thread::{Answer, Reading, Reseeded};
 
 use crate::journal::{self, Journal};
 use crate::task;
@@ -104,6 +104,26 @@ impl Talk {
             wire.push(message);
         }
         Ok(wire.body(model, max_output))
+    }
+
+    /// Tells the conversation up to the entry `head` anew, without reasoning.
+    pub(super) async fn reseed(
+        &self,
+        head: &Digest,
+        model: &ResolvedModel,
+    ) -> Result<Answer, journal::Error> {
+        let conversation = match self.read(head.clone()).await {
+            Ok(conversation) => conversation,
+            Err(failure) => return Ok(Answer::Failed(failure)),
+        };
+        let turns = conversation.turn;
+        let entry = conversation.reseeded(model.reseed);
+        let root = self.keep(entry.encode().text).await?;
+        Ok(Answer::Reseeded(Reseeded {
+            root,
+            bytes: entry.bytes(),
+            turns,
+        }))
     }
 
     /// Keeps `text` under its name.

@@ -247,13 +247,14 @@ async fn a_recovered_run_is_on_record_before_its_first_move() {
     let directory = tempfile::tempdir().unwrap();
     let services = services(directory.path()).await;
     let run = run(&services, directory.path(), Epoch(0)).await;
-    assert_eq!(run.revivals, 0);
+    assert_ne!(run.epoch, services.epoch);
+    let epoch = services.epoch;
     let (journal, id) = (Arc::clone(&services.journal), run.id.clone());
     let look = move || {
         // The record is given out once its last event is durable.
         let record = journal.run(&id).now_or_never();
         let record = record.expect("its last event is durable").unwrap().unwrap();
-        assert_eq!(record.revivals, 1, "this life has claimed it");
+        assert_eq!(record.epoch, epoch, "this life has claimed it");
     };
     let kind = Entangled {
         first: Some(Arc::new(look)),

@@ -218,7 +218,7 @@ pub(crate) fn spec(id: &RunId, directory: &Path) -> Spec {
 /// A run that `epoch` owns; that is durable.
 pub(crate) async fn run(services: &Services, directory: &Path, epoch: Epoch) -> Arc<Run> {
     let id = RunId::new("t-1-a").unwrap();
-    let started = RunEvent::RunStarted { epoch };
+    let started = RunEvent::started(epoch);
     let changes = vec![
         Change::create(&id, Arc::new(spec(&id, directory))),
         Change::event(&id, started.into()),

@@ -199,6 +199,10 @@ pub struct ResumeRequest {
     /// What the attempt came to that the one answer in `answers` says is done, as JSON; empty if that is not known.
     #[prost(string, tag = "6")]
     pub result_json: ::prost::alloc::string::String,
+    /// Continue a graph that has ended with the text it started with; else it is continued with that of today, and warns if that is another. One that
+    /// is suspended has its text anyway.
+    #[prost(bool, tag = "7")]
+    pub same_text: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ResumeResponse {
@@ -332,6 +336,9 @@ pub struct StepRequest {
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "9")]
     pub has_capabilities: bool,
+    /// That an at-most-once node, which `resume_from` has executed or may have, may execute again (`VERDICT_RETRY`).
+    #[prost(message, repeated, tag = "10")]
+    pub answers: ::prost::alloc::vec::Vec<UncertainAnswer>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StepResponse {

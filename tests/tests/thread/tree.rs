@@ -1,61 +1,85 @@
-//! A tree of five threads with tools and money, whose daemon is killed at random instants.
+//! A tree of five threads with tools, money and reserved shares, whose daemon dies at random instants and at named events.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::fs;
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
 use rye_tests::model_server::ModelServer;
-use rye_tests::{World, transcript};
+use rye_tests::{World, transcript, until};
 use serde_json::Value;
 
-use super::crash::{call, die, keys, on_record};
+use super::crash::{call, die, keys};
 use super::{account, payloads};
 use crate::crash::rounds;
 
 /// How often the daemon dies, unless `RYE_CRASH_ROUNDS` says how often.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 6;
 
-/// The threads: which start which in their first turn, and how many turns with a tool follow.
-const THREADS: [(&str, &[&str], u32); 5] = [
-    ("root", &["left", "right"], 4),
-    ("left", &["below_left"], 6),
-    ("right", &["below_right"], 8),
-    ("below_left", &[], 12),
-    ("below_right", &[], 16),
+/// The threads, and which start which in their first turn, with which share of their money. Then each calls a tool, turn by turn, until
+/// it is told that this is enough.
+const THREADS: [(&str, &[(&str, u32)]); 5] = [
+    ("root", &[("left", 40), ("right", 30)]),
+    ("left", &[("below_left", 10)]),
+    ("right", &[("below_right", 10)]),
+    ("below_left", &[]),
+    ("below_right", &[]),
 ];
 
-/// How many times the usual number of turns there are: enough for all deaths that are asked for.
-fn scale() -> u32 {
-    u32::try_from(rounds(ROUNDS).div_ceil(ROUNDS)).unwrap()
+/// The threads that work side by side, the deepest first: those above wait for them. What ends their work is a file of that name.
+const LEVELS: [(&str, &[&str]); 3] = [
+    ("leaves", &["below_left", "below_right"]),
+    ("middle", &["left", "right"]),
+    ("top", &["root"]),
+];
+
+/// Where the daemon dies in every second life.
+const EVENTS: [&str; 8] = [
+    "step_start",
+    "tool_call_start",
+    "cognition_out",
+    "process_started",
+    "tool_call_result",
+    "step_finish",
+    "budget_settled",
+    "run_started",
+];
+
+fn level_of(name: &str) -> &'static str {
+    let level = LEVELS.iter().find(|(_, threads)| threads.contains(&name));
+    level.expect("each thread has a level").0
 }
 
 fn script() -> String {
-    // Each call is another one: a model that repeats itself is stopped.
-    let note = |turn: u32| {
-        let command = format!("echo $RYE_IDEMPOTENCY_KEY >> keys; sleep 0.01; echo noted {turn}");
-        call(&command)
-    };
     let mut script = String::new();
-    for (name, below, tools) in THREADS {
-        let start = |below: &&str| {
-            format!("{{name: rye_execute, input: {{item_type: directive, item_id: t/{below}}}}}")
-        };
-        let starts: Vec<String> = below.iter().map(start).collect();
-        let notes = (0..tools * scale()).map(note);
-        let first = (!starts.is_empty()).then(|| starts.join(", "));
-        let mut turn = 0;
-        for calls in first.into_iter().chain(notes) {
-            turn += 1;
+    let usage = "usage: {input: 10, output: 1}";
+    for (name, below) in THREADS {
+        let mut rule = |when: &str, reply: &str| {
             let _written = writeln!(
                 script,
-                "- when: {{directive: {name}, turn: {turn}}}\n  reply: {{text: Turn {turn}., calls: [{calls}], usage: {{input: 10, output: 1}}}}"
+                "- when: {{directive: {name}{when}}}\n  reply: {{{reply}, {usage}}}"
+            );
+        };
+        let start = |(below, share): &(&str, u32)| {
+            format!(
+                "{{name: rye_execute, input: {{item_type: directive, item_id: t/{below}, limit_overrides: {{spend: {share}}}}}}}"
+            )
+        };
+        let starts: Vec<String> = below.iter().map(start).collect();
+        if !starts.is_empty() {
+            rule(
+                ", turn: 1",
+                &format!("text: I ask., calls: [{}]", starts.join(", ")),
             );
         }
-        let _written = writeln!(
-            script,
-            "- when: {{directive: {name}}}\n  reply: {{text: Done., usage: {{input: 10, output: 1}}}}"
+        rule(", tool_result: enough", "text: Done.");
+        let note = format!(
+            "echo $RYE_IDEMPOTENCY_KEY >> keys; echo >> ran.{name}; sleep 0.05; [ -e stop.{} ] && echo enough || echo more",
+            level_of(name)
         );
+        rule("", &format!("text: I work., calls: [{}]", call(&note)));
     }
     script
 }
@@ -71,75 +95,159 @@ fn tree(world: &World, root: &str) -> Vec<String> {
     found
 }
 
-fn nanos(amount: &Value) -> u64 {
+pub(super) fn nanos(amount: &Value) -> u64 {
     let text = amount.as_str().unwrap_or("0.000000000").replace('.', "");
     text.parse().unwrap()
+}
+
+/// The keys of the calls whose results are on record, by the transcripts of all runs.
+fn on_record(world: &World) -> Vec<String> {
+    let runs = fs::read_dir(world.project().join(".ai/state/threads"));
+    let mut keys = Vec::new();
+    for run in runs.into_iter().flatten().flatten() {
+        let text = fs::read_to_string(run.path().join("transcript.jsonl")).unwrap_or_default();
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut started: HashMap<String, String> = HashMap::new();
+        for line in lines {
+            let of = |name: &str| {
+                line["payload"][name]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned()
+            };
+            if line["event_type"] == "tool_call_start" {
+                started.insert(of("call_id"), of("key"));
+            } else if line["event_type"] == "tool_call_result" {
+                keys.extend(started.remove(&of("call_id")));
+            }
+        }
+    }
+    keys
+}
+
+/// How often the daemon has died, and what had run by then.
+struct Deaths {
+    random: Random,
+    count: usize,
+    finished: HashMap<String, usize>,
+}
+
+/// A xorshift generator: a run that failed can be repeated.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, range: Range<u64>) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        range.start + self.0 % (range.end - range.start)
+    }
+}
+
+impl Deaths {
+    /// One life of the daemon, while `threads` work: until they have got on and then some time, or to an event.
+    fn live(&mut self, world: &World, threads: &[&str]) {
+        if self.count.is_multiple_of(2) {
+            let daemon = world.start("");
+            let ran = |name: &str| world.read(&format!("ran.{name}")).lines().count();
+            let before: Vec<usize> = threads.iter().map(|name| ran(name)).collect();
+            until("the threads to get on", || {
+                let mut now = threads.iter().map(|name| ran(name)).zip(&before);
+                now.all(|(now, before)| now >= before + 2).then_some(())
+            });
+            thread::sleep(Duration::from_micros(self.random.below(0..200_000)));
+            die(daemon);
+        } else {
+            let event = usize::try_from(self.random.below(0..8)).unwrap();
+            let side = ["before", "after"][usize::try_from(self.random.below(0..2)).unwrap()];
+            // A life does not begin to own more runs than there are.
+            let number = match EVENTS[event] {
+                "run_started" => 1,
+                _ => self.random.below(1..7),
+            };
+            world.live_until(&format!("{side}:{}:{number}", EVENTS[event]), "");
+        }
+        self.count += 1;
+        let ran = keys(world);
+        for key in on_record(world) {
+            // What a run of its own carries out notes nothing.
+            let Some(times) = ran.get(&key).copied() else {
+                continue;
+            };
+            let known = *self.finished.entry(key).or_insert(times);
+            assert_eq!(
+                known, times,
+                "death {}: a finished call ran again",
+                self.count
+            );
+        }
+    }
 }
 
 #[test]
 fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_is_lost() {
     let server = ModelServer::start(&script());
     let world = World::with_models(&server);
+    // A model that makes one call for ever is stopped, unless the user says otherwise.
+    let own =
+        "version: \"1.0.0\"\ncategory: agent\nname: resilience\nlimits: {repeated_calls: 0}\n";
+    let path = world.home().join(".ai/config/agent/resilience.yaml");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, own).unwrap();
+    let _signed = world.ryectl("sign").arg(&path).ok();
     // Calls wait for the whole message: of one that is cut off, those that began would be all of it, and the second thread that
     // the first one was to start in that turn would never be asked for again.
-    let metadata = "<tools start=\"message\"/><limits turns=\"1000\" tokens=\"10000000\"/><permissions><execute effect=\"idempotent\">\
-                    <tool>rye/bash</tool><directive>t/*</directive></execute></permissions>";
-    for (name, _, _) in THREADS {
+    let metadata = "<tools start=\"message\"/><limits turns=\"100000\" tokens=\"1000000000\" duration_seconds=\"86400\"/>\
+                    <permissions><execute effect=\"idempotent\"><tool>rye/bash</tool><directive>t/*</directive></execute></permissions>";
+    for (name, _) in THREADS {
         world.directive(&format!("t/{name}"), metadata, "", "Work.");
     }
-    let mut daemon = world.start("");
+    let daemon = world.start("");
     let run = world.ryectl("run --detach directive:t/root --limit spend=100");
     let root = run.ok().line();
-    let mut finished: HashMap<String, usize> = HashMap::new();
-    let mut seed: u64 = 0x7ee5_0017;
-    let mut deaths = 0;
-    for round in 0..rounds(ROUNDS) {
-        if world.record(&root)["status"] == "completed" {
-            break;
+    die(daemon);
+    let rounds = rounds(ROUNDS);
+    let mut deaths = Deaths {
+        random: Random(0x7ee5_0017),
+        count: 0,
+        finished: HashMap::new(),
+    };
+    for (level, (name, threads)) in LEVELS.iter().enumerate() {
+        while deaths.count < rounds * (level + 1) / LEVELS.len() {
+            deaths.live(&world, threads);
         }
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        thread::sleep(Duration::from_micros(seed % 400_000));
-        die(daemon);
-        deaths += 1;
-        daemon = world.start("");
-        // The tree goes on meanwhile: what is on record by now has run as often as it ever will.
-        let runs = tree(&world, &root);
-        let done: Vec<String> = runs.iter().flat_map(|run| on_record(&world, run)).collect();
-        let ran = keys(&world);
-        for key in done {
-            // What a run of its own carries out notes nothing.
-            let Some(times) = ran.get(&key).copied() else {
-                continue;
-            };
-            let known = *finished.entry(key).or_insert(times);
-            assert_eq!(known, times, "round {round}: a finished call ran again");
-        }
+        world.write(&format!("stop.{name}"), "");
     }
+    assert_eq!(deaths.count, rounds);
+    let daemon = world.start("");
     let record = world.settled(&root);
     assert_eq!(record["status"], "completed", "{record}");
-    let runs = tree(&world, &root);
+    assert_paid(&world, &root, deaths.count);
+    drop(daemon);
+}
+
+/// Each turn came to one message, each call to one result, and what was paid is the sum of what was settled.
+fn assert_paid(world: &World, root: &str, deaths: usize) {
+    let runs = tree(world, root);
     assert_eq!(
         runs.len(),
         THREADS.len(),
         "no thread is started twice: {runs:?}"
     );
-    let (mut sum, mut tools, mut estimated) = (0, 0, 0);
+    let (mut sum, mut turns, mut tools, mut estimated) = (0, 0, 0, 0);
     for run in &runs {
-        let spoken = payloads(&world, run, "cognition_out");
-        let turns: Vec<u64> = spoken
+        let spoken = payloads(world, run, "cognition_out");
+        let said: Vec<u64> = spoken
             .iter()
             .filter_map(|said| said["turn"].as_u64())
             .collect();
-        let expected: Vec<u64> = (1..).take(turns.len()).collect();
-        assert_eq!(turns, expected, "each turn of {run} came to one message");
-        let settled = payloads(&world, run, "budget_settled");
-        assert_eq!(
-            settled.len(),
-            payloads(&world, run, "budget_held").len(),
-            "{run}"
-        );
+        let expected: Vec<u64> = (1..).take(said.len()).collect();
+        assert_eq!(said, expected, "each turn of {run} came to one message");
+        let settled = payloads(world, run, "budget_settled");
+        let held = payloads(world, run, "budget_held");
+        assert_eq!(settled.len(), held.len(), "{run}");
         estimated += settled
             .iter()
             .filter(|settled| settled["estimated"] == true)
@@ -148,23 +256,24 @@ fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_i
             .iter()
             .map(|settled| nanos(&settled["usage"]["usd"]))
             .sum::<u64>();
-        tools += payloads(&world, run, "tool_call_result").len();
+        let asked = spoken
+            .iter()
+            .flat_map(|said| said["message"]["blocks"].as_array().cloned());
+        let asked = asked
+            .flatten()
+            .filter(|block| block["type"] == "call")
+            .count();
+        let results = payloads(world, run, "tool_call_result").len();
+        assert_eq!(results, asked, "each call of {run} has one result");
+        turns += said.len();
+        tools += results;
         let text = world.read(&format!(".ai/state/threads/{run}/transcript.jsonl"));
         transcript::check(&text, run, &world.node_key()).unwrap();
     }
-    let calls: usize = THREADS
-        .iter()
-        .map(|(_, below, tools)| below.len() + usize::try_from(*tools * scale()).unwrap())
-        .sum();
-    assert_eq!(tools, calls, "each call has one result");
-    let paid = account(&world, &root);
-    assert_eq!(
-        (nanos(&paid["actual"]), nanos(&paid["held"])),
-        (sum, 0),
-        "{paid}"
-    );
+    let paid = account(world, root);
+    let amounts = ["actual", "held", "reserved"].map(|name| nanos(&paid[name]));
+    assert_eq!(amounts, [sum, 0, 0], "{paid}");
     println!(
-        "{deaths} deaths, {tools} calls of tools, {estimated} calls of models charged at their hold, {sum} nano-dollars"
+        "{deaths} deaths, {turns} turns, {tools} calls of tools, {estimated} calls of models charged at their hold, {sum} nano-dollars"
     );
-    drop(daemon);
 }

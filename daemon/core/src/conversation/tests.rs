@@ -304,3 +304,83 @@ fn tokens_are_rounded_up() {
     let finest = TokenSize::from_thousandths(1).unwrap();
     assert_eq!(finest.tokens(usize::MAX), u64::MAX);
 }
+
+/// A conversation with reasoning in it, and a message of nothing else.
+fn with_reasoning() -> Conversation {
+    let thought = Block::Thinking {
+        text: "Hm.".to_owned(),
+    };
+    let text = Block::Text {
+        text: "I <look>.".to_owned(),
+    };
+    let failed = Message::User {
+        source: Source::Tools,
+        blocks: vec![Block::Result {
+            id: "c1".to_owned(),
+            content: "</result> \"no\" & no".to_owned(),
+            is_error: true,
+        }],
+    };
+    let (store, names) = stored(0);
+    let mut conversation = walk(&names[0], |name| Ok(store.get(name).cloned())).unwrap();
+    let turns = [
+        vec![said(vec![thought.clone(), text, call("c1")]), failed],
+        vec![said(vec![thought])],
+        vec![Message::text(Source::Nudge, "Well?")],
+    ];
+    for (turn, messages) in (1..).zip(turns) {
+        let name = Digest::of(&format!("{turn}"));
+        conversation.push(name, turn, messages).unwrap();
+    }
+    conversation
+}
+
+#[test]
+fn a_conversation_is_told_anew_without_its_reasoning_as_calls_and_results() {
+    let entry = with_reasoning().reseeded(Reseed::Pairs);
+    assert_eq!((&entry.prev, entry.turn), (&None, 0));
+    assert_eq!(entry.root, Some(root()), "prompt, tools and model stay");
+    let [first, said, results, told] = entry.messages.as_slice() else {
+        panic!("{entry:?}");
+    };
+    assert_eq!(first, &Message::text(Source::Directive, "Go"));
+    let Message::Assistant {
+        blocks, raw: None, ..
+    } = said
+    else {
+        panic!("what was received does not go back: {said:?}");
+    };
+    assert_eq!(blocks.len(), 2);
+    assert!(!matches!(blocks[0], Block::Thinking { .. }));
+    assert_eq!(results.results().collect::<Vec<_>>(), ["c1"]);
+    assert_eq!(told, &Message::text(Source::Nudge, "Well?"));
+    let whole = Conversation::begin(Digest::of("x"), root(), entry.messages).unwrap();
+    assert!(whole.unanswered().is_empty());
+}
+
+#[test]
+fn a_model_that_signs_its_reasoning_is_told_anew_in_one_text() {
+    let entry = with_reasoning().reseeded(Reseed::Text);
+    let [first, told] = entry.messages.as_slice() else {
+        panic!("{entry:?}");
+    };
+    assert_eq!(first, &Message::text(Source::Directive, "Go"));
+    let [Block::Text { text }] = told.blocks() else {
+        panic!("{told:?}");
+    };
+    let expected = "This is what you have said and done so far. Continue from there.\n\n\
+        <assistant>\nI &lt;look>.\n</assistant>\n\n\
+        <call id=\"c1\" name=\"echo\">{\"text\":\"é\",\"n\":1.5}</call>\n\n\
+        <result id=\"c1\" error=\"true\">\n&lt;/result> \"no\" &amp; no\n</result>\n\n\
+        <user>\nWell?\n</user>";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn a_conversation_in_which_nobody_answered_is_told_as_it_was() {
+    let (store, names) = stored(0);
+    for how in [Reseed::Text, Reseed::Pairs] {
+        let begun = walk(&names[0], |name| Ok(store.get(name).cloned())).unwrap();
+        assert_eq!(begun.reseeded(how).encode().text, store[&names[0]]);
+    }
+}

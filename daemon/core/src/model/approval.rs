@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! approval_requested ─► open ─approval_answered─► answered ─(what was waiting goes on)─► gone
+//!                         ├─approval_expired─► too late ─(its node fails)─► gone
 //!                         └── the run ends ─► gone, but for what a hook asked
 //! ```
 //!
@@ -20,7 +21,7 @@ use serde_json::Value;
 
 use super::{Event, Failure, GraphEvent, RunEvent};
 use crate::clock::Timestamp;
-use crate::id::Name;
+use crate::id::{Epoch, Name};
 
 /// Most problems of an answer that are told at once.
 const MOST_PROBLEMS: usize = 5;
@@ -127,6 +128,13 @@ pub struct ApprovalAnswer {
     pub by: String,
 }
 
+/// Nobody answered a question in time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Expired {
+    /// Which question.
+    pub id: Name,
+}
+
 impl ApprovalAnswer {
     /// The failure of what was denied.
     pub fn denial(&self) -> Failure {
@@ -142,12 +150,21 @@ impl ApprovalAnswer {
 pub struct Requested {
     /// The question.
     pub approval: Approval,
+    /// The life of the daemon that asked it.
+    pub epoch: Epoch,
     /// The answer, and when it was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<(ApprovalAnswer, Timestamp)>,
+    /// Whether nobody answered in time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub expired: bool,
 }
 
 impl Requested {
+    const fn is_open(&self) -> bool {
+        self.answer.is_none() && !self.expired
+    }
+
     /// Whether a hook of a graph asked it, and nobody has approved.
     fn bars(&self) -> bool {
         let approved = self.answer.as_ref().is_some_and(|(said, _)| said.approved);
@@ -167,15 +184,19 @@ impl Approvals {
         self.0.is_empty()
     }
 
-    /// Whether there are some, and each has its answer.
+    /// Whether there are some, and none is open.
     pub fn is_answered(&self) -> bool {
         !self.is_empty() && self.open().next().is_none()
     }
 
     /// Those that nobody has answered, the oldest first.
     pub fn open(&self) -> impl Iterator<Item = &Approval> {
-        let open = self.0.iter().filter(|asked| asked.answer.is_none());
-        open.map(|asked| &asked.approval)
+        self.requested().map(|asked| &asked.approval)
+    }
+
+    /// The same, with what is known of when they were asked.
+    pub fn requested(&self) -> impl Iterator<Item = &Requested> {
+        self.0.iter().filter(|asked| asked.is_open())
     }
 
     /// The question for whose answer `step` waits.
@@ -203,28 +224,31 @@ impl Approvals {
     }
 
     /// Takes in what is asked or answered; `false` if it cannot be, and then nothing has changed.
-    pub(super) fn take(&mut self, at: Timestamp, event: &RunEvent) -> bool {
+    pub(super) fn take(&mut self, epoch: Epoch, at: Timestamp, event: &RunEvent) -> bool {
         if let RunEvent::ApprovalRequested(approval) = event {
             let known = self.0.iter().any(|asked| asked.approval.id == approval.id);
             if !known {
                 Arc::make_mut(&mut self.0).push(Requested {
                     approval: approval.clone(),
+                    epoch,
                     answer: None,
+                    expired: false,
                 });
             }
             return !known;
         }
-        let RunEvent::ApprovalAnswered(answer) = event else {
-            return false;
+        let (id, answer) = match event {
+            RunEvent::ApprovalAnswered(answer) => (&answer.id, Some(answer)),
+            RunEvent::ApprovalExpired(Expired { id }) => (id, None),
+            _ => return false,
         };
-        let open =
-            |asked: &&mut Requested| asked.approval.id == answer.id && asked.answer.is_none();
-        if !self.open().any(|approval| approval.id == answer.id) {
+        if !self.open().any(|approval| approval.id == *id) {
             return false;
         }
         let mut asked = Arc::make_mut(&mut self.0).iter_mut();
-        if let Some(asked) = asked.find(open) {
-            asked.answer = Some((answer.clone(), at));
+        if let Some(asked) = asked.find(|asked| asked.approval.id == *id && asked.is_open()) {
+            asked.answer = answer.map(|answer| (answer.clone(), at));
+            asked.expired = answer.is_none();
         }
         true
     }
@@ -308,13 +332,28 @@ mod tests {
             by: "uid:0".into(),
         };
         let answered = RunEvent::ApprovalAnswered(answer);
-        assert!(!approvals.take(at, &answered));
-        assert!(approvals.take(at, &asked));
-        assert!(!approvals.take(at, &asked));
+        assert!(!approvals.take(Epoch(1), at, &answered));
+        assert!(approvals.take(Epoch(1), at, &asked));
+        assert!(!approvals.take(Epoch(1), at, &asked));
         assert_eq!(approvals.open().count(), 1);
-        assert!(approvals.take(at, &answered));
-        assert!(!approvals.take(at, &answered));
+        assert!(approvals.take(Epoch(1), at, &answered));
+        assert!(!approvals.take(Epoch(1), at, &answered));
+        let late = RunEvent::ApprovalExpired(Expired { id: "a1".into() });
+        assert!(!approvals.take(Epoch(1), at, &late));
         assert_eq!(approvals.open().count(), 0);
         assert!(approvals.of_step(1).unwrap().answer.is_some());
+    }
+
+    #[test]
+    fn a_question_that_nobody_answered_in_time_is_closed() {
+        let mut approvals = Approvals::default();
+        let at = Timestamp::default();
+        let late = RunEvent::ApprovalExpired(Expired { id: "a1".into() });
+        assert!(!approvals.take(Epoch(1), at, &late));
+        assert!(approvals.take(Epoch(1), at, &RunEvent::ApprovalRequested(asks(None))));
+        assert!(approvals.take(Epoch(1), at, &late));
+        assert!(!approvals.take(Epoch(1), at, &late));
+        assert!(approvals.is_answered());
+        assert!(approvals.of_step(1).unwrap().expired);
     }
 }

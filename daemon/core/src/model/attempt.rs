@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Effect, ProcessIdentity};
+use crate::clock::Timestamp;
 use crate::id::{Name, RunId};
 
 /// Which attempt of a run.
@@ -62,6 +63,8 @@ pub struct Attempt {
     pub id: AttemptId,
     /// What a second try would mean.
     pub effect: Effect,
+    /// When it began. One that repeats what a crash has cut off began with that.
+    pub since: Timestamp,
     /// Its idempotency key.
     pub key: Name,
     /// The process that carries it out, once there is one.
@@ -81,17 +84,24 @@ impl Attempt {
         self.effect == Effect::AtMostOnce && self.verdict != Some(Verdict::Retry)
     }
 
-    /// An attempt of something whose second run means `effect`.
-    pub fn new(id: AttemptId, effect: Effect) -> Self {
+    /// An attempt that begins at `since`, of something whose second run means `effect`.
+    pub fn new(id: AttemptId, effect: Effect, since: Timestamp) -> Self {
         Self {
             id,
             effect,
+            since,
             key: Name::default(),
             process: None,
             child: None,
             verdict: None,
             declared: None,
         }
+    }
+
+    /// The same, if it repeats `before`, which is still in flight in its place: what was cut off continues, and so does its time.
+    pub(super) fn repeating(self, before: Option<&Self>) -> Self {
+        let since = before.map_or(self.since, |before| before.since);
+        Self { since, ..self }
     }
 }
 

@@ -13,8 +13,8 @@ use super::graph::GraphEvent;
 use super::thread::ThreadEvent;
 use super::tool::ToolEvent;
 use super::{
-    Approval, ApprovalAnswer, Because, Control, Effect, Failure, Kill, KillReceipt, Object,
-    Outcome, ProcessIdentity, Raised, Slot, Spec, Suspension, Verdict,
+    Approval, ApprovalAnswer, Because, Control, Effect, Expired, Failure, Kill, KillReceipt,
+    Object, Outcome, ProcessIdentity, Raised, Slot, Spec, Suspension, Verdict,
 };
 use crate::clock::Timestamp;
 use crate::id::{Epoch, Name, RunId};
@@ -300,6 +300,9 @@ pub enum RunEvent {
     RunStarted {
         /// The daemon's life it runs in.
         epoch: Epoch,
+        /// Whether the daemon computed for it when its last life ended.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        suspected: bool,
     },
     /// The run is suspended.
     RunSuspended(Suspension),
@@ -416,6 +419,8 @@ pub enum RunEvent {
     ApprovalRequested(Approval),
     /// A person answered.
     ApprovalAnswered(ApprovalAnswer),
+    /// Nobody answered in time.
+    ApprovalExpired(Expired),
     /// Hooks whose actions have effects are asked about an event of the graph, one after the other.
     HooksBegun {
         /// The event: `graph_started`, `after_step`, `error`, `limit` or `graph_completed`.
@@ -513,6 +518,12 @@ pub enum RunEvent {
 }
 
 impl RunEvent {
+    /// A run starts, of which nothing is suspected.
+    pub const fn started(epoch: Epoch) -> Self {
+        let suspected = false;
+        Self::RunStarted { epoch, suspected }
+    }
+
     /// A suspended run is resumed with the limits that it has.
     pub fn resumed(epoch: Epoch) -> Self {
         let raised = Raised::default();
@@ -553,7 +564,7 @@ impl RunEvent {
                 ..Facets::PLAIN
             },
             // Only of a suspended run is it said what became of its attempts: those of a running one may still end.
-            Self::UncertainAnswered { .. } => Facets {
+            Self::UncertainAnswered { .. } | Self::ApprovalExpired(_) => Facets {
                 allowed: While::Suspended,
                 ..Facets::PLAIN
             },
@@ -591,6 +602,7 @@ impl RunEvent {
             | Self::UncertainAnswered { .. }
             | Self::ApprovalRequested(_)
             | Self::ApprovalAnswered(_)
+            | Self::ApprovalExpired(_)
             | Self::HooksBegun { .. }
             | Self::HookStarted { .. }
             | Self::HookCompleted { .. } => None,

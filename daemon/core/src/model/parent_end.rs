@@ -78,6 +78,26 @@ pub struct ChildTerms {
     /// Most runs of its tree that are not over, with a thread that it starts, if that is limited below what the daemon allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most_in_tree: Option<u32>,
+    /// How long it waits for them where it is asked to.
+    #[serde(default, skip_serializing_if = "Waits::is_none")]
+    pub waits: Waits,
+}
+
+/// How long a call of `wait_threads` waits, in seconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Waits {
+    /// If it does not say; 0 is without end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual: Option<u32>,
+    /// At most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<u32>,
+}
+
+impl Waits {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 impl Default for ChildTerms {
@@ -91,6 +111,7 @@ impl Default for ChildTerms {
             },
             most: None,
             most_in_tree: None,
+            waits: Waits::default(),
         }
     }
 }

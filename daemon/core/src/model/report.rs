@@ -101,12 +101,19 @@ impl Run {
                 document["result"] = json!(cut);
             }
         }
+        if status.is_success() && state.returned.is_none() && state.is_cut_short {
+            document["truncated"] = json!(true);
+        }
         if let Some(returned) = &state.returned {
             document["outputs"] = json!(returned.outputs);
         }
         if let Some(error) = self.failure() {
             document["error"] = json!(error.message);
             document["code"] = json!(error.code);
+            document["error_context"] = state.recent.context();
+            if let Some(failures) = state.recent.failures() {
+                document["recent_llm_errors"] = failures;
+            }
         }
         if let Some(why) = self.suspension() {
             document["suspend"] = json!(why);

@@ -45,7 +45,7 @@ impl Round {
     }
 
     /// Takes in what happens to the round at `slot`; `false` if `event` is none of a round, or this one cannot take it.
-    pub(super) fn take(slot: &mut Option<Self>, event: &RunEvent) -> bool {
+    pub(super) fn take(slot: &mut Option<Self>, at: Timestamp, event: &RunEvent) -> bool {
         if let RunEvent::HooksBegun {
             event,
             hooks,
@@ -73,18 +73,17 @@ impl Round {
             ..
         } = event
         {
-            round.running = Some(Attempt {
+            let id = AttemptId {
+                step: *step,
+                slot: Slot::Hook(*index),
+                number: *attempt,
+            };
+            let attempt = Attempt {
                 key: key.as_str().into(),
                 child: child.clone(),
-                ..Attempt::new(
-                    AttemptId {
-                        step: *step,
-                        slot: Slot::Hook(*index),
-                        number: *attempt,
-                    },
-                    Effect::Idempotent,
-                )
-            });
+                ..Attempt::new(id, Effect::Idempotent, at)
+            };
+            round.running = Some(attempt.repeating(round.running.as_ref()));
             return true;
         }
         if let RunEvent::HookCompleted { control, hook, .. } = event {

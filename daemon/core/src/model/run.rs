@@ -39,9 +39,9 @@ pub struct Run {
     pub seq: Seq,
     /// The daemon's life that owns it.
     pub epoch: Epoch,
-    /// How often a restart of the daemon recovered it since something of it last ended, and since the daemon last stopped in
-    /// good order.
-    pub revivals: u32,
+    /// How often the daemon died while it computed for this run, since something of it last ended, and since the daemon last stopped
+    /// in good order.
+    pub suspicions: u32,
     /// How many child runs its chain has started, detached ones included. A call that is tried again counts once:
     /// it has the child run of its earlier try, or one that continues or replaces that.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -78,7 +78,7 @@ impl Run {
             ended_at: None,
             seq: Seq(1),
             epoch: Epoch::default(),
-            revivals: 0,
+            suspicions: 0,
             spawn_count: spec.spawned,
             below: Below::of(&spec.limits),
             cancel: None,
@@ -349,7 +349,7 @@ impl Run {
         self.seq = self.seq.next();
         self.updated_at = at;
         if event.facets().progress {
-            self.revivals = 0;
+            self.suspicions = 0;
         }
         Ok(())
     }
@@ -410,10 +410,8 @@ impl Run {
     fn take_in(&mut self, at: Timestamp, event: &RunEvent) -> bool {
         match event {
             RunEvent::RunCreated(_) => return false,
-            RunEvent::RunStarted { epoch } => {
-                if self.started_at.is_some() {
-                    self.revivals += 1;
-                }
+            RunEvent::RunStarted { epoch, suspected } => {
+                self.suspicions += u32::from(*suspected);
                 self.started_at.get_or_insert(at);
                 self.active_since.get_or_insert(at);
                 self.epoch = *epoch;
@@ -427,7 +425,7 @@ impl Run {
                 self.started_at.get_or_insert(at);
                 self.active_since = Some(at);
                 self.epoch = *epoch;
-                self.revivals = 0;
+                self.suspicions = 0;
                 self.below.raise(raised);
                 self.work.state_mut().resume(at, raised);
                 self.life = Life::Running;
@@ -439,7 +437,7 @@ impl Run {
                 Some(kill) => kill.merge(asked),
                 None => self.kill = Some(asked.clone()),
             },
-            RunEvent::StepStarted { .. } => return self.work.state_mut().start_step(event),
+            RunEvent::StepStarted { .. } => return self.work.state_mut().start_step(at, event),
             RunEvent::ProcessStarted {
                 step,
                 slot,
@@ -463,14 +461,16 @@ impl Run {
                 attempt.verdict = Some(*verdict);
                 attempt.declared.clone_from(result);
             }
-            RunEvent::ApprovalRequested(_) | RunEvent::ApprovalAnswered(_) => {
-                return self.approvals.take(at, event);
+            RunEvent::ApprovalRequested(_)
+            | RunEvent::ApprovalAnswered(_)
+            | RunEvent::ApprovalExpired(_) => {
+                return self.approvals.take(self.epoch, at, event);
             }
             RunEvent::HooksBegun { .. }
             | RunEvent::HookStarted { .. }
             | RunEvent::HookCompleted { .. } => {
                 let round = self.work.state_mut().round_mut();
-                return round.is_some_and(|round| Round::take(round, event));
+                return round.is_some_and(|round| Round::take(round, at, event));
             }
             RunEvent::BudgetHeld { call, amount, .. } => {
                 let (call, amount) = (*call, *amount);

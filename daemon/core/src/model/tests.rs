@@ -270,7 +270,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
             "created",
             Event::Run(RunEvent::RunCreated(spec(RunKind::Graph))),
         ),
-        ("run", Event::Run(RunEvent::RunStarted { epoch: Epoch(1) })),
+        ("run", Event::Run(RunEvent::started(Epoch(1)))),
         ("graph", graph_started()),
         ("step", started(1)),
         ("step2", started(2)),
@@ -454,7 +454,7 @@ fn fresh(kind: RunKind) -> Run {
 
 fn running(kind: RunKind) -> Run {
     let mut run = fresh(kind);
-    take(&mut run, &[RunEvent::RunStarted { epoch: Epoch(1) }.into()]);
+    take(&mut run, &[RunEvent::started(Epoch(1)).into()]);
     run
 }
 
@@ -645,10 +645,7 @@ fn walking() -> Run {
     let mut run = Run::create(id, Timestamp::from_ms(0), spec(RunKind::Graph));
     take(
         &mut run,
-        &[
-            Event::Run(RunEvent::RunStarted { epoch: Epoch(1) }),
-            graph_started(),
-        ],
+        &[Event::Run(RunEvent::started(Epoch(1))), graph_started()],
     );
     run
 }
@@ -667,19 +664,21 @@ fn foreach(attempt: u32, count: u32) -> Event {
     event
 }
 
+/// The daemon died while it computed for the run.
+fn suspected(epoch: Epoch) -> RunEvent {
+    let suspected = true;
+    RunEvent::RunStarted { epoch, suspected }
+}
+
 #[test]
 fn time_counts_from_the_first_start_and_anew_from_a_resumption() {
     let mut run = walking();
     let at = |ms| Timestamp::from_ms(ms);
-    run.apply(
-        at(50),
-        &Event::Run(RunEvent::RunStarted { epoch: Epoch(2) }),
-    )
-    .unwrap();
-    assert_eq!((run.active_since, run.revivals), (Some(at(10)), 1));
+    run.apply(at(50), &Event::Run(suspected(Epoch(2)))).unwrap();
+    assert_eq!((run.active_since, run.suspicions), (Some(at(10)), 1));
     run.apply(at(60), &suspended(SuspendReason::User)).unwrap();
     run.apply(at(70), &resumed(None)).unwrap();
-    assert_eq!((run.active_since, run.revivals), (Some(at(70)), 0));
+    assert_eq!((run.active_since, run.suspicions), (Some(at(70)), 0));
 }
 
 #[test]
@@ -692,6 +691,35 @@ fn a_repeated_attempt_keeps_the_time_of_the_step_and_forgets_its_process() {
         (attempt.id.number, now.ms(), &attempt.process),
         (2, 5, &None)
     );
+}
+
+#[test]
+fn what_repeats_an_attempt_in_flight_began_with_it_and_another_try_begins_anew() {
+    let since = |run: &Run| run.attempts().next().unwrap().since.ms();
+    let at = Timestamp::from_ms(900);
+    let foreach = foreach(1, 2);
+    let places = [
+        (vec![started(1)], started(2)),
+        (vec![foreach, item_started(0, 1)], item_started(0, 2)),
+        (
+            vec![
+                started(1),
+                completed(Some("n")),
+                hooks_begun(&[0]),
+                hook_started(0),
+            ],
+            hook_started(0),
+        ),
+    ];
+    for (before, again) in places {
+        let mut run = after(&before);
+        assert_eq!(since(&run), 10);
+        run.apply(at, &again).unwrap();
+        assert_eq!(since(&run), 10, "{again:?}");
+    }
+    let mut run = after(&[started(1), failed(1), retried(1)]);
+    run.apply(at, &started(2)).unwrap();
+    assert_eq!(since(&run), 900);
 }
 
 #[test]
@@ -728,7 +756,7 @@ fn a_record_counts_what_its_events_say() {
         Timestamp::from_ms(0),
         spec(RunKind::Graph),
     );
-    let again = Event::Run(RunEvent::RunStarted { epoch: Epoch(1) });
+    let again = Event::Run(suspected(Epoch(1)));
     let script = [
         again.clone(),
         graph_started(),
@@ -741,9 +769,9 @@ fn a_record_counts_what_its_events_say() {
     take(&mut run, &[completed(Some("m"))]);
     assert_eq!(run.seq, Seq(8));
     assert_eq!(
-        (run.steps(), run.revivals),
+        (run.steps(), run.suspicions),
         (1, 0),
-        "a finished step forgives the restart before it"
+        "a finished step clears the run of suspicion"
     );
     assert_eq!(
         run.vars().unwrap().to_value(),

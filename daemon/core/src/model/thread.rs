@@ -8,6 +8,7 @@
 //! Composing ─prompt_composed─► Before ─step_start─► Calling ─cognition_out─► Acting ─step_finish─► Before (the next turn)
 //!                                ▲                     │
 //!                                └──── turn_retry ──── Failed ◄─error_classified
+//!                                      (or context_reseeded)
 //! ```
 //!
 //! Calls of tools start while the model still speaks: `tool_call_start` brings along the parts of the message up to the call, so
@@ -18,6 +19,7 @@ mod carried;
 mod event;
 mod limits;
 mod queue;
+mod recent;
 mod repeated;
 mod transition;
 
@@ -33,9 +35,10 @@ use crate::conversation::{Block, Digest, Message, Source};
 use crate::id::RunId;
 
 pub use artifacts::{Artifacts, MOST_ARTIFACTS};
-pub use event::{Started, ThreadEvent};
+pub use event::{Reason, Started, ThreadEvent};
 pub use limits::{Limits, Reached, Used};
 pub use queue::{MOST_MESSAGE_BYTES, MOST_QUEUED, Queue};
+pub use recent::Recent;
 pub use repeated::Repeated;
 
 /// Where a thread stands, and what its turns came to.
@@ -64,15 +67,24 @@ pub struct State {
     /// The last call of the turns that are over, and how often it was made in a row.
     #[serde(default, skip_serializing_if = "Repeated::is_none")]
     pub repeated: Repeated,
-    /// Whether it asks for a higher limit, while it is suspended at one.
+    /// The higher limit that it asks for, while it is suspended at one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalated: Option<Arc<str>>,
+    /// Whether its conversation was told anew because the provider did not take its reasoning back; that helps once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub escalated: bool,
+    pub reseeded: bool,
     /// How often the model was reminded of what it has to return.
     #[serde(default)]
     pub nudges: u8,
     /// How often it was asked to continue an answer that was too long.
     #[serde(default)]
     pub lengths: u8,
+    /// Whether the last answer was cut off by its length.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_cut_short: bool,
+    /// What was said and what failed last.
+    #[serde(default, skip_serializing_if = "Recent::is_none")]
+    pub recent: Arc<Recent>,
     /// What it returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub returned: Option<Arc<Returned>>,
@@ -300,6 +312,16 @@ impl Turn {
     }
 }
 
+impl ToolCall {
+    /// The attempt in flight.
+    pub(super) const fn attempt(&self) -> Option<&Attempt> {
+        match &self.at {
+            CallAt::Running { attempt, .. } => Some(attempt),
+            CallAt::Ready | CallAt::Done(_) => None,
+        }
+    }
+}
+
 impl State {
     /// Where a thread of `spec` begins.
     pub(super) fn create(spec: &Spec) -> Self {
@@ -308,6 +330,11 @@ impl State {
             limits: Limits::of(spec),
             ..spec.carried().cloned().unwrap_or_default()
         }
+    }
+
+    /// Whether it helps to tell the conversation anew without reasoning: there may be some, and it was not done before.
+    pub(crate) fn may_be_reseeded(&self) -> bool {
+        !self.reseeded && self.head != self.root
     }
 
     /// The turn in hand.
@@ -339,10 +366,7 @@ impl State {
 impl WorkState for State {
     fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
         let calls = self.turn().into_iter().flat_map(|turn| &turn.calls);
-        Box::new(calls.filter_map(|call| match &call.at {
-            CallAt::Running { attempt, .. } => Some(attempt),
-            CallAt::Ready | CallAt::Done(_) => None,
-        }))
+        Box::new(calls.filter_map(ToolCall::attempt))
     }
 
     fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
@@ -394,7 +418,7 @@ impl WorkState for State {
     /// Who resumes a thread behind a failure wants another try.
     fn resume(&mut self, at: Timestamp, raised: &Raised) {
         self.limits.raise(raised);
-        self.escalated = false;
+        self.escalated = None;
         if let Some(turn) = self.turn_mut() {
             turn.since = at;
         }

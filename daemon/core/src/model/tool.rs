@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::event::Facets;
 use super::work::WorkState;
 use super::{Attempt, AttemptId, Event, Failure, Outcome, RunEvent, Slot, Spec};
+use crate::clock::Timestamp;
 
 /// A fact about the call of a tool run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
@@ -107,7 +108,7 @@ impl WorkState for State {
         }
     }
 
-    fn start_step(&mut self, event: &RunEvent) -> bool {
+    fn start_step(&mut self, at: Timestamp, event: &RunEvent) -> bool {
         let (
             Self::New,
             RunEvent::StepStarted {
@@ -128,7 +129,7 @@ impl WorkState for State {
         };
         *self = Self::Calling(Attempt {
             key: key.as_str().into(),
-            ..Attempt::new(id, *effect)
+            ..Attempt::new(id, *effect, at)
         });
         true
     }

@@ -68,7 +68,7 @@ pub(super) trait WorkState {
     }
 
     /// A step starts, or is tried again; `false` if it cannot here, and then nothing has changed.
-    fn start_step(&mut self, _event: &RunEvent) -> bool {
+    fn start_step(&mut self, _at: Timestamp, _event: &RunEvent) -> bool {
         false
     }
 

@@ -33,6 +33,7 @@ pub(super) fn read(map: &Object) -> Result<ChildTerms, String> {
         follow: follow(map)?.unwrap_or(usual.follow),
         most: concurrency(map, CHILDREN)?.or(usual.most),
         most_in_tree: concurrency(map, THREADS)?,
+        ..usual
     })
 }
 

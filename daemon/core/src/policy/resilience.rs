@@ -115,11 +115,21 @@ fn retries(map: &Object, ignored: &mut Vec<String>) -> Result<Option<u32>, Strin
     whole(retry, "max_retries", "retry.max_retries")
 }
 
-/// Notes which keys of `map` decide nothing.
 fn ignore(ignored: &mut Vec<String>, map: &Object, path: &str, keys: &[&str]) {
+    ignore_of(RESILIENCE, ignored, map, path, keys);
+}
+
+/// Notes which keys of `map`, in the file `section`, decide nothing.
+pub(super) fn ignore_of(
+    section: &str,
+    ignored: &mut Vec<String>,
+    map: &Object,
+    path: &str,
+    keys: &[&str],
+) {
     let there = keys.iter().filter(|key| map.contains_key(**key));
     ignored.extend(there.map(|key| {
-        format!("`config:agent/{RESILIENCE}`: `{path}{key}` has no effect; nothing here reads it (no_effect)")
+        format!("`config:agent/{section}`: `{path}{key}` has no effect; nothing here reads it (no_effect)")
     }));
 }
 
@@ -218,8 +228,18 @@ fn preload(map: &Object) -> Result<Preload, String> {
     })
 }
 
-/// The map `key` of `map`, which is found at `path` and knows only these keys; null and absent are none.
 pub(super) fn part<'c>(
+    map: &'c Object,
+    key: &str,
+    path: &str,
+    known: &[&str],
+) -> Result<Option<&'c Object>, String> {
+    part_of(RESILIENCE, map, key, path, known)
+}
+
+/// The map `key` of `map`, which is found at `path` of the file `section` and knows only these keys; null and absent are none.
+pub(super) fn part_of<'c>(
+    section: &str,
     map: &'c Object,
     key: &str,
     path: &str,
@@ -230,17 +250,26 @@ pub(super) fn part<'c>(
         Some(Value::Object(part)) => part,
         Some(other) => {
             let problem = format!("`{path}` is a map with {}, not {other}", known.join(", "));
-            return Err(fault(RESILIENCE, None, &problem));
+            return Err(fault(section, None, &problem));
         }
     };
     match unknown_key(part, known.iter().copied()) {
-        Some(problem) => Err(fault(RESILIENCE, None, &format!("`{path}`: {problem}"))),
+        Some(problem) => Err(fault(section, None, &format!("`{path}`: {problem}"))),
         None => Ok(Some(part)),
     }
 }
 
-/// The whole number `key` of `map`, which is found at `path`; null and absent are none.
 pub(super) fn whole<N: TryFrom<u64>>(
+    map: &Object,
+    key: &str,
+    path: &str,
+) -> Result<Option<N>, String> {
+    whole_of(RESILIENCE, map, key, path)
+}
+
+/// The whole number `key` of `map`, which is found at `path` of the file `section`; null and absent are none.
+pub(super) fn whole_of<N: TryFrom<u64>>(
+    section: &str,
     map: &Object,
     key: &str,
     path: &str,
@@ -251,6 +280,6 @@ pub(super) fn whole<N: TryFrom<u64>>(
     let number = given.as_u64().and_then(|given| N::try_from(given).ok());
     number.map(Some).ok_or_else(|| {
         let problem = format!("`{path}` is a whole number from 0, not {given}");
-        fault(RESILIENCE, None, &problem)
+        fault(section, None, &problem)
     })
 }

@@ -2,7 +2,8 @@
 //!
 //! **Owns** the table of `capability_risk`, and the verdict on the permissions of a directive. **Never** decides what a thread may do:
 //! its layers do, and they are asked for each action. **Rule.** The most specific pattern that covers a permission says its class; a
-//! permission that reaches into patterns which it is wider than has the highest class among them, too.
+//! permission that reaches into patterns which it is wider than has the highest class among them, too; one that no pattern covers has the
+//! highest of all.
 
 use serde_json::Value;
 
@@ -119,12 +120,15 @@ impl Risks {
             .filter(|(pattern, _)| covers(pattern, permission));
         // Of two that are as long, the riskier one.
         let nearest = covering.max_by_key(|(pattern, risk)| (pattern.len(), *risk));
+        let Some((_, nearest)) = nearest else {
+            // It reaches what nobody has spoken of.
+            return Risk::Unrestricted;
+        };
         let within = self
             .0
             .iter()
             .filter(|(pattern, _)| !covers(pattern, permission) && may_meet(pattern, permission));
-        let risks = nearest.into_iter().chain(within).map(|(_, risk)| *risk);
-        risks.max().unwrap_or(Risk::Unrestricted)
+        within.map(|(_, risk)| *risk).fold(*nearest, Risk::max)
     }
 
     /// What these permissions mean for the start of a thread whose author knows of the risks `acknowledged`. A class that is

@@ -802,6 +802,8 @@ fn hooks_come_by_layer_and_those_of_threads_not_at_all() {
             hook("b2", "error"),
         ],
         "context_hooks": [{"anything": 1}],
+        "action_primaries": ["execute"],
+        "action_item_types": [],
     }});
     let found: Vec<_> = policy(&config)
         .hooks()
@@ -810,6 +812,63 @@ fn hooks_come_by_layer_and_those_of_threads_not_at_all() {
         .collect();
     let expected = [("b1", 2), ("b2", 2), ("i1", 3)];
     assert_eq!(found, expected.map(|(id, layer)| (id.to_owned(), layer)));
+    // What does nothing is told: somebody relies on it.
+    let told = [
+        "`context_hooks` has no effect",
+        "`action_primaries` has no effect",
+        "`action_item_types` has no effect",
+        "the hook `t` of `context_window_pressure` has no effect",
+        "the hook `i2` of `after_complete` has no effect",
+    ];
+    let policy = policy(&config);
+    assert_eq!(policy.ignored().len(), told.len(), "{:?}", policy.ignored());
+    for (told, ignored) in told.iter().zip(policy.ignored()) {
+        assert!(
+            ignored.contains(told) && ignored.ends_with("(no_effect)"),
+            "{ignored}"
+        );
+    }
+}
+
+#[test]
+fn coordination_says_how_long_a_wait_may_be_and_nothing_in_it_passes_unread() {
+    let read = |coordination: Value| Policy::from_config(&json!({COORDINATION: coordination}));
+    let waits =
+        |given: Value| read(json!({"wait_threads": given})).map(|policy| policy.children().waits);
+    let of = |usual, most| Ok(Waits { usual, most });
+    assert_eq!(waits(json!(null)), of(None, None));
+    assert_eq!(waits(json!({"default_timeout": 5})), of(Some(5), None));
+    assert_eq!(
+        waits(json!({"default_timeout": 5, "max_timeout": 5})),
+        of(Some(5), Some(5))
+    );
+    assert_eq!(waits(json!({"max_timeout": 0})), of(None, None));
+    assert_eq!(POLICY.children().waits, Waits::default());
+    for (given, told) in [
+        (json!({"wait_threads": {"timeout": 5}}), "`wait_threads`: "),
+        (
+            json!({"wait_threads": {"default_timeout": "soon"}}),
+            "`wait_threads.default_timeout` is a whole number",
+        ),
+        (
+            json!({"wait_threads": {"default_timeout": 6, "max_timeout": 5}}),
+            "is above",
+        ),
+        (
+            json!({"wait_threads": {"default_timeout": 0, "max_timeout": 5}}),
+            "is above",
+        ),
+        (json!({"wait_thread": {}}), "did you mean `wait_threads`?"),
+        (json!([]), "it holds no map"),
+    ] {
+        let problem = read(given).unwrap_err();
+        assert!(problem.contains(told), "{problem}");
+        assert!(problem.contains("config:agent/coordination"), "{problem}");
+    }
+    let foreign =
+        json!({"continuation": {}, "transcript_integrity": "strict", "orphan_detection": {}});
+    let policy = read(foreign).unwrap();
+    assert_eq!(policy.ignored().len(), 3, "{:?}", policy.ignored());
 }
 
 #[test]

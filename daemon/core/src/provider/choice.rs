@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Agent, Api, Endpoint, Model, Owner, Prices, Provider, Quirks, Reasoning, Reseed};
-use crate::conversation::{Origin, TokenSize};
+use super::{Agent, Api, Endpoint, Model, Owner, Prices, Provider, Quirks, Reasoning};
+use crate::conversation::{Origin, Reseed, TokenSize};
 use crate::directive::{CallStart, ToolUse, Wish};
 use crate::error::{ErrorKind, Kinded, excerpt};
 use crate::expr::nearest;
@@ -69,6 +69,12 @@ pub enum Thinking {
 }
 
 impl ResolvedModel {
+    /// The most tokens that it reads, beside its longest answer.
+    pub fn room(&self) -> u64 {
+        let beside = self.window.saturating_sub(self.max_output);
+        self.max_input.unwrap_or(beside).min(beside).into()
+    }
+
     /// Who speaks.
     pub fn origin(&self) -> Origin {
         Origin {

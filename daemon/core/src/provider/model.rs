@@ -1,10 +1,9 @@
 //! Models, and what profiles lay under them.
 
 use globset::GlobMatcher;
-use serde::{Deserialize, Serialize};
 
 use super::{Api, Prices};
-use crate::conversation::TokenSize;
+use crate::conversation::{Reseed, TokenSize};
 
 /// Bytes of a token where a file does not say, in thousandths: text of any language makes fewer tokens than that.
 const TOKEN_THOUSANDTHS: u32 = 2500;
@@ -34,16 +33,6 @@ pub struct Model {
     pub temperature: bool,
     /// What it costs, if the file says.
     pub prices: Option<Prices>,
-}
-
-/// How a model takes calls and results that are not from its own mouth.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reseed {
-    /// As text: it signs its reasoning, and would miss it.
-    Text,
-    /// As calls and results.
-    Pairs,
 }
 
 /// How a model is told to think.

@@ -127,6 +127,8 @@ pub struct Ended {
     pub stop: Stop,
     /// What it used; `None` if it did not say.
     pub usage: Option<Tokens>,
+    /// Whether it said that it used less than no tokens of a kind, which count as none.
+    pub negative_usage: bool,
 }
 
 /// Why a stream cannot be read on.
@@ -255,11 +257,12 @@ pub(super) fn malformed(what: &str) -> Fault {
     Fault::Malformed(what.to_owned())
 }
 
-/// A number of tokens; one below zero counts as none.
-pub(super) fn tokens_of(value: &Value) -> Result<u64, Fault> {
+/// A number of tokens; one below zero counts as none, and is noted in `is_negative`.
+pub(super) fn tokens_of(value: &Value, is_negative: &mut bool) -> Result<u64, Fault> {
     let reported = value
         .as_i64()
         .filter(|tokens| *tokens <= MOST_TOKENS)
         .ok_or(Fault::Excess("a number of tokens is none that can be"))?;
+    *is_negative |= reported < 0;
     Ok(u64::try_from(reported).unwrap_or(0))
 }

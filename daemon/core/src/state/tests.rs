@@ -46,7 +46,7 @@ fn keyed(run: &str, key: &str) -> Change {
 
 fn start(run: &str) -> Change {
     let epoch = Epoch(1);
-    Change::event(&id(run), Event::Run(RunEvent::RunStarted { epoch }))
+    Change::event(&id(run), Event::Run(RunEvent::started(epoch)))
 }
 
 fn suspend(run: &str) -> Change {
@@ -325,11 +325,14 @@ fn the_key_of_an_evicted_run_is_taken_until_many_others_were_evicted() {
 #[test]
 fn a_life_that_ended_in_good_order_is_not_held_against_its_runs() {
     let mut state = State::default();
-    let changes = vec![create("a"), start("a"), start("a"), create("b")];
+    let (epoch, suspected) = (Epoch(2), true);
+    let again = Event::Run(RunEvent::RunStarted { epoch, suspected });
+    let again = Change::event(&id("a"), again);
+    let changes = vec![create("a"), start("a"), again, create("b")];
     let _applied = state.commit(1, changes).unwrap();
-    assert_eq!(state.run(&id("a")).unwrap().revivals, 1);
+    assert_eq!(state.run(&id("a")).unwrap().suspicions, 1);
     state.forgive();
-    assert_eq!(state.run(&id("a")).unwrap().revivals, 0);
+    assert_eq!(state.run(&id("a")).unwrap().suspicions, 0);
 }
 
 /// Names of the runs that come and go.

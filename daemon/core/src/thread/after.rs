@@ -10,7 +10,7 @@ use crate::machine::Move;
 use crate::model::thread::{CallAt, ReturnStatus, Returned, ThreadEvent, Turn};
 use crate::model::{Event, Failure, Outcome};
 
-use super::calls::{is_refusal, stop_of};
+use super::calls::is_refusal;
 use super::speaking::text_of;
 use super::{Query, ThreadMachine};
 
@@ -88,7 +88,7 @@ impl ThreadMachine {
         if !turn.calls.is_empty() {
             return Next::Turn;
         }
-        match stop_of(turn) {
+        match turn.stop() {
             Some(Stop::Pause) => Next::Turn,
             Some(Stop::Length) if self.state().lengths < MOST_LENGTHS => Next::Tell(
                 Source::Continuation,

@@ -6,7 +6,7 @@ use crate::conversation::Source;
 use crate::id::ItemKind;
 use crate::ledger::{AccountId, CallNo, Metered};
 use crate::machine::{Call, Move, idempotency_key};
-use crate::model::thread::{Before, Class, Failed, Reached, ThreadEvent};
+use crate::model::thread::{At, Before, Class, Failed, Reached, Reason, ThreadEvent};
 use crate::model::{
     Effect, Event, Failure, Object, Raisable, RunEvent, Slot, SuspendReason, Suspension,
 };
@@ -15,7 +15,7 @@ use crate::policy::OnExceed;
 use crate::provider::{Ahead, Size, TooSmall};
 
 use super::exceeded::Exceeded;
-use super::{Query, Speaking, ThreadMachine};
+use super::{Query, Reseeded, Speaking, ThreadMachine};
 
 /// What may be spent on the next call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub struct Left {
     pub used: Usd,
     /// Its limit.
     pub limit: Usd,
+    /// The highest limit that the accounts above it bear; `None` if none of them has a limit.
+    pub bearable: Option<Usd>,
 }
 
 impl ThreadMachine {
@@ -148,7 +150,7 @@ impl ThreadMachine {
             (TooSmall::Money { .. }, Some(left))
                 if left.account == self.run.spec.budget.account =>
             {
-                Exceeded::money("spend_exceeded", left.used, left.limit)
+                Exceeded::money("spend_exceeded", left)
             }
             (TooSmall::Money { .. }, Some(left)) => {
                 let text = format!("the account `{}` has too little: {small}", left.account);
@@ -200,6 +202,7 @@ impl ThreadMachine {
         self.record(now.at, &mut events, held);
         self.live.due = None;
         self.live.speaking = Some(Speaking::default());
+        self.live.reported = None;
         events
     }
 
@@ -217,10 +220,36 @@ impl ThreadMachine {
                 let why = because_of(SuspendReason::Error, failed.failure.clone());
                 self.suspend(now, why)
             }
+            Class::Reasoning if self.state().may_be_reseeded() => {
+                Move::Query(Vec::new(), Box::new(Query::Reseed))
+            }
             Class::Context | Class::Reasoning | Class::Permanent => {
                 Move::End(self.fail(now, failed.failure.clone()))
             }
         }
+    }
+
+    /// The conversation was told anew: the turn is tried again at once.
+    pub(super) fn reseeded(&mut self, now: Timestamp, reseeded: Reseeded) -> Vec<Event> {
+        let At::Failed(failed) = &self.state().at else {
+            return Vec::new();
+        };
+        let (turn, context) = (failed.next.turn, self.state().context);
+        let bytes = u64::try_from(reseeded.bytes).unwrap_or(u64::MAX);
+        let token_size = self.contract().model.token_size;
+        let tokens = |bytes| token_size.tokens(usize::try_from(bytes).unwrap_or(usize::MAX));
+        let told = ThreadEvent::ContextReseeded {
+            turn,
+            reason: Reason::ReasoningRejected,
+            root: reseeded.root,
+            bytes,
+            tokens_before: context.reported.saturating_add(tokens(context.new_bytes)),
+            tokens_after: tokens(bytes),
+            kept_turns: reseeded.turns,
+        };
+        let mut events = Vec::new();
+        self.record(now, &mut events, told);
+        events
     }
 
     fn try_again(&mut self, now: Timestamp, failed: &Failed, due: Timestamp) -> Move<Query> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::capability::Primary;
 use crate::clock::{Tick, Timestamp};
-use crate::conversation::{Message, Stop};
+use crate::conversation::Stop;
 use crate::directive::CallStart;
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Move, idempotency_key};
@@ -13,7 +13,7 @@ use crate::model::thread::{
 };
 use crate::model::{Attempt, Effect, Event, Failure, Object, Slot, SuspendReason, Suspension};
 
-use super::results::shown;
+use super::results::{Artifact, once_more, shown};
 use super::{Query, Target, ThreadMachine, suspended_for};
 
 /// A call that may start.
@@ -340,6 +340,10 @@ impl ThreadMachine {
             ThreadEvent::ToolCallStart(Box::new(started)),
         );
         self.live.running.insert(position, now.up);
+        match call.result_limit {
+            Some(limit) => self.live.result_limits.insert(position, limit),
+            None => self.live.result_limits.remove(&position),
+        };
         events
     }
 
@@ -361,7 +365,12 @@ impl ThreadMachine {
         let Some((turn, call)) = turn.zip(call) else {
             return events;
         };
-        let shown = shown(&outcome.result, outcome.failure.as_ref());
+        let asked = self.live.result_limits.get(&position).copied();
+        let most = self.contract().most_told(turn, asked);
+        let shown = shown(&outcome.result, outcome.failure.as_ref(), most);
+        let is_known = |artifact: &&Artifact| self.state().artifacts.holds(&artifact.name);
+        let known = shown.artifact.as_ref().filter(is_known);
+        let text = known.map_or(shown.text, once_more);
         let result = ThreadEvent::ToolCallResult {
             turn: turn.number,
             position,
@@ -369,7 +378,7 @@ impl ThreadMachine {
             is_error: outcome.failure.is_some(),
             code: outcome.failure.as_ref().map(|failure| failure.code.clone()),
             artifact: shown.artifact.map(|artifact| artifact.name),
-            output: shown.text,
+            output: text,
             duration_ms: u64::try_from(duration.as_millis()).unwrap_or(u64::MAX),
         };
         self.record(now.at, &mut events, result);
@@ -534,13 +543,5 @@ const fn is_by_a_run(call: &ToolCall) -> bool {
 
 /// Whether the model refused to answer.
 pub(super) fn is_refusal(turn: &Turn) -> bool {
-    stop_of(turn) == Some(Stop::Refusal)
-}
-
-/// Why the model stopped; `None` if it was cut off.
-pub(super) fn stop_of(turn: &Turn) -> Option<Stop> {
-    match turn.said.as_deref() {
-        Some(Message::Assistant { stop, .. }) => *stop,
-        Some(Message::User { .. }) | None => None,
-    }
+    turn.stop() == Some(Stop::Refusal)
 }

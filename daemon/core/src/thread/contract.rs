@@ -7,13 +7,15 @@ use serde_json::Value;
 
 use super::artifact::Reading;
 use super::offer::is_internal;
+use super::results::most_bytes;
 use crate::capability::{Capability, Layer, Primary};
 use crate::conversation::{Root, Tool, ToolMode};
 use crate::definition;
 use crate::directive::{Effective, Returns};
 use crate::error::excerpt;
-use crate::expr::parse_json;
+use crate::expr::{nearest, parse_json};
 use crate::id::{ItemId, ItemKind, ItemRef};
+use crate::model::thread::Turn;
 use crate::model::{Effect, Object};
 use crate::policy::OnExceed;
 use crate::provider::ResolvedModel;
@@ -21,8 +23,13 @@ use crate::provider::failure::ErrorRows;
 
 /// The name of the tool by which a model carries out items.
 pub(super) const EXECUTE: &str = "rye_execute";
-/// What a call of it may say beside, if the item is a directive.
+/// What a call of it takes.
+const OF_ALL: [&str; 3] = ["item_type", "item_id", "parameters"];
+/// What it may say beside, if the item is a directive; and `thread`, which says whether it is run at all.
 const OF_DIRECTIVES: [&str; 3] = ["async", "model", "limit_overrides"];
+const THREAD: &str = "thread";
+/// Limits of a graph, and its parameters that say the same.
+const OF_GRAPHS: [(&str, &str); 2] = [("steps", "max_steps"), ("depth", "depth")];
 /// The name of the tool by which it reads items, and looks for them.
 pub(super) const FETCH: &str = "rye_fetch";
 /// The name of the tool by which it signs items.
@@ -188,6 +195,11 @@ impl Contract {
         }
     }
 
+    /// Most bytes of a result that the model is told whole in `turn`; `asked` is what its tool asks for.
+    pub fn most_told(&self, turn: &Turn, asked: Option<u32>) -> usize {
+        most_bytes(turn.input, self.model.room(), asked)
+    }
+
     /// What a second execution of `item` would mean, if the permission that names it says so.
     pub fn effect(&self, item: &ItemRef) -> Option<Effect> {
         let permissions = self.directive.directive.permissions.as_ref()?;
@@ -207,15 +219,15 @@ impl Contract {
     }
 }
 
-/// The item and the parameters that a call of `rye_execute` names.
+/// What a call of `rye_execute` comes down to.
 fn to_execute(input: &Object) -> Target {
     match read_execute(input) {
-        Ok((item, _)) if is_internal(&item) => Target::Refused {
+        Ok((_, item, _)) if is_internal(&item) => Target::Refused {
             code: "permission_denied",
             message: format!("`{item}` is a tool of the daemon's own, and no model calls it"),
         },
-        Ok((item, params)) => Target::Execute {
-            primary: Primary::Execute,
+        Ok((primary, item, params)) => Target::Execute {
+            primary,
             item,
             params,
         },
@@ -230,14 +242,14 @@ fn tool(id: &str) -> ItemRef {
     ItemRef::tool(ItemId::new(id).expect("it is the id of a tool"))
 }
 
-fn read_execute(input: &Object) -> Result<(ItemRef, Object), String> {
-    const KEYS: [&str; 3] = ["item_type", "item_id", "parameters"];
-    if let Some(other) = input
-        .keys()
-        .find(|key| !KEYS.contains(&key.as_str()) && !OF_DIRECTIVES.contains(&key.as_str()))
-    {
+/// What is done, to which item, with which parameters.
+fn read_execute(input: &Object) -> Result<(Primary, ItemRef, Object), String> {
+    let known = [OF_ALL.as_slice(), &OF_DIRECTIVES, &[THREAD]].concat();
+    if let Some(other) = input.keys().find(|key| !known.contains(&key.as_str())) {
+        let near = nearest(other, known);
+        let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
         return Err(format!(
-            "`{EXECUTE}` takes `item_type`, `item_id` and `parameters`, and no `{}`",
+            "`{EXECUTE}` takes `item_type`, `item_id` and `parameters`, and no `{}`{near}",
             excerpt(other)
         ));
     }
@@ -256,15 +268,83 @@ fn read_execute(input: &Object) -> Result<(ItemRef, Object), String> {
         kind_of_id if kind.is_some_and(|kind| kind != kind_of_id) => Err(format!(
             "`item_type` and `item_id` name different types: `{item}` is a {kind_of_id}"
         )),
-        ItemKind::Tool => match OF_DIRECTIVES.iter().find(|key| input.contains_key(**key)) {
-            Some(key) => Err(format!(
-                "`{key}` is for directives; what says how a graph goes stands among its `parameters`"
-            )),
-            None => Ok((item, params)),
-        },
-        ItemKind::Directive => Ok((item, started(input, params))),
+        ItemKind::Tool => Ok((Primary::Execute, item, of_tool(input, params)?)),
+        ItemKind::Directive if is_inline(input)? => inline(input, &item, &params),
+        ItemKind::Directive => Ok((Primary::Execute, item, started(input, params))),
         ItemKind::Knowledge | ItemKind::Config => Err(format!("`{item}` is no tool")),
     }
+}
+
+/// Whether a directive is to be read by the model that calls, and not run by another one.
+fn is_inline(input: &Object) -> Result<bool, String> {
+    match input.get(THREAD).map(Value::as_str) {
+        None | Some(Some("fork")) => Ok(false),
+        Some(Some("inline")) => Ok(true),
+        Some(_) => Err("`thread` must be \"fork\" or \"inline\"".to_owned()),
+    }
+}
+
+/// Reading the directive `item`, as `rye_fetch` does.
+fn inline(
+    input: &Object,
+    item: &ItemRef,
+    params: &Object,
+) -> Result<(Primary, ItemRef, Object), String> {
+    let how = OF_DIRECTIVES.iter().find(|key| input.contains_key(**key));
+    let given = (!params.is_empty()).then_some(&"parameters");
+    if let Some(key) = given.or(how) {
+        return Err(format!(
+            "`{key}` is for a thread of its own; with `thread: \"inline\"` the directive is only read"
+        ));
+    }
+    let read = [
+        ("item_type", item.kind.as_str()),
+        ("item_id", item.id.as_str()),
+    ];
+    let read = read.map(|(key, value)| (key.to_owned(), Value::from(value)));
+    Ok((
+        Primary::Fetch,
+        tool(definition::FETCH),
+        read.into_iter().collect(),
+    ))
+}
+
+/// The parameters of a tool, which may be a graph: what says how that goes stands among them.
+fn of_tool(input: &Object, mut params: Object) -> Result<Object, String> {
+    if let Some(key) = [THREAD, "model"]
+        .iter()
+        .find(|key| input.contains_key(**key))
+    {
+        return Err(format!(
+            "`{key}` is for directives; no model runs a tool or a graph"
+        ));
+    }
+    let mut told = Vec::new();
+    told.extend(input.get("async").map(|given| ("async", given)));
+    match input.get("limit_overrides") {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(limits)) => {
+            for (key, limit) in limits {
+                let known = OF_GRAPHS.iter().find(|(own, _)| own == key);
+                let (_, param) = known.ok_or_else(|| {
+                    format!(
+                        "`limit_overrides` of a graph has `steps` and `depth`, and no `{}`",
+                        excerpt(key)
+                    )
+                })?;
+                told.push((*param, limit));
+            }
+        }
+        Some(_) => return Err("`limit_overrides` must be an object".to_owned()),
+    }
+    for (key, given) in told {
+        if params.insert(key.to_owned(), given.clone()).is_some() {
+            return Err(format!(
+                "`{key}` is given twice: leave it out among the `parameters`"
+            ));
+        }
+    }
+    Ok(params)
 }
 
 fn parameters(input: &Object) -> Result<Object, String> {

@@ -4,12 +4,14 @@ use crate::model::thread::ThreadEvent;
 use crate::model::{Failure, SuspendReason, Suspension, proposed};
 use crate::money::Usd;
 
+use super::before::Left;
+
 /// A limit that leaves nothing for another turn.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Exceeded {
     /// What the thread is suspended as, if it is.
     pub(super) why: Suspension,
-    /// What would let it continue, if it can be raised: twice as much.
+    /// What would let it continue, if it can be raised: twice as much, or what can be borne.
     proposed: Option<String>,
 }
 
@@ -20,10 +22,16 @@ impl Exceeded {
         Self::at(code, used.to_string(), max.to_string(), more.to_string())
     }
 
-    /// A limit that is an amount of money.
-    pub(super) fn money(code: &str, used: Usd, max: Usd) -> Self {
-        let more = Usd::from_nanos(proposed(used.nanos(), max.nanos()));
-        Self::at(code, used.to_string(), max.to_string(), more.to_string())
+    /// A limit that is an amount of money. Where the accounts above bear no higher one, nobody is asked for it.
+    pub(super) fn money(code: &str, left: &Left) -> Self {
+        let (used, max) = (left.used, left.limit);
+        let twice = Usd::from_nanos(proposed(used.nanos(), max.nanos()));
+        let more = left.bearable.map_or(twice, |most| twice.min(most));
+        let reached = Self::at(code, used.to_string(), max.to_string(), more.to_string());
+        Self {
+            proposed: reached.proposed.filter(|_| more > max),
+            ..reached
+        }
     }
 
     fn at(code: &str, current: String, max: String, proposed: String) -> Self {

@@ -177,13 +177,18 @@ fn execute(kinds: &[ItemKind]) -> Tool {
     if kinds.contains(&ItemKind::Directive) {
         properties["async"] = json!({
             "type": "boolean",
-            "description": "Do not wait for the directive: answer with the id of its thread at once.",
+            "description": "Do not wait for the directive or graph: answer with the id of its thread or run at once.",
         });
         properties["model"] =
             json!({"type": "string", "description": "The model of the directive, or a tier."});
         properties["limit_overrides"] = json!({
             "type": "object",
-            "description": "Limits of the directive: turns, tokens, spend, spawns, depth, duration_seconds.",
+            "description": "Limits of the directive: turns, tokens, spend, spawns, depth, duration_seconds. Of a graph: steps, depth.",
+        });
+        properties["thread"] = json!({
+            "type": "string",
+            "enum": ["fork", "inline"],
+            "description": "`fork`, which is the default: a thread of its own runs the directive. `inline`: you are told its text.",
         });
     }
     Tool {

@@ -26,7 +26,6 @@ impl ThreadMachine {
                 },
                 class: Class::Interrupted,
                 charge: Charge::Hold,
-                reported: None,
                 pause_ms: 0,
             };
             self.classified(now, &mut events, turn, &failed);

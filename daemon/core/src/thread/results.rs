@@ -7,8 +7,12 @@ use serde_json::{Map, Value, json};
 use crate::conversation::Digest;
 use crate::model::{Failure, Object};
 
-/// Most bytes of a result that are told whole.
+/// Most bytes of a result that are told whole, if its tool does not say.
 const MOST_BYTES: usize = 2400;
+/// The same where the context is three quarters full, whatever the tool says.
+const CROWDED_BYTES: usize = 1200;
+/// Most bytes that a tool may ask for.
+const MOST_ASKED: usize = 8 << 10;
 /// Most characters of a text in an outline; of the texts that matter most, more.
 const MOST_CHARS: usize = 200;
 const MOST_OUTPUT_CHARS: usize = 500;
@@ -40,8 +44,31 @@ pub struct Artifact {
     pub text: String,
 }
 
-/// What a model is told of `result`, and of `failure`.
-pub fn shown(result: &Value, failure: Option<&Failure>) -> Shown {
+/// Most bytes of a result that are told whole in a turn to which `input` tokens were sent, of the `room` that there is; `asked` is what its
+/// tool asks for.
+pub(super) fn most_bytes(input: u64, room: u64, asked: Option<u32>) -> usize {
+    let asked = asked.map(|asked| usize::try_from(asked).unwrap_or(usize::MAX));
+    let most = asked.map_or(MOST_BYTES, |asked| asked.min(MOST_ASKED));
+    let is_crowded = input.saturating_mul(4) > room.saturating_mul(3);
+    if is_crowded {
+        most.min(CROWDED_BYTES)
+    } else {
+        most
+    }
+}
+
+/// What a model is told of a long result that it was told of before.
+pub(super) fn once_more(artifact: &Artifact) -> String {
+    let told = json!({
+        "_artifact": artifact.name,
+        "_bytes": artifact.text.len(),
+        "_same": "this is the very result that was told under this name before",
+    });
+    told.to_string()
+}
+
+/// What a model is told of `result`, and of `failure`, of which up to `most` bytes are told whole.
+pub fn shown(result: &Value, failure: Option<&Failure>, most: usize) -> Shown {
     let whole = match failure {
         Some(failure) => failed(result, failure),
         None => stripped(result),
@@ -50,7 +77,7 @@ pub fn shown(result: &Value, failure: Option<&Failure>) -> Shown {
         Some(text) => text.to_owned(),
         None => whole.to_string(),
     };
-    if text.len() <= MOST_BYTES {
+    if text.len() <= most {
         return Shown {
             text,
             artifact: None,
@@ -154,4 +181,32 @@ fn cut(text: &str, chars: usize) -> String {
         .expect("writing to a String cannot fail");
     short.extend(text.chars().skip(count - tail));
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn less_is_told_whole_where_the_context_is_crowded_and_as_much_as_a_tool_asks_for_else() {
+        // Tokens sent, room, what the tool asks for; how many bytes are told whole.
+        let table = [
+            (0, 100, None, 2400),
+            (75, 100, None, 2400),
+            (76, 100, None, 1200),
+            (0, 100, Some(8192), 8192),
+            (0, 100, Some(u32::MAX), 8192),
+            (0, 100, Some(100), 100),
+            (76, 100, Some(8192), 1200),
+            (76, 100, Some(100), 100),
+            (1, 0, None, 1200),
+        ];
+        for (input, room, asked, most) in table {
+            assert_eq!(most_bytes(input, room, asked), most, "{input} {asked:?}");
+        }
+        let text = "x".repeat(1300);
+        let shown = |most| shown(&json!(text), None, most);
+        assert_eq!(shown(2400).artifact, None);
+        assert_eq!(shown(1200).artifact.unwrap().text, text);
+    }
 }

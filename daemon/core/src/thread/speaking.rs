@@ -24,6 +24,8 @@ pub enum Heard {
     Part(stream::Part),
     /// A call of a tool is complete.
     Call(stream::Call),
+    /// What the call used so far, as the provider says.
+    Usage(Tokens),
     /// The message is complete.
     Complete {
         /// All of it.
@@ -44,8 +46,6 @@ pub struct CallFailure {
     pub class: Class,
     /// What it is charged at.
     pub charge: Charge,
-    /// What the provider had said was used.
-    pub reported: Option<Tokens>,
     /// The pause before another try, in milliseconds.
     pub pause_ms: u64,
 }
@@ -94,6 +94,10 @@ impl ThreadMachine {
                 }
                 Vec::new()
             }
+            Heard::Usage(tokens) => {
+                self.live.reported = Some(tokens);
+                Vec::new()
+            }
             Heard::Complete { ended, request_id } => self.complete(now, &turn, *ended, request_id),
             Heard::Failed(failure) => self.broken(now, &turn, &failure),
         }
@@ -129,17 +133,15 @@ impl ThreadMachine {
             partial: false,
         };
         self.say(now, &mut events, turn, message, usage, request_id);
-        if usage.is_none() {
-            let message = "the provider did not say what the call used; it is charged at what was held for it";
-            let message = message.to_owned();
-            self.record(
-                now,
-                &mut events,
-                RunEvent::Warning {
-                    node: None,
-                    message,
-                },
-            );
+        let unknown = usage.is_none().then_some(
+            "the provider did not say what the call used; it is charged at what was held for it",
+        );
+        let negative = ended.negative_usage.then_some(
+            "the provider said that the call used less than no tokens, which count as none",
+        );
+        for message in [unknown, negative].into_iter().flatten() {
+            let (node, message) = (None, message.to_owned());
+            self.record(now, &mut events, RunEvent::Warning { node, message });
         }
         self.settle(now, &mut events, usage, Because::Usage);
         if turn.attempt > 1 {
@@ -168,21 +170,55 @@ impl ThreadMachine {
         } else {
             self.say_in_part(now, &mut events, turn);
         }
-        let reported = failed.reported.unwrap_or_default();
-        let priced = self.contract().model.prices.entry(&reported);
-        let (usage, because) = match failed.charge {
-            Charge::Nothing => (
-                Some(Usage {
+        match failed.charge {
+            Charge::Nothing => {
+                let nothing = Usage {
                     calls: 1,
                     ..Usage::default()
-                }),
-                Because::Refused,
-            ),
-            Charge::Reported => (priced, Because::Usage),
-            Charge::Hold => (None, Because::Cut),
-        };
-        self.settle(now, &mut events, usage, because);
+                };
+                self.settle(now, &mut events, Some(nothing), Because::Refused);
+            }
+            Charge::Reported => {
+                let reported = self.live.reported.unwrap_or_default();
+                let priced = self.contract().model.prices.entry(&reported);
+                self.settle(now, &mut events, priced, Because::Usage);
+            }
+            Charge::Hold => self.settle_cut(now, &mut events, turn.max_output, Because::Cut),
+        }
         events
+    }
+
+    /// Settles the call of the model that is in flight when the thread rests.
+    pub(super) fn settle_stopped(&mut self, now: Timestamp, events: &mut Vec<Event>) {
+        if let At::Calling(turn) = &self.state().at {
+            self.settle_cut(now, events, turn.max_output, Because::Stopped);
+        }
+    }
+
+    /// Settles the open call, which was cut off: its input at what was reported, the rest at what was held for it.
+    fn settle_cut(
+        &mut self,
+        now: Timestamp,
+        events: &mut Vec<Event>,
+        max_output: u32,
+        because: Because,
+    ) {
+        let prices = &self.contract().model.prices;
+        let reported = self.live.reported.as_ref();
+        let cut = reported.and_then(|reported| prices.cut(reported, max_output.into()));
+        match (cut, self.run.open_call) {
+            (Some(usage), Some(OpenCall { call, amount })) => {
+                let settled = RunEvent::BudgetSettled {
+                    call,
+                    amount,
+                    usage,
+                    estimated: true,
+                    because,
+                };
+                self.record(now, events, settled);
+            }
+            (_, _) => self.settle(now, events, None, because),
+        }
     }
 
     pub(super) fn classified(
@@ -274,7 +310,6 @@ impl ThreadMachine {
                     failure: outcome.failure.clone().unwrap_or_else(cut),
                     class: Class::Transient,
                     charge: Charge::Hold,
-                    reported: None,
                     pause_ms: 0,
                 };
                 self.broken(now, &turn, &failed)

@@ -31,7 +31,7 @@ fn machine() -> ToolMachine {
         )
     };
     let mut run = Run::create(id, tick(0).at, Arc::new(spec));
-    let started = RunEvent::RunStarted { epoch: Epoch(1) }.into();
+    let started = RunEvent::started(Epoch(1)).into();
     run.apply(tick(0).at, &started).unwrap();
     ToolMachine::new(Arc::new(run))
 }

@@ -338,6 +338,7 @@ impl Walker {
                 key: self.key(&step.node, step.visit, Some(&parts.identity(item)), None),
                 effect: node.effect,
                 undeclared: node.effect != Effect::AtMostOnce,
+                result_limit: None,
                 caching: node.caching,
                 timeout: node.timeout,
                 authority: Authority::Run,

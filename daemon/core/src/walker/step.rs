@@ -88,6 +88,7 @@ impl Walker {
                 key: self.key(&step.node, step.visit, None, None),
                 effect: node.effect,
                 undeclared: node.effect != Effect::AtMostOnce,
+                result_limit: None,
                 caching: node.caching,
                 timeout: node.timeout,
                 authority: Authority::Run,

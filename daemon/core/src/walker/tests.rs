@@ -70,11 +70,8 @@ fn spec(inputs: Value, steps: Option<u32>) -> Spec {
 fn begun(spec: Spec) -> Run {
     let id = RunId::new("t-1-a").unwrap();
     let mut run = Run::create(id, now(0), Arc::new(spec));
-    run.apply(
-        now(0),
-        &Event::Run(RunEvent::RunStarted { epoch: Epoch(1) }),
-    )
-    .unwrap();
+    run.apply(now(0), &Event::Run(RunEvent::started(Epoch(1))))
+        .unwrap();
     run
 }
 
@@ -324,7 +321,8 @@ impl Stage {
         let run = Arc::clone(self.walker.run());
         self.walker = Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run);
         let epoch = Epoch(self.walker.run().epoch.0 + 1);
-        self.observe(Event::Run(RunEvent::RunStarted { epoch }));
+        let suspected = true;
+        self.observe(Event::Run(RunEvent::RunStarted { epoch, suspected }));
     }
 
     /// Somebody resumes the suspended run.

@@ -2,7 +2,7 @@
 //!
 //! A node that asks suspends its run in the commit that asks; the answer stands in the commit that resumes it. **Times.** A wait that is a
 //! duration is measured by the clock for delays, as pauses between tries are; one until a time looks at the wall clock every minute
-//! at least, which may be set.
+//! at least, which may be set. Whether it is too late for an answer is no matter of ours: it is on record when it is.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -221,12 +221,12 @@ impl Walker {
         events: &mut Vec<Event>,
     ) -> Turn {
         let asked = self.run.approvals.of_step(step.number).cloned();
-        let (answer, expires_at) = match asked {
-            Some(asked) => (asked.answer, asked.approval.expires_at),
-            None => (None, Some(now)),
+        let (answer, expired) = match asked {
+            Some(asked) => (asked.answer, asked.expired),
+            None => (None, true),
         };
         let Some((answer, at)) = answer else {
-            if expires_at.is_some_and(|until| until <= now) {
+            if expired {
                 let text = "nobody answered in the time that `timeout` of the node allows";
                 let failure = Failure::permanent(TOO_LATE, text).decided();
                 self.fail(now, step, failure, &Arc::default(), Repeat::Useless, events);

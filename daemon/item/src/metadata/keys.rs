@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::{Error, Unread, document};
 
 /// Keys that are read, in every notation.
-const READ: [&str; 17] = [
+const READ: [&str; 18] = [
     "version",
     "tool_type",
     "executor_id",
@@ -25,6 +25,7 @@ const READ: [&str; 17] = [
     "env_requires",
     "anchor",
     "verify_deps",
+    "result_limit",
 ];
 
 /// Keys that are for people.
@@ -38,13 +39,7 @@ const INFORMATIVE: [&str; 6] = [
 ];
 
 /// Keys that mean something, but not to this release.
-const LATER: [&str; 5] = [
-    "input_schema",
-    "permissions",
-    "result_limit",
-    "isolation",
-    "resources",
-];
+const LATER: [&str; 4] = ["input_schema", "permissions", "isolation", "resources"];
 
 /// Keys by which the original decided how to start an item.
 const IGNORED: [&str; 4] = [

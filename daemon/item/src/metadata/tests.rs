@@ -304,6 +304,21 @@ fn markdown_has_fenced_metadata() {
 }
 
 #[test]
+fn a_tool_says_how_much_of_its_result_a_model_is_told() {
+    let limit = |given: &str| {
+        let metadata = tool("yaml", &format!("result_limit: {given}\n"));
+        metadata.map(|metadata| (metadata.result_limit, metadata.unread))
+    };
+    assert_eq!(limit("8192").unwrap(), (Some(8192), vec![]));
+    assert_eq!(limit("1").unwrap().0, Some(1));
+    assert_eq!(limit("null").unwrap().0, None);
+    for given in ["0", "8193", "-1", "1.5", "many"] {
+        let error = limit(given).unwrap_err().to_string();
+        assert!(error.contains("from 1 to 8192"), "{given}: {error}");
+    }
+}
+
+#[test]
 fn what_a_second_execution_means_is_one_of_three_words() {
     let yaml = |word: &str| tool("yaml", &format!("effect: {word}\n"));
     for (read, effect) in [

@@ -32,6 +32,17 @@ async fn a_directive_is_checked_with_all_that_it_rests_on() {
         "wishes",
         &file("wishes", "", "<model id=\"claude-haiku\"/>"),
     );
+    let all = "<permissions>*</permissions>";
+    put("rash", &file("rash", "", all));
+    let meant =
+        "<permissions>*<acknowledge risk=\"unrestricted\">it is a test</acknowledge></permissions>";
+    put("meant", &file("meant", "", meant));
+    let absent = "<permissions><execute><tool>t/absent</tool></execute></permissions>";
+    put("absent", &file("absent", "", absent));
+    let signs = "<permissions><sign><tool>t/*</tool></sign></permissions>";
+    put("signs", &file("signs", "", signs));
+    let long = file("long", "", "<model id=\"claude-haiku-4-5-20251001\"/>");
+    put("long", &format!("{long}{}", "x".repeat(900_000)));
     put("rests", &file("rests", " extends=\"t/draft\"", ""));
     let draft = put("draft", "");
     std::fs::write(&draft, file("draft", "", "")).unwrap();
@@ -44,7 +55,7 @@ async fn a_directive_is_checked_with_all_that_it_rests_on() {
         inspector.validate(&item, &project).await
     };
     // The codes of errors, then of warnings; nobody needs a secret for this.
-    let table: [(&str, &[&str], &[&str]); 8] = [
+    let table: [(&str, &[&str], &[&str]); 13] = [
         ("good", &[], &[]),
         ("draft", &[], &["unsigned"]),
         ("broken", &["unknown_element"], &[]),
@@ -53,6 +64,11 @@ async fn a_directive_is_checked_with_all_that_it_rests_on() {
         ("forgets", &["item_refused"], &[]),
         ("wishes", &["unknown_model"], &[]),
         ("rests", &[], &["bad_lineage"]),
+        ("rash", &["unacknowledged_risk"], &[]),
+        ("meant", &[], &[]),
+        ("absent", &[], &["not_offered"]),
+        ("signs", &[], &["risk"]),
+        ("long", &[], &["prompt_too_long"]),
     ];
     let codes = |findings: &[Finding]| -> Vec<&str> {
         findings.iter().map(|finding| finding.code).collect()
@@ -69,4 +85,30 @@ async fn a_directive_is_checked_with_all_that_it_rests_on() {
         check("nobody").await.unwrap_err().kind(),
         ErrorKind::NotFound
     );
+}
+
+#[tokio::test]
+async fn the_bases_that_we_ship_validate_and_a_directive_extends_them() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let project = rig.project("p", &[]);
+    let outputs = file("heir", " extends=\"rye/agent/core/base_review\"", "");
+    rig.item(&project, ItemKind::Directive, "t/heir.md", &outputs);
+    // What may be signed is a risk that whoever extends it is told of.
+    for (id, warnings) in [
+        ("agent/core/base", 0),
+        ("rye/agent/core/base", 1),
+        ("rye/agent/core/base_execute_only", 0),
+        ("rye/agent/core/base_review", 0),
+        ("t/heir", 0),
+    ] {
+        let item = ItemRef {
+            kind: ItemKind::Directive,
+            id: ItemId::new(id).unwrap(),
+        };
+        let checked = daemon.supervisor.inspector().validate(&item, &project);
+        let report = checked.await.unwrap().report;
+        assert_eq!(report.errors, [], "{id}");
+        assert_eq!(report.warnings.len(), warnings, "{id}: {report:?}");
+    }
 }

@@ -273,7 +273,12 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
         .await;
     // With the share of the child three quarters of it count.
     journal.put(paid("run-root", 1, "0.65")).await;
-    assert!(warnings(&journal, "run-root").await.is_empty());
+    let behind = |event: &str, message: &str| (event.to_owned(), message.to_owned());
+    let dear = behind(
+        "budget_settled",
+        "call 1 cost 0.650000000 USD, more than the 0.100000000 that were held for it",
+    );
+    assert_eq!(warnings(&journal, "run-root").await, [dear.clone()]);
     // It is dearer than what was held, and its run ends in the very commit that settles it.
     let last = [
         paid("run-child", 1, "0.16"),
@@ -281,7 +286,6 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
     ];
     journal.put(last.concat()).await;
     let told = warnings(&journal, "run-child").await;
-    let behind = |event: &str, message: &str| (event.to_owned(), message.to_owned());
     let expected = [
         behind(
             "budget_settled",
@@ -299,8 +303,9 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
     ];
     assert_eq!(told, expected);
     journal.put(paid("run-root", 2, "0.1")).await;
-    assert!(
-        warnings(&journal, "run-root").await.is_empty(),
+    assert_eq!(
+        warnings(&journal, "run-root").await,
+        [dear.clone()],
         "it was crossed before"
     );
     journal.put(paid("run-root", 3, "0.1000001")).await;
@@ -309,7 +314,7 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
         "call 3 cost 0.100000100 USD, more than the 0.100000000 that were held for it; \
          that is beyond what run `run-root` may spend",
     );
-    assert_eq!(warnings(&journal, "run-root").await, [overrun]);
+    assert_eq!(warnings(&journal, "run-root").await, [dear, overrun]);
     drop(journal);
     let journal = rig.open().await;
     assert_eq!(warnings(&journal, "run-child").await, told, "not again");

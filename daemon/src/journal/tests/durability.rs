@@ -1,3 +1,4 @@
+use std::fs;
 use std::time::Duration;
 
 use rye_core::id::{Epoch, Lsn, Seq};
@@ -19,7 +20,7 @@ async fn a_commit_applies_all_of_its_events_or_none() {
         rig.create(&b),
         change(&a, completed(1, json!(1))),
         change(&a, completed(2, json!(2))),
-        change(&a, Event::Run(RunEvent::RunStarted { epoch: Epoch(9) })),
+        change(&a, Event::Run(RunEvent::started(Epoch(9)))),
         // Not allowed: it has not begun.
         change(&b, completed(1, json!(1))),
     ];
@@ -61,7 +62,7 @@ async fn nothing_is_shown_before_it_is_on_disk() {
     assert!(tokio::time::timeout(soon, feed.next()).await.is_err());
     assert_eq!(journal.history(&run).await.unwrap(), shown);
     assert_eq!(
-        std::fs::read_to_string(rig.transcript_path(&run)).unwrap(),
+        fs::read_to_string(rig.transcript_path(&run)).unwrap(),
         before
     );
 
@@ -73,10 +74,10 @@ async fn nothing_is_shown_before_it_is_on_disk() {
 
 /// Whether the log holds `text`, synced or not.
 fn is_written(rig: &Rig, text: &str) -> bool {
-    let files = std::fs::read_dir(rig.state().join("log")).unwrap();
+    let files = fs::read_dir(rig.state().join("log")).unwrap();
     // A segment that is not needed any more may go while we look.
     files
-        .filter_map(|file| std::fs::read(file.ok()?.path()).ok())
+        .filter_map(|file| fs::read(file.ok()?.path()).ok())
         .any(|bytes| String::from_utf8_lossy(&bytes).contains(text))
 }
 
@@ -193,6 +194,33 @@ async fn a_full_disk_admits_nothing_new_and_runs_may_be_suspended_and_end() {
 }
 
 #[tokio::test]
+async fn a_start_on_a_full_disk_continues_the_last_segment_in_place() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    journal.put(turn(&run, 1)).await;
+    drop(journal);
+    for entry in fs::read_dir(rig.state().join("log")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.to_string_lossy().contains("spare-") {
+            fs::remove_file(path).unwrap();
+        }
+    }
+    rig.faults.inner.full(true);
+    for life in 0..2 {
+        let journal = rig.open().await;
+        assert_eq!(journal.record(&run).await.steps(), 1, "{life}");
+        drop(journal);
+    }
+    rig.faults.inner.full(false);
+    let journal = rig.open().await;
+    journal.put(turn(&run, 2)).await;
+    drop(journal);
+    let journal = rig.open().await;
+    assert_eq!(journal.record(&run).await.steps(), 2);
+}
+
+#[tokio::test]
 async fn a_frame_larger_than_a_segment_gets_one_of_its_own() {
     let rig = Rig::with_segments_of(4096);
     let journal = rig.open().await;
@@ -241,7 +269,7 @@ async fn long_payloads_go_to_the_object_store_and_come_back() {
     assert_eq!(journal.history(&run).await.unwrap().pop().unwrap(), line);
     drop(journal);
 
-    std::fs::remove_dir_all(rig.state().join("objects")).unwrap();
+    fs::remove_dir_all(rig.state().join("objects")).unwrap();
     let before = image(&rig.state().join("log"));
     assert!(matches!(
         rig.try_open().await,

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rye_core::id::RunId;
 use rye_core::model::{Spec, Status};
@@ -118,4 +119,20 @@ async fn what_a_project_that_hangs_has_not_taken_comes_back_in_the_next_life() {
     left_memory(&journal, &stuck).await;
     assert_eq!(journal.history(&stuck).await.unwrap().len(), 6);
     journal.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_end_of_the_journal_waits_for_a_project_that_hangs_no_longer_than_it_may() {
+    let rig = Rig::new();
+    let dead = project(&rig, "dead");
+    let journal = rig.open().await;
+    rig.faults.inner.hang(&dead.display().to_string());
+    let _stuck = ended(&journal, &rig, &dead, "stuck-1").await;
+    eventually(async || (rig.faults.inner.hung() > 0).then_some(())).await;
+    let begun = Instant::now();
+    let closed = journal.close_within(Duration::from_millis(300)).await;
+    closed.unwrap();
+    // Less than it would wait of itself for projects that do not move.
+    assert!(begun.elapsed() < Duration::from_millis(1500));
+    rig.faults.inner.release();
 }

@@ -197,10 +197,7 @@ async fn objects_of_a_live_run_that_are_gone_come_back_the_same_after_a_restart(
     let journal = rig.open().await;
     let epoch = journal.epoch();
     journal
-        .put(vec![change(
-            &run,
-            Event::Run(RunEvent::RunStarted { epoch }),
-        )])
+        .put(vec![change(&run, Event::Run(RunEvent::started(epoch)))])
         .await;
     journal.put(vec![change(&run, finish())]).await;
     let (_, _, receipts) = retrace(&rig, &run).await;
@@ -267,10 +264,7 @@ async fn a_transcript_that_was_changed_gives_no_objects_and_holds_nobody_up() {
     let journal = rig.open().await;
     let epoch = journal.epoch();
     journal
-        .put(vec![change(
-            &run,
-            Event::Run(RunEvent::RunStarted { epoch }),
-        )])
+        .put(vec![change(&run, Event::Run(RunEvent::started(epoch)))])
         .await;
     journal.put(vec![change(&run, finish())]).await;
     journal.close().await.unwrap();

@@ -214,7 +214,7 @@ pub(super) fn refusal(committed: Result<Committed, Error>) -> Refused {
 
 pub(super) fn begin(run: &RunId) -> Vec<Change> {
     let events = [
-        Event::Run(RunEvent::RunStarted { epoch: Epoch(1) }),
+        Event::Run(RunEvent::started(Epoch(1))),
         Event::Graph(GraphEvent::GraphStarted {
             graph_id: "demo/graph".into(),
             graph_run_id: run.clone(),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use rye_core::id::RunId;
 use rye_core::model::{Event, RunEvent, Spec, Status};
 
+use super::super::index::IndexError;
 use super::super::sequencer::SLICE;
-use super::super::{Change, Error, Filter, Journal, Why};
+use super::super::{Change, Error, Filter, IndexState, Journal, Why};
 use super::rig::*;
 
 /// Ends `count` runs, each with a start key, and waits until they have left memory.
@@ -119,6 +120,27 @@ async fn an_index_that_is_gone_empty_or_garbage_is_built_again() {
         assert_eq!(below.runs.len(), 6, "{what}");
         journal.close().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn ended_runs_are_found_while_the_index_is_away() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let runs = end_runs(&rig, &journal, 3).await;
+    let away = Arc::new(IndexError::Panicked);
+    journal.shared.index.send_replace(IndexState::Broken(away));
+    for (number, run) in runs.iter().enumerate() {
+        let record = journal.run(run).await.unwrap().unwrap();
+        assert_eq!(record.status(), Status::Completed);
+        journal.ended(run).await.unwrap();
+        let key = format!("key-{number}");
+        let found = journal.by_start_key("uid:0", &key).await.unwrap();
+        assert_eq!(found.as_ref(), Some(run));
+    }
+    assert_eq!(journal.run(&id("nobody")).await.unwrap(), None);
+    assert_eq!(journal.by_start_key("uid:1", "key-1").await.unwrap(), None);
+    let listed = journal.list(&Filter::default(), None, 10).await;
+    assert!(matches!(listed, Err(Error::Index(_))), "{listed:?}");
 }
 
 #[tokio::test]

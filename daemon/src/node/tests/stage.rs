@@ -26,6 +26,8 @@ pub(crate) enum Act {
     Fail,
     /// Nothing until it is released, or stopped.
     Hold,
+    /// Keeps its thread busy until the daemon is gone.
+    Compute,
 }
 
 /// Decides what an effect does, by its attempt and by how many of its key began before.
@@ -219,6 +221,13 @@ impl Door {
                     }
                     () = self.stage.until(|seen| seen.released) => reply(prepared, None, false),
                 }
+            }
+            Act::Compute => {
+                self.stage.seen.send_modify(|seen| seen.held += 1);
+                let gone = self.stage.until(|seen| seen.life != self.life);
+                let here = tokio::runtime::Handle::current();
+                tokio::task::block_in_place(|| here.block_on(gone));
+                std::future::pending().await
             }
             Act::Answer | Act::Hold => reply(prepared, None, false),
         }

@@ -23,15 +23,9 @@ async fn failing(answer: String) -> Failure {
     failure(&mut call(&providers, &model(address)).await).await
 }
 
-fn seen(failure: &Failure) -> (Class, Charge, bool, Option<u64>) {
-    let Failure {
-        verdict,
-        begun,
-        usage,
-        ..
-    } = failure;
-    let input = usage.map(|Tokens { input, .. }| input);
-    (verdict.class, verdict.charge, *begun, input)
+fn seen(failure: &Failure) -> (Class, Charge, bool) {
+    let Failure { verdict, begun, .. } = failure;
+    (verdict.class, verdict.charge, *begun)
 }
 
 #[tokio::test]
@@ -79,7 +73,7 @@ async fn an_answer_that_is_an_error_has_not_begun() {
         ),
     ] {
         let failure = failing(answer(status, lines, &body)).await;
-        assert_eq!(seen(&failure), (class, charge, false, None), "{status}");
+        assert_eq!(seen(&failure), (class, charge, false), "{status}");
         assert_eq!(failure.trouble.to_string(), told);
         assert!(matches!(failure.trouble, Trouble::Told(_)), "{failure:?}");
     }
@@ -93,37 +87,37 @@ async fn a_stream_that_breaks_tells_how_far_it_came() {
         (
             begin.clone(),
             "",
-            (Class::Transient, Charge::Hold, true, Some(10)),
+            (Class::Transient, Charge::Hold, true),
             "the answer was cut",
         ),
         (
             begin.clone(),
             "0\r\n\r\n",
-            (Class::Transient, Charge::Hold, true, Some(10)),
+            (Class::Transient, Charge::Hold, true),
             "the answer was cut off",
         ),
         (
             String::new(),
             "0\r\n\r\n",
-            (Class::Transient, Charge::Hold, false, None),
+            (Class::Transient, Charge::Hold, false),
             "the answer was cut off",
         ),
         (
             overloaded.clone(),
             "0\r\n\r\n",
-            (Class::Transient, Charge::Nothing, false, None),
+            (Class::Transient, Charge::Nothing, false),
             "overloaded_error: m",
         ),
         (
             format!("{begin}{overloaded}"),
             "0\r\n\r\n",
-            (Class::Transient, Charge::Hold, true, Some(10)),
+            (Class::Transient, Charge::Hold, true),
             "overloaded_error: m",
         ),
         (
             format!("{begin}data: {{\n\n"),
             "0\r\n\r\n",
-            (Class::Transient, Charge::Hold, true, Some(10)),
+            (Class::Transient, Charge::Hold, true),
             "an event is not JSON",
         ),
     ] {
@@ -148,10 +142,7 @@ async fn a_body_that_is_no_text_is_malformed() {
     .await;
     let (_clock, providers) = providers();
     let failure = failure(&mut call(&providers, &model(address)).await).await;
-    assert_eq!(
-        seen(&failure),
-        (Class::Transient, Charge::Hold, false, None)
-    );
+    assert_eq!(seen(&failure), (Class::Transient, Charge::Hold, false));
     assert_eq!(failure.trouble.to_string(), "a line is not UTF-8");
 }
 
@@ -162,16 +153,16 @@ async fn who_is_not_reached_is_told_apart() {
     drop(listener);
     let (_clock, providers) = providers();
     let refused = failure(&mut call(&providers, &model(nobody)).await).await;
-    let expected = (Class::Transient, Charge::Nothing, false, None);
+    let expected = (Class::Transient, Charge::Nothing, false);
     assert_eq!(seen(&refused), expected, "{refused:?}");
 
     let unanswered = failing(String::new()).await;
-    let expected = (Class::Transient, Charge::Hold, false, None);
+    let expected = (Class::Transient, Charge::Hold, false);
     assert_eq!(seen(&unanswered), expected, "{unanswered:?}");
 
     let long = format!("A: {}\r\n", "x".repeat(65 << 10));
     let headers = failing(answer("200 OK", &long, "")).await;
-    let expected = (Class::Permanent, Charge::Hold, false, None);
+    let expected = (Class::Permanent, Charge::Hold, false);
     assert_eq!(seen(&headers), expected, "{headers:?}");
 }
 
@@ -180,7 +171,7 @@ async fn what_cannot_be_sent_is_not_tried_again() {
     let (_clock, providers) = providers_with(&[("KEY", "k3y"), ("ORG", "o\nrg")]);
     let keys = "base_url: http://127.0.0.1:1\nheaders: {x-org: {env: ORG}}";
     let failure = failure(&mut call(&providers, &model_of(Owner::User, keys)).await).await;
-    let expected = (Class::Permanent, Charge::Nothing, false, None);
+    let expected = (Class::Permanent, Charge::Nothing, false);
     assert_eq!(seen(&failure), expected);
     let text = failure.trouble.to_string();
     assert!(text.contains("x-org") && !text.contains("rg\n"), "{text}");

@@ -4,31 +4,29 @@
 //! knowledge that it names, the provider files and the model. What is refused, does not validate or cannot be used makes no run.
 //! Knowledge is read when the thread begins, and verified again then; here it must be there and be what was signed.
 
-mod tools;
-
 use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::capability::Layer;
 use rye_core::definition;
 use rye_core::directive::{self, Directive, Effective};
+use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::{Budget, Limits, Object, Run, RunKind, Spec, ThreadSource};
-use rye_core::policy::{CAPABILITY_RISK, Policy, Risks};
+use rye_core::policy::Risks;
 use rye_core::provider::{Asked, ResolvedModel, Unresolved};
 use rye_core::seal::canonical;
-use rye_core::thread::{Contract, ItemTools, offer, ungranted};
+use rye_core::thread::{Contract, ungranted};
 use rye_item::{Item, Library, Space};
-use serde_json::{Value, json};
+use serde_json::json;
 
-use self::tools::LeftOut;
 use super::{Admission, Admitted, limits_of_child, refused};
 use crate::models::Models;
 use crate::projects::{self, Inside};
 use crate::provider::ProjectEnv;
 use crate::supervisor::say::full;
 use crate::supervisor::{Error, Start, StartAt};
-use crate::{chain, directives};
+use crate::{chain, directives, offers};
 
 impl Admission {
     /// Verifies and reads the directive `item`, and fixes everything about the thread that works on it.
@@ -52,7 +50,9 @@ impl Admission {
         let directive = directives::read(&leaf, &mut warnings)?;
         let effective = directives::lay_over(library, item, leaf.space, directive, &mut warnings)?;
         check_knowledge(library, &effective)?;
-        warnings.extend(gate(library, item, &effective)?);
+        let unfit = |error| not_offered(&leaf.path, error);
+        warnings.extend(offers::gate(library, item, &effective).map_err(unfit)?);
+        warnings.extend(unread(library));
         let inputs = inputs(&effective.directive, request)?;
         let (snapshot, policy) = self.configuration(item, library)?;
         warnings.extend(snapshot.ignored.iter().cloned());
@@ -81,19 +81,27 @@ impl Admission {
         };
         warnings.extend(not_granted(&own, &spec.layers));
         let layers = [spec.layers.as_slice(), &[own]].concat();
-        let terms = Offering {
-            library,
-            layers: &layers,
-            policy: &policy,
+        let (offered, left_out) =
+            offers::tools(library, &effective, &layers, &policy, &model).map_err(unfit)?;
+        warnings.extend(left_out);
+        let contract = Contract {
+            directive: effective,
+            model,
+            offered,
+            max_retries: u8::try_from(policy.default_retries().unwrap_or_default())
+                .unwrap_or(u8::MAX),
+            on_exceed: policy.on_exceed(),
+            repeated_calls: policy.repeated_calls(),
+            provider_errors: policy.provider_errors().to_vec(),
         };
-        let contract = terms.contract(effective, model, &leaf, &mut warnings)?;
         spec.layers = layers;
         spec.thread = Some(ThreadSource {
             text: Arc::clone(&leaf.text),
-            contract: contract.into(),
+            contract: canonical(&json!(contract)).into(),
             carried: None,
         });
         Ok(Admitted {
+            note: None,
             spec,
             fault: None,
             warnings,
@@ -146,6 +154,7 @@ impl Admission {
             ..spec
         };
         Ok(Admitted {
+            note: None,
             spec,
             fault: None,
             warnings: Vec::new(),
@@ -215,45 +224,35 @@ fn find(library: &Library, item: &ItemRef) -> Result<Arc<Item>, Error> {
     found.map_err(|source| of_item(item, source))
 }
 
+/// Files of other programs beside the configuration that decides about a thread, which nothing reads yet, and why.
+const UNREAD: [(&str, &str); 2] = [
+    ("hooks", "hooks of threads are not carried out yet"),
+    ("events", "what is written, and when, is fixed"),
+];
+
+/// What the project or its user has written that has no effect on a thread.
+fn unread(library: &Library) -> Vec<String> {
+    let mut told = Vec::new();
+    for (name, why) in UNREAD {
+        let item = ItemRef {
+            kind: ItemKind::Config,
+            id: ItemId::new(format!("agent/{name}")).expect("it is a plain word"),
+        };
+        match library.resolve(&item, Space::Project) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            // Whatever is in it, somebody relies on it.
+            Ok(_) | Err(_) => told.push(format!("`{item}` has no effect: {why} (no_effect)")),
+        }
+    }
+    told
+}
+
 /// Refuses a directive that names knowledge which is not there, or is not what was signed.
 fn check_knowledge(library: &Library, effective: &Effective) -> Result<(), Error> {
     for item in directives::knowledge(effective) {
         find(library, &item)?;
     }
     Ok(())
-}
-
-/// What is risky, as the system and the user say: a project does not decide that.
-pub(in crate::supervisor) fn risks(library: &Library) -> Result<Risks, Error> {
-    let table = ItemRef {
-        kind: ItemKind::Config,
-        id: ItemId::new(format!("agent/{CAPABILITY_RISK}")).expect("it is a plain word"),
-    };
-    let config = library.own_config(&table);
-    let config = config.map_err(|source| of_item(&table, source))?;
-    let risks = Risks::read(&Value::Object(config));
-    risks.map_err(|problem| Error::Project(projects::Error::Policy { problem }))
-}
-
-/// Refuses a directive that takes risks which nobody has acknowledged; those that are only to be told are one warning.
-fn gate(library: &Library, item: &ItemRef, effective: &Effective) -> Result<Option<String>, Error> {
-    let directive = &effective.directive;
-    let gate = risks(library)?.gate(&effective.permissions().patterns, &directive.acknowledged);
-    if !gate.refused.is_empty() {
-        return Err(Error::Denied {
-            message: format!(
-                "`{item}` may do everything by `{}`; name what it needs, or write \
-                 <acknowledge risk=\"unrestricted\">why</acknowledge> beside its permissions",
-                gate.refused.join("`, `")
-            ),
-        });
-    }
-    let told = format!(
-        "`{item}` takes a risk by `{}`; if that is meant, write <acknowledge risk=\"elevated\">why</acknowledge> \
-         beside its permissions",
-        gate.told.join("`, `")
-    );
-    Ok((!gate.told.is_empty()).then_some(told))
 }
 
 /// The inputs, with those given as text read as the directive declares them.
@@ -302,57 +301,28 @@ fn not_granted(own: &Layer, above: &[Layer]) -> Option<String> {
     (!told.is_empty()).then(|| format!("{text} {}", told.join(", ")))
 }
 
-/// What a thread is offered by.
-struct Offering<'a> {
-    library: &'a Library,
-    layers: &'a [Layer],
-    policy: &'a Policy,
+/// What is risky.
+pub(in crate::supervisor) fn risks(library: &Library) -> Result<Risks, Error> {
+    offers::risks(library).map_err(|error| not_offered(Path::new("."), error))
 }
 
-impl Offering<'_> {
-    /// The text of what the thread goes by.
-    fn contract(
-        &self,
-        directive: Effective,
-        model: ResolvedModel,
-        leaf: &Item,
-        warnings: &mut Vec<String>,
-    ) -> Result<String, Error> {
-        let mut left_out = LeftOut::default();
-        let permissions = directive.permissions().patterns;
-        let items = ItemTools {
-            tools: tools::find(self.library, &permissions, self.layers, &mut left_out),
-            most_tokens: self.policy.preload().most_tokens,
-            token_size: model.token_size,
-        };
-        let offer = offer(&directive, self.layers, &items).map_err(|problem| {
-            let findings = format!("{}: {problem}", leaf.path.display());
-            directives::Error::Invalid { findings }
-        })?;
-        for (item, why) in &offer.left_out {
-            left_out.add(item.id.as_str(), why);
-        }
-        if let (false, Some(first)) = (model.tools, offer.tools.first()) {
-            return Err(Error::NoModel(Unresolved::Unusable {
-                model: format!("{}/{}", model.provider, model.id),
-                lacks: format!(
-                    "it calls no tools, and the directive needs `{}`; ask for another one",
-                    first.tool.name
-                ),
-            }));
-        }
-        warnings.extend(left_out.warning());
-        let retries = self.policy.default_retries().unwrap_or_default();
-        let contract = Contract {
-            directive,
+/// Why no thread of the directive at `path` begins, in the words of a start.
+fn not_offered(path: &Path, error: offers::Error) -> Error {
+    match error {
+        offers::Error::Table { table, source } => of_item(&table, *source),
+        offers::Error::Risks { problem } => Error::Project(projects::Error::Policy { problem }),
+        offers::Error::Outputs { problem } => Error::Directive(directives::Error::Invalid {
+            findings: format!("{}: {problem}", path.display()),
+        }),
+        offers::Error::NoTools { model, tool } => Error::NoModel(Unresolved::Unusable {
             model,
-            offered: offer.tools,
-            max_retries: u8::try_from(retries).unwrap_or(u8::MAX),
-            on_exceed: self.policy.on_exceed(),
-            repeated_calls: self.policy.repeated_calls(),
-            provider_errors: self.policy.provider_errors().to_vec(),
-        };
-        Ok(canonical(&json!(contract)))
+            lacks: format!(
+                "it calls no tools, and the directive needs `{tool}`; ask for another one"
+            ),
+        }),
+        refused @ offers::Error::Risk { .. } => Error::Denied {
+            message: refused.to_string(),
+        },
     }
 }
 

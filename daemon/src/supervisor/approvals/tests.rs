@@ -114,7 +114,7 @@ async fn what_settles_a_question_continues_no_run_that_went_on_or_ended_meanwhil
             let daemon = rig.start().await;
             let run = asks(&daemon, &rig, "t/asks").await;
             let settled = if expires {
-                Settled::Expired
+                Settled::Expired(Arc::clone(&run.asks().next().unwrap().id))
             } else {
                 let id = Arc::clone(&run.asks().next().unwrap().id);
                 Settled::Answered(ApprovalAnswer { id, ..said(true) })
@@ -237,6 +237,7 @@ async fn in_a_copy_no_question_expires() {
     let rig = Rig::staged(Stage::new(|_, _| Act::Answer));
     let daemon = rig.start().await;
     let run = asks(&daemon, &rig, "t/asks").await;
+    assert!(is_open(&daemon, &run.id).await);
     daemon.supervisor.suspend_all(vec![Arc::clone(&run)]).await;
     rig.clock.advance(Duration::from_secs(61));
     let copied = daemon.record(&run.id).await;
@@ -249,6 +250,52 @@ async fn in_a_copy_no_question_expires() {
     let resumed = daemon.supervisor.resume(&run.id, Resume::default()).await;
     assert!(resumed.is_ok(), "{resumed:?}");
     let ended = daemon.ended(&run.id).await;
+    assert_eq!(ended.failure().unwrap().code, "approval_timeout");
+    daemon.stop().await;
+}
+
+/// Whether a question of `run` is open after everybody has looked for late ones.
+async fn is_open(daemon: &Daemon, run: &RunId) -> bool {
+    let live = daemon.journal.cancellable();
+    daemon.supervisor.expire_approvals(&live).await;
+    daemon.record(run).await.asks().count() == 1
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_of_the_wall_clock_neither_ends_nor_extends_the_time_of_a_question() {
+    let day = 86_400_000;
+    for step in [day, -day] {
+        let rig = Rig::staged(Stage::new(|_, _| Act::Answer));
+        let mut daemon = rig.start().await;
+        let run = asks(&daemon, &rig, "t/asks").await.id.clone();
+        assert!(is_open(&daemon, &run).await);
+        rig.clock.step(step);
+        rig.clock.advance(Duration::from_secs(50));
+        assert!(is_open(&daemon, &run).await, "{step}");
+        // Over a restart the wall clock decides, and gives no more than the whole.
+        rig.clock.step(-step);
+        daemon = rig.crash(daemon).await;
+        assert!(is_open(&daemon, &run).await, "{step}");
+        rig.clock.step(-day);
+        rig.clock.advance(Duration::from_secs(11));
+        let ended = daemon.ended(&run).await;
+        assert_eq!(ended.failure().unwrap().code, "approval_timeout");
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_went_back_over_a_restart_gives_a_question_no_more_than_its_whole_time() {
+    let rig = Rig::staged(Stage::new(|_, _| Act::Answer));
+    let mut daemon = rig.start().await;
+    let run = asks(&daemon, &rig, "t/asks").await.id.clone();
+    rig.clock.step(-86_400_000);
+    daemon = rig.crash(daemon).await;
+    assert!(is_open(&daemon, &run).await);
+    rig.clock.advance(Duration::from_secs(59));
+    assert!(is_open(&daemon, &run).await);
+    rig.clock.advance(Duration::from_secs(2));
+    let ended = daemon.ended(&run).await;
     assert_eq!(ended.failure().unwrap().code, "approval_timeout");
     daemon.stop().await;
 }

@@ -1,9 +1,12 @@
 //! What a daemon that starts again and again does with the runs it finds.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use rye_core::model::{Status, SuspendReason};
 
-use super::MOST_REVIVALS;
-use crate::node::tests::rig::Rig;
+use super::MOST_SUSPICIONS;
+use crate::node::tests::rig::{PATIENCE, Rig};
 use crate::node::tests::stage::{Act, Stage};
 
 /// Waits for an hour.
@@ -17,21 +20,27 @@ const RETRIES: &str = "config:
 ";
 
 /// Is in the middle of a step.
-const WORKS: &str =
+const STEP: &str =
     "config: {start: a, nodes: {a: {action: {item_id: rye/core/echo, params: {n: 1}}}}}\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_only_waits_is_not_what_brings_the_daemon_down() {
+async fn only_a_run_that_computes_whenever_the_daemon_dies_is_taken_to_bring_it_down() {
     let stage = Stage::new(|cx, _| match cx.spec.item.id.as_str() {
         "t/works" => Act::Hold,
+        "t/computes" => Act::Compute,
         _ => Act::Fail,
     });
-    let rig = Rig::staged(stage);
-    let graphs = [("waits", WAITS), ("retries", RETRIES), ("works", WORKS)];
+    let rig = Rig::staged(Arc::clone(&stage));
+    let graphs = [
+        ("waits", WAITS),
+        ("retries", RETRIES),
+        ("works", STEP),
+        ("computes", STEP),
+    ];
     let project = rig.project("p", &graphs);
     let mut daemon = rig.start().await;
     let mut runs = Vec::new();
-    for item in ["t/waits", "t/retries", "t/works"] {
+    for item in ["t/waits", "t/retries", "t/works", "t/computes"] {
         let run = daemon.run(&project, item).await;
         let mut commits = daemon.journal.commits(&run).unwrap();
         while !daemon.record(&run).await.graph().is_some_and(|graph| {
@@ -42,27 +51,70 @@ async fn a_run_that_only_waits_is_not_what_brings_the_daemon_down() {
         }
         runs.push(run);
     }
-    for life in 1..=MOST_REVIVALS + 1 {
+    let mut parked = false;
+    for death in 1..=MOST_SUSPICIONS + 2 {
+        // One waits for its tool, one keeps a thread busy.
+        let busy = if parked { 1 } else { 2 };
+        stage.until(|seen| seen.held == busy).await;
         daemon = rig.crash(daemon).await;
-        for run in &runs {
+        parked = death > MOST_SUSPICIONS;
+        for (run, computes) in runs.iter().zip([false, false, false, true]) {
             let mut commits = daemon.journal.commits(run).unwrap();
             loop {
                 let record = daemon.record(run).await;
-                if record.revivals == life || record.suspension().is_some() {
+                let reason = record.suspension().map(|why| why.reason);
+                if computes && parked && reason.is_some() {
+                    assert_eq!(reason, Some(SuspendReason::CrashLoop));
+                    break;
+                }
+                assert_eq!(reason, None, "{run} after {death} deaths");
+                if record.epoch == daemon.supervisor.services().epoch {
+                    assert_eq!(record.status(), Status::Running, "{run}");
                     break;
                 }
                 commits.changed().await.unwrap();
             }
         }
     }
-    for (run, parked) in runs.iter().zip([false, false, true]) {
-        let record = daemon.record(run).await;
-        let reason = record.suspension().map(|why| why.reason);
-        let crash_loop = Some(SuspendReason::CrashLoop).filter(|_| parked);
-        assert_eq!(reason, crash_loop, "{run}");
-        if !parked {
-            assert_eq!(record.status(), Status::Running, "{run}");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_run_whose_project_is_gone_or_leads_elsewhere_is_suspended_until_it_is_back() {
+    let stage = Stage::new(|_, _| Act::Hold);
+    let rig = Rig::staged(Arc::clone(&stage));
+    let project = rig.project("p", &[("works", STEP)]);
+    let daemon = rig.start().await;
+    let run = daemon.run(&project, "t/works").await;
+    stage.until(|seen| seen.held == 1).await;
+    let away = project.with_file_name("away");
+    std::fs::rename(&project, &away).unwrap();
+    let daemon = rig.crash(daemon).await;
+    for leads_elsewhere in [false, true] {
+        if leads_elsewhere {
+            std::os::unix::fs::symlink(&away, &project).unwrap();
         }
+        let mut commits = daemon.journal.commits(&run).unwrap();
+        while daemon.record(&run).await.suspension().is_none() {
+            commits.changed().await.unwrap();
+        }
+        let record = daemon.record(&run).await;
+        let why = record.suspension().unwrap();
+        assert_eq!(why.reason, SuspendReason::Storage);
+        assert_eq!(why.code.as_deref(), Some("project_gone"));
+        rig.clock.advance(Duration::from_secs(31));
     }
+    std::fs::remove_file(&project).unwrap();
+    std::fs::rename(&away, &project).unwrap();
+    stage.release();
+    // It looks again after a while.
+    let ended = async {
+        while !daemon.record(&run).await.status().is_terminal() {
+            rig.clock.advance(Duration::from_secs(31));
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.unwrap();
+    assert_eq!(daemon.record(&run).await.status(), Status::Completed);
     daemon.stop().await;
 }

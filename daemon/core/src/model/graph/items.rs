@@ -181,6 +181,7 @@ impl Items {
         if let (Some(child), Some(item)) = (&attempt.child, self.item_mut(item)) {
             item.child = Some(child.clone());
         }
+        let attempt = attempt.repeating(self.running.get(&item));
         Arc::make_mut(&mut self.running).insert(item, attempt);
     }
 

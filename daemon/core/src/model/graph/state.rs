@@ -226,6 +226,19 @@ impl At {
         }
     }
 
+    /// The action of the node, if it is in flight.
+    pub(super) const fn action(&self) -> Option<&Attempt> {
+        if let Self::Step(Step {
+            work: StepWork::Action(attempt),
+            ..
+        }) = self
+        {
+            Some(attempt)
+        } else {
+            None
+        }
+    }
+
     /// The hooks being asked.
     pub const fn round(&self) -> Option<&Round> {
         match self {
@@ -327,19 +340,17 @@ impl State {
 
     /// Attempts in flight: the action of the node, items, the action of a hook.
     pub(super) fn in_flight(&self) -> impl Iterator<Item = &Attempt> {
-        let (action, items) = match &self.at {
-            At::Step(Step { work, .. }) => match work {
-                StepWork::Action(attempt) => (Some(attempt), None),
-                StepWork::Items(items) => (None, Some(items.running.values())),
-                StepWork::NeverStarted(_) | StepWork::Waits(_) => (None, None),
-            },
-            At::New
-            | At::Between { .. }
-            | At::Failed { .. }
-            | At::Backoff { .. }
-            | At::Ending { .. } => (None, None),
+        let items = if let At::Step(Step {
+            work: StepWork::Items(items),
+            ..
+        }) = &self.at
+        {
+            Some(items.running.values())
+        } else {
+            None
         };
         let hook = self.at.round().and_then(|round| round.running.as_ref());
+        let action = self.at.action();
         action
             .into_iter()
             .chain(items.into_iter().flatten())

@@ -85,7 +85,7 @@ impl WorkState for State {
         }
     }
 
-    fn start_step(&mut self, event: &RunEvent) -> bool {
+    fn start_step(&mut self, at: Timestamp, event: &RunEvent) -> bool {
         let RunEvent::StepStarted {
             step: number,
             node,
@@ -106,11 +106,14 @@ impl WorkState for State {
             return false;
         }
         let work = match count {
-            None => StepWork::Action(Attempt {
-                key: key.as_str().into(),
-                child: child.clone(),
-                ..Attempt::new(main(*number, *attempt), *effect)
-            }),
+            None => {
+                let attempt = Attempt {
+                    key: key.as_str().into(),
+                    child: child.clone(),
+                    ..Attempt::new(main(*number, *attempt), *effect, at)
+                };
+                StepWork::Action(attempt.repeating(self.at.action()))
+            }
             Some(count) => StepWork::Items(self.open_items(*number, *count).called(branches)),
         };
         self.at = At::Step(Step {
@@ -246,7 +249,7 @@ impl State {
             }
             GraphEvent::StepFailed { .. } => self.fail(event),
             GraphEvent::RetryScheduled { .. } => self.back_off(at, event),
-            GraphEvent::ItemStarted { .. } => self.start_item(event),
+            GraphEvent::ItemStarted { .. } => self.start_item(at, event),
             GraphEvent::ItemCompleted { .. } => self.complete_item(event),
             GraphEvent::ForeachCompleted { step, node, .. }
             | GraphEvent::ParallelCompleted { step, node, .. } => self.complete_items(*step, node),
@@ -388,7 +391,7 @@ impl State {
         }
     }
 
-    fn start_item(&mut self, event: &GraphEvent) -> bool {
+    fn start_item(&mut self, at: Timestamp, event: &GraphEvent) -> bool {
         let GraphEvent::ItemStarted {
             step,
             node,
@@ -413,7 +416,7 @@ impl State {
         let attempt = Attempt {
             key: key.as_str().into(),
             child: child.clone(),
-            ..Attempt::new(id, *effect)
+            ..Attempt::new(id, *effect, at)
         };
         items.start(*item, attempt);
         true

@@ -135,10 +135,7 @@ fn a_run_that_continues_another_counts_from_there_on() {
         Arc::new(continuation),
     );
     assert_eq!(next_run.spawn_count, 1);
-    let begins = [
-        Event::Run(RunEvent::RunStarted { epoch: Epoch(1) }),
-        graph_started(),
-    ];
+    let begins = [Event::Run(RunEvent::started(Epoch(1))), graph_started()];
     take(&mut next_run, &begins);
     take(&mut next_run, &[carried(started(1), "y-2-a")]);
     assert_eq!(next_run.spawn_count, 1, "the step continues its child run");

@@ -96,6 +96,14 @@ pub(super) fn events() -> Vec<(&'static str, Event)> {
             json!({"turn": 1, "attempt": 2, "due": due}),
         ),
         (
+            "reseeded",
+            "context_reseeded",
+            json!({
+                "turn": 1, "reason": "reasoning_rejected", "root": digest, "bytes": 9,
+                "tokens_before": 9, "tokens_after": 4, "kept_turns": 1,
+            }),
+        ),
+        (
             "succeeded",
             "retry_succeeded",
             json!({"turn": 1, "attempts": 2}),

@@ -1,4 +1,4 @@
-//! What a thread takes over from an ended one that it continues.
+//! What a thread takes over from another one that it continues: from where that ended, or from behind one of its turns.
 //!
 //! The conversation continues from its newest entry, and what was used of the limits counts. A call of the model that came to nothing is made
 //! again; calls of tools that had not ended are not: the model is told so. What was counted against the model (reminders, equal calls)
@@ -6,7 +6,7 @@
 
 use super::{At, Before, Repeated, State, Turn};
 use crate::clock::Timestamp;
-use crate::conversation::{Message, Stop};
+use crate::conversation::Stop;
 use crate::model::{Run, Spec};
 
 impl Spec {
@@ -21,7 +21,22 @@ impl Run {
     pub fn carried(&self) -> Option<State> {
         let mut state = self.thread()?.clone();
         state.count_time(self.ended_at?);
-        let at = match state.at {
+        Some(state.carried())
+    }
+
+    /// Where a thread begins that continues this one from the turn that was last finished, whatever became of it later: the record is
+    /// as the `step_finish` of that turn left it, which is what replaying its events up to there leads to. `None` if it stands
+    /// anywhere else.
+    pub fn carried_from_turn(&self) -> Option<State> {
+        let state = self.thread()?;
+        state.is_between_turns().then(|| state.clone().carried())
+    }
+}
+
+impl State {
+    /// What of it another thread begins with.
+    fn carried(self) -> Self {
+        let at = match self.at {
             At::Composing => At::Composing,
             At::Before(before) => again(*before),
             At::Failed(failed) => again(failed.next),
@@ -36,16 +51,18 @@ impl Run {
                 At::Acting(turn)
             }
         };
-        Some(State {
+        Self {
             at,
             repeated: Repeated::default(),
-            escalated: false,
+            escalated: None,
+            is_cut_short: false,
+            reseeded: false,
             nudges: 0,
             lengths: 0,
             returned: None,
             result: None,
-            ..state
-        })
+            ..self
+        }
     }
 }
 
@@ -61,11 +78,7 @@ fn again(before: Before) -> At {
 impl Turn {
     /// Whether its message is no part of the conversation.
     fn is_refused(&self) -> bool {
-        let said = self.said.as_deref();
-        said.is_some_and(|said| match said {
-            Message::Assistant { stop, .. } => *stop == Some(Stop::Refusal),
-            Message::User { .. } => false,
-        })
+        self.stop() == Some(Stop::Refusal)
     }
 }
 
@@ -75,17 +88,19 @@ impl State {
         self.head.is_some()
     }
 
-    /// Whether the last thing that was said is the last word of the model, which nothing follows.
-    pub(crate) fn stands_behind_a_turn(&self) -> bool {
+    /// Whether a turn was finished, and nothing was said since.
+    fn is_between_turns(&self) -> bool {
         match &self.at {
             At::Before(before) => {
-                before.attempt == 1
-                    && before.texts.is_empty()
-                    && self.queue.is_empty()
-                    && self.head != self.root
+                before.attempt == 1 && before.texts.is_empty() && self.head != self.root
             }
             At::Composing | At::Calling(_) | At::Acting(_) | At::Failed(_) => false,
         }
+    }
+
+    /// Whether the last thing that was said is the last word of the model, which nothing follows.
+    pub(crate) fn stands_behind_a_turn(&self) -> bool {
+        self.is_between_turns() && self.queue.is_empty()
     }
 
     /// The thread starts: at its prompt, or where the one stood that it continues.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::{IntoStaticStr, VariantNames};
 
-use super::{Class, Part, Returned};
+use super::{Class, Limits, Part, Returned};
 use crate::clock::Timestamp;
 use crate::conversation::{Digest, Message, Source};
 use crate::id::{ItemRef, RunId};
@@ -27,6 +27,12 @@ pub enum ThreadEvent {
         provider: String,
         /// Its model, as the provider calls it.
         model: String,
+        /// How the provider is talked to.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        api: String,
+        /// What its turns may use.
+        #[serde(default)]
+        limits: Limits,
         /// The ended thread whose conversation it continues.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         continuation_of: Option<RunId>,
@@ -156,6 +162,23 @@ pub enum ThreadEvent {
         /// Not before.
         due: Timestamp,
     },
+    /// The conversation continues under another root, in which all of it is told anew.
+    ContextReseeded {
+        /// The turn that is tried again.
+        turn: u32,
+        /// Why.
+        reason: Reason,
+        /// Its first entry, which is the newest one too.
+        root: Digest,
+        /// Bytes that the model reads.
+        bytes: u64,
+        /// About how many tokens were read before.
+        tokens_before: u64,
+        /// The same, from now on.
+        tokens_after: u64,
+        /// Turns of which it tells.
+        kept_turns: u32,
+    },
     /// The model answered after all.
     RetrySucceeded {
         /// The turn.
@@ -197,6 +220,14 @@ pub enum ThreadEvent {
         /// Wall time since it was accepted.
         elapsed_ms: u64,
     },
+}
+
+/// Why a conversation is told anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// The provider does not take back the reasoning that it sent.
+    ReasoningRejected,
 }
 
 /// A call of a tool that starts.
@@ -253,6 +284,7 @@ impl ThreadEvent {
             | Self::CognitionReasoning { .. }
             | Self::ErrorClassified { .. }
             | Self::TurnRetryScheduled { .. }
+            | Self::ContextReseeded { .. }
             | Self::RetrySucceeded { .. }
             | Self::LimitEscalationRequested { .. }
             | Self::DirectiveReturn(_) => Facets::PLAIN,
@@ -287,6 +319,7 @@ impl ThreadEvent {
             | Self::StepFinish { .. }
             | Self::ErrorClassified { .. }
             | Self::TurnRetryScheduled { .. }
+            | Self::ContextReseeded { .. }
             | Self::RetrySucceeded { .. }
             | Self::LimitEscalationRequested { .. }
             | Self::DirectiveReturn(_) => None,

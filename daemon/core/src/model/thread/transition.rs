@@ -7,12 +7,20 @@ use super::{
     ToolCall, Turn,
 };
 use crate::clock::Timestamp;
-use crate::conversation::{Block, Digest, Message, Source};
+use crate::conversation::{Block, Digest, Message, Source, Stop};
 use crate::model::{Attempt, AttemptId, Slot, Spec};
 
 impl Turn {
     pub(super) fn call_mut(&mut self, position: u32) -> Option<&mut ToolCall> {
         self.calls.iter_mut().find(|call| call.position == position)
+    }
+
+    /// Why the model stopped; `None` if it has not, or was cut off.
+    pub(crate) fn stop(&self) -> Option<Stop> {
+        match self.said.as_deref() {
+            Some(Message::Assistant { stop, .. }) => *stop,
+            Some(Message::User { .. }) | None => None,
+        }
     }
 
     /// The turn as it would be tried again.
@@ -54,18 +62,20 @@ impl Turn {
     }
 
     /// A call starts, or starts again; `false` if it has ended.
-    fn start_call(&mut self, started: &Started) -> bool {
+    fn start_call(&mut self, now: Timestamp, started: &Started) -> bool {
         let id = AttemptId {
             step: self.number,
             slot: Slot::Part(started.position),
             number: started.attempt,
         };
+        let attempt = Attempt {
+            key: started.key.as_str().into(),
+            child: started.child.clone(),
+            ..Attempt::new(id, started.effect, now)
+        };
+        let known = self.call(started.position);
         let at = CallAt::Running {
-            attempt: Attempt {
-                key: started.key.as_str().into(),
-                child: started.child.clone(),
-                ..Attempt::new(id, started.effect)
-            },
+            attempt: attempt.repeating(known.and_then(ToolCall::attempt)),
             undeclared: started.undeclared,
         };
         if let Some(call) = self.call_mut(started.position) {
@@ -117,9 +127,9 @@ impl State {
                 self.turn().is_some()
             }
             ThreadEvent::CognitionOut { .. } => self.say(event),
-            ThreadEvent::ToolCallStart(started) => {
-                self.turn_mut().is_some_and(|turn| turn.start_call(started))
-            }
+            ThreadEvent::ToolCallStart(started) => self
+                .turn_mut()
+                .is_some_and(|turn| turn.start_call(at, started)),
             ThreadEvent::ToolCallResult { .. } => self.answer(event),
             ThreadEvent::DirectiveReturn(returned) => {
                 if self.turn().is_none() || self.returned.is_some() {
@@ -130,9 +140,12 @@ impl State {
             }
             ThreadEvent::StepFinish { head, .. } => self.finish(at, head),
             ThreadEvent::ErrorClassified { .. } => self.fail(at, event),
-            ThreadEvent::LimitEscalationRequested { .. } => {
-                self.escalated = matches!(self.at, At::Before(_));
-                self.escalated
+            ThreadEvent::LimitEscalationRequested { proposed_max, .. } => {
+                let is_ahead = matches!(self.at, At::Before(_));
+                if is_ahead {
+                    self.escalated = Some(proposed_max.as_str().into());
+                }
+                is_ahead
             }
             ThreadEvent::TurnRetryScheduled { due, .. } => {
                 let At::Failed(failed) = &mut self.at else {
@@ -145,6 +158,7 @@ impl State {
                 self.at = At::Before(Box::new(next));
                 true
             }
+            ThreadEvent::ContextReseeded { root, bytes, .. } => self.reseed(root, *bytes),
             // Who says something before the end is heard, unless the outputs are there already.
             ThreadEvent::ThreadCompleted { .. }
                 if !self.queue.is_empty() && self.returned.is_none() =>
@@ -234,6 +248,7 @@ impl State {
             At::Calling(turn),
             ThreadEvent::CognitionOut {
                 turn: number,
+                text,
                 message,
                 usage,
                 ..
@@ -248,6 +263,7 @@ impl State {
         turn.enter_calls(message);
         turn.parts = Vec::new();
         turn.said = Some(Arc::clone(message));
+        Arc::make_mut(&mut self.recent).say(text);
         self.used.turns += 1;
         if let Some(usage) = usage {
             let counted = [usage.input, usage.cache_write, usage.output];
@@ -288,6 +304,8 @@ impl State {
             content: output.clone(),
             is_error: *is_error,
         }));
+        let name = call.name.clone();
+        Arc::make_mut(&mut self.recent).answer(&name, output, *is_error);
         self.context.add(output.len());
         if let Some(name) = artifact {
             self.artifacts.add(name);
@@ -304,11 +322,34 @@ impl State {
             return false;
         }
         let next = Before::turn(turn.number + 1);
+        self.is_cut_short = turn.calls.is_empty() && turn.stop() == Some(Stop::Length);
         for call in &turn.calls {
             self.repeated.count(&call.name, &call.input);
         }
         self.count_time(at);
         self.head = Some(head.clone());
+        self.at = At::Before(Box::new(next));
+        true
+    }
+
+    /// The conversation is told anew; what the model is told first in the turn stays behind it.
+    fn reseed(&mut self, root: &Digest, bytes: u64) -> bool {
+        let At::Failed(failed) = &self.at else {
+            return false;
+        };
+        if !self.may_be_reseeded() {
+            return false;
+        }
+        let next = failed.next.clone();
+        self.context = Context {
+            reported: 0,
+            new_bytes: bytes,
+        };
+        for told in &next.texts {
+            self.context.add(told.text.len());
+        }
+        (self.root, self.head) = (Some(root.clone()), Some(root.clone()));
+        self.reseeded = true;
         self.at = At::Before(Box::new(next));
         true
     }
@@ -335,6 +376,7 @@ impl State {
             class: *classification,
             pause_ms: *pause_ms,
         };
+        Arc::make_mut(&mut self.recent).fail(error);
         self.count_time(at);
         self.at = At::Failed(Box::new(failed));
         true

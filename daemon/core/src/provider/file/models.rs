@@ -3,13 +3,13 @@
 use globset::Glob;
 
 use super::{File, keys};
-use crate::conversation::TokenSize;
+use crate::conversation::{Reseed, TokenSize};
 use crate::definition::keys::Keys;
 use crate::definition::read::{At, Reader};
 use crate::money::{Price, Usd};
 use crate::provider::choice::LEAST_OUTPUT;
 use crate::provider::model::{Part, Profile};
-use crate::provider::{Api, Model, Prices, Reasoning, Reseed, Tier};
+use crate::provider::{Api, Model, Prices, Reasoning, Tier};
 
 const PROFILE: Keys = keys("a profile", &["match", "model"]);
 const PART: &[&str] = &[

@@ -347,7 +347,11 @@ fn what_breaks_the_rules_is_broken() {
     }
     let negative = json!({"choices": [], "usage": {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 9}}});
     let signals = signals(&[negative, reason("stop")], "");
-    assert_eq!(ended(&signals).usage.unwrap().input, 0);
+    let ended = ended(&signals);
+    assert_eq!(
+        (ended.usage.unwrap().input, ended.negative_usage),
+        (0, true)
+    );
 }
 
 const RAW: &str = r#"{"role":"assistant","content":null,"reasoning_content":"rc","reasoning":"r","reasoning_details":[1],"vendor":1,"tool_calls":[{"id":"a","type":"function","function":{"name":"echo","arguments":"{\"b\": 1}"}}]}"#;

@@ -463,6 +463,7 @@ fn every_part_is_bounded() {
         cache_write: 2,
         ..Tokens::default()
     })));
+    assert!(ended(&fine).negative_usage);
 }
 
 #[test]

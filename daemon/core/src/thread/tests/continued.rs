@@ -16,6 +16,11 @@ fn continued(old: &Stage, message: Option<&str>) -> Stage {
     if let Some(text) = message {
         assert!(carried.queue.push(text));
     }
+    begun_with(old, carried)
+}
+
+/// A thread that begins with `carried`, which is what `old` left.
+fn begun_with(old: &Stage, carried: State) -> Stage {
     let mut stage = Stage::new(Arc::clone(&old.terms), |spec| {
         spec.continuation_of = Some(old.run().id.clone());
         spec.thread = Some(ThreadSource {
@@ -56,7 +61,6 @@ fn failed(class: Class) -> Heard {
         failure: Failure::permanent("invalid_request_error", "no"),
         class,
         charge: Charge::Nothing,
-        reported: None,
         pause_ms: 0,
     }))
 }
@@ -199,6 +203,64 @@ fn a_thread_that_never_began_is_put_together_anew() {
     assert!(new.conversation.is_some());
     assert_eq!(told(&new).len(), 2, "the directive, and what somebody says");
     new.assert_replay();
+}
+
+#[test]
+fn behind_every_turn_that_is_finished_another_thread_can_continue() {
+    let mut old = stage();
+    old.play();
+    let mut said = vec![old.conversation.clone()];
+    for turn in 1..=3 {
+        let id = format!("c{turn}");
+        old.say(says("", &[(&id, "rye_execute", execute("t/a", turn))]));
+        old.play();
+        old.end(0, &result(json!(format!("result {turn}"))));
+        assert_eq!(old.play(), Met::Model);
+        said.push(old.conversation.clone());
+    }
+    old.say(says("Done.", &[]));
+    assert_eq!(old.play(), Met::Rests);
+    said.push(old.conversation.clone());
+
+    let mut record = old.first.clone();
+    let mut finished = 0;
+    for event in old.log.clone() {
+        record.apply(old.now.at, &event).unwrap();
+        if event.name() != "step_finish" {
+            continue;
+        }
+        finished += 1;
+        let carried = record.carried_from_turn().expect("a turn is finished");
+        assert_eq!(
+            carried.head,
+            said[finished].as_ref().map(|said| said.head.clone())
+        );
+        let mut new = begun_with(&old, carried);
+        new.conversation.clone_from(&said[finished]);
+        assert_eq!(new.play(), Met::Model);
+        let state = new.run().thread().unwrap();
+        let turn = u32::try_from(finished).unwrap();
+        assert_eq!(
+            (state.used.turns, state.turn().unwrap().number),
+            (turn, turn + 1)
+        );
+        let results: Vec<String> = new.told().into_iter().map(|(_, text)| text).collect();
+        let before: Vec<String> = (1..=turn.min(3))
+            .map(|turn| format!("result {turn}"))
+            .collect();
+        assert_eq!(results, before);
+        let told: Vec<Source> = told(&new).into_iter().map(|(source, _)| source).collect();
+        assert_eq!(told, [Source::Continuation]);
+        new.say(says("Otherwise.", &[]));
+        assert_eq!(new.play(), Met::Rests);
+        assert_eq!(new.run().status(), Status::Completed);
+        new.assert_replay();
+    }
+    assert_eq!(finished, 4);
+    assert!(old.first.carried_from_turn().is_none());
+    let mut speaking = stage();
+    speaking.play();
+    assert!(speaking.run().carried_from_turn().is_none());
 }
 
 #[test]

@@ -107,6 +107,37 @@ fn money_that_is_lacking_is_asked_for() {
 }
 
 #[test]
+fn no_more_money_is_asked_for_than_those_above_bear() {
+    // What they bear, and what is asked for.
+    let table = [
+        (None, Some("0.000002000")),
+        (Some("0.000003"), Some("0.000002000")),
+        (Some("0.0000015"), Some("0.000001500")),
+        (Some("0.000001"), None),
+    ];
+    for (bearable, expected) in table {
+        let mut stage = under(|_| {}, |_| {});
+        stage.money = Usd::parse("0.000001").ok();
+        stage.bearable = bearable.and_then(|most| Usd::parse(most).ok());
+        assert_eq!(stage.play(), Met::Rests);
+        let asked: Vec<String> = requests(&stage)
+            .into_iter()
+            .map(|[.., most]| most)
+            .collect();
+        assert_eq!(asked.first().map(String::as_str), expected, "{bearable:?}");
+        let escalated = stage.run().thread().unwrap().escalated.clone();
+        assert_eq!(
+            escalated.as_deref(),
+            expected,
+            "the record holds what is asked for"
+        );
+        let why = stage.run().suspension().unwrap();
+        assert_eq!(why.code.as_deref(), Some("spend_exceeded"));
+        stage.assert_replay();
+    }
+}
+
+#[test]
 fn a_call_that_is_made_again_and_again_is_refused_and_then_ends_the_thread() {
     let mut stage = under(|contract| contract.repeated_calls = 3, |_| {});
     stage.play();
@@ -198,7 +229,6 @@ fn only_the_time_in_turns_counts() {
         failure: Failure::permanent("overloaded_error", "busy"),
         class: Class::Transient,
         charge: Charge::Nothing,
-        reported: None,
         pause_ms: 2 * MINUTE,
     }))]);
     assert_eq!(stage.play(), Met::Model, "a pause is no time of it");
@@ -229,7 +259,6 @@ fn a_model_that_is_cut_at_the_end_of_the_time_is_not_called_again() {
         failure: Failure::permanent("timeout", "cut"),
         class: Class::Interrupted,
         charge: Charge::Hold,
-        reported: None,
         pause_ms: 0,
     }))]);
     assert_eq!(stage.play(), Met::Rests);

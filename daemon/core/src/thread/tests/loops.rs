@@ -18,7 +18,6 @@ fn failed(class: Class, charge: Charge, pause_ms: u64) -> Heard {
         failure: Failure::permanent("overloaded_error", "too many"),
         class,
         charge,
-        reported: None,
         pause_ms,
     }))
 }
@@ -186,6 +185,149 @@ fn an_answer_that_is_too_long_is_continued_three_times() {
     }
     assert_eq!(stage.play(), Met::Rests);
     assert_eq!(output(&stage), json!("more"));
+    let told = stage.run().result();
+    assert_eq!(
+        (&told["truncated"], &told["success"]),
+        (&json!(true), &json!(true))
+    );
+    stage.assert_replay();
+}
+
+#[test]
+fn an_answer_that_came_to_its_end_is_not_told_as_truncated() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    stage.say(vec![ended(Vec::new(), Stop::Length)]);
+    stage.play();
+    stage.say(says("Done.", &[]));
+    stage.play();
+    assert_eq!(stage.run().result().get("truncated"), None);
+}
+
+#[test]
+fn a_thread_that_failed_tells_what_was_said_and_what_failed_last() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    stage.say(vec![failed(Class::Transient, Charge::Nothing, 1)]);
+    stage.play();
+    stage.say(says("I look.", &[("c1", "rye_execute", execute("t/a", 1))]));
+    stage.play();
+    stage.end(0, &result(json!("found")));
+    stage.play();
+    stage.say(vec![failed(Class::Permanent, Charge::Nothing, 0)]);
+    stage.play();
+    let told = stage.run().result();
+    let context = json!({
+        "last_text": "I look.",
+        "recent_results": [{"tool": "rye_execute", "output": "found", "is_error": false}],
+    });
+    assert_eq!(told["error_context"], context);
+    let error = json!({"code": "overloaded_error", "message": "too many"});
+    assert_eq!(told["recent_llm_errors"], json!([error, error]));
+    let mut fine = Stage::new(terms(&directive(ALL, "")), |_| {});
+    fine.play();
+    fine.say(says("Done.", &[]));
+    fine.play();
+    assert_eq!(fine.run().result().get("error_context"), None);
+}
+
+#[test]
+fn a_long_result_that_was_told_before_is_named_and_not_told_again() {
+    let mut stage = stage(ALL, "");
+    let long = json!("x".repeat(3000));
+    let mut told = Vec::new();
+    for number in 0..2 {
+        stage.play();
+        let id = format!("c{number}");
+        stage.say(says("", &[(&id, "rye_execute", execute("t/a", number))]));
+        stage.play();
+        stage.end(0, &result(long.clone()));
+        stage.play();
+        let (_, text) = stage.told().pop().unwrap();
+        told.push(serde_json::from_str::<Value>(&text).unwrap());
+    }
+    assert!(told[0]["content"].is_string(), "{}", told[0]);
+    assert_eq!(told[1].get("content"), None);
+    assert!(told[1]["_same"].is_string());
+    assert_eq!(told[0]["_artifact"], told[1]["_artifact"]);
+    assert_eq!(told[1]["_bytes"], 3000);
+    stage.assert_replay();
+}
+
+#[test]
+fn a_directive_is_read_inline_and_a_graph_is_told_how_it_goes() {
+    let contract = &terms(&directive("*", "")).contract;
+    let target = |input: Value| contract.target("rye_execute", input.as_object().unwrap());
+    let executes = |item: &str, params: Value| Target::Execute {
+        primary: crate::capability::Primary::Execute,
+        item: ItemRef::parse(item, crate::id::ItemKind::Tool).unwrap(),
+        params: params.as_object().cloned().unwrap(),
+    };
+    let fork = json!({"item_type": "directive", "item_id": "t/d", "parameters": {"a": 1}, "thread": "fork"});
+    assert_eq!(
+        target(fork),
+        executes("directive:t/d", json!({"inputs": {"a": 1}}))
+    );
+    let inline =
+        json!({"item_type": "directive", "item_id": "t/d", "parameters": {}, "thread": "inline"});
+    let read = Target::Execute {
+        primary: crate::capability::Primary::Fetch,
+        item: ItemRef::parse("rye/core/fetch", crate::id::ItemKind::Tool).unwrap(),
+        params: Object::from_iter([
+            ("item_type".to_owned(), json!("directive")),
+            ("item_id".to_owned(), json!("t/d")),
+        ]),
+    };
+    assert_eq!(target(inline), read);
+    let graph = json!({"item_id": "t/graph", "async": true, "limit_overrides": {"steps": 5, "depth": 1}, "parameters": {"a": 1}});
+    let params = json!({"a": 1, "async": true, "max_steps": 5, "depth": 1});
+    assert_eq!(target(graph), executes("t/graph", params));
+    for (input, told) in [
+        (
+            json!({"item_id": "t/a", "model": "fast"}),
+            "`model` is for directives",
+        ),
+        (
+            json!({"item_id": "t/a", "thread": "inline"}),
+            "`thread` is for directives",
+        ),
+        (
+            json!({"item_id": "t/a", "async": true, "parameters": {"async": false}}),
+            "given twice",
+        ),
+        (
+            json!({"item_id": "t/a", "limit_overrides": {"turns": 1}}),
+            "`steps` and `depth`",
+        ),
+        (
+            json!({"item_id": "t/a", "limit_overrides": 7}),
+            "must be an object",
+        ),
+        (
+            json!({"item_id": "t/a", "asinc": true}),
+            "did you mean `async`?",
+        ),
+        (
+            json!({"item_id": "directive:t/d", "thread": "new"}),
+            "\"fork\" or \"inline\"",
+        ),
+        (
+            json!({"item_id": "directive:t/d", "thread": "inline", "parameters": {"a": 1}}),
+            "`parameters` is for a thread of its own",
+        ),
+        (
+            json!({"item_id": "directive:t/d", "thread": "inline", "async": true}),
+            "`async` is for a thread of its own",
+        ),
+    ] {
+        match target(input) {
+            Target::Refused { code, message } => {
+                assert_eq!(code, "invalid_params");
+                assert!(message.contains(told), "{message}");
+            }
+            other => panic!("{told}: {other:?}"),
+        }
+    }
 }
 
 #[test]
@@ -221,7 +363,7 @@ fn what_is_no_call_of_an_offered_tool_is_told_to_the_model() {
         (
             "c8",
             "rye_execute",
-            json!({"item_id": "t/a", "async": true}),
+            json!({"item_id": "t/a", "model": "fast"}),
         ),
         (
             "c9",
@@ -245,7 +387,7 @@ fn what_is_no_call_of_an_offered_tool_is_told_to_the_model() {
         "sudo",
         "parameters",
         "is no tool",
-        "`async` is for directives",
+        "`model` is for directives",
         "name different types",
         "no model calls it",
     ];
@@ -303,7 +445,145 @@ fn what_each_class_of_failure_leads_to() {
     assert_eq!(suspended(300_001, Class::RateLimited), Status::Suspended);
     assert_eq!(suspended(0, Class::Permanent), Status::Error);
     assert_eq!(suspended(0, Class::Context), Status::Error);
-    assert_eq!(suspended(0, Class::Reasoning), Status::Error);
+    let at_first = suspended(0, Class::Reasoning);
+    assert_eq!(
+        at_first,
+        Status::Error,
+        "there is no reasoning to leave out"
+    );
+}
+
+#[test]
+fn reasoning_that_is_not_taken_back_is_left_out_once() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    stage.say(two_calls());
+    stage.play();
+    stage.end(0, &result(json!("first")));
+    stage.end(0, &result(json!("second")));
+    assert_eq!(stage.play(), Met::Model);
+    let old = stage.run().thread().unwrap().head.clone();
+    let rejects = || vec![failed(Class::Reasoning, Charge::Nothing, 0)];
+    stage.say(rejects());
+    assert_eq!(stage.play(), Met::Model, "it is tried again at once");
+    let state = stage.run().thread().unwrap();
+    assert_ne!(state.head, old);
+    assert_eq!(state.head, state.root);
+    let told = stage.log.iter().find_map(|event| match event {
+        Event::Thread(ThreadEvent::ContextReseeded {
+            turn,
+            root,
+            bytes,
+            kept_turns,
+            tokens_after,
+            ..
+        }) => Some((*turn, root, *bytes, *kept_turns, *tokens_after)),
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+    });
+    let (turn, root, bytes, kept, after) = told.unwrap();
+    assert_eq!((turn, Some(root), kept), (2, state.root.as_ref(), 1));
+    let conversation = stage.conversation.as_ref().unwrap();
+    assert_eq!(bytes, conversation.bytes() as u64);
+    assert_eq!(state.turn().unwrap().input, after);
+    stage.crash();
+    assert_eq!(stage.play(), Met::Model);
+    stage.say(says("Done.", &[]));
+    stage.play();
+    assert_eq!(output(&stage), json!("Done."));
+    stage.assert_replay();
+}
+
+#[test]
+fn reasoning_that_is_rejected_again_ends_the_thread() {
+    let mut stage = stage(ALL, "");
+    for turn in 1..=2 {
+        assert_eq!(stage.play(), Met::Model);
+        if turn == 2 {
+            stage.say(vec![failed(Class::Reasoning, Charge::Nothing, 0)]);
+            assert_eq!(stage.play(), Met::Model);
+        }
+        stage.say(says("", &[("c1", "rye_execute", execute("t/a", turn))]));
+        stage.play();
+        stage.end(0, &result(json!(turn)));
+    }
+    assert_eq!(
+        stage.play(),
+        Met::Model,
+        "there is a turn with reasoning again"
+    );
+    stage.say(vec![failed(Class::Reasoning, Charge::Nothing, 0)]);
+    assert_eq!(stage.play(), Met::Rests);
+    assert_eq!(error_code(&stage), "overloaded_error");
+    stage.assert_replay();
+}
+
+/// What the last call was settled at: money, whether that is an estimate, and why.
+fn settled(stage: &Stage) -> (String, bool, Because) {
+    let last = stage.log.iter().rev().find_map(|event| match event {
+        Event::Run(RunEvent::BudgetSettled {
+            usage,
+            estimated,
+            because,
+            ..
+        }) => Some((usage.money.to_string(), *estimated, *because)),
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+    });
+    last.unwrap()
+}
+
+#[test]
+fn a_broken_stream_costs_the_input_that_it_reported_and_the_output_that_was_held() {
+    let reports = |input| {
+        Heard::Usage(Tokens {
+            input,
+            output: 1,
+            ..Tokens::default()
+        })
+    };
+    // A dollar for a million tokens of either kind; the answer may have 4,096.
+    let expected = ("0.004196000".to_owned(), true);
+    let mut stage = stage(ALL, "");
+    stage.play();
+    stage.hear(reports(100));
+    stage.say(vec![failed(Class::Transient, Charge::Hold, 0)]);
+    let (money, estimated, because) = settled(&stage);
+    assert_eq!(
+        ((money, estimated), because),
+        (expected.clone(), Because::Cut)
+    );
+    // The next try has reported nothing yet.
+    stage.play();
+    let held = stage.run().open_call.unwrap().amount.to_string();
+    stage.say(vec![failed(Class::Transient, Charge::Hold, 0)]);
+    assert_eq!(settled(&stage), (held, true, Because::Cut));
+    // One that is cancelled costs what a broken one does.
+    stage.play();
+    stage.hear(reports(100));
+    stage.others(RunEvent::CancelRequested {
+        cause: "me".to_owned(),
+    });
+    stage.machine.abandon(Slot::Main);
+    assert_eq!(stage.play(), Met::Rests);
+    let (money, estimated, because) = settled(&stage);
+    assert_eq!(((money, estimated), because), (expected, Because::Stopped));
+    stage.assert_replay();
+}
+
+#[test]
+fn less_than_no_tokens_are_a_warning() {
+    let mut stage = stage(ALL, "");
+    stage.play();
+    let mut heard = says("Done.", &[]);
+    if let Some(Heard::Complete { ended, .. }) = heard.last_mut() {
+        ended.negative_usage = true;
+    }
+    stage.say(heard);
+    let is_told = |event: &Event| match event {
+        Event::Run(RunEvent::Warning { message, .. }) => message.contains("less than no tokens"),
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => false,
+    };
+    assert!(stage.log.iter().any(is_told), "{:?}", stage.names());
+    assert!(!settled(&stage).1, "it is no estimate");
 }
 
 #[test]

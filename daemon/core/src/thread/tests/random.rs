@@ -89,10 +89,6 @@ fn broken(dice: &mut Dice) -> Heard {
         failure: Failure::permanent("overloaded_error", "too many"),
         class,
         charge,
-        reported: Some(Tokens {
-            input: 5,
-            ..Tokens::default()
-        }),
         pause_ms: dice.below(2000),
     }))
 }

@@ -19,7 +19,6 @@ fn failed() -> Heard {
         failure: Failure::permanent("overloaded_error", "too many"),
         class: Class::Transient,
         charge: Charge::Nothing,
-        reported: None,
         pause_ms: 10,
     }))
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::machine::Certainty;
+use crate::model::thread::CallAt;
 use crate::model::{Because, Effect, Failure, RunEvent};
 
 /// A thread under way, its record, and what it does.
@@ -13,6 +14,8 @@ pub(super) struct Stage {
     pub(super) now: Tick,
     /// What may be spent.
     pub(super) money: Option<Usd>,
+    /// The highest limit that the accounts above bear.
+    pub(super) bearable: Option<Usd>,
     /// Calls of the model that were made.
     pub(super) asked: u32,
     /// Calls of tools under way, and those that ever began.
@@ -23,7 +26,7 @@ pub(super) struct Stage {
     pub(super) kept: BTreeMap<Digest, String>,
     /// Child runs that were created.
     children: u32,
-    first: Run,
+    pub(super) first: Run,
 }
 
 /// What the driver meets.
@@ -46,10 +49,7 @@ impl Stage {
         limit(&mut spec);
         let first = Run::create(id, Timestamp::default(), Arc::new(spec));
         let mut run = first.clone();
-        let started: Event = RunEvent::RunStarted {
-            epoch: Epoch::default(),
-        }
-        .into();
+        let started: Event = RunEvent::started(Epoch::default()).into();
         run.apply(Timestamp::default(), &started).unwrap();
         Self {
             machine: ThreadMachine::new(Arc::clone(&terms), Arc::new(run)),
@@ -60,6 +60,7 @@ impl Stage {
                 up: Uptime::from_ns(0),
             },
             money: None,
+            bearable: None,
             asked: 0,
             running: Vec::new(),
             begun: Vec::new(),
@@ -178,6 +179,7 @@ impl Stage {
                         account: self.run().spec.budget.account.clone(),
                         used: Usd::ZERO,
                         limit: amount,
+                        bearable: self.bearable,
                     }),
                     meters: Vec::new(),
                 })
@@ -192,6 +194,15 @@ impl Stage {
                         .unwrap();
                 }
                 Answer::Kept(head)
+            }
+            Query::Reseed => {
+                let conversation = self.conversation.take().unwrap();
+                let turns = conversation.turn;
+                let entry = conversation.reseeded(self.terms.contract.model.reseed);
+                let (root, bytes) = (Digest::of(&entry.encode().text), entry.bytes());
+                let begun = Conversation::begin(root.clone(), entry.root.unwrap(), entry.messages);
+                self.conversation = Some(begun.unwrap());
+                Answer::Reseeded(Reseeded { root, bytes, turns })
             }
             Query::Read(position, reading) => {
                 let text = self.kept.get(&reading.artifact);
@@ -227,7 +238,9 @@ impl Stage {
     /// The call of a tool at that place among those under way ends with this.
     pub(super) fn end(&mut self, at: usize, outcome: &CallOutcome) {
         let call = self.running.remove(at);
-        let long = shown(&outcome.result, outcome.failure.as_ref()).artifact;
+        let turn = self.run().thread().unwrap().turn().unwrap();
+        let most = self.terms.contract.most_told(turn, call.result_limit);
+        let long = shown(&outcome.result, outcome.failure.as_ref(), most).artifact;
         self.kept.extend(long.map(|long| (long.name, long.text)));
         let events = self.machine.conclude(self.now, call.slot, outcome);
         self.log.extend(events);
@@ -241,10 +254,7 @@ impl Stage {
             self.log.push(settled);
         }
         if run.status() == Status::Running {
-            let started: Event = RunEvent::RunStarted {
-                epoch: Epoch::default(),
-            }
-            .into();
+            let started: Event = RunEvent::started(Epoch::default()).into();
             run.apply(self.now.at, &started).unwrap();
             self.log.push(started);
         }
@@ -273,7 +283,18 @@ impl Stage {
                 .unwrap_or_else(|error| panic!("{error}"));
         }
         assert_eq!(run.life, self.run().life);
-        let at = |run: &Run| run.thread().unwrap().at.clone();
+        // When an attempt began is the time of its commit, and no event says it.
+        let at = |run: &Run| {
+            let mut at = run.thread().unwrap().at.clone();
+            if let At::Calling(turn) | At::Acting(turn) = &mut at {
+                for call in &mut turn.calls {
+                    if let CallAt::Running { attempt, .. } = &mut call.at {
+                        attempt.since = Timestamp::default();
+                    }
+                }
+            }
+            at
+        };
         assert_eq!(at(&run), at(self.run()));
     }
 
@@ -370,6 +391,7 @@ pub(super) fn ended(blocks: Vec<Block>, stop: Stop) -> Heard {
                 output: 10,
                 ..Tokens::default()
             }),
+            negative_usage: false,
         }),
         request_id: Some("req-1".to_owned()),
     }

@@ -321,14 +321,14 @@ fn items_in_flight_beside_a_failed_one_end_after_a_crash_too() {
 }
 
 #[test]
-fn a_finished_item_forgives_the_restart_before_it() {
+fn a_finished_item_clears_the_run_of_suspicion() {
     let mut stage = each("", &json!([1, 2]));
     stage.call();
     stage.crash();
     stage.call();
-    assert_eq!(stage.run().revivals, 1);
+    assert_eq!(stage.run().suspicions, 1);
     stage.end_one(echo);
-    assert_eq!(stage.run().revivals, 0);
+    assert_eq!(stage.run().suspicions, 0);
 }
 
 #[test]

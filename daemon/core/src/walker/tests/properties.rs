@@ -238,7 +238,7 @@ impl Chance {
         self.crashes += 1;
         self.planned.clear();
         self.in_flight.clear();
-        self.recover(Event::Run(RunEvent::RunStarted { epoch: Epoch(2) }));
+        self.recover(Event::Run(RunEvent::started(Epoch(2))));
     }
 
     fn recover(&mut self, event: Event) {

@@ -77,10 +77,17 @@ fn what_is_denied_or_not_answered_in_time_fails_its_node() {
     let mut stage = Stage::of(&timed, run(json!({"version": 1}), None));
     stage.play();
     assert_eq!(stage.asked().expires_at, Some(now(60_000)));
-    stage.clock += 59_999;
+    stage.clock += 60_001;
     stage.resume(None);
-    assert_eq!(stage.play(), Rest::Suspended, "it is not late yet");
-    stage.clock += 1;
+    assert_eq!(
+        stage.play(),
+        Rest::Suspended,
+        "nobody has said that it is late"
+    );
+    let id = Arc::clone(&stage.asked().id);
+    stage.observe(Event::Run(RunEvent::ApprovalExpired(
+        crate::model::Expired { id },
+    )));
     stage.resume(None);
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.path(), "ask:error no:gate");

@@ -569,6 +569,7 @@ async fn what_threads_cannot_do_yet_is_refused_and_what_is_not_for_them_too() {
             node: "n".to_owned(),
             inject_state: Object::new(),
             from: None,
+            verdicts: Vec::new(),
         },
         ..world.start("bare")
     };

@@ -29,6 +29,7 @@ pub(in crate::provider) struct Decoder {
     waiting: BTreeMap<u32, Map<String, Value>>,
     meter: Meter,
     usage: Option<Tokens>,
+    negative_usage: bool,
     stop: Option<Stop>,
 }
 
@@ -106,6 +107,7 @@ impl Decoder {
             waiting: BTreeMap::new(),
             meter: Meter::default(),
             usage: None,
+            negative_usage: false,
             stop: None,
         }
     }
@@ -402,7 +404,7 @@ impl Decoder {
         ] {
             let reported = &usage[key];
             if !reported.is_null() {
-                *place = tokens_of(reported)?;
+                *place = tokens_of(reported, &mut self.negative_usage)?;
             }
         }
         self.usage = Some(tokens);
@@ -424,6 +426,7 @@ impl Decoder {
             raw,
             stop,
             usage: self.usage,
+            negative_usage: self.negative_usage,
         })
     }
 }

@@ -36,6 +36,7 @@ pub(in crate::provider) struct Decoder {
     open: Option<Open>,
     meter: Meter,
     usage: Option<Tokens>,
+    negative_usage: bool,
     stop: Option<Stop>,
 }
 
@@ -130,6 +131,7 @@ impl Decoder {
             open: None,
             meter: Meter::default(),
             usage: None,
+            negative_usage: false,
             stop: None,
         }
     }
@@ -470,23 +472,28 @@ impl Decoder {
         if !usage.is_object() {
             return Ok(());
         }
-        let number = |value: &Value| match value {
+        let mut is_negative = false;
+        let mut number = |value: &Value| match value {
             Value::Null => Ok(0),
             value @ (Value::Bool(_)
             | Value::Number(_)
             | Value::String(_)
             | Value::Array(_)
-            | Value::Object(_)) => tokens_of(value),
+            | Value::Object(_)) => tokens_of(value, &mut is_negative),
         };
         let prompt = number(&usage["prompt_tokens"])?;
         let cache_read = number(&usage["prompt_tokens_details"]["cached_tokens"])?;
         let cache_write = number(&usage["prompt_tokens_details"]["cache_write_tokens"])?;
+        let output = number(&usage["completion_tokens"])?;
+        let reasoning = number(&usage["completion_tokens_details"]["reasoning_tokens"])?;
+        let cached = cache_read + cache_write;
+        self.negative_usage |= is_negative || prompt < cached;
         let tokens = Tokens {
-            input: prompt.saturating_sub(cache_read + cache_write),
+            input: prompt.saturating_sub(cached),
             cache_read,
             cache_write,
-            output: number(&usage["completion_tokens"])?,
-            reasoning: number(&usage["completion_tokens_details"]["reasoning_tokens"])?,
+            output,
+            reasoning,
         };
         self.usage = Some(tokens);
         signals.push(Signal::Usage(tokens));
@@ -510,6 +517,7 @@ impl Decoder {
             raw: says.then(|| Raw(Value::Object(message).to_string())),
             stop,
             usage: self.usage,
+            negative_usage: self.negative_usage,
         }
     }
 }

@@ -1,0 +1,232 @@
+//! Where a test has the daemon killed.
+//!
+//! **Owns** the one fail point of this process, which [`VARIABLE`] names, and the kill: SIGKILL for the daemon and its parent, so that
+//! nobody clears up. **Never** is there in a release build: everything here is empty without debug assertions.
+//!
+//! ```text
+//! RYE_FAIL_POINT = before:EVENT[:N]     the N-th commit with such an event is not written; what was committed before it is durable
+//!                | after:EVENT[:N]      it is durable, and nothing that waits for it has begun
+//!                | at:PLACE[:N]         the N-th time that the daemon comes to a place that is no commit
+//! ```
+//!
+//! **Order.** Commits are counted over all runs, from the start of the daemon, in the order of the log.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, getpid};
+use rye_core::id::Lsn;
+use rye_core::model::Event;
+
+use crate::config::Environment;
+
+/// The variable that names the fail point.
+pub const VARIABLE: &str = "RYE_FAIL_POINT";
+
+/// A place that is no commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The prompt of a thread is put together.
+    Composing,
+    /// A tool is about to wait for other runs.
+    Waiting,
+}
+
+/// On which side of a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// It is lost.
+    Before,
+    /// It is durable.
+    After,
+}
+
+/// What is no fail point.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{VARIABLE}=`{text}` is none of `before:EVENT[:N]`, `after:EVENT[:N]`, `at:PLACE[:N]`: {problem}"
+)]
+pub struct Unknown {
+    text: String,
+    problem: String,
+}
+
+/// Where this process is killed.
+#[derive(Debug, PartialEq, Eq)]
+enum Target {
+    Commit(Side, &'static str),
+    Place(Place),
+}
+
+#[derive(Debug)]
+struct FailPoint {
+    target: Target,
+    /// How often it is still to be passed by, the last time included.
+    left: AtomicU64,
+    /// The commit with which the log ends, once it is known.
+    end: AtomicU64,
+    parent: Pid,
+}
+
+static ARMED: OnceLock<FailPoint> = OnceLock::new();
+
+impl Place {
+    const ALL: [Self; 2] = [Self::Composing, Self::Waiting];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Composing => "composing",
+            Self::Waiting => "waiting",
+        }
+    }
+}
+
+/// Reads the fail point of this process from its environment. Without debug assertions there is none.
+pub fn arm(environment: &Environment, parent: Pid) -> Result<(), Unknown> {
+    let Some(text) = environment.get(VARIABLE).filter(|_| cfg!(debug_assertions)) else {
+        return Ok(());
+    };
+    let text = text.to_string_lossy();
+    let (target, times) = parse(&text).map_err(|problem| Unknown {
+        text: text.clone().into_owned(),
+        problem,
+    })?;
+    tracing::warn!(fail_point = %text, "a test has this daemon killed");
+    ARMED.get_or_init(|| FailPoint {
+        target,
+        left: AtomicU64::new(times),
+        end: AtomicU64::new(0),
+        parent,
+    });
+    Ok(())
+}
+
+/// What `text` says, and the how-manieth time counts.
+fn parse(text: &str) -> Result<(Target, u64), String> {
+    let mut words = text.split(':');
+    let (side, name) = (words.next().unwrap_or_default(), words.next());
+    let name = name.ok_or("it names no event and no place")?;
+    let times = words.next().map_or(Ok(1), str::parse::<u64>);
+    let times = times.ok().filter(|times| *times > 0);
+    let times = times.ok_or("what is counted is a number from 1")?;
+    if words.next().is_some() {
+        return Err("there is more behind the number".to_owned());
+    }
+    let commit = |side| {
+        let event = Event::names().find(|event| *event == name);
+        let event = event.ok_or_else(|| format!("there is no event `{name}`"))?;
+        Ok(Target::Commit(side, event))
+    };
+    let target = match side {
+        "before" => commit(Side::Before),
+        "after" => commit(Side::After),
+        "at" => {
+            let place = Place::ALL.into_iter().find(|place| place.as_str() == name);
+            let place = place.ok_or_else(|| format!("there is no place `{name}`"));
+            place.map(Target::Place)
+        }
+        _ => Err(format!("`{side}` is no side")),
+    };
+    Ok((target?, times))
+}
+
+fn armed() -> Option<&'static FailPoint> {
+    ARMED.get().filter(|_| cfg!(debug_assertions))
+}
+
+impl FailPoint {
+    /// Passes by once more; whether this is the time that counts.
+    fn is_reached(&self) -> bool {
+        let before = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            });
+        before == Ok(1)
+    }
+}
+
+/// The next commit has the position `lsn` and these events. Called in the order of the log, before it can be written.
+pub(crate) fn commit<'a>(lsn: Lsn, mut events: impl Iterator<Item = &'a Event>) {
+    let Some(point) = armed() else { return };
+    if let Target::Commit(_, name) = point.target
+        && events.any(|event| event.name() == name)
+        && point.is_reached()
+    {
+        point.end.store(lsn.0, Ordering::Release);
+    }
+}
+
+/// Whether the log is to end on that side of the commit at `lsn`.
+pub(crate) fn ends(side: Side, lsn: Lsn) -> bool {
+    armed().is_some_and(|point| {
+        let is_side = matches!(point.target, Target::Commit(wanted, _) if wanted == side);
+        is_side && point.end.load(Ordering::Acquire) == lsn.0
+    })
+}
+
+/// The daemon has come to `place`.
+pub(crate) fn reach(place: Place) {
+    if let Some(point) = armed()
+        && point.target == Target::Place(place)
+        && point.is_reached()
+    {
+        die();
+    }
+}
+
+/// Ends both processes, as the power would.
+pub(crate) fn die() -> ! {
+    let parent = armed().map(|point| point.parent);
+    for process in parent.into_iter().chain([getpid()]) {
+        if let Err(error) = kill(process, Signal::SIGKILL) {
+            tracing::error!(%process, %error, "a process survives its fail point");
+        }
+    }
+    std::process::abort()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fail_point_is_a_side_an_event_and_a_number() {
+        let commit = |side, event| Target::Commit(side, event);
+        let table = [
+            ("before:step_start", commit(Side::Before, "step_start"), 1),
+            ("after:budget_held:3", commit(Side::After, "budget_held"), 3),
+            ("at:waiting:2", Target::Place(Place::Waiting), 2),
+        ];
+        for (text, target, times) in table {
+            assert_eq!(parse(text), Ok((target, times)), "{text}");
+        }
+        let table = [
+            ("", "names no event"),
+            ("before", "names no event"),
+            ("beside:step_start", "`beside` is no side"),
+            ("before:step_begin", "no event `step_begin`"),
+            ("at:step_start", "no place `step_start`"),
+            ("after:step_start:0", "a number from 1"),
+            ("after:step_start:x", "a number from 1"),
+            ("after:step_start:1:2", "more behind the number"),
+        ];
+        for (text, words) in table {
+            let problem = parse(text).unwrap_err();
+            assert!(problem.contains(words), "{text}: {problem}");
+        }
+    }
+
+    #[test]
+    fn only_the_time_that_was_named_counts() {
+        let point = FailPoint {
+            target: Target::Place(Place::Waiting),
+            left: AtomicU64::new(2),
+            end: AtomicU64::new(0),
+            parent: getpid(),
+        };
+        let reached: Vec<bool> = (0..4).map(|_| point.is_reached()).collect();
+        assert_eq!(reached, [false, true, false, false]);
+    }
+}

@@ -1,0 +1,150 @@
+//! What a directive may ask of whoever starts it: the risks of its permissions, and the tools that its model is offered.
+//!
+//! **Owns** the gate of risks and the way from permissions to offered tools, which a start and a check of a file share: what a check
+//! finds fault with is what a start refuses. **Never** decides under which layers a thread begins.
+
+mod tools;
+
+use rye_core::capability::Layer;
+use rye_core::directive::Effective;
+use rye_core::error::{ErrorKind, Kinded};
+use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_core::policy::{CAPABILITY_RISK, Policy, Risks};
+use rye_core::provider::ResolvedModel;
+use rye_core::thread::{ItemTools, Offered, offer};
+use rye_item::{Library, library};
+use serde_json::Value;
+
+use self::tools::LeftOut;
+
+/// Why no thread of a directive begins.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its permissions take risks that nobody has acknowledged.
+    #[error(
+        "`{item}` may do everything by `{patterns}`; name what it needs, or write \
+         <acknowledge risk=\"unrestricted\">why</acknowledge> beside its permissions"
+    )]
+    Risk {
+        /// The directive.
+        item: ItemRef,
+        /// The patterns.
+        patterns: String,
+    },
+    /// The table of risks is refused.
+    #[error("`{table}` cannot be used")]
+    Table {
+        /// Its name.
+        table: ItemRef,
+        /// Why.
+        #[source]
+        source: Box<library::Error>,
+    },
+    /// The table of risks cannot be read.
+    #[error("{problem}")]
+    Risks {
+        /// What is wrong, with its name.
+        problem: String,
+    },
+    /// Its outputs cannot be described to a model.
+    #[error("{problem}")]
+    Outputs {
+        /// Which, and why.
+        problem: String,
+    },
+    /// Its model calls no tools.
+    #[error("`{model}` calls no tools, and the directive needs `{tool}`; ask for another one")]
+    NoTools {
+        /// The model.
+        model: String,
+        /// A tool that it is offered.
+        tool: String,
+    },
+}
+
+impl Error {
+    /// What happened, for programs.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Risk { .. } => "unacknowledged_risk",
+            Self::Table { .. } | Self::Risks { .. } => "risks",
+            Self::Outputs { .. } => "bad_outputs",
+            Self::NoTools { .. } => "model_unusable",
+        }
+    }
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Risk { .. } => ErrorKind::Denied,
+            Self::Table { source, .. } => source.kind(),
+            Self::Risks { .. } | Self::Outputs { .. } => ErrorKind::Invalid,
+            Self::NoTools { .. } => ErrorKind::Precondition,
+        }
+    }
+}
+
+/// What is risky, as the system and the user say: a project does not decide that.
+pub fn risks(library: &Library) -> Result<Risks, Error> {
+    let table = ItemRef {
+        kind: ItemKind::Config,
+        id: ItemId::new(format!("agent/{CAPABILITY_RISK}")).expect("it is a plain word"),
+    };
+    let config = library.own_config(&table).map_err(|source| Error::Table {
+        table,
+        source: Box::new(source),
+    })?;
+    let risks = Risks::read(&Value::Object(config));
+    risks.map_err(|problem| Error::Risks { problem })
+}
+
+/// Refuses a directive that takes risks which nobody has acknowledged; those that are only to be told are one warning.
+pub fn gate(
+    library: &Library,
+    item: &ItemRef,
+    effective: &Effective,
+) -> Result<Option<String>, Error> {
+    let directive = &effective.directive;
+    let gate = risks(library)?.gate(&effective.permissions().patterns, &directive.acknowledged);
+    if !gate.refused.is_empty() {
+        return Err(Error::Risk {
+            item: item.clone(),
+            patterns: gate.refused.join("`, `"),
+        });
+    }
+    let told = format!(
+        "`{item}` takes a risk by `{}`; if that is meant, write <acknowledge risk=\"elevated\">why</acknowledge> \
+         beside its permissions",
+        gate.told.join("`, `")
+    );
+    Ok((!gate.told.is_empty()).then_some(told))
+}
+
+/// The tools that `model` is offered under `layers`, and what of the permissions has no name of its own, in one warning.
+pub fn tools(
+    library: &Library,
+    directive: &Effective,
+    layers: &[Layer],
+    policy: &Policy,
+    model: &ResolvedModel,
+) -> Result<(Vec<Offered>, Option<String>), Error> {
+    let mut left_out = LeftOut::default();
+    let permissions = directive.permissions().patterns;
+    let items = ItemTools {
+        tools: tools::find(library, &permissions, layers, &mut left_out),
+        most_tokens: policy.preload().most_tokens,
+        token_size: model.token_size,
+    };
+    let offer = offer(directive, layers, &items).map_err(|problem| Error::Outputs { problem })?;
+    for (item, why) in &offer.left_out {
+        left_out.add(item.id.as_str(), why);
+    }
+    if let (false, Some(first)) = (model.tools, offer.tools.first()) {
+        return Err(Error::NoTools {
+            model: format!("{}/{}", model.provider, model.id),
+            tool: first.tool.name.clone(),
+        });
+    }
+    Ok((offer.tools, left_out.warning()))
+}

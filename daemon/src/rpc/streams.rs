@@ -1,0 +1,134 @@
+//! How many streams may be open: each may hold a file of the archive, and the runs need descriptors too.
+//!
+//! A connection carries thousands of calls, so that the bound on connections is none on streams. A principal has half of all that there
+//! may be, which leaves some to others. **Failure.** One too many is refused and told so.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::{Stream, StreamExt as _};
+use rye_core::capability::Layer;
+use rye_core::error::ErrorKind;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
+
+use super::status::with_reason;
+
+/// The places that streams take.
+#[derive(Debug)]
+pub(super) struct Streams {
+    all: Arc<Semaphore>,
+    /// Of how many each principal may have.
+    each: usize,
+    principals: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+}
+
+/// The place of one stream.
+#[derive(Debug)]
+pub(super) struct Place {
+    _of_all: OwnedSemaphorePermit,
+    _of_principal: OwnedSemaphorePermit,
+}
+
+impl Streams {
+    /// Places for a quarter of `descriptors`.
+    pub(super) fn new(descriptors: usize) -> Self {
+        let all = (descriptors / 4).clamp(2, Semaphore::MAX_PERMITS);
+        Self {
+            all: Arc::new(Semaphore::new(all)),
+            each: all / 2,
+            principals: Mutex::default(),
+        }
+    }
+
+    /// A place for a stream that `caller` asks for.
+    pub(super) fn take(&self, caller: &Layer) -> Result<Place, Status> {
+        let of_principal = {
+            // Every use is one entry that is made.
+            let mut known = self
+                .principals
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            // Those who have none open are made again when they come.
+            known.retain(|name, places| {
+                **name == *caller.source || places.available_permits() < self.each
+            });
+            let own = known.entry(caller.source.as_str().into());
+            let own = own.or_insert_with(|| Arc::new(Semaphore::new(self.each)));
+            Arc::clone(own).try_acquire_owned()
+        };
+        let refused = |whose: String, most: usize| {
+            let text = format!("{whose} {most} streams open, and there may be no more; end some");
+            with_reason(
+                Status::resource_exhausted(text),
+                ErrorKind::Exhausted.word(),
+            )
+        };
+        let of_principal =
+            of_principal.map_err(|_full| refused(format!("`{}` has", caller.source), self.each))?;
+        let of_all = Arc::clone(&self.all).try_acquire_owned();
+        let of_all =
+            of_all.map_err(|_full| refused("all callers have".to_owned(), 2 * self.each))?;
+        Ok(Place {
+            _of_all: of_all,
+            _of_principal: of_principal,
+        })
+    }
+}
+
+impl Place {
+    /// `stream`, which has this place as long as it is open.
+    pub(super) fn held_by<S: Stream>(self, stream: S) -> impl Stream<Item = S::Item> {
+        stream.map(move |item| {
+            let _place = &self;
+            item
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    fn caller(source: &str) -> Layer {
+        Layer {
+            source: source.to_owned(),
+            patterns: Vec::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn streams_have_places_and_give_them_back() {
+        let streams = Streams::new(24);
+        let open = |who: &str| {
+            let place = streams.take(&caller(who))?;
+            Ok::<_, Status>(place.held_by(stream::pending::<()>()))
+        };
+        let mut of_one: Vec<_> = std::iter::from_fn(|| open("uid:1").ok()).collect();
+        assert_eq!(of_one.len(), 3);
+        let refused = open("uid:1").err().unwrap();
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        assert!(
+            refused.message().contains("`uid:1` has 3 streams"),
+            "{refused}"
+        );
+        let _of_another: Vec<_> = std::iter::from_fn(|| open("uid:2").ok()).collect();
+        let refused = open("uid:3").err().unwrap();
+        assert!(
+            refused.message().contains("all callers have 6 streams"),
+            "{refused}"
+        );
+        of_one.pop();
+        drop(open("uid:3").unwrap());
+        drop(open("uid:1").unwrap());
+        drop(of_one);
+        let _of_third: Vec<_> = std::iter::from_fn(|| open("uid:3").ok()).collect();
+        assert_eq!(
+            streams.principals.lock().unwrap().len(),
+            2,
+            "one has none open"
+        );
+    }
+}

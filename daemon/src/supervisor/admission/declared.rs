@@ -1,0 +1,62 @@
+//! The layer that a graph declares for its own runs.
+//!
+//! **Order.** It is the last layer of a run. One that is continued has that of the text it is continued with, and not that of the recorded one.
+
+use std::sync::Arc;
+
+use rye_core::capability::Layer;
+use rye_core::definition::{self, Graph};
+use rye_core::id::ItemRef;
+use rye_core::model::{Run, Spec};
+
+use super::StartAt;
+
+/// The run that is continued, and the text of the graph that it has on record.
+pub(super) fn recorded(start_at: &StartAt) -> Option<(&Run, &Arc<str>)> {
+    let StartAt::Continue { run, .. } = start_at else {
+        return None;
+    };
+    let graph = run.spec.graph.as_ref()?;
+    Some((run, &graph.text))
+}
+
+/// Takes the layer that the continued run had from its own graph out of `layers`, which begin with those of that run: the graph as it is now
+/// declares another. Every graph run that declares one has it last.
+pub(super) fn replace(layers: &mut Vec<Layer>, start_at: &StartAt) {
+    let Some((run, text)) = recorded(start_at) else {
+        return;
+    };
+    let declares = || definition::parse(text).is_ok_and(|(graph, _)| graph.permissions.is_some());
+    let own = run.spec.layers.len().checked_sub(1);
+    let own = own.filter(|last| layers[*last].source == own_source(&run.spec.item) && declares());
+    if let Some(own) = own {
+        layers.remove(own);
+    }
+}
+
+/// What the layer is called that `item` declares for its own runs.
+fn own_source(item: &ItemRef) -> String {
+    format!("permissions of {item}")
+}
+
+/// Makes the graph's `permissions` a layer of the run. Without any it runs only under capabilities the caller named.
+pub(super) fn declare(
+    spec: &mut Spec,
+    graph: &Graph,
+    caller_named: bool,
+) -> Result<(), &'static str> {
+    match &graph.permissions {
+        Some(patterns) => {
+            spec.layers.push(Layer {
+                source: own_source(&spec.item),
+                patterns: patterns.clone(),
+            });
+            Ok(())
+        }
+        None if caller_named => Ok(()),
+        None => Err(
+            "the graph declares no `permissions`; list the capabilities it needs, such as \
+             `permissions: [rye.execute.tool.rye.bash]`, or start it with `--cap`",
+        ),
+    }
+}
