@@ -4,6 +4,9 @@ mod approvals;
 mod budget;
 mod capability;
 mod graph;
+mod help;
+mod item_name;
+mod items;
 mod lock;
 mod logs;
 mod named;
@@ -18,12 +21,16 @@ use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
 use clap::{Args, Parser, Subcommand};
-use rye_core::id::{ItemId, ItemKind};
+use rye_core::id::ItemKind;
 
 pub(crate) use self::approvals::{Approvals, Approve, Deny};
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
+pub(crate) use self::help::command;
+pub(crate) use self::item_name::ItemName;
+use self::item_name::any_name;
+pub(crate) use self::items::{Completions, Ls, ShowItem};
 pub(crate) use self::lock::LockVerb;
 pub(crate) use self::logs::Logs;
 pub(crate) use self::new::NewVerb;
@@ -31,7 +38,7 @@ pub(crate) use self::ps::Ps;
 pub(crate) use self::run_name::RunName;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
 pub(crate) use self::values::{Answer, Limit};
-use self::values::{executable, item_id, seconds};
+use self::values::{duration, executable};
 use crate::input::Source;
 use crate::output::Format;
 
@@ -42,7 +49,6 @@ use crate::output::Format;
 #[command(
     name = "ryectl",
     version,
-    disable_help_subcommand = true,
     after_help = "Example:\n  ryectl init && ryectl run sample/hello -i name=Ada"
 )]
 pub(crate) struct Cli {
@@ -115,7 +121,7 @@ pub(crate) enum Verb {
     Key(KeyVerb),
     /// Sign items with your key
     ///
-    /// A target is an item (`tool:a/b`), a pattern of items (`tool:a/*`), or a file.
+    /// A target is an item (`a/b`, `tool:a/b`), a pattern of items (`tool:a/*`), or a file.
     #[command(
         after_help = "Examples:\n  ryectl sign tool:sample/hello\n  ryectl sign 'tool:sample/*' .ai/knowledge/notes.md"
     )]
@@ -170,6 +176,18 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl execute tool rye/core/echo --params '{\"text\": \"hi\"}'"
     )]
     Execute(Execute),
+    /// List items: what there is to run, where it comes from, and whether it may be used
+    ///
+    /// Without a type tools and directives are listed, as this project sees them.
+    #[command(
+        after_help = "Examples:\n  ryectl ls\n  ryectl ls tool 'app/*'\n  ryectl ls knowledge --space project"
+    )]
+    Ls(Ls),
+    /// Show an item: what it does and takes, what it may do, who signed it, and what it shadows
+    #[command(
+        after_help = "Examples:\n  ryectl show sample/hello\n  ryectl show .ai/tools/sample/hello.yaml --json"
+    )]
+    Show(ShowItem),
     /// Print an item, verified, or look for items
     ///
     /// An item is printed as its file is. With --query items are listed, the best first; each is verified when it is listed.
@@ -292,6 +310,11 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl objects get 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
     )]
     Objects(ObjectsVerb),
+    /// Print completions of a shell
+    #[command(
+        after_help = "Example:\n  ryectl completions bash > ~/.local/share/bash-completion/completions/ryectl"
+    )]
+    Completions(Completions),
     /// Look after the daemon
     #[command(subcommand, after_help = "Example:\n  ryectl daemon status")]
     Daemon(DaemonVerb),
@@ -330,11 +353,12 @@ pub(crate) enum KeyVerb {
 pub(crate) struct Fetch {
     /// The item; without a type it is looked for as a tool, a directive and knowledge.
     #[arg(
-        value_name = "[TYPE:]ID",
+        value_name = "ITEM",
+        value_parser = any_name,
         required_unless_present = "query",
         conflicts_with = "query"
     )]
-    pub(crate) item: Option<String>,
+    pub(crate) item: Option<ItemName>,
     /// Words, joined by AND, OR and NOT, with parentheses, "phrases" and beginnings like `auth*`.
     #[arg(long, value_name = "WORDS")]
     pub(crate) query: Option<String>,
@@ -417,7 +441,7 @@ pub(crate) enum DaemonVerb {
 /// Items to sign or verify.
 #[derive(Debug, Args)]
 pub(crate) struct Targets {
-    /// An item as TYPE:ID, a pattern of items, or a path.
+    /// An item (`ID`, `TYPE:ID` or its path), or a pattern of items.
     #[arg(required = true, value_name = "TARGET")]
     pub(crate) targets: Vec<String>,
 }
@@ -429,8 +453,8 @@ pub(crate) struct Execute {
     #[arg(value_name = "TYPE", value_parser = executable)]
     pub(crate) kind: ItemKind,
     /// The item.
-    #[arg(value_name = "ID", value_parser = item_id)]
-    pub(crate) id: ItemId,
+    #[arg(value_name = "ID", value_parser = any_name)]
+    pub(crate) item: ItemName,
     /// Parameters as a JSON object; `-` reads stdin.
     #[arg(long, value_name = "JSON|@FILE|-")]
     pub(crate) params: Option<Source>,
@@ -527,8 +551,8 @@ pub(crate) struct Transcript {
 pub(crate) struct Wait {
     #[command(flatten)]
     pub(crate) runs: Runs,
-    /// Longest wait in seconds; 0 or no timeout waits without end.
-    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
+    /// Longest wait: `90`, `90s`, `1h30m`; 0 or no timeout waits without end.
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
 }
 
@@ -537,8 +561,8 @@ pub(crate) struct Wait {
 pub(crate) struct Kill {
     #[command(flatten)]
     pub(crate) runs: Runs,
-    /// Seconds between TERM and KILL.
-    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
+    /// Time between TERM and KILL: `3`, `0.5s`, `1m`.
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_negative_numbers = true)]
     pub(crate) grace: Option<Duration>,
     /// End detached runs below (`async: true`), too.
     #[arg(long)]

@@ -364,6 +364,36 @@ impl Client {
         self.answer(self.items().lock(request).await)
     }
 
+    /// A page of the items that a project sees.
+    pub async fn list_items(
+        &self,
+        request: v1::ListItemsRequest,
+    ) -> Result<v1::ListItemsResponse, Error> {
+        self.answer(self.items().list(request).await)
+    }
+
+    /// What is known of an item, whether or not it may be used.
+    pub async fn describe(
+        &self,
+        request: v1::DescribeRequest,
+    ) -> Result<v1::DescribeResponse, Error> {
+        self.answer(self.items().describe(request).await)
+    }
+
+    /// How items stand.
+    pub async fn verify(&self, request: v1::VerifyRequest) -> Result<v1::VerifyResponse, Error> {
+        check_length(&request)?;
+        self.answer(self.items().verify(request).await)
+    }
+
+    /// The keys whose signatures count in a project.
+    pub async fn keys(&self, project: &str) -> Result<v1::KeysResponse, Error> {
+        let request = v1::KeysRequest {
+            project: project.to_owned(),
+        };
+        self.answer(self.node().keys(request).await)
+    }
+
     /// The models that threads of a project may have.
     pub async fn models(&self, project: &str) -> Result<v1::ModelsResponse, Error> {
         let request = v1::ModelsRequest {

@@ -10,6 +10,11 @@ use rye_core::clock::Timestamp;
 
 use crate::Error;
 
+/// The time now, for what takes long enough to show a clock.
+pub fn now() -> Timestamp {
+    Timestamp::from_ms(jiff::Timestamp::now().as_millisecond())
+}
+
 /// The surroundings of one invocation, read once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
@@ -38,7 +43,7 @@ impl Environment {
     pub fn read() -> Self {
         Self {
             current_dir: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
-            now: Timestamp::from_ms(jiff::Timestamp::now().as_millisecond()),
+            now: now(),
             ..Self::from_variables(|name| std::env::var_os(name))
         }
     }

@@ -1,6 +1,7 @@
 //! Why a verb did not do its work.
 
 use std::io;
+use std::path::PathBuf;
 
 use rye_client::exit::Exit;
 use rye_core::error::{ErrorKind, Kinded as _};
@@ -90,8 +91,30 @@ pub(crate) enum Failure {
         /// The first of them.
         some: String,
     },
+    /// An item of another type than is asked for.
+    #[error("{problem}")]
+    OtherItem {
+        /// What it is, and what is asked for.
+        problem: String,
+    },
+    /// A file that is an item of another project.
+    #[error("`{}` is an item of the project `{}`", path.display(), project.display())]
+    OtherProject {
+        /// The file.
+        path: PathBuf,
+        /// Its project.
+        project: PathBuf,
+    },
+    /// A name that several items have.
+    #[error("`{target}` is several items: {names}; say which")]
+    SeveralItems {
+        /// As it was given.
+        target: String,
+        /// With their types.
+        names: String,
+    },
     /// A target that names no file.
-    #[error("there is no file `{target}`")]
+    #[error("there is no item and no file `{target}`")]
     NoFile {
         /// As it was given.
         target: String,
@@ -143,6 +166,9 @@ impl Failure {
             | Self::GivenTwice { .. }
             | Self::AnsweredTwice { .. }
             | Self::NoType { .. }
+            | Self::OtherItem { .. }
+            | Self::OtherProject { .. }
+            | Self::SeveralItems { .. }
             | Self::SeveralRuns { .. }
             | Self::Unreadable { .. } => Exit::Usage,
             Self::NoFile { .. } | Self::NoSuchRun { .. } => Exit::NotFound,
@@ -183,9 +209,9 @@ impl Failure {
             Self::NotJson { flag, .. } => Some(format!(
                 "give an object: {flag} '{{\"key\": \"text\"}}', {flag} @FILE, or {flag} - for stdin"
             )),
-            Self::NoFile { target } => Some(format!(
-                "an item is named with its type, as in `tool:{target}`"
-            )),
+            Self::OtherProject { project, .. } => {
+                Some(format!("name its project: --project {}", project.display()))
+            }
             // The local ones name their fix in the message.
             Self::Keys(_)
             | Self::Trust(_)
@@ -201,6 +227,9 @@ impl Failure {
             | Self::GivenTwice { .. }
             | Self::AnsweredTwice { .. }
             | Self::NoType { .. }
+            | Self::NoFile { .. }
+            | Self::OtherItem { .. }
+            | Self::SeveralItems { .. }
             | Self::SeveralRuns { .. }
             | Self::Unreadable { .. }
             | Self::Output(_)

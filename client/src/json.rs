@@ -4,6 +4,7 @@ mod approvals;
 pub mod budget;
 pub mod capability;
 mod deltas;
+pub mod items;
 pub mod models;
 mod suspension;
 mod transcript;
@@ -61,6 +62,8 @@ pub struct Run {
     pub approvals: Vec<Approval>,
     /// Why it is suspended.
     pub suspend: Option<Suspension>,
+    /// That it was asked to stop, once that was accepted.
+    pub cancel: Option<Cancel>,
     /// What it has cost.
     pub cost: Cost,
     /// How many child runs it has started, with the runs that it continues.
@@ -95,6 +98,17 @@ pub struct RunError {
     /// How the process ended that failed, if one did.
     #[serde(flatten)]
     pub process: Option<Printed>,
+}
+
+/// A request to stop.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Cancel {
+    /// Why, if anybody said so.
+    pub reason: Option<String>,
+    /// Who asked.
+    pub by: String,
+    /// When, RFC 3339.
+    pub at: Option<String>,
 }
 
 /// A suppressed error: the run continued after it.
@@ -161,9 +175,23 @@ pub struct Step {
     pub cache_hit: bool,
     /// Its error.
     pub error: Option<String>,
+    /// How far a foreach or parallel step has come that has not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub items: Option<ItemCount>,
     /// How the process ended that failed, if one did.
     #[serde(flatten)]
     pub process: Option<Printed>,
+}
+
+/// How many items of a step there are, have ended, and have failed of these.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct ItemCount {
+    /// All of them.
+    pub total: u32,
+    /// Those that ended.
+    pub ended: u32,
+    /// Those of these that failed.
+    pub failed: u32,
 }
 
 /// A run with its child runs: `tree --json`, and the elements of `ps --tree --json`.
@@ -317,6 +345,15 @@ pub struct Daemon {
 }
 
 impl Run {
+    /// Its status for people: one that was asked to stop and has not is `cancelling`.
+    pub fn standing(&self) -> &'static str {
+        if self.cancel.is_some() && self.success.is_none() {
+            "cancelling"
+        } else {
+            self.status
+        }
+    }
+
     /// From the record the daemon answered with.
     pub fn new(run: &v1::Run) -> Result<Self, Error> {
         let status = wire::status_of(run)?;
@@ -349,6 +386,11 @@ impl Run {
                 .map(Approval::new)
                 .collect::<Result<_, _>>()?,
             suspend: run.suspend.as_ref().map(Suspension::new).transpose()?,
+            cancel: run.cancel.as_ref().map(|cancel| Cancel {
+                reason: some(&cancel.reason),
+                by: cancel.by.clone(),
+                at: time(cancel.at.as_ref()),
+            }),
             cost: Cost::new(&run.cost.clone().unwrap_or_default())?,
             spawn_count: run.spawn_count,
             started_at: time(run.started_at.as_ref()),
@@ -473,6 +515,11 @@ impl From<v1::Step> for Step {
             elapsed_ms: step.elapsed_ms,
             cache_hit: step.cache_hit,
             error: step.error,
+            items: step.items.map(|items| ItemCount {
+                total: items.total,
+                ended: items.ended,
+                failed: items.failed,
+            }),
             process: step.process.map(printed),
         }
     }

@@ -16,7 +16,9 @@ pub mod events;
 pub mod exit;
 pub mod json;
 pub mod logs;
+pub mod needs;
 pub mod transcript;
+pub mod view;
 
 pub use client::Client;
 pub use error::Error;

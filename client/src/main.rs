@@ -11,7 +11,8 @@ mod verbs;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
+use clap::error::{ContextKind, ContextValue};
 use rye_client::environment::Environment;
 use rye_client::exit::Exit;
 
@@ -21,9 +22,10 @@ use crate::verbs::Session;
 
 fn main() -> ExitCode {
     let environment = Environment::read();
-    let cli = match Cli::try_parse() {
+    let parsed = cli::command().try_get_matches();
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
         Ok(cli) => cli,
-        Err(usage) => return explain(&usage),
+        Err(usage) => return explain(usage),
     };
     let mut output = Output::new(cli.global.format(), &environment);
     let checked = environment.check();
@@ -55,12 +57,20 @@ fn main() -> ExitCode {
 }
 
 /// Prints help, the version, or what is wrong with the arguments.
-fn explain(usage: &clap::Error) -> ExitCode {
+fn explain(mut usage: clap::Error) -> ExitCode {
+    let is_bare = usage.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if is_bare {
+        // Nothing was asked for, so nothing is wrong.
+        let help = usage.render().to_string();
+        drop(writeln!(std::io::stdout(), "{}", help.trim_end()));
+        return Exit::Done.into();
+    }
     let exit = if usage.use_stderr() {
         Exit::Usage
     } else {
         Exit::Done
     };
+    suggest(&mut usage);
     // An argument that is printed back must not steer the terminal.
     let text = usage.render().to_string();
     let shown = render::screen::shown(&text, render::Style::Plain);
@@ -78,5 +88,21 @@ fn explain(usage: &clap::Error) -> ExitCode {
     match printed {
         // A reader that has seen enough of the help is no failure.
         Ok(()) | Err(_) => exit.into(),
+    }
+}
+
+/// Adds the verb that a mistyped one was meant to be, where clap has no idea.
+fn suggest(usage: &mut clap::Error) {
+    let known = usage.get(ContextKind::SuggestedSubcommand).is_some();
+    let (false, Some(ContextValue::String(word))) =
+        (known, usage.get(ContextKind::InvalidSubcommand))
+    else {
+        return;
+    };
+    let command = cli::command();
+    let verbs = command.get_subcommands().map(clap::Command::get_name);
+    if let Some(near) = rye_core::expr::nearest(word, verbs) {
+        let near = ContextValue::Strings(vec![near.to_owned()]);
+        usage.insert(ContextKind::SuggestedSubcommand, near);
     }
 }

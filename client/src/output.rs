@@ -104,6 +104,15 @@ impl Output {
         self.stdout
     }
 
+    /// How many columns the terminal has that stdout is; none elsewhere, where nothing is cut.
+    pub(crate) fn width(&self) -> Option<usize> {
+        if self.stdout != Reader::Terminal {
+            return None;
+        }
+        let (width, _) = terminal_size::terminal_size_of(io::stdout())?;
+        Some(usize::from(width.0))
+    }
+
     /// Whether text may be coloured.
     pub(crate) const fn style(&self) -> Style {
         self.style
@@ -174,6 +183,16 @@ impl Output {
                 drop(writeln!(io::stderr().lock(), "{take_back}{note}"));
             }
         })
+    }
+
+    /// Whether somebody sees what happens while it does.
+    pub(crate) const fn shows_progress(&self) -> bool {
+        self.rewrites
+    }
+
+    /// Whether a text stands there that may continue.
+    pub(crate) const fn is_speaking(&self) -> bool {
+        self.speaking
     }
 
     /// Shows what happens, until the next line takes its place. Only a terminal sees it.

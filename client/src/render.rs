@@ -4,16 +4,19 @@ pub(crate) mod budget;
 pub(crate) mod capability;
 pub(crate) mod events;
 pub(crate) mod items;
+pub(crate) mod lines;
 pub(crate) mod models;
 pub(crate) mod screen;
-pub(crate) mod speech;
-pub(crate) mod steps;
 pub(crate) mod transcript;
-pub(crate) mod turns;
 
 use rye_client::json;
-use rye_core::model::{Printed, Raisable};
+use rye_core::clock::Timestamp;
+use rye_core::model::Printed;
 use serde_json::Value;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+/// Longest text in a cell of a table.
+const CELL: usize = 60;
 
 /// Whether text may be coloured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,14 +55,19 @@ impl Style {
         match status {
             "completed" => self.green(status),
             "error" | "killed" => self.red(status),
-            "suspended" | "cancelled" | "completed_with_errors" => self.yellow(status),
+            "suspended" | "cancelling" | "cancelled" | "completed_with_errors" => {
+                self.yellow(status)
+            }
             _ => status.to_owned(),
         }
     }
 }
 
-/// Wall time: `8.1s`, `2m05s`, `1h02m`.
+/// Wall time: `14ms`, `0.4s`, `8.1s`, `2m05s`, `1h02m`.
 pub(crate) fn elapsed(ms: u64) -> String {
+    if ms < 95 {
+        return format!("{ms}ms");
+    }
     let tenths = ms.saturating_add(50) / 100;
     if tenths < 600 {
         return format!("{}.{}s", tenths / 10, tenths % 10);
@@ -85,6 +93,15 @@ pub(crate) fn age(ms: u64) -> String {
 
 /// Columns under their heads, two blanks apart. The last column is not padded. Every row stays on its line.
 pub(crate) fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> String {
+    table_within(heads, rows, None)
+}
+
+/// The same in `most` columns of a terminal: a column in which nothing stands is left out, and the last one is cut.
+pub(crate) fn table_within<const N: usize>(
+    heads: [&str; N],
+    rows: &[[String; N]],
+    most: Option<usize>,
+) -> String {
     let rows: Vec<[String; N]> = rows
         .iter()
         .map(|row| row.each_ref().map(|cell| screen::in_line(cell)))
@@ -95,13 +112,23 @@ pub(crate) fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> S
             *widest = width(cell).max(*widest);
         }
     }
+    let is_shown: Vec<bool> = (0..N)
+        .map(|at| {
+            heads[at].is_empty() || rows.is_empty() || rows.iter().any(|row| !row[at].is_empty())
+        })
+        .collect();
     let line = |cells: [&str; N]| {
         let mut text = String::new();
-        for (cell, wide) in cells.into_iter().zip(widths) {
+        for ((cell, wide), _) in cells
+            .into_iter()
+            .zip(widths)
+            .zip(&is_shown)
+            .filter(|(_, shown)| **shown)
+        {
             text.push_str(cell);
             text.extend(std::iter::repeat_n(' ', wide - width(cell) + 2));
         }
-        text.trim_end().to_owned()
+        cut(text.trim_end(), most)
     };
     let mut lines = vec![line(heads)];
     lines.extend(
@@ -111,8 +138,27 @@ pub(crate) fn table<const N: usize>(heads: [&str; N], rows: &[[String; N]]) -> S
     lines.join("\n")
 }
 
+/// `line` in `most` columns.
+pub(crate) fn cut(line: &str, most: Option<usize>) -> String {
+    let Some(most) = most.filter(|most| width(line) > *most) else {
+        return line.to_owned();
+    };
+    let mut text = String::new();
+    let mut used = 0;
+    for character in line.chars() {
+        used += character.width().unwrap_or(0);
+        if used >= most {
+            break;
+        }
+        text.push(character);
+    }
+    text.push('…');
+    text
+}
+
+/// Columns that `text` takes on a terminal.
 fn width(text: &str) -> usize {
-    text.chars().count()
+    text.width()
 }
 
 /// `name  value` pairs, one a line; pairs without a value are left out. Further lines of a value stand below its first.
@@ -168,7 +214,8 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         ("run", Some(run.run_id.clone())),
         ("item", Some(run.item_id.clone())),
         ("kind", Some(run.kind.to_owned())),
-        ("status", Some(style.status(run.status))),
+        ("status", Some(style.status(run.standing()))),
+        ("cancelled by", run.cancel.as_ref().map(cancel)),
         ("suspended", run.suspend.as_ref().map(suspension)),
         ("asks", asks),
         ("uncertain", uncertain),
@@ -208,6 +255,60 @@ fn model(run: &json::Run) -> Option<String> {
         Some(provider) => format!("{provider}/{model}"),
         None => model.clone(),
     })
+}
+
+/// Who asked a run to stop, why and when: `uid:1000, at …: too slow`.
+fn cancel(cancel: &json::Cancel) -> String {
+    let at = cancel.at.as_ref().map(|at| format!(", at {at}"));
+    let reason = cancel.reason.as_ref().map(|reason| format!(": {reason}"));
+    let parts = [Some(cancel.by.clone()), at, reason];
+    parts.into_iter().flatten().collect()
+}
+
+/// What `cancel` says of a run that was asked to stop.
+pub(crate) fn cancelling(run: &json::Run) -> String {
+    let id = &run.run_id;
+    if run.success.is_some() {
+        return format!("{id} is {}", run.status);
+    }
+    format!(
+        "{id} is cancelling: what it is at gets a moment to end; `ryectl wait {id}` waits for it, `ryectl kill {id}` does not"
+    )
+}
+
+/// Why a run stands where it does, for a table: the reason it is suspended for, and what it asks.
+pub(crate) fn why(run: &json::Run) -> String {
+    let asks = run.approvals.first().map(|asked| asked.message.as_str());
+    let (Some(why), None) = (&run.suspend, &run.cancel) else {
+        let cancel = run.cancel.as_ref().filter(|_| run.success.is_none());
+        let reason = cancel.and_then(|cancel| cancel.reason.as_deref());
+        return one_line(reason.unwrap_or_default(), CELL);
+    };
+    match asks {
+        Some(message) => one_line(&format!("{}: {message}", why.reason), CELL),
+        None => suspension(why),
+    }
+}
+
+/// A step that has not ended: `step 3 build, running for 4.1s, 57/300`.
+pub(crate) fn step_at_hand(step: &json::Step) -> String {
+    let items = step.items.map(|items| format!(", {}", items_so_far(items)));
+    format!(
+        "step {} {}, {} for {}{}",
+        step.step,
+        step.node,
+        step.status,
+        elapsed(step.elapsed_ms),
+        items.unwrap_or_default()
+    )
+}
+
+/// How far items have come: `57/300 · 2 failed`.
+pub(crate) fn items_so_far(items: json::ItemCount) -> String {
+    match items.failed {
+        0 => format!("{}/{}", items.ended, items.total),
+        failed => format!("{}/{} · {failed} failed", items.ended, items.total),
+    }
 }
 
 /// Why a run is suspended: `limit (max_steps_exceeded), before node x`.
@@ -250,56 +351,6 @@ pub(crate) fn failure(error: &json::RunError) -> String {
 /// How a process ended that failed and what it printed last.
 pub(crate) fn printed(end: &Printed) -> String {
     end.lines().join("\n")
-}
-
-/// The command by which the run `run_id` goes on that is suspended so, or waits for one that is.
-pub(crate) fn way_on(run_id: &str, suspension: &json::Suspension) -> String {
-    let resume = format!("ryectl resume {run_id}");
-    let answers = |words: &str| {
-        let items = suspension.uncertain.iter();
-        let answers: Vec<String> = items
-            .map(|item| format!("--uncertain '{item}={words}'"))
-            .collect();
-        answers.join(" ")
-    };
-    match (suspension.reason.as_str(), suspension.uncertain.is_empty()) {
-        ("approval", true) => format!(
-            "ryectl approve {run_id} lets it go on, `ryectl deny {run_id}` does not; --comment says why"
-        ),
-        ("approval", false) => format!(
-            "it is at most once, and may have executed: ryectl approve {run_id} {} does it again, `ryectl deny {run_id}` does not",
-            answers("retry")
-        ),
-        ("uncertain", false) => {
-            let answers = answers("retry|done|fail");
-            format!("find out what became of it, then say so: {resume} {answers}")
-        }
-        (_, false) => format!(
-            "it is at most once, and may have executed: {resume} {} does it again, `ryectl cancel {run_id}` ends the run",
-            answers("retry")
-        ),
-        ("limit", true) if suspension.max.is_some() => {
-            format!("{resume} --raise {}", raise(suspension.code.as_deref()))
-        }
-        ("error", true) => {
-            format!("{resume} tries the node again, `ryectl cancel {run_id}` ends the run")
-        }
-        ("storage", true) => {
-            "it resumes by itself when there is space on the disk again".to_owned()
-        }
-        (_, true) => format!("{resume} resumes it, `ryectl cancel {run_id}` ends it"),
-    }
-}
-
-/// How the limit of that code is raised.
-fn raise(code: Option<&str>) -> String {
-    let of_code = |limit: &Raisable| code == Some(limit.code());
-    match Raisable::ALL.iter().find(|limit| of_code(limit)) {
-        _ if code == Some("spend_exceeded") => "spend=USD".to_owned(),
-        Some(limit @ Raisable::Duration) => format!("{}=TIME", limit.key()),
-        Some(limit) => format!("{}=N", limit.key()),
-        None => "steps=N".to_owned(),
-    }
 }
 
 /// A drawn tree of runs: the run's place as indentation of its id.
@@ -345,6 +396,24 @@ pub(crate) fn body(run: &json::Run) -> Option<String> {
     (!is_empty(&state)).then(|| format!("state:\n{}", pretty(&state)))
 }
 
+/// The output of a run that came to one, on a terminal: a text as text.
+pub(crate) fn output(run: &json::Run) -> Option<String> {
+    let output = run.output.as_ref().filter(|output| !is_empty(output))?;
+    Some(match output {
+        Value::String(text) => text.trim_end_matches('\n').to_owned(),
+        other => pretty(other),
+    })
+}
+
+/// How long a run took that has ended: ` in 22.7s`.
+pub(crate) fn took(run: &json::Run) -> String {
+    let at = |text: &Option<String>| Timestamp::parse(text.as_deref()?);
+    let took = at(&run.started_at).zip(at(&run.ended_at));
+    took.map_or_else(String::new, |(began, ended)| {
+        format!(" in {}", elapsed(ended.ms_since(began)))
+    })
+}
+
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -358,50 +427,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_suspended_run_names_the_command_that_resumes_it() {
-        let suspended = |reason: &str, uncertain: &[&str]| json::Suspension {
-            reason: reason.to_owned(),
-            code: None,
-            current: None,
-            max: (reason == "limit").then(|| "9".to_owned()),
-            node: None,
-            begun: false,
-            child: None,
-            uncertain: uncertain.iter().map(ToString::to_string).collect(),
-            attempts: Vec::new(),
-        };
-        let at = |code: &str| json::Suspension {
-            code: Some(code.to_owned()),
-            ..suspended("limit", &[])
-        };
-        for (suspension, command) in [
-            (
-                suspended("uncertain", &["charge[0]", "charge[2]"]),
-                "ryectl resume r --uncertain 'charge[0]=retry|done|fail' --uncertain 'charge[2]=retry|done|fail'",
-            ),
-            (suspended("limit", &[]), "ryectl resume r --raise steps=N"),
-            (at("max_steps_exceeded"), "--raise steps=N"),
-            (at("turns_exceeded"), "--raise turns=N"),
-            (at("tokens_exceeded"), "--raise tokens=N"),
-            (at("duration_exceeded"), "--raise duration=TIME"),
-            (at("spend_exceeded"), "--raise spend=USD"),
-            (suspended("user", &[]), "ryectl resume r resumes it"),
-            (suspended("approval", &[]), "ryectl approve r lets it go on"),
-            (
-                suspended("approval", &["charge"]),
-                "ryectl approve r --uncertain 'charge=retry'",
-            ),
-            (suspended("storage", &[]), "it resumes by itself"),
-        ] {
-            let text = way_on("r", &suspension);
-            assert!(text.contains(command), "{text}");
-        }
-    }
-
-    #[test]
     fn times_are_short() {
         for (ms, text) in [
-            (0, "0.0s"),
+            (0, "0ms"),
+            (14, "14ms"),
+            (94, "94ms"),
+            (95, "0.1s"),
+            (400, "0.4s"),
             (8_149, "8.1s"),
             (59_949, "59.9s"),
             (59_950, "1m00s"),

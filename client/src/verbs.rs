@@ -10,6 +10,7 @@ mod fetch;
 mod find;
 mod graph;
 mod init;
+mod items;
 mod keys;
 mod local;
 mod lock;
@@ -129,6 +130,7 @@ fn go_on(exit: Exit, done: Result<(), Failure>, output: &mut Output) -> Exit {
 
 /// Does what the user asked for.
 pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, Failure> {
+    find::items(&mut verb, session)?;
     find::runs(&mut verb, session).await?;
     match verb {
         Verb::Init => init::init(session),
@@ -149,6 +151,8 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
+        Verb::Ls(asked) => items::list(asked, session).await,
+        Verb::Show(show) => items::show(&show.item, session).await,
         Verb::Fetch(fetch) => fetch::fetch(fetch, session).await,
         Verb::Ps(ps) => runs::ps(&ps, session).await,
         Verb::Get(get) if get.capabilities => capability::show(&get.run, session).await,
@@ -176,6 +180,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Cache(CacheVerb::Ls) => objects::list_cache(session).await,
         Verb::Cache(CacheVerb::Drop(drop)) => objects::drop_cache(drop, session).await,
         Verb::Objects(ObjectsVerb::Get { hash }) => objects::get(&hash, session).await,
+        Verb::Completions(asked) => items::completions(&asked, session),
         Verb::Daemon(verb) => daemon::daemon(verb, session).await,
     }
 }

@@ -16,16 +16,27 @@ pub fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// An item as the contract names it.
-pub fn item_ref(item: &ItemRef) -> v1::ItemRef {
-    let kind = match item.kind {
+/// A type of items as the contract names it.
+pub fn item_type(kind: ItemKind) -> v1::ItemType {
+    match kind {
         ItemKind::Tool => v1::ItemType::Tool,
         ItemKind::Directive => v1::ItemType::Directive,
         ItemKind::Knowledge => v1::ItemType::Knowledge,
         ItemKind::Config => v1::ItemType::Config,
-    };
+    }
+}
+
+/// The word for the type of an item; `item` for one that this client does not know.
+pub fn item_word(item: &v1::ItemRef) -> &'static str {
+    let mut kinds = ItemKind::ALL.into_iter();
+    let kind = kinds.find(|kind| i32::from(item_type(*kind)) == item.r#type);
+    kind.map_or("item", ItemKind::as_str)
+}
+
+/// An item as the contract names it.
+pub fn item_ref(item: &ItemRef) -> v1::ItemRef {
     v1::ItemRef {
-        r#type: kind.into(),
+        r#type: item_type(item.kind).into(),
         id: item.id.to_string(),
     }
 }

@@ -10,19 +10,24 @@ use std::sync::Arc;
 
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
-use rye_core::id::{ItemRef, RunId, Seq};
+use rye_core::clock::Timestamp;
+use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
+use rye_core::memory::Charge;
 use rye_core::model::{
     Approval, ApprovalAnswer, Kill, KillReceipt, Run, Status, SuspendReason, Verdict,
 };
 use rye_core::money::Usd;
 use rye_core::policy::Risk;
 use rye_core::walker::{InDoubt, in_doubt};
+use rye_item::Library;
+use rye_item::library::Entry;
+use rye_item::trust::TrustedKey;
 use serde_json::Value;
 
 use crate::async_log::{self, Wanted};
 use crate::chain;
-use crate::index::Asked;
+use crate::index::{self, Asked, Described};
 use crate::inspect::Inspector;
 use crate::journal::{
     self, Extract, Feed, Filter, Journal, Line, Live, Reader, Signer, StepLine, Storage, Summary,
@@ -32,7 +37,7 @@ use crate::models::Listing;
 use crate::native::SignAsked;
 use crate::object::Digest;
 use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
-use crate::projects::{self, Project};
+use crate::projects::{self, Inside, Project};
 use crate::services::TraceMode;
 use crate::supervisor::{
     Error, Executed, Lookup, Preview, Reach, Start, Started, Step, Supervisor,
@@ -65,6 +70,17 @@ pub struct Beside {
     pub cost: Cost,
     /// Its attempts whose outcome nobody knows; none are looked for in lists.
     pub in_doubt: Vec<InDoubt>,
+}
+
+/// A run of a list.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    /// The run.
+    pub run: Summary,
+    /// What is told beside it.
+    pub beside: Beside,
+    /// Its record while it is suspended, which says why.
+    pub suspended: Option<Arc<Run>>,
 }
 
 impl Access {
@@ -105,13 +121,18 @@ impl Access {
         filter: Filter,
         page_token: Option<&str>,
         limit: usize,
-    ) -> Result<(Vec<(Summary, Beside)>, Option<String>), Error> {
+    ) -> Result<(Vec<Listed>, Option<String>), Error> {
         let filter = filter.seen_by(Caller::User(caller));
         let page = self.journal().list(&filter, page_token, limit).await?;
         let mut runs = Vec::with_capacity(page.runs.len());
         for run in page.runs {
-            let beside = beside(&self.supervisor, &run).await?;
-            runs.push((run, beside));
+            let is_suspended = run.status == Status::Suspended;
+            let suspended = is_suspended.then(|| self.journal().snapshot(&run.id));
+            runs.push(Listed {
+                beside: beside(&self.supervisor, &run).await?,
+                suspended: suspended.flatten(),
+                run,
+            });
         }
         Ok((runs, page.next))
     }
@@ -205,6 +226,64 @@ impl Access {
         self.supervisor.fetch(caller, directory, asked).await
     }
 
+    /// The items of the project that `directory` belongs to that are wanted and that `caller` may fetch, and what the next page follows.
+    pub async fn items(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        wanted: index::Wanted,
+    ) -> Result<(Vec<Entry>, Option<ItemRef>), Error> {
+        self.look(caller, directory, "list items", move |library, caller| {
+            Ok(index::list(library, &wanted, caller))
+        })
+        .await
+    }
+
+    /// An item, whose type may be left open, as far as `caller` may fetch it.
+    pub async fn describe(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        (kind, id): (Option<ItemKind>, String),
+    ) -> Result<Described, Error> {
+        self.look(
+            caller,
+            directory,
+            "describe an item",
+            move |library, caller| Ok(index::describe(library, &id, kind, caller)?),
+        )
+        .await
+    }
+
+    /// The keys whose signatures count in the project that `directory` belongs to.
+    pub async fn keys(&self, directory: &Path) -> Result<Vec<Arc<TrustedKey>>, Error> {
+        let work = |inside: &Inside<'_>| Ok(inside.library.trust().keys());
+        let projects = self.supervisor.projects();
+        projects.visit(directory, "list keys", work).await
+    }
+
+    /// Looks at items on behalf of `caller`.
+    async fn look<T: Send + 'static>(
+        &self,
+        caller: Layer,
+        directory: &Path,
+        name: &'static str,
+        work: impl FnOnce(&Library, &index::Caller<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let clock = &self.supervisor.services().clock;
+        let (now, random) = (clock.up(), clock.random());
+        let work = move |inside: &Inside<'_>| {
+            let caller = index::Caller {
+                layers: &[caller],
+                now,
+                random,
+            };
+            work(inside.library, &caller)
+        };
+        let projects = self.supervisor.projects();
+        projects.visit(directory, name, work).await
+    }
+
     /// Signs items of the project that `directory` belongs to, if `caller` may sign them.
     pub async fn sign(
         &self,
@@ -248,6 +327,11 @@ impl Access {
     /// Whether there is space to write.
     pub fn storage(&self) -> Storage {
         *self.journal().storage().borrow()
+    }
+
+    /// The time.
+    pub fn now(&self) -> Timestamp {
+        self.journal().now()
     }
 
     /// How many runs run or are about to.
@@ -379,8 +463,8 @@ impl Visible {
         self.supervisor.meters()
     }
 
-    /// One of its events with its payload in it, however long that is.
-    pub async fn whole(&self, line: Line) -> Result<Line, journal::Error> {
+    /// One of its events with its payload in it, however long that is, and the memory that it takes.
+    pub async fn whole(&self, line: Line) -> Result<(Line, Charge), journal::Error> {
         self.journal().whole(&self.id, line).await
     }
 }

@@ -11,6 +11,7 @@
 
 mod copy;
 mod documents;
+mod listed;
 mod one;
 mod query;
 #[cfg(test)]
@@ -22,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 use rye_core::capability::{Denied, Layer, Primary, permit};
 use rye_core::clock::Uptime;
 use rye_core::error::{ErrorKind, Kinded};
-use rye_core::id::{InvalidId, ItemRef};
+use rye_core::id::{InvalidId, ItemKind, ItemRef};
 use rye_core::search::BadQuery;
 use rye_item::library;
 use rye_item::{Library, Space};
@@ -54,11 +55,14 @@ pub enum Error {
     Invalid(String),
     /// Nothing of any type has this id.
     #[error(
-        "no tool, directive or knowledge `{id}` that may be fetched exists; look for it with a `query`"
+        "no tool, directive or knowledge `{id}` that may be fetched exists{}; look for it with a `query`",
+        near.as_ref().map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
     )]
     NotFound {
         /// The id.
         id: String,
+        /// What may have been meant.
+        near: Option<ItemRef>,
     },
     /// A layer does not allow it.
     #[error(transparent)]
@@ -100,6 +104,11 @@ impl From<library::Error> for Error {
         Self::Item(Box::new(error))
     }
 }
+
+pub use self::listed::{Described, Wanted, describe, list};
+
+/// The types that are tried if nobody says which.
+const TRIED: [ItemKind; 3] = [ItemKind::Tool, ItemKind::Directive, ItemKind::Knowledge];
 
 /// What is asked for: an item by its id, or items by a query.
 #[derive(Debug, Clone, Default, Deserialize)]

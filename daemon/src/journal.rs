@@ -254,6 +254,12 @@ pub struct Summary {
     /// How many child runs its chain has started.
     #[serde(default)]
     pub spawn_count: u32,
+    /// Who asked it to stop, and why, if that was accepted.
+    #[serde(default)]
+    pub cancel: Option<String>,
+    /// When.
+    #[serde(default)]
+    pub cancelled_at: Option<Timestamp>,
 }
 
 impl Summary {
@@ -277,6 +283,8 @@ impl Summary {
             steps: run.steps(),
             account: run.spec.budget.account.clone(),
             spawn_count: run.spawn_count,
+            cancel: run.cancel.clone(),
+            cancelled_at: run.cancelled_at,
         }
     }
 }

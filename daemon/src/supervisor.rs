@@ -267,6 +267,8 @@ impl Supervisor {
         Inspector {
             projects: Arc::clone(&services.projects),
             graphs: services.graphs.clone(),
+            memory: services.journal.memory(),
+            clock: Arc::clone(&services.clock),
         }
     }
 
@@ -325,7 +327,11 @@ impl Supervisor {
             StartAt::Node { .. } => id.single_step(),
             StartAt::Start | StartAt::Injected(_) | StartAt::Continue { .. } => id,
         };
-        let admitted = self.admit(&id, request).await?;
+        let mut admitted = self.admit(&id, request).await?;
+        if let Some(failure) = admitted.fault.take() {
+            let failure = Box::new(failure);
+            return Err(Error::Faulty { failure });
+        }
         let (reply, created) = oneshot::channel();
         let begin = Begin::Create {
             run: id,

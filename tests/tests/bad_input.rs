@@ -85,7 +85,7 @@ fn a_request_that_is_too_long_is_refused_before_it_is_sent() {
 }
 
 #[test]
-fn a_graph_with_a_fault_fails_before_its_first_step_and_names_the_place() {
+fn a_graph_with_a_fault_makes_no_run_and_the_refusal_names_the_place() {
     let world = World::new();
     for fault in FAULTS {
         let id = format!("bad/{}", fault.name);
@@ -95,18 +95,18 @@ fn a_graph_with_a_fault_fails_before_its_first_step_and_names_the_place() {
             .ryectl("run --json")
             .arg(&id)
             .run()
-            .code(1)
+            .code(2)
             .tells(&[file.as_str()])
             .tells(fault.told);
-        let run = out.json();
-        assert_eq!(run["status"], "error", "{}", fault.name);
-        assert_eq!(run["steps"], 0, "{}", fault.name);
         assert_eq!(
-            run["error"]["code"], "graph_validation_failed",
+            out.json()["error"]["reason"],
+            "graph_validation_failed",
             "{}",
             fault.name
         );
     }
+    let runs = world.ryectl("ps --all --json").ok().json();
+    assert_eq!(runs, Value::Array(Vec::new()));
     assert_eq!(world.info()["live_runs"], 0);
 }
 
@@ -148,7 +148,7 @@ config_schema:
 const ECHO_INPUTS: &str = "start: done\nnodes:\n  done: {type: return, output: \"${inputs}\"}";
 
 #[test]
-fn missing_and_wrong_inputs_fail_the_run_and_name_the_input() {
+fn missing_wrong_and_undeclared_inputs_make_no_run_and_the_refusal_names_the_input() {
     let world = World::new();
     world.graph_with("in/typed", SCHEMA, ECHO_INPUTS);
     for (arguments, told) in [
@@ -159,28 +159,45 @@ fn missing_and_wrong_inputs_fail_the_run_and_name_the_input() {
         ("-i who=x -i count=1.5", "count"),
         ("-i who=x -i size=huge", "size"),
         ("-i who=x -i fast=perhaps", "fast"),
+        (
+            "-i who=x -i cuont=1",
+            "there is no input `cuont` (did you mean `count`?)",
+        ),
+        (
+            "-i who=x -i unlike=1",
+            "there is no input `unlike`; there are who, count",
+        ),
     ] {
         let out = world
             .ryectl("run in/typed --json")
             .words(arguments)
             .run()
-            .code(1)
+            .code(2)
             .tells(&[told]);
-        let run = out.json();
         assert_eq!(
-            run["error"]["code"], "input_validation_failed",
+            out.json()["error"]["reason"],
+            "input_validation_failed",
             "{arguments}"
         );
-        assert_eq!(run["steps"], 0, "{arguments}");
     }
+    let runs = world.ryectl("ps --all --json").ok().json();
+    assert_eq!(runs, Value::Array(Vec::new()));
+    world.graph_with(
+        "in/open",
+        &format!("{SCHEMA}\n  additionalProperties: true"),
+        ECHO_INPUTS,
+    );
+    let out = world.ryectl("run in/open --json -i who=x -i unlike=1").ok();
+    assert_eq!(out.json()["output"]["unlike"], "1");
 }
 
 #[test]
 fn text_inputs_take_the_declared_type_and_the_rest_stays_text() {
     let world = World::new();
-    world.graph_with("in/typed", SCHEMA, ECHO_INPUTS);
+    let open = format!("{SCHEMA}\n  additionalProperties: true");
+    world.graph_with("in/typed", &open, ECHO_INPUTS);
     let words = "run in/typed -i who=7 -i count=9007199254740993 -i ratio=0.5 -i fast=true -i tags=[1,\"a\"] -i free=12 -i raw:=12";
-    let out = world.ryectl(words).ok().tells(&["free"]);
+    let out = world.ryectl(words).ok();
     assert_eq!(
         out.json()["output"],
         serde_json::json!({
@@ -375,7 +392,7 @@ fn the_error_of_a_refused_graph_holds_its_errors_and_no_warnings() {
     let checked = checked.code(1).json();
     let count = |of: &str| checked[of].as_array().unwrap().len();
     assert!(count("warnings") > 0, "{checked}");
-    let run = world.ryectl("run bad/both --json").run().code(1).json();
+    let run = world.ryectl("run bad/both --json").run().code(2).json();
     let told = run["error"]["message"].as_str().unwrap();
     assert_eq!(told.lines().count(), count("errors"), "{told}");
     let shown = world.ryectl("graph show bad/both").run().code(2);

@@ -18,20 +18,16 @@ fn graph(world: &World, id: &str, head: &str, node: &str) {
     );
 }
 
-/// Asserts that the graph fails before its first step, and answers what is said.
+/// Asserts that the graph is refused before its first step, and answers what is said.
 fn missing(world: &World, id: &str) -> String {
-    let run = world.ryectl("run --json").arg(id).run().code(1).json();
-    assert_eq!(run["status"], "error", "{run}");
-    assert_eq!(run["steps"], 0, "{run}");
-    assert_eq!(
-        run["error"]["code"], "missing_environment_variables",
-        "{run}"
-    );
-    run["error"]["message"].as_str().unwrap().to_owned()
+    let refused = world.ryectl("run --json").arg(id).run().code(5).json();
+    let error = &refused["error"];
+    assert_eq!(error["reason"], "missing_environment_variables", "{error}");
+    error["message"].as_str().unwrap().to_owned()
 }
 
 #[test]
-fn a_variable_that_is_not_set_fails_the_run_before_its_first_step_and_names_the_fix() {
+fn a_variable_that_is_not_set_makes_no_run_and_the_refusal_names_the_fix() {
     let world = World::new();
     graph(
         &world,
@@ -58,7 +54,7 @@ fn a_variable_that_is_not_set_fails_the_run_before_its_first_step_and_names_the_
         .env("SECOND", "x")
         .env("THIRD", "x")
         .run();
-    let _failed = out.code(1).tells(&["FIRST"]);
+    let _refused = out.code(5).tells(&["FIRST"]);
     assert_eq!(world.info()["live_runs"], 0);
 }
 

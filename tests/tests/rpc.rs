@@ -20,8 +20,17 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1alpha;
 
-fn channel(world: &World) -> Channel {
+/// The reflection service by its older name.
+mod older {
+    pub(super) use tonic_reflection::pb::v1alpha::server_reflection_client::ServerReflectionClient;
+    pub(super) use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest;
+    pub(super) use tonic_reflection::pb::v1alpha::server_reflection_response::MessageResponse;
+}
+
+/// A way to the daemon of `world`.
+pub(crate) fn channel(world: &World) -> Channel {
     let socket = world.socket();
     Endpoint::from_static("http://ryed").connect_with_connector_lazy(tower::service_fn(move |_| {
         let socket = socket.clone();
@@ -92,6 +101,28 @@ async fn reflection_lists_the_services() {
     ] {
         assert!(names.iter().any(|name| name == service), "{names:?}");
     }
+}
+
+/// Clients of other languages ask by the older name of the service.
+#[tokio::test]
+async fn reflection_answers_by_its_older_name_too() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let mut reflection = older::ServerReflectionClient::new(channel(&world));
+    let request = v1alpha::ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(older::MessageRequest::FileContainingSymbol(
+            "rye.v1.Runs".to_owned(),
+        )),
+    };
+    let asked = reflection.server_reflection_info(tokio_stream::once(request));
+    let mut answers = asked.await.unwrap().into_inner();
+    let answer = answers.next().await.unwrap().unwrap();
+    let Some(older::MessageResponse::FileDescriptorResponse(files)) = answer.message_response
+    else {
+        panic!("not a file of the contract: {answer:?}");
+    };
+    assert!(!files.file_descriptor_proto.is_empty());
 }
 
 #[tokio::test]

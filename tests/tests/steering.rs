@@ -443,35 +443,23 @@ fn a_single_step_fails_with_its_node_wherever_the_error_edge_leads() {
 }
 
 #[test]
-fn a_single_step_that_cannot_be_taken_fails_as_a_run() {
-    let (world, _) = failed();
-    let out = world
-        .ryectl("graph step t/two --node nowhere --json")
-        .run()
-        .code(1);
-    let result = out.json();
-    assert_eq!(result["success"], false);
-    assert_eq!(result["code"], "target_node_not_found");
-    // The shape is that of any step.
-    let keys =
-        |step: &Value| -> Vec<String> { step.as_object().unwrap().keys().cloned().collect() };
-    let known = [
-        "success",
-        "state",
-        "executed_node",
-        "next_node",
-        "step_count",
-        "error",
-        "code",
-    ];
-    assert_eq!(keys(&result), known);
-    let replaced = world.ryectl("graph step t/two --node two --json --state");
-    let replaced = replaced.arg(r#"{"inputs": {}}"#).run().code(1).json();
-    assert_eq!(
-        (keys(&replaced), &replaced["executed_node"]),
-        (keys(&result), &Value::Null)
-    );
-    assert_eq!(replaced["code"], "invalid_inject_state");
+fn a_single_step_that_cannot_be_taken_is_refused_and_makes_no_run() {
+    let (world, run) = failed();
+    let refused = |arguments: &str| {
+        let out = world.ryectl("graph step t/two --json --node");
+        out.words(arguments).run().code(2)
+    };
+    let out = refused("twoo").tells(&["did you mean `two`?", "its nodes are"]);
+    assert_eq!(out.json()["error"]["reason"], "target_node_not_found");
+    let out = refused(r#"two --state {"inputs":{}}"#);
+    assert_eq!(out.json()["error"]["reason"], "invalid_inject_state");
+    let runs = world.ryectl("ps --all --json").ok().json();
+    let runs = runs
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| run["run_id"].as_str().unwrap());
+    assert_eq!(runs.collect::<Vec<_>>(), [run.as_str()]);
     let out = world.ryectl("graph step t/two --node two").run().code(1);
     let _shown = out.prints(&["node", "two", "next    none"]);
     // A step whose error the graph would handle has failed all the same, and says so.

@@ -2,10 +2,10 @@
 
 use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
 use clap::{Args, Subcommand, ValueEnum};
-use rye_core::id::ItemRef;
 
-use super::values::{Durability, Limit, capability, tool};
-use super::{Answer, RunName};
+use super::item_name::{only_tool, tool_name};
+use super::values::{Durability, Limit, capability};
+use super::{Answer, ItemName, RunName};
 use crate::input::{Input, Source};
 
 /// Verbs about graphs.
@@ -38,9 +38,9 @@ pub(crate) enum GraphVerb {
 /// A run to start.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The graph or tool; `directive:ID` is a directive.
-    #[arg(value_name = "ID", value_parser = tool)]
-    pub(crate) item: ItemRef,
+    /// The graph or tool, by its id or path; `directive:ID` is a directive.
+    #[arg(value_name = "ITEM", value_parser = tool_name)]
+    pub(crate) item: ItemName,
     #[command(flatten)]
     pub(crate) given: Given,
     /// Resume this run instead of starting a fresh one; it keeps its inputs.
@@ -121,8 +121,8 @@ pub(crate) struct Staying {
 #[derive(Debug, Args)]
 pub(crate) struct Step {
     /// The graph.
-    #[arg(value_name = "ID", value_parser = tool)]
-    pub(crate) item: ItemRef,
+    #[arg(value_name = "ITEM", value_parser = only_tool)]
+    pub(crate) item: ItemName,
     /// The node.
     #[arg(long, value_name = "NODE")]
     pub(crate) node: String,
@@ -154,16 +154,16 @@ pub(crate) struct Step {
 #[derive(Debug, Args)]
 pub(crate) struct OneGraph {
     /// The graph.
-    #[arg(value_name = "ID", value_parser = tool)]
-    pub(crate) item: ItemRef,
+    #[arg(value_name = "ITEM", value_parser = only_tool)]
+    pub(crate) item: ItemName,
 }
 
 /// A graph to draw.
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     /// The graph.
-    #[arg(value_name = "ID", value_parser = tool)]
-    pub(crate) item: ItemRef,
+    #[arg(value_name = "ITEM", value_parser = only_tool)]
+    pub(crate) item: ItemName,
     /// In what form.
     #[arg(long, value_name = "FORM", default_value = "text")]
     pub(crate) format: Diagram,

@@ -1,9 +1,9 @@
 //! The arguments of `lock`.
 
 use clap::{Args, Subcommand};
-use rye_core::id::ItemId;
 
-use super::values::item_id;
+use super::ItemName;
+use super::item_name::only_tool;
 
 /// Verbs about locks.
 #[derive(Debug, Subcommand)]
@@ -20,8 +20,8 @@ pub(crate) enum LockVerb {
     #[command(after_help = "Example:\n  ryectl lock verify team/report")]
     Verify {
         /// The tools.
-        #[arg(value_name = "TOOL", value_parser = item_id)]
-        tools: Vec<ItemId>,
+        #[arg(value_name = "TOOL", value_parser = only_tool)]
+        tools: Vec<ItemName>,
     },
     /// List the locks of the project and of the user
     #[command(after_help = "Example:\n  ryectl lock ls --json")]
@@ -32,6 +32,6 @@ pub(crate) enum LockVerb {
 #[derive(Debug, Args)]
 pub(crate) struct Tools {
     /// The tools.
-    #[arg(required = true, value_name = "TOOL", value_parser = item_id)]
-    pub(crate) tools: Vec<ItemId>,
+    #[arg(required = true, value_name = "TOOL", value_parser = only_tool)]
+    pub(crate) tools: Vec<ItemName>,
 }

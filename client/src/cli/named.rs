@@ -1,6 +1,6 @@
-//! Which runs a verb names, and whether it does something to them.
+//! Which runs and items a verb names, and whether it does something to the runs.
 
-use super::{BudgetVerb, GraphVerb, RunName, ThreadVerb, Verb};
+use super::{BudgetVerb, GraphVerb, ItemName, LockVerb, RunName, ThreadVerb, Verb};
 
 impl Verb {
     /// Whether something becomes of the runs that it names: such a name means none of another project by chance.
@@ -58,9 +58,63 @@ impl Verb {
             | Self::Graph(GraphVerb::Validate(_))
             | Self::Execute(_)
             | Self::Fetch(_)
+            | Self::Ls(_)
+            | Self::Show(_)
+            | Self::Completions(_)
             | Self::Ps(_)
             | Self::Cache(_)
             | Self::Objects(_)
+            | Self::Daemon(_) => Vec::new(),
+        }
+    }
+
+    /// The items that it names, but for those that may be patterns.
+    pub(crate) fn items(&mut self) -> Vec<&mut ItemName> {
+        match self {
+            Self::Run(run) | Self::Graph(GraphVerb::Run(run)) => vec![&mut run.item],
+            Self::Graph(GraphVerb::Step(step)) => vec![&mut step.item],
+            Self::Graph(GraphVerb::Validate(one)) => vec![&mut one.item],
+            Self::Graph(GraphVerb::Show(show)) => vec![&mut show.item],
+            Self::Thread(ThreadVerb::Run(run)) => vec![&mut run.directive.item],
+            Self::Thread(ThreadVerb::Validate(one)) => vec![&mut one.item],
+            Self::Thread(ThreadVerb::Show(show)) => vec![&mut show.directive.item],
+            Self::Execute(execute) => vec![&mut execute.item],
+            Self::Fetch(fetch) => fetch.item.iter_mut().collect(),
+            Self::Show(show) => vec![&mut show.item],
+            Self::Lock(LockVerb::Create(tools)) => tools.tools.iter_mut().collect(),
+            Self::Lock(LockVerb::Verify { tools }) => tools.iter_mut().collect(),
+            Self::Init
+            | Self::Key(_)
+            | Self::Sign(_)
+            | Self::Verify(_)
+            | Self::Lock(LockVerb::Ls)
+            | Self::Thread(ThreadVerb::Say(_))
+            | Self::Models
+            | Self::New(_)
+            | Self::Ls(_)
+            | Self::Ps(_)
+            | Self::Get(_)
+            | Self::Can(_)
+            | Self::Steps(_)
+            | Self::State(_)
+            | Self::Attach(_)
+            | Self::Logs(_)
+            | Self::Events(_)
+            | Self::Transcript(_)
+            | Self::Wait(_)
+            | Self::Cancel(_)
+            | Self::Kill(_)
+            | Self::Suspend(_)
+            | Self::Resume(_)
+            | Self::Approvals(_)
+            | Self::Approve(_)
+            | Self::Deny(_)
+            | Self::Tree(_)
+            | Self::Chain(_)
+            | Self::Budget(_)
+            | Self::Cache(_)
+            | Self::Objects(_)
+            | Self::Completions(_)
             | Self::Daemon(_) => Vec::new(),
         }
     }

@@ -1,11 +1,10 @@
 //! Arguments of verbs about threads.
 
 use clap::{Args, Subcommand};
-use rye_core::id::ItemRef;
 
-use super::RunName;
 use super::graph::{Asked, Attach, Given, Run};
-use super::values::directive;
+use super::item_name::directive_name;
+use super::{ItemName, RunName};
 
 /// Verbs about threads.
 #[derive(Debug, Subcommand)]
@@ -76,8 +75,8 @@ pub(crate) struct ThreadShow {
 #[derive(Debug, Args)]
 pub(crate) struct OneDirective {
     /// The directive.
-    #[arg(value_name = "DIRECTIVE", value_parser = directive)]
-    pub(crate) item: ItemRef,
+    #[arg(value_name = "DIRECTIVE", value_parser = directive_name)]
+    pub(crate) item: ItemName,
 }
 
 impl From<ThreadRun> for Run {

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use globset::{GlobBuilder, GlobMatcher};
-use rye_core::capability;
-use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_core::id::{ItemId, ItemKind};
 use rye_core::model::{self, Status, Verdict};
 use rye_core::money::Usd;
+use rye_core::{capability, clock};
 
 /// The limits that a run may be given.
 const LIMITS: &str = "steps=N, depth=N, spawns=N, spend=USD, turns=N, tokens=N or duration=TIME";
@@ -70,23 +70,8 @@ fn number<N: FromStr>(value: &str, what: &str) -> Result<N, String> {
 
 /// A time: `90`, `90s`, `1m30s`, `1.5h`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("`{text}` is no time; write it like 90, 90s or 1m30s");
-    if !text.ends_with(['h', 'm', 's']) {
-        return seconds(text).map_err(|_error| wrong());
-    }
-    let mut total = Duration::ZERO;
-    for part in text.split_inclusive(['h', 'm', 's']) {
-        let (number, unit) = part.split_at(part.len() - 1);
-        let seconds = match unit {
-            "h" => 3600.0,
-            "m" => 60.0,
-            _ => 1.0,
-        };
-        let number: f64 = number.parse().map_err(|_error| wrong())?;
-        let time = Duration::try_from_secs_f64(number * seconds).map_err(|_error| wrong())?;
-        total = total.checked_add(time).ok_or_else(wrong)?;
-    }
-    Ok(total)
+    clock::duration(text)
+        .ok_or_else(|| format!("`{text}` is no time; write it like 90, 90s or 1m30s"))
 }
 
 /// What became of an attempt whose outcome nobody knew.
@@ -131,20 +116,6 @@ impl From<Durability> for model::Durability {
     }
 }
 
-pub(super) fn tool(text: &str) -> Result<ItemRef, String> {
-    ItemRef::parse(text, ItemKind::Tool).map_err(|error| error.to_string())
-}
-
-pub(super) fn directive(text: &str) -> Result<ItemRef, String> {
-    let item = ItemRef::parse(text, ItemKind::Directive).map_err(|error| error.to_string())?;
-    match item.kind {
-        ItemKind::Directive => Ok(item),
-        kind @ (ItemKind::Tool | ItemKind::Knowledge | ItemKind::Config) => {
-            Err(format!("it is a {kind}, and only directives make threads"))
-        }
-    }
-}
-
 pub(super) fn item_id(text: &str) -> Result<ItemId, String> {
     ItemId::new(text).map_err(|error| error.to_string())
 }
@@ -179,11 +150,4 @@ pub(super) fn item_glob(text: &str) -> Result<GlobMatcher, String> {
     let glob = GlobBuilder::new(pattern).literal_separator(false).build();
     let glob = glob.map_err(|error| error.kind().to_string())?;
     Ok(glob.compile_matcher())
-}
-
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    text.parse()
-        .ok()
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| "expected a number of seconds, such as 30 or 0.5".to_owned())
 }

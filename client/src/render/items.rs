@@ -1,9 +1,13 @@
 //! Items that were looked for, for people.
 
+use rye_client::json::items::{Described, Item};
 use rye_core::model::Object;
 use serde_json::Value;
 
-use super::table;
+use super::{Style, fields, one_line, table, table_within};
+
+/// Longest text of a table's cell.
+const CELL: usize = 200;
 
 /// A line for each item that was found, and how many there are.
 pub(crate) fn found(answer: &Object) -> String {
@@ -34,4 +38,103 @@ pub(crate) fn found(answer: &Object) -> String {
         "{}\n{count}",
         table(["ITEM", "SPACE", "STATUS", "ABOUT"], &rows)
     )
+}
+
+/// A line for each item: what it is, where it comes from, whether it may be used, and what it is for.
+pub(crate) fn listed(items: &[Item], width: Option<usize>) -> String {
+    let row = |item: &Item| {
+        let about = item.description.as_ref().or(item.title.as_ref());
+        let status = match &item.problem {
+            Some(_) => item.verdict.as_str(),
+            None => "ok",
+        };
+        [
+            item.id.clone(),
+            item.space.clone(),
+            status.to_owned(),
+            about.map(|about| one_line(about, CELL)).unwrap_or_default(),
+        ]
+    };
+    let rows: Vec<[String; 4]> = items.iter().map(row).collect();
+    if rows.is_empty() {
+        return "no items".to_owned();
+    }
+    table_within(["ITEM", "SPACE", "STATUS", "ABOUT"], &rows, width)
+}
+
+/// All that is told of an item.
+pub(crate) fn described(described: &Described, style: Style) -> String {
+    let item = &described.item;
+    let verdict = match &item.problem {
+        Some(problem) => format!("{}: {problem}", style.red(&item.verdict)),
+        None => style.green(&item.verdict),
+    };
+    let signer = match (&item.owner, &item.fingerprint) {
+        (Some(owner), Some(fingerprint)) => Some(format!("{owner} ({fingerprint})")),
+        (None, fingerprint) => fingerprint.clone(),
+        (Some(_), None) => None,
+    };
+    let permissions = described.permissions.as_ref().map(|patterns| {
+        if patterns.is_empty() {
+            "nothing".to_owned()
+        } else {
+            patterns.join("\n")
+        }
+    });
+    let shadows = described.shadows.iter();
+    let shadows: Vec<String> = shadows
+        .map(|other| format!("{} ({})", other.path, other.space))
+        .collect();
+    let some = |text: String| (!text.is_empty()).then_some(text);
+    let head = fields(&[
+        ("item", Some(item.id.clone())),
+        ("title", item.title.clone()),
+        ("about", item.description.clone()),
+        ("version", item.version.clone()),
+        ("type", item.tool_type.clone()),
+        ("runs through", described.executor_id.clone()),
+        ("effect", described.effect.clone()),
+        ("tags", some(described.tags.join(", "))),
+        ("may", permissions),
+        ("space", Some(item.space.clone())),
+        ("file", Some(item.path.clone())),
+        ("signature", Some(verdict)),
+        ("signed by", signer),
+        ("shadows", some(shadows.join("\n"))),
+    ]);
+    match described.inputs.as_ref().map(inputs) {
+        Some(inputs) => format!("{head}\n\n{inputs}"),
+        None => head,
+    }
+}
+
+/// A line for each input of a JSON Schema.
+fn inputs(schema: &Value) -> String {
+    let properties = schema["properties"].as_object();
+    let required = |name: &String| {
+        let mut names = schema["required"].as_array().into_iter().flatten();
+        names.any(|required| required == name)
+    };
+    let row = |(name, property): (&String, &Value)| {
+        let kind = match &property["type"] {
+            Value::String(kind) => kind.clone(),
+            Value::Array(kinds) => {
+                let kinds: Vec<&str> = kinds.iter().filter_map(Value::as_str).collect();
+                kinds.join(" or ")
+            }
+            _ => "any".to_owned(),
+        };
+        let default = match &property["default"] {
+            Value::Null if required(name) => "required".to_owned(),
+            Value::Null => String::new(),
+            default => one_line(&default.to_string(), CELL),
+        };
+        let about = property["description"].as_str().unwrap_or_default();
+        [name.clone(), kind, default, one_line(about, CELL)]
+    };
+    let rows: Vec<[String; 4]> = properties.into_iter().flatten().map(row).collect();
+    if rows.is_empty() {
+        return "it takes no inputs".to_owned();
+    }
+    table(["INPUT", "TYPE", "DEFAULT", "ABOUT"], &rows)
 }

@@ -1,9 +1,11 @@
 //! The one way from text to a screen.
 //!
 //! Texts come from tools, graphs and callers. Characters that do something to a terminal instead of being seen are shown
-//! as what they are, so that no text moves the cursor, hides a line or passes for another.
+//! as what they are ([`sight`]), so that no text moves the cursor, hides a line or passes for another.
 
 use std::fmt::Write as _;
+
+use rye_core::sight;
 
 use super::Style;
 
@@ -19,63 +21,28 @@ pub(super) const END: char = '\u{fdd3}';
 /// `text` as a screen may get it: lines stay lines, colours become what `style` makes of them, and whatever else is not
 /// seen is escaped.
 pub(crate) fn shown(text: &str, style: Style) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        match (character, style) {
-            ('\n' | '\t', _) => shown.push(character),
-            (GREEN, Style::Colour) => shown.push_str("\u{1b}[32m"),
-            (RED, Style::Colour) => shown.push_str("\u{1b}[31m"),
-            (YELLOW, Style::Colour) => shown.push_str("\u{1b}[33m"),
-            (END, Style::Colour) => shown.push_str("\u{1b}[0m"),
-            (unseen, _) if is_unseen(unseen) => shown.extend(unseen.escape_default()),
-            (seen, _) => shown.push(seen),
-        }
-    }
-    shown
+    sight::shown(text, &['\n', '\t'], |unseen, out| match (unseen, style) {
+        (GREEN, Style::Colour) => out.push_str("\u{1b}[32m"),
+        (RED, Style::Colour) => out.push_str("\u{1b}[31m"),
+        (YELLOW, Style::Colour) => out.push_str("\u{1b}[33m"),
+        (END, Style::Colour) => out.push_str("\u{1b}[0m"),
+        _ => out.extend(unseen.escape_default()),
+    })
 }
 
 /// `text` as a part of a line: its line ends are escaped too.
 pub(crate) fn in_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for character in text.chars() {
-        if is_unseen(character) {
-            line.extend(character.escape_default());
-        } else {
-            line.push(character);
-        }
-    }
-    line
+    sight::escaped(text, &[])
 }
 
 /// A JSON document as a screen may get it: the same document, with what is not seen in its texts escaped.
 pub(crate) fn json(document: &str) -> String {
-    let mut shown = String::with_capacity(document.len());
-    for character in document.chars() {
-        if character != '\n' && is_unseen(character) {
-            let mut units = [0; 2];
-            for unit in character.encode_utf16(&mut units) {
-                write!(shown, "\\u{unit:04x}").expect("writing to a String cannot fail");
-            }
-        } else {
-            shown.push(character);
+    sight::shown(document, &['\n'], |unseen, out| {
+        let mut units = [0; 2];
+        for unit in unseen.encode_utf16(&mut units) {
+            write!(out, "\\u{unit:04x}").expect("writing to a String cannot fail");
         }
-    }
-    shown
-}
-
-/// Control characters, marks that turn the direction of text around, separators that break lines, and noncharacters.
-fn is_unseen(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            '\u{61c}'
-                | '\u{200b}'
-                | '\u{200e}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2066}'..='\u{2069}'
-                | '\u{fdd0}'..='\u{fdef}'
-                | '\u{feff}'
-        )
+    })
 }
 
 #[cfg(test)]
@@ -107,7 +74,10 @@ mod tests {
     fn a_document_on_a_screen_is_the_same_document() {
         let value = serde_json::json!({"k\u{9b}": [EVIL, "\n", "ü"]});
         let text = json(&serde_json::to_string_pretty(&value).unwrap());
-        assert!(text.chars().all(|c| c == '\n' || !is_unseen(c)), "{text}");
+        assert!(
+            text.chars().all(|c| c == '\n' || !sight::is_unseen(c)),
+            "{text}"
+        );
         assert_eq!(
             serde_json::from_str::<serde_json::Value>(&text).unwrap(),
             value

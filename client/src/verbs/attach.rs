@@ -1,28 +1,39 @@
 //! Staying with a run until it ends or is suspended.
 //!
+//! What is known of it is a [`View`], which its events and deltas are folded into; [`Lines`] says it. Child runs have views of their own.
+//!
 //! ```text
 //! events ──► RunSuspended ─► Get, result, 75
 //!    │ └───► terminal event ─► Get, result, exit by status
 //!    └ Ctrl-C ─► leave (130), or cancel and keep following; a second one leaves at once
 //! ```
 
+mod children;
+
+use std::time::Duration;
+
 use rye_client::Client;
+use rye_client::environment;
 use rye_client::events::{Deltas, Events, Follow, Told};
 use rye_client::exit::Exit;
+use rye_client::needs::{Need, needs};
+use rye_client::view::{News, View};
 use rye_client::{json, wire};
-use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
 use rye_proto::v1;
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use self::children::Children;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
 use crate::render;
-use crate::render::steps::{Line, Steps};
-use crate::render::turns::Turns;
+use crate::render::lines::{self, Line, Lines};
+
+/// How often what is in hand is shown anew.
+const TICK: Duration = Duration::from_secs(1);
 
 /// Notes that another run continues one that had ended.
 pub(super) fn tell_continuation(old: &cli::RunName, run_id: &str, output: &mut Output) {
@@ -68,13 +79,16 @@ pub(super) async fn watch_run(
         },
     };
     let run = client.get(run_id).await?;
-    let mut progress = Progress::of(&run, lines, output)?;
+    if lines == StepLines::Shown {
+        output.note(&format!("run {run_id}"));
+    }
+    let mut progress = Progress::of(client, &run, lines, output)?;
     progress.know(&run, cursor)?;
     let followed = follow(client, &place, &mut progress, output).await?;
     if followed == Followed::Left {
         return Ok(Exit::Interrupted);
     }
-    let ended = end(client, run_id, progress.said(), output).await?;
+    let ended = end(client, run_id, &progress, output).await?;
     Ok(match followed {
         Followed::Cancelled => Exit::Interrupted,
         Followed::Left | Followed::ToTheEnd => ended,
@@ -135,9 +149,7 @@ async fn follow(
     } = *place;
     let client = &match progress {
         Progress::Nothing => client.clone(),
-        Progress::Steps(_) | Progress::Turns(_) | Progress::Call => {
-            client.clone().telling(output.teller())
-        }
+        Progress::Shown(_) | Progress::Call => client.clone().telling(output.teller()),
     };
     let mut interrupts = signal(SignalKind::interrupt()).map_err(Failure::Interrupts)?;
     let events = client.events(run_id, cursor, Follow::UntilEnd);
@@ -181,64 +193,116 @@ async fn follow(
 
 /// What is shown of a run while it runs.
 enum Progress {
-    Steps(Steps),
-    Turns(Turns),
+    Shown(Box<Shown>),
     /// Of the call of a tool, nothing but that the daemon is away.
     Call,
     Nothing,
 }
 
+/// A run of which something is shown.
+struct Shown {
+    kind: RunKind,
+    view: View,
+    lines: Lines,
+    children: Children,
+}
+
 impl Progress {
-    fn of(run: &v1::Run, lines: StepLines, output: &Output) -> Result<Self, Failure> {
-        let (item, style) = (wire::item_id(run), output.style());
-        Ok(match (lines, wire::kind_of(run)?) {
+    fn of(
+        client: &Client,
+        run: &v1::Run,
+        lines: StepLines,
+        output: &Output,
+    ) -> Result<Self, Failure> {
+        let kind = wire::kind_of(run)?;
+        Ok(match (lines, kind) {
             (StepLines::Silenced, _) => Self::Nothing,
             (StepLines::Shown, RunKind::Tool) => Self::Call,
-            (StepLines::Shown, RunKind::Graph) => Self::Steps(Steps::new(item, run.nodes, style)),
-            (StepLines::Shown, RunKind::Thread) => Self::Turns(Turns::new(item, style)),
+            (StepLines::Shown, RunKind::Graph | RunKind::Thread) => Self::Shown(Box::new(Shown {
+                kind,
+                view: View::new(wire::item_id(run), run.nodes),
+                lines: Lines::new(kind, output.style()),
+                children: Children::new(client.clone(), output.style()),
+            })),
         })
     }
 
-    /// The line for `event`, which happened `at`, if it gets one.
-    fn line(&mut self, event: &Event, at: Option<Timestamp>) -> Option<Line> {
-        match self {
-            Self::Steps(steps) => steps.line(event, at),
-            Self::Turns(turns) => turns.line(event),
-            Self::Call | Self::Nothing => None,
-        }
-    }
-
-    /// The same for what a model says.
-    fn hear(&mut self, delta: &v1::Delta) -> Option<Line> {
-        match self {
-            Self::Turns(turns) => turns.hear(delta),
-            Self::Steps(_) | Self::Call | Self::Nothing => None,
-        }
-    }
-
     /// What is to be told of what models say.
-    const fn deltas(&self) -> Deltas {
+    fn deltas(&self) -> Deltas {
         match self {
-            Self::Turns(_) => Deltas::Told,
-            Self::Steps(_) | Self::Call | Self::Nothing => Deltas::No,
+            Self::Shown(shown) if shown.kind == RunKind::Thread => Deltas::Told,
+            Self::Shown(_) | Self::Call | Self::Nothing => Deltas::No,
         }
     }
 
     /// What was set in `run` before it is watched from `cursor` on is not new.
     fn know(&mut self, run: &v1::Run, cursor: &str) -> Result<(), Failure> {
-        if let (Self::Steps(steps), false) = (self, cursor.is_empty()) {
+        if let (Self::Shown(shown), false) = (self, cursor.is_empty()) {
             let state = wire::json("state_json", &run.state_json)?;
             let state = state.as_ref().and_then(Value::as_object);
-            steps.know(state.into_iter().flat_map(Object::keys));
+            shown.view.know(state.into_iter().flat_map(Object::keys));
         }
         Ok(())
+    }
+
+    /// Shows what `told` brings.
+    async fn take(&mut self, told: &Told, output: &mut Output) {
+        let Self::Shown(shown) = self else {
+            return;
+        };
+        let news = match told {
+            Told::Delta(delta) => shown.view.hear(delta),
+            Told::Event(event) => {
+                let at = event.timestamp.as_ref().map(wire::timestamp);
+                wire::fact(event).and_then(|fact| shown.view.take(&fact, at))
+            }
+        };
+        let Some(news) = news else {
+            return;
+        };
+        if let News::Child(child) = &news {
+            shown.children.follow(child, 1);
+        }
+        if let News::Step(_) | News::Call { .. } = &news {
+            for line in shown.children.rest().await {
+                show(Some(line), output);
+            }
+        }
+        let line = shown.lines.line(&shown.view, &news, environment::now());
+        show(line, output);
+        if let News::Warning { .. } | News::Retry { .. } | News::Call { .. } = news {
+            self.tick(output);
+        }
+    }
+
+    /// What a child run tells next.
+    async fn child(&mut self) -> Line {
+        match self {
+            Self::Shown(shown) => shown.children.next().await,
+            Self::Call | Self::Nothing => std::future::pending().await,
+        }
+    }
+
+    /// Shows what is in hand as it is now.
+    fn tick(&self, output: &mut Output) {
+        if let Self::Shown(shown) = self {
+            show(shown.lines.in_hand(&shown.view, environment::now()), output);
+        }
     }
 
     /// What a model said last, if it was shown.
     fn said(&self) -> Option<&str> {
         match self {
-            Self::Turns(turns) => turns.said(),
-            Self::Steps(_) | Self::Call | Self::Nothing => None,
+            Self::Shown(shown) => shown.view.said.as_deref(),
+            Self::Call | Self::Nothing => None,
+        }
+    }
+
+    /// The items that failed, one a line.
+    fn failed_items(&self) -> String {
+        match self {
+            Self::Shown(shown) => lines::failed_items(&shown.view),
+            Self::Call | Self::Nothing => String::new(),
         }
     }
 }
@@ -255,28 +319,35 @@ async fn watch(
     client: &Client,
     events: &mut Events,
     interrupts: &mut Signal,
-    steps: &mut Progress,
+    progress: &mut Progress,
     output: &mut Output,
 ) -> Result<Watched, Failure> {
+    let mut ticks = tokio::time::interval(TICK);
     loop {
         let told = tokio::select! {
             _ = interrupts.recv() => return Ok(Watched::Interrupted),
             // Cancel safe: an event counts as handed out only when `told` returns it.
             told = events.told() => told?,
-        };
-        let event = match told {
-            None => return Ok(Watched::Ended),
-            Some(Told::Event(event)) => event,
-            Some(Told::Delta(delta)) => {
-                show(steps.hear(&delta), output);
+            line = progress.child() => {
+                show(Some(line), output);
+                progress.tick(output);
                 continue;
             }
+            _ = ticks.tick(), if output.shows_progress() && !output.is_speaking() => {
+                progress.tick(output);
+                continue;
+            }
+        };
+        let Some(told) = told else {
+            return Ok(Watched::Ended);
+        };
+        progress.take(&told, output).await;
+        let Told::Event(event) = told else {
+            continue;
         };
         let Some(fact) = wire::fact(&event) else {
             continue;
         };
-        let at = event.timestamp.as_ref().map(wire::timestamp);
-        show(steps.line(&fact, at), output);
         if fact.outcome().is_some() {
             return Ok(Watched::Ended);
         }
@@ -290,10 +361,10 @@ async fn watch(
     }
 }
 
-/// Tells what is shown of an event or a delta.
+/// Shows a line.
 pub(super) fn show(line: Option<Line>, output: &mut Output) {
     match line {
-        Some(Line::Started(line)) => output.progress(&line),
+        Some(Line::InHand(line)) => output.progress(&line),
         Some(Line::Done(line)) => output.note(&line),
         Some(Line::More(text)) => output.say(&text),
         Some(Line::Rest(text)) => output.end(&text),
@@ -348,7 +419,6 @@ pub(super) async fn tell_way_on(
         Some(id) => Some(json::Run::new(&client.get(id).await?)?),
         None => None,
     };
-    let (mut needed, mut of) = (why, run);
     if let Some(child) = &child
         && let Some(why) = &child.suspend
     {
@@ -357,17 +427,24 @@ pub(super) async fn tell_way_on(
         for asked in &child.approvals {
             output.note(&format!("it asks: {}", asked.message));
         }
-        // Who resumes a run resumes those that it waits for; an answer is for the one that asks.
-        if why.reason == "approval" {
-            of = child;
-        }
         if let Some(error) = &child.error {
             tell_failure(error, output);
         }
-        needed = why;
     }
-    output.hint(&render::way_on(&of.run_id, needed));
+    if let Some(need) = needs(run, child.as_ref()) {
+        tell_need(&need, output);
+    }
     Ok(())
+}
+
+/// Notes what a run needs, each command on a line of its own.
+fn tell_need(need: &Need, output: &mut Output) {
+    if !need.text.is_empty() {
+        output.hint(&need.text);
+    }
+    for way in &need.ways {
+        output.hint(&format!("{}:\n  {}", way.does, way.command()));
+    }
 }
 
 /// Prints what a thread gave back, and nothing if it failed; a text as text, unless it was `said` on the same screen just before. What
@@ -375,9 +452,10 @@ pub(super) async fn tell_way_on(
 fn end_thread(
     run: &json::Run,
     status: Status,
-    said: Option<&str>,
+    progress: &Progress,
     output: &mut Output,
 ) -> Result<(), Failure> {
+    let said = progress.said();
     match (&run.outputs, &run.result) {
         _ if !status.is_success() => {}
         (None, Some(Value::String(text)))
@@ -390,9 +468,10 @@ fn end_thread(
     let cost = render::budget::cost(&run.cost);
     let cost = cost.map_or_else(String::new, |cost| format!("; cost: {cost}"));
     output.note(&format!(
-        "{} {}{cost}",
+        "{} {}{}{cost}",
         output.style().status(run.status),
-        run.run_id
+        run.run_id,
+        render::took(run)
     ));
     Ok(())
 }
@@ -401,7 +480,7 @@ fn end_thread(
 async fn end(
     client: &Client,
     run_id: &str,
-    said: Option<&str>,
+    progress: &Progress,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let run = client.get(run_id).await?;
@@ -410,15 +489,20 @@ async fn end(
     let is_thread = wire::kind_of(&run)? == RunKind::Thread;
     match (output.format(), output.reader()) {
         (Format::Json, _) => output.json(&record)?,
-        (Format::Text, _) if is_thread => end_thread(&record, status, said, output)?,
+        (Format::Text, _) if is_thread => end_thread(&record, status, progress, output)?,
         (Format::Text, Reader::Other | Reader::Gone) => output.json(&json::result(&run)?)?,
         (Format::Text, Reader::Terminal) => {
-            let head = format!("{} {run_id}", output.style().status(record.status));
-            let text = match render::body(&record) {
-                Some(body) => format!("{head}\n{body}"),
-                None => head,
-            };
-            output.line(&text)?;
+            if let Some(output_of_it) = render::output(&record) {
+                output.line(&output_of_it)?;
+            }
+        }
+    }
+    if output.format() == Format::Text && !is_thread && !matches!(progress, Progress::Nothing) {
+        let word = output.style().status(record.status);
+        output.note(&format!("{word}{}", render::took(&record)));
+        let failed = progress.failed_items();
+        if !failed.is_empty() {
+            output.note(&failed);
         }
     }
     match status {

@@ -2,7 +2,6 @@
 
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
-use rye_core::id::ItemRef;
 use rye_core::model::{Object, Status};
 use rye_proto::v1;
 use serde_json::Value;
@@ -18,10 +17,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
         None => String::new(),
     };
     let request = v1::ExecuteRequest {
-        item: Some(wire::item_ref(&ItemRef {
-            kind: execute.kind,
-            id: execute.id,
-        })),
+        item: Some(wire::item_ref(&execute.item.item()?)),
         project: session.project().display().to_string(),
         params_json,
         trace: execute.trace || execute.dry_run,

@@ -1,12 +1,15 @@
-//! Finding the runs that somebody names by the beginning of their ids, or by how long ago they were.
+//! Finding the items that somebody names by their files, and the runs that somebody names by the beginning of their ids, or by how
+//! long ago they were.
 //!
 //! A verb that only looks finds them anywhere, `@last` in this project if there is one. One that acts finds those of this project and no
 //! other: a whole id means the same everywhere, and these names do not.
 
+use rye_core::id::ItemRef;
 use rye_proto::v1;
 
 use super::Session;
-use crate::cli::{RunName, Verb};
+use super::local::Local;
+use crate::cli::{ItemName, RunName, Verb};
 use crate::failure::Failure;
 use crate::project;
 
@@ -14,6 +17,54 @@ use crate::project;
 const PAGE: u32 = 1000;
 /// Most runs that an ambiguous beginning is told to mean.
 const SHOWN: usize = 5;
+
+/// Puts ids in the place of paths that name items in `verb`.
+pub(super) fn items(verb: &mut Verb, session: &Session) -> Result<(), Failure> {
+    if let Verb::Execute(execute) = verb {
+        let kind = execute.kind;
+        let asked = execute.item.of_kind(kind);
+        asked.map_err(|problem| Failure::OtherItem { problem })?;
+    }
+    for name in verb.items() {
+        if let Some(item) = of_path(name, session)? {
+            let found = name.found(&item);
+            found.map_err(|problem| Failure::OtherItem { problem })?;
+        }
+    }
+    Ok(())
+}
+
+/// The item that `name` means if it is a path.
+fn of_path(name: &ItemName, session: &Session) -> Result<Option<ItemRef>, Failure> {
+    let path = session.environment.current_dir.join(name.as_str());
+    if name.has_type() || !name.is_path() && !path.is_file() {
+        return Ok(None);
+    }
+    let local = Local::of(session)?;
+    if !path.is_file() {
+        let target = name.as_str().to_owned();
+        // What can be no file of items is a misspelled id.
+        return match name.item() {
+            Err(no_id) if !name.is_below_a_space() => Err(no_id.into()),
+            Ok(_) | Err(_) => Err(Failure::NoFile { target }),
+        };
+    }
+    let place = match local.spaces.locate(&path) {
+        Ok(place) => place,
+        // What only looks like a path may be an id all the same.
+        Err(_) if !name.is_path() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let root = local.spaces.root(place.space);
+    let root = root.and_then(|root| std::fs::canonicalize(root).ok());
+    if root.as_ref() != std::fs::canonicalize(&place.root).ok().as_ref() {
+        return Err(Failure::OtherProject {
+            path,
+            project: place.root,
+        });
+    }
+    Ok(Some(place.item))
+}
 
 /// Puts ids in the place of other names of runs in `verb`.
 pub(super) async fn runs(verb: &mut Verb, session: &mut Session) -> Result<(), Failure> {

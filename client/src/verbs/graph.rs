@@ -2,7 +2,7 @@
 
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
-use rye_core::id::{ItemKind, ItemRef};
+use rye_core::id::ItemKind;
 use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
     let state = step.state.map(|source| source.object("--state"));
     let state = state.transpose()?.map(Value::Object);
     let request = v1::StepRequest {
-        item: Some(wire::item_ref(&step.item)),
+        item: Some(wire::item_ref(&step.item.item()?)),
         project: session.project().display().to_string(),
         node: step.node,
         inputs_json: inputs.json,
@@ -86,9 +86,10 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
     Ok(Exit::of_run(status))
 }
 
-pub(super) async fn validate(item: &ItemRef, session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn validate(name: &cli::ItemName, session: &mut Session) -> Result<Exit, Failure> {
+    let item = name.item()?;
     let request = v1::ValidateRequest {
-        item: Some(wire::item_ref(item)),
+        item: Some(wire::item_ref(&item)),
         project: session.project().display().to_string(),
     };
     let answer = session.client().await?.validate(request).await?;
@@ -131,8 +132,9 @@ pub(super) async fn show(show: &cli::Show, session: &mut Session) -> Result<Exit
         Diagram::Dot => (v1::DiagramFormat::Dot, "dot"),
         Diagram::Text => (v1::DiagramFormat::Text, "text"),
     };
+    let item = show.item.item()?;
     let request = v1::ShowRequest {
-        item: Some(wire::item_ref(&show.item)),
+        item: Some(wire::item_ref(&item)),
         project: session.project().display().to_string(),
         format: format.into(),
         run_id: show
@@ -145,7 +147,7 @@ pub(super) async fn show(show: &cli::Show, session: &mut Session) -> Result<Exit
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&json!({
-            "item_id": show.item.id,
+            "item_id": item.id,
             "run_id": show.run,
             "format": word,
             "text": text,

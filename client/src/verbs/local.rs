@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use rye_client::Error;
 use rye_core::clock::{Clock, Timestamp, Uptime};
-use rye_core::id::ItemKind;
+use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::seal::{Fingerprint, SecretKey};
 use rye_item::keys::KeyDir;
 use rye_item::trust::OWN;
-use rye_item::{Library, Spaces, TrustStore, system};
+use rye_item::{Library, Spaces, TrustStore, sign, system};
 
 use super::Session;
 use crate::failure::Failure;
@@ -51,22 +51,46 @@ impl Local {
         Ok(self.keys.load()?)
     }
 
-    /// Refuses a target that is neither an item with its type nor a file.
-    pub(super) fn check_target(&self, target: &str) -> Result<(), Failure> {
+    /// What `target` names, with its type or as a file: an item by its id, or a pattern of items, gets the type that it has.
+    /// `system` says whether items of the system count.
+    pub(super) fn target(&self, target: &str, system: SystemItems) -> Result<String, Failure> {
         let word = target.split_once(':').map(|(word, _)| word);
         if word.is_some_and(|word| word.parse::<ItemKind>().is_ok())
             || self.current_dir.join(target).symlink_metadata().is_ok()
         {
-            return Ok(());
+            return Ok(target.to_owned());
         }
-        let target = target.to_owned();
-        Err(match word.filter(|word| !word.contains('/')) {
-            Some(word) => Failure::NoType {
+        let given = || target.to_owned();
+        if let Some(word) = word.filter(|word| !word.contains('/')) {
+            return Err(Failure::NoType {
                 word: word.to_owned(),
-                target,
-            },
-            None => Failure::NoFile { target },
-        })
+                target: given(),
+            });
+        }
+        let library = self.library();
+        let is_there = |kind: &ItemKind| {
+            let id = || ItemId::new(target).ok();
+            let built_in = || {
+                library
+                    .verify(&ItemRef {
+                        kind: *kind,
+                        id: id()?,
+                    })
+                    .ok()
+            };
+            sign::targets(&self.spaces, &format!("{kind}:{target}")).is_ok()
+                || system == SystemItems::Count && built_in().is_some()
+        };
+        let named = ItemKind::ALL.into_iter().filter(is_there);
+        let named: Vec<String> = named.map(|kind| format!("{kind}:{target}")).collect();
+        match named.as_slice() {
+            [] => Err(Failure::NoFile { target: given() }),
+            [one] => Ok(one.clone()),
+            several => Err(Failure::SeveralItems {
+                target: given(),
+                names: several.join(", "),
+            }),
+        }
     }
 
     /// Whose key an entry says it is: only the user's own is the user's.
@@ -100,6 +124,15 @@ impl Local {
         let clock = Arc::new(Invocation(self.now));
         Library::open(self.spaces.clone(), Arc::new(self.trust()), clock)
     }
+}
+
+/// Whether the items of the system are meant, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SystemItems {
+    /// They are.
+    Count,
+    /// Nobody signs them but the daemon.
+    Out,
 }
 
 /// The clock of one invocation: it stands at the time the command was given.

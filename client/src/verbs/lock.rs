@@ -12,6 +12,7 @@ use serde_json::json;
 use super::execute::object;
 use super::local::Local;
 use super::{Session, go_on};
+use crate::cli::ItemName;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::render;
@@ -26,6 +27,12 @@ async fn ask(client: &Client, tool: &ItemId, project: &str) -> Result<v1::LockRe
     Ok(client.lock(request).await?)
 }
 
+/// The ids of the tools that are named.
+fn ids(names: &[ItemName]) -> Result<Vec<ItemId>, Failure> {
+    let ids = names.iter().map(|name| Ok(name.item()?.id));
+    ids.collect()
+}
+
 /// A lock that is written.
 struct Written {
     tool: String,
@@ -34,7 +41,7 @@ struct Written {
     unsigned: Vec<String>,
 }
 
-pub(super) async fn create(tools: &[ItemId], session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn create(tools: &[ItemName], session: &mut Session) -> Result<Exit, Failure> {
     let local = Local::of(session)?;
     let key = local.key()?;
     local.warn_of_untrusted(key.public().fingerprint(), &mut session.output);
@@ -42,7 +49,7 @@ pub(super) async fn create(tools: &[ItemId], session: &mut Session) -> Result<Ex
     let client = session.client().await?;
     let output = &mut session.output;
     let (mut exit, mut written) = (Exit::Done, Vec::new());
-    for tool in tools {
+    for tool in &ids(tools)? {
         let done = ask(&client, tool, &project).await.and_then(|answer| {
             let mut content = object("lock_json", &answer.lock_json)?;
             content.insert("generated_at".to_owned(), local.now.to_string().into());
@@ -93,9 +100,9 @@ pub(super) async fn create(tools: &[ItemId], session: &mut Session) -> Result<Ex
     Ok(exit)
 }
 
-pub(super) async fn verify(tools: &[ItemId], session: &mut Session) -> Result<Exit, Failure> {
+pub(super) async fn verify(tools: &[ItemName], session: &mut Session) -> Result<Exit, Failure> {
     let local = Local::of(session)?;
-    let mut tools = tools.to_vec();
+    let mut tools = ids(tools)?;
     let mut strays = Vec::new();
     if tools.is_empty() {
         for listed in lock::list(&local.spaces) {

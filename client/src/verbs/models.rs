@@ -37,7 +37,7 @@ pub(super) async fn list(session: &mut Session) -> Result<Exit, Failure> {
 pub(super) async fn show(show: cli::ThreadShow, session: &mut Session) -> Result<Exit, Failure> {
     let asked = show.asked;
     let inputs = input::inputs(asked.input, asked.inputs)?;
-    let item = show.directive.item;
+    let item = show.directive.item.item()?;
     let request = v1::PreviewRequest {
         item: Some(wire::item_ref(&item)),
         project: session.project().display().to_string(),

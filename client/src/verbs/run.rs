@@ -39,7 +39,7 @@ fn request(run: cli::Run, session: &Session) -> Result<v1::StartRequest, Failure
     let asked = given.asked;
     let inputs = input::inputs(asked.input, asked.inputs)?;
     Ok(v1::StartRequest {
-        item: Some(wire::item_ref(&run.item)),
+        item: Some(wire::item_ref(&run.item.item()?)),
         project: session.project().display().to_string(),
         inputs_json: inputs.json,
         text_inputs: inputs.text,

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use rye_client::environment::now;
 use rye_client::events::{Deltas, Follow, Told};
 use rye_client::exit::Exit;
+use rye_client::view::View;
 use rye_client::{json, wire};
-use rye_core::model::Status;
+use rye_core::model::{RunKind, Status};
 use rye_proto::v1;
 use serde_json::json;
 
@@ -16,12 +18,14 @@ use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
 use crate::project;
 use crate::render;
-use crate::render::turns::Turns;
+use crate::render::lines::Lines;
 
 /// Runs in a table, if nobody says how many.
 const TABLE: usize = 20;
 /// Runs that are asked for at once.
 const PAGE: u32 = 1000;
+/// After how long one that waits is told what for.
+const SOON: Duration = Duration::from_millis(300);
 /// Longest error of a step in text.
 const MAX_SUMMARY_CHARS: usize = 120;
 
@@ -154,31 +158,51 @@ fn print_lines(
     session: &mut Session,
 ) -> Result<(), Failure> {
     let now = session.environment.now;
-    let since: HashMap<&str, &prost_types::Timestamp> = runs
+    let times: HashMap<&str, String> = runs
         .iter()
         .filter_map(|run| {
-            let since = run.started_at.as_ref().or(run.created_at.as_ref())?;
-            Some((run.run_id.as_str(), since))
+            let began = run.started_at.as_ref().or(run.created_at.as_ref())?;
+            let began = wire::timestamp(began);
+            let age = render::age(now.ms_since(began));
+            Some((run.run_id.as_str(), age))
         })
         .collect();
-    let rows: Vec<[String; 5]> = lines
+    let took: HashMap<&str, String> = runs
+        .iter()
+        .filter_map(|run| {
+            let began = wire::timestamp(run.started_at.as_ref()?);
+            let ended = wire::timestamp(run.ended_at.as_ref()?);
+            Some((run.run_id.as_str(), render::elapsed(ended.ms_since(began))))
+        })
+        .collect();
+    let project = lines.first().and_then(|(_, first)| first.project.as_ref());
+    let is_one = lines
+        .iter()
+        .all(|(_, record)| record.project.as_ref() == project);
+    let rows: Vec<[String; 8]> = lines
         .iter()
         .map(|(level, record)| {
-            let since = since.get(record.run_id.as_str());
-            let age = since.map(|since| render::age(now.ms_since(wire::timestamp(since))));
+            let id = record.run_id.as_str();
+            let project = record.project.clone().filter(|_| !is_one);
             [
-                format!("{}{}", "  ".repeat(*level), record.run_id),
-                record.item_id.clone(),
-                record.status.to_owned(),
+                format!("{}{id}", "  ".repeat(*level)),
+                record.standing().to_owned(),
+                render::why(record),
                 record.steps.to_string(),
-                age.unwrap_or_default(),
+                times.get(id).cloned().unwrap_or_default(),
+                took.get(id).cloned().unwrap_or_default(),
+                record.item_id.clone(),
+                project.unwrap_or_default(),
             ]
         })
         .collect();
-    session.output.line(&render::table(
-        ["RUN", "ITEM", "STATUS", "STEPS", "AGE"],
-        &rows,
-    ))
+    let heads = [
+        "RUN", "STATUS", "WHY", "STEPS", "AGE", "TOOK", "ITEM", "PROJECT",
+    ];
+    let width = session.output.width();
+    session
+        .output
+        .line(&render::table_within(heads, &rows, width))
 }
 
 pub(super) async fn get(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
@@ -212,18 +236,19 @@ pub(super) async fn steps(run: &cli::RunName, session: &mut Session) -> Result<E
             let rows: Vec<[String; 5]> = steps
                 .into_iter()
                 .map(|step| {
-                    let error = step.error.unwrap_or_default();
+                    let items = step.items.map(render::items_so_far);
+                    let detail = step.error.or(items).unwrap_or_default();
                     [
                         step.step.to_string(),
                         step.node,
                         step.status,
                         render::elapsed(step.elapsed_ms),
-                        render::one_line(&error, MAX_SUMMARY_CHARS),
+                        render::one_line(&detail, MAX_SUMMARY_CHARS),
                     ]
                 })
                 .collect();
             output.line(&render::table(
-                ["STEP", "NODE", "STATUS", "TIME", "ERROR"],
+                ["STEP", "NODE", "STATUS", "TIME", "DETAIL"],
                 &rows,
             ))?;
             for printed in failed {
@@ -256,12 +281,17 @@ pub(super) async fn events(events: &cli::Events, session: &mut Session) -> Resul
     };
     let stream = client.events(events.run.as_str(), &events.from, follow);
     let mut stream = stream.with(deltas);
-    let mut turns = Turns::new(events.run.as_str(), output.style());
+    let mut view = View::new(events.run.as_str(), 0);
+    let lines = Lines::new(RunKind::Thread, output.style());
     while let Some(told) = stream.told().await? {
         match (told, output.format()) {
             (Told::Event(event), _) => print_event(&json::Event::new(&event)?, output)?,
             (Told::Delta(delta), Format::Json) => output.json_line(&json::Told::new(&delta))?,
-            (Told::Delta(delta), Format::Text) => attach::show(turns.hear(&delta), output),
+            (Told::Delta(delta), Format::Text) => {
+                let news = view.hear(&delta);
+                let line = news.and_then(|news| lines.line(&view, &news, now()));
+                attach::show(line, output);
+            }
         }
         if output.reader() == Reader::Gone {
             break;
@@ -274,14 +304,11 @@ fn print_event(event: &json::Event, output: &mut Output) -> Result<(), Failure> 
     if output.format() == Format::Json {
         return output.json_line(event);
     }
-    let summary = render::events::summary(&event.event_type, &event.payload);
-    let line = format!(
-        "{:>5}  {}  {:<17} {summary}",
-        event.seq,
-        event.timestamp.as_deref().unwrap_or("-"),
-        event.event_type
-    );
-    output.line(line.trim_end())
+    let said = render::events::sentence(&event.event_type, &event.payload);
+    let at = event.timestamp.as_deref().unwrap_or("-");
+    let line = format!("{:>5}  {at}  {:<17} {said}", event.seq, event.event_type);
+    let line = render::cut(line.trim_end(), output.width());
+    output.line(&line)
 }
 
 pub(super) async fn wait(wait: &cli::Wait, session: &mut Session) -> Result<Exit, Failure> {
@@ -310,7 +337,10 @@ pub(super) async fn cancel(runs: &[cli::RunName], session: &mut Session) -> Resu
             Ok(record) if output.format() == Format::Json => {
                 output.json_line(&json::Run::new(&record)?)
             }
-            Ok(_) => output.line(&format!("{run}: cancel requested")),
+            Ok(record) => {
+                let record = json::Run::new(&record)?;
+                output.line(&render::cancelling(&record))
+            }
             Err(error) => Err(error.into()),
         };
         exit = go_on(exit, ended, output);
@@ -320,9 +350,22 @@ pub(super) async fn cancel(runs: &[cli::RunName], session: &mut Session) -> Resu
 
 pub(super) async fn suspend(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let client = session.client().await?;
-    let answer = client.suspend(run.as_str()).await?;
-    let record = json::Run::new(&answer)?;
     let output = &mut session.output;
+    let asked = client.suspend(run.as_str());
+    tokio::pin!(asked);
+    let answer = tokio::select! {
+        answer = &mut asked => answer?,
+        () = tokio::time::sleep(SOON) => {
+            // What is waited for may be over by now.
+            if let Ok(steps) = client.steps(run.as_str()).await
+                && let Some(step) = steps.into_iter().map(json::Step::from).rfind(|step| step.status == "running")
+            {
+                output.note(&format!("waiting for {} to end; `ryectl kill {run}` would not", render::step_at_hand(&step)));
+            }
+            asked.await?
+        }
+    };
+    let record = json::Run::new(&answer)?;
     match (&record.suspend, output.format()) {
         (_, Format::Json) => output.json(&record)?,
         (Some(why), Format::Text) => {

@@ -4,7 +4,7 @@ use rye_client::exit::Exit;
 use rye_item::sign::{self, Change, Signed};
 use serde_json::json;
 
-use super::local::Local;
+use super::local::{Local, SystemItems};
 use super::{Session, go_on};
 use crate::cli::Targets;
 use crate::failure::Failure;
@@ -18,8 +18,8 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
     let mut exit = Exit::Done;
     let mut signed = Vec::new();
     for target in &targets.targets {
-        let named = local.check_target(target);
-        let places = named.and_then(|()| Ok(sign::targets(&local.spaces, target)?));
+        let named = local.target(target, SystemItems::Out);
+        let places = named.and_then(|target| Ok(sign::targets(&local.spaces, &target)?));
         let places = match places {
             Ok(places) => places,
             Err(failure) => {

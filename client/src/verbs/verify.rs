@@ -10,7 +10,7 @@ use rye_item::library::{Report, Verdict};
 use rye_item::sign;
 use serde_json::json;
 
-use super::local::Local;
+use super::local::{Local, SystemItems};
 use super::{Session, go_on};
 use crate::cli::Targets;
 use crate::failure::Failure;
@@ -24,8 +24,8 @@ pub(super) fn verify(targets: &Targets, session: &mut Session) -> Result<Exit, F
     let mut exit = Exit::Done;
     let mut found = Vec::new();
     for target in &targets.targets {
-        let named = local.check_target(target);
-        match named.and_then(|()| reports(&library, target)) {
+        let named = local.target(target, SystemItems::Count);
+        match named.and_then(|target| reports(&library, &target)) {
             Ok(reports) => found.extend(reports.into_iter().map(|mut report| {
                 if let (Some(signer), Some(owner)) = (&report.fingerprint, &mut report.owner) {
                     *owner = local.owner(signer, owner).to_owned();

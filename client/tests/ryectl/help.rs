@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 65] = [
+const VERBS: [&str; 68] = [
     "",
     "init",
     "key",
@@ -37,6 +37,8 @@ const VERBS: [&str; 65] = [
     "new graph",
     "new directive",
     "execute",
+    "ls",
+    "show",
     "fetch",
     "ps",
     "get",
@@ -66,6 +68,7 @@ const VERBS: [&str; 65] = [
     "cache drop",
     "objects",
     "objects get",
+    "completions",
     "daemon",
     "daemon status",
     "daemon start",
@@ -95,5 +98,58 @@ async fn help_is_what_its_snapshot_says() {
             "the help of `{verb}` differs from {}; UPDATE_HELP=1 writes it anew",
             path.display()
         );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_asked_for_is_answered_with_help_and_a_mistyped_verb_with_what_is_near() {
+    let home = tempfile::tempdir().unwrap();
+    let run = |arguments: &'static [&'static str]| end(ryectl(home.path(), arguments));
+    let bare = run(&[]).await;
+    assert_eq!((bare.code, bare.stderr.as_str()), (Some(0), ""));
+    for part in [
+        "Look at runs:",
+        "  ps ",
+        "Items:",
+        "  ls ",
+        "Options of every verb:",
+        "Example:",
+    ] {
+        assert!(bare.stdout.contains(part), "no {part:?} in {}", bare.stdout);
+    }
+    let group = run(&["graph"]).await;
+    assert_eq!(group.code, Some(0));
+    assert!(group.stdout.contains("validate"), "{}", group.stdout);
+    let help = run(&["help", "run"]).await;
+    assert_eq!(help.code, Some(0));
+    assert!(help.stdout.contains("--idempotency-key"), "{}", help.stdout);
+    for (typed, near) in [("rnu", "run"), ("attch", "attach")] {
+        let wrong = end(ryectl(home.path(), &[typed])).await;
+        assert_eq!(wrong.code, Some(2));
+        assert!(
+            wrong.stderr.contains(&format!("'{near}'")),
+            "{}",
+            wrong.stderr
+        );
+    }
+    let missing = run(&["get"]).await;
+    assert_eq!((missing.code, missing.stdout.as_str()), (Some(2), ""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn completions_are_scripts_of_the_shells() {
+    let home = tempfile::tempdir().unwrap();
+    for (shell, part) in [
+        ("bash", "complete -F _ryectl"),
+        ("zsh", "#compdef ryectl"),
+        ("fish", "complete -c ryectl"),
+    ] {
+        let ended = end(ryectl(home.path(), &["completions", shell])).await;
+        assert_eq!(
+            (ended.code, ended.stderr.as_str()),
+            (Some(0), ""),
+            "{shell}"
+        );
+        assert!(ended.stdout.contains(part), "{shell}");
     }
 }

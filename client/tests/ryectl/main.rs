@@ -10,6 +10,7 @@
 mod budget;
 mod capability;
 mod help;
+mod items;
 mod scripted;
 mod steering;
 mod thread;
@@ -398,7 +399,7 @@ async fn ps_lists_live_runs_over_all_pages() {
     let ended = ask(&daemon, &["ps", "--all"]).await;
     assert_eq!(
         ended.stdout.lines().next(),
-        Some("RUN               ITEM  STATUS     STEPS  AGE")
+        Some("RUN               STATUS     STEPS  AGE  ITEM")
     );
     assert_eq!(daemon.seen()[2], "list [] ");
 }
@@ -428,7 +429,7 @@ async fn one_missing_run_does_not_spare_the_others() {
     let ended = ask(&daemon, &["cancel", "gone", RUN]).await;
     assert_eq!(ended.code, Some(3));
     assert_eq!(ended.stderr, "error: there is no run `gone`\n");
-    assert_eq!(ended.stdout, format!("{RUN}: cancel requested\n"));
+    assert_eq!(ended.stdout, format!("{RUN} is completed\n"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -634,7 +635,7 @@ async fn malformed_input_is_a_usage_error_and_starts_nothing() {
             &["run", "x", "--input", "[]"][..],
             "--input must be a JSON object",
         ),
-        (&["run", "../x"][..], "ids cannot leave their space"),
+        (&["run", "a/../x"][..], "ids cannot leave their space"),
         (&["ps", "--socket", &"x".repeat(120)][..], "at most 107"),
     ] {
         let ended = end(ryectl(home.path(), arguments)).await;

@@ -431,6 +431,7 @@ impl Runs for Answers {
             cache_hit: false,
             error: None,
             process: None,
+            items: None,
         };
         Ok(Response::new(v1::StepsResponse { steps: vec![step] }))
     }
@@ -622,6 +623,14 @@ impl Node for Answers {
             isolation: v1::Isolation::Scoped.into(),
             ..v1::InfoResponse::default()
         }))
+    }
+
+    async fn keys(
+        &self,
+        request: Request<v1::KeysRequest>,
+    ) -> Result<Response<v1::KeysResponse>, Status> {
+        self.0.see(format!("keys {}", request.into_inner().project));
+        Ok(Response::new(v1::KeysResponse::default()))
     }
 
     async fn drain(

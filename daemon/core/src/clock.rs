@@ -129,6 +129,30 @@ pub trait Clock: fmt::Debug + Send + Sync {
     }
 }
 
+/// The time that a text like `90`, `1.5s` or `1h30m` says: seconds, or units from the largest to the smallest, each at most once.
+pub fn duration(text: &str) -> Option<Duration> {
+    const UNITS: [(char, f64); 4] = [('d', 86_400.0), ('h', 3600.0), ('m', 60.0), ('s', 1.0)];
+    let number = |digits: &str| {
+        let plain = digits
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || byte == b'.');
+        digits.parse::<f64>().ok().filter(|_| plain)
+    };
+    if let Some(seconds) = number(text) {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let mut units = UNITS.iter();
+    let (mut rest, mut seconds) = (text, 0.0);
+    while !rest.is_empty() {
+        let end = rest.find(|c: char| c.is_ascii_alphabetic())?;
+        let unit = rest[end..].chars().next()?;
+        let (_, size) = units.find(|(known, _)| *known == unit)?;
+        seconds += number(&rest[..end])? * size;
+        rest = &rest[end + 1..];
+    }
+    (!text.is_empty()).then(|| Duration::try_from_secs_f64(seconds).ok())?
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,6 +167,24 @@ mod tests {
         assert_eq!(at.ms_since(Timestamp::from_ms(1_771_840_801_230)), 4);
         assert_eq!(Timestamp::from_ms(0).ms_since(at), 0);
     }
+
+    #[test]
+    fn times_are_seconds_or_have_units_from_the_largest_down() {
+        for (text, ms) in [
+            ("90", 90_000),
+            ("1.5", 1_500),
+            ("90s", 90_000),
+            ("1h30m", 5_400_000),
+            ("1m30s", 90_000),
+            ("0", 0),
+        ] {
+            assert_eq!(duration(text), Some(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "s", "1x", "1s1m", "-1", "1e3", "inf", "1m 30s", "1mm"] {
+            assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
     #[test]
     fn the_far_end_of_uptime_is_never_passed() {
         let start = Uptime::from_ns(5);

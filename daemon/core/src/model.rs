@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::capability::Layer;
-use crate::id::{ItemRef, RunId};
+use crate::id::{ItemRef, Name, RunId};
 use crate::money::Usd;
 
 pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, Approvals, Expired, Requested};
@@ -291,6 +291,12 @@ impl Spec {
         let start = self.start_from.as_ref();
         start.is_some_and(|start| start.extent == Extent::OneNode)
     }
+
+    /// Where it begins, if it repeats only what failed in the run it continues.
+    pub fn repairs(&self) -> Option<&StartFrom> {
+        let start = self.start_from.as_deref();
+        start.filter(|start| start.extent == Extent::Repairs)
+    }
 }
 
 /// Whether a count is left out of what is stored.
@@ -313,6 +319,9 @@ pub struct StartFrom {
     /// What an earlier run left of that node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Left>,
+    /// The node that follows the last repair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<Name>,
     /// How far it goes.
     pub extent: Extent,
 }
@@ -325,6 +334,8 @@ pub enum Extent {
     Rest,
     /// Over one node.
     OneNode,
+    /// Over the nodes that failed in the run it continues, and the one with which that ended: what went well is not done again.
+    Repairs,
 }
 
 /// A process, so named that another one with the same pid is never mistaken for it.

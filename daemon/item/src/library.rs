@@ -11,6 +11,7 @@
 //! **Failure.** Every error names the file and the fix. The first file found decides: a bad file in the project is
 //! an error, not a reason to take the user's.
 
+mod catalog;
 mod category;
 mod config;
 mod declared;
@@ -35,6 +36,7 @@ use crate::spaces::{self, Place, Space, Spaces};
 use crate::system::Embedded;
 use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
 
+pub use catalog::{Entry, Seen};
 pub use config::{Layers, Snapshot};
 pub(crate) use declared::{declared_place, nameless};
 pub use documents::Document;
@@ -49,12 +51,17 @@ const REMEMBERED: usize = 4096;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No space that may be searched has it.
-    #[error("{item} does not exist in {searched}; `.ai/{}/{}.*` is where it would be", item.kind.folder(), item.id)]
+    #[error(
+        "{item} does not exist in {searched}{}; `.ai/{}/{}.*` is where it would be",
+        catalog::suggestion(near.as_ref()), item.kind.folder(), item.id
+    )]
     NotFound {
         /// The item.
         item: ItemRef,
         /// The spaces that were searched, in words.
         searched: String,
+        /// The id that may have been meant, if that was asked.
+        near: Option<ItemId>,
     },
     /// Only a space that may not be searched has it.
     #[error(
@@ -383,6 +390,7 @@ impl Library {
         Err(Error::NotFound {
             item: item.clone(),
             searched: format!("the {} space", searched.join(", ")),
+            near: None,
         })
     }
 

@@ -13,6 +13,7 @@ use rye_core::definition::{self, Work};
 use rye_core::id::{RunId, Seq};
 use rye_core::model::graph::Waits;
 use rye_core::model::{Event, GraphEvent, RunEvent, Spec, Status, StepStatus};
+use rye_core::sight;
 use serde_json::json;
 
 use super::receipts::{SYSTEM_VERSION, StepArtifacts};
@@ -565,9 +566,11 @@ pub(super) fn duration(ms: u64) -> String {
 
 /// A text of the run as one line of text and nothing else: no markup, no table cell, no HTML.
 pub(super) fn plain(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
+    let begin: String = text.chars().take(TEXT + 1).collect();
+    let seen = sight::in_line(&begin, ' ');
+    let mut out = String::with_capacity(seen.len());
     let mut before = ' ';
-    let mut rest = text.chars().peekable();
+    let mut rest = seen.chars().peekable();
     for _ in 0..TEXT {
         let Some(c) = rest.next() else {
             return out;
@@ -583,7 +586,6 @@ pub(super) fn plain(text: &str) -> String {
                 out.push('\\');
                 out.push(c);
             }
-            c if c.is_control() => out.push(' '),
             c => out.push(c),
         }
         before = c;

@@ -14,6 +14,7 @@ use rye_core::id::{RunId, Seq};
 use rye_core::ledger::Usage;
 use rye_core::model::{Event, RunEvent, Spec, Status, ThreadEvent};
 use rye_core::money::Usd;
+use rye_core::sight;
 use serde_json::{Value, json};
 
 use super::page::{duration, entry_of_run, plain};
@@ -325,8 +326,8 @@ impl ThreadPage {
 
 /// The beginning of a text, without characters that are not seen.
 fn shown(text: &str, most: usize) -> String {
-    let seen = |c: char| if c.is_control() && c != '\n' { ' ' } else { c };
-    beginning(text.trim_end(), most).chars().map(seen).collect()
+    let text = beginning(text.trim_end(), most);
+    sight::shown(&text, &['\n'], |_, out| out.push(' '))
 }
 
 /// A text as a quotation; runs of blank lines are one.

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
+use rye_core::sight;
 use tokio::sync::Notify;
 
 use super::{Log, heading};
@@ -59,7 +60,7 @@ impl Voice {
             said: Arc::new(Said {
                 log,
                 // A heading is one line.
-                heading: heading.replace(char::is_control, " ").into(),
+                heading: sight::in_line(heading, ' ').into(),
                 heard: Mutex::default(),
                 writing: Mutex::default(),
             }),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{InvalidId, ItemId, ItemRef};
 use rye_core::model::Failure;
-use rye_item::{library, lock};
+use rye_item::{Library, library, lock};
 
 use super::{MOST_ELEMENTS, in_line};
 
@@ -203,6 +203,17 @@ pub enum Error {
         /// What does not fit.
         failure: Box<Failure>,
     },
+}
+
+impl Error {
+    /// The same error, with the id that may have been meant if an item is not there.
+    #[must_use]
+    pub fn suggesting(self, library: &Library) -> Self {
+        if let Self::Item(error) = self {
+            return Self::Item(Box::new(error.suggesting(library)));
+        }
+        self
+    }
 }
 
 impl Kinded for Error {

@@ -6,15 +6,12 @@ use rye_core::capability::Primary;
 use rye_core::directive;
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemKind, ItemRef};
-use rye_item::{Item, Library, Space};
+use rye_item::{Item, Library, Space, library};
 use serde_json::{Value, json};
 
 use super::copy::copy;
 use super::query::kind;
-use super::{Asked, Caller, Error, space};
-
-/// The types that are tried if nobody says which.
-const TRIED: [ItemKind; 3] = [ItemKind::Tool, ItemKind::Directive, ItemKind::Knowledge];
+use super::{Asked, Caller, Error, TRIED, space};
 
 /// The verified item `id`, and a copy of it if one is asked for.
 pub(super) fn fetch(
@@ -49,6 +46,18 @@ fn named(
     caller: &Caller<'_>,
 ) -> Result<Arc<Item>, Error> {
     let of_type = asked.item_type.as_deref().map(kind).transpose()?;
+    let look = |item: &ItemRef| look(library, item, source);
+    meant(library, id, of_type, caller, look)
+}
+
+/// What `look` finds under the name `id`, which may leave its type open, among what may be fetched.
+pub(super) fn meant<T>(
+    library: &Library,
+    id: &str,
+    of_type: Option<ItemKind>,
+    caller: &Caller<'_>,
+    look: impl Fn(&ItemRef) -> Result<T, library::Error>,
+) -> Result<T, Error> {
     let parse = |kind| {
         let item = ItemRef::parse(id, kind).map_err(|source| Error::Id {
             field: "item_id",
@@ -66,22 +75,26 @@ fn named(
             )));
         }
         caller.may(Primary::Fetch, &item)?;
-        return look(library, &item, source);
+        return look(&item).map_err(|error| suggesting(error, library, caller).into());
     }
     let mut found = Vec::new();
+    let mut tried = Vec::new();
     for kind in TRIED {
         let item = parse(kind)?;
         if caller.may(Primary::Fetch, &item).is_err() {
             continue;
         }
-        match look(library, &item, source) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+        match look(&item) {
+            Err(error) if error.kind() == ErrorKind::NotFound => tried.push(item),
             looked => found.push((item, looked)),
         }
     }
     match found.len() {
-        0 => Err(Error::NotFound { id: id.to_owned() }),
-        1 => found.remove(0).1,
+        0 => Err(Error::NotFound {
+            id: id.to_owned(),
+            near: tried.iter().find_map(|item| near(library, item, caller)),
+        }),
+        1 => Ok(found.remove(0).1?),
         _ => {
             let names: Vec<String> = found.iter().map(|(item, _)| item.to_string()).collect();
             Err(Error::Invalid(format!(
@@ -92,15 +105,41 @@ fn named(
     }
 }
 
-fn look(library: &Library, item: &ItemRef, source: Option<Space>) -> Result<Arc<Item>, Error> {
+/// What may have been meant by `item`, if that may be fetched.
+fn near(library: &Library, item: &ItemRef, caller: &Caller<'_>) -> Option<ItemRef> {
+    let id = library.nearest(item)?;
+    let near = ItemRef {
+        kind: item.kind,
+        id,
+    };
+    caller.may(Primary::Fetch, &near).is_ok().then_some(near)
+}
+
+/// The error with what may have been meant if there is no such item.
+fn suggesting(mut error: library::Error, library: &Library, caller: &Caller<'_>) -> library::Error {
+    if let library::Error::NotFound {
+        item, near: meant, ..
+    } = &mut error
+    {
+        *meant = near(library, item, caller).map(|near| near.id);
+    }
+    error
+}
+
+fn look(
+    library: &Library,
+    item: &ItemRef,
+    source: Option<Space>,
+) -> Result<Arc<Item>, library::Error> {
     let Some(space) = source else {
-        return Ok(library.resolve(item, Space::Project)?);
+        return library.resolve(item, Space::Project);
     };
     let found = library.in_space(item, space)?;
-    Ok(found.ok_or_else(|| rye_item::library::Error::NotFound {
+    found.ok_or_else(|| library::Error::NotFound {
         item: item.clone(),
         searched: format!("the {space} space"),
-    })?)
+        near: None,
+    })
 }
 
 fn told(library: &Library, item: &Item) -> Value {

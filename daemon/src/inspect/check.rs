@@ -4,7 +4,7 @@
 //! it gives them. **Never** runs anything. A file that may not be used is looked at as a text: its author wants to know what
 //! is wrong with it before signing it.
 
-use rye_core::definition::{self, About, Inputs, Remark, Severity, Validation};
+use rye_core::definition::{self, About, Around, Inputs, Remark, Severity, Validation};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::Object;
@@ -19,15 +19,24 @@ use crate::directives;
 use crate::port;
 
 /// Checks `item` and what it uses. Blocks.
-pub(super) fn check(library: &Library, item: ItemRef) -> Result<Checked, Error> {
+pub(super) fn check(
+    library: &Library,
+    item: ItemRef,
+    is_late: &dyn Fn() -> bool,
+) -> Result<Checked, Error> {
     let look_up = |used: &ItemRef, params: &Object| remarks(library, &item, used, params);
     let is_run = |used: &ItemRef| chain::starts_run(library, used);
+    let around = Around {
+        look_up: &look_up,
+        is_run: &is_run,
+        is_late,
+    };
     let refusal = match chain::resolve(library, &item, None) {
         Ok(chain) => {
             graph_only(&item, &chain, "checked")?;
             return Ok(Checked {
                 path: chain.tool().path.display().to_string(),
-                report: definition::validate_among(&chain.tool().text, &look_up, &is_run),
+                report: definition::validate_among(&chain.tool().text, &around),
             });
         }
         Err(refusal) => refusal,
@@ -39,7 +48,7 @@ pub(super) fn check(library: &Library, item: ItemRef) -> Result<Checked, Error> 
             source: Box::new(refusal),
         });
     };
-    let mut report = definition::validate_among(&draft.text, &look_up, &is_run);
+    let mut report = definition::validate_among(&draft.text, &around);
     report.add(head::check(library, &item, &draft.text));
     put_refusal(&mut report, &refusal);
     Ok(Checked {
@@ -122,7 +131,7 @@ fn remarks(library: &Library, graph: &ItemRef, used: &ItemRef, params: &Object) 
     }
     let chain = match chain::resolve(library, used, None) {
         Ok(chain) => chain,
-        Err(refusal) => return vec![refused(library, used, &refusal)],
+        Err(refusal) => return vec![refused(library, used, refusal)],
     };
     let mut params = params.clone();
     if chain.terminal == Terminal::Graph {
@@ -152,7 +161,7 @@ fn of_directive(library: &Library, used: &ItemRef, params: &Object) -> Vec<Remar
         Ok(file) => file,
         Err(error) => {
             let refusal = chain::Error::Item(Box::new(error));
-            return vec![refused(library, used, &refusal)];
+            return vec![refused(library, used, refusal)];
         }
     };
     let directive = match directives::read(&file, &mut Vec::new()) {
@@ -171,17 +180,15 @@ fn of_directive(library: &Library, used: &ItemRef, params: &Object) -> Vec<Remar
 }
 
 /// Why the item a graph uses will not run.
-fn refused(library: &Library, used: &ItemRef, refusal: &chain::Error) -> Remark {
-    if let chain::Error::Item(error) = refusal
-        && let library::Error::NotFound { item, .. } = &**error
-        && item == used
-    {
-        let hint = library
-            .nearest(used)
-            .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
-        return about_item("unknown_item", format!("{error}{hint}"));
-    }
-    about_item("item_refused", with_sources(refusal))
+fn refused(library: &Library, used: &ItemRef, refusal: chain::Error) -> Remark {
+    let is_missing = matches!(&refusal, chain::Error::Item(error)
+        if matches!(&**error, library::Error::NotFound { item, .. } if item == used));
+    let code = if is_missing {
+        "unknown_item"
+    } else {
+        "item_refused"
+    };
+    about_item(code, with_sources(&refusal.suggesting(library)))
 }
 
 fn about_item(code: &'static str, message: String) -> Remark {

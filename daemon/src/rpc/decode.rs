@@ -16,7 +16,7 @@ use tonic::{Request, Status as Refusal};
 
 use super::encode::cursors_of;
 use super::status::invalid;
-use crate::index::Asked;
+use crate::index::{Asked, Wanted};
 use crate::native::SignAsked;
 use crate::supervisor::Start;
 
@@ -134,6 +134,31 @@ pub(super) fn item(item: Option<v1::ItemRef>) -> Result<ItemRef, Refusal> {
     let item = item.ok_or_else(|| invalid("item", "it is missing"))?;
     let kind = kind("item.type", item.r#type)?.unwrap_or(ItemKind::Tool);
     ItemRef::parse(&item.id, kind).map_err(|error| invalid("item.id", error))
+}
+
+/// The name of an item whose type may be left open.
+pub(super) fn item_name(
+    field: &str,
+    item: Option<v1::ItemRef>,
+) -> Result<(Option<ItemKind>, String), Refusal> {
+    let item = item.ok_or_else(|| invalid(field, "it is missing"))?;
+    Ok((kind(&format!("{field}.type"), item.r#type)?, item.id))
+}
+
+/// Which items are to be listed.
+pub(super) fn wanted(request: &v1::ListItemsRequest) -> Result<Wanted, Refusal> {
+    let most = match request.page_size {
+        0 => 100,
+        size => usize::try_from(size).unwrap_or(usize::MAX).min(1000),
+    };
+    Wanted::new(
+        kind("type", request.r#type)?,
+        &request.pattern,
+        &request.space,
+        &request.page_token,
+        most,
+    )
+    .map_err(|error| invalid("ListItemsRequest", error))
 }
 
 /// A type of items, if one is named.

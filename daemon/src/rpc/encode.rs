@@ -1,11 +1,14 @@
 //! The model as wire types.
 
+pub(super) mod items;
+
 use rye_core::clock::Timestamp;
 use rye_core::definition::Finding;
 use rye_core::error::{beginning, with_sources};
 use rye_core::expr::Vars;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
+use rye_core::model::graph::{At, StepWork};
 use rye_core::model::{
     Approval, Chunks, Failure, KillReceipt, Printed, Run, RunKind, Status, Suspension,
 };
@@ -15,7 +18,7 @@ use rye_proto::v1;
 use serde_json::Value;
 
 use super::models;
-use crate::access::Beside;
+use crate::access::{Beside, Listed};
 use crate::cache::Entry;
 use crate::chain::{self, Standing};
 use crate::inspect::Checked;
@@ -126,7 +129,26 @@ pub(super) fn summary(run: &Summary, beside: &Beside) -> v1::Run {
         depth: run.depth,
         detached: run.detached,
         principal: run.principal.clone(),
+        cancel: run.cancel.as_deref().map(|cause| cancel(cause, run)),
         ..v1::Run::default()
+    }
+}
+
+/// A request to stop; its cause names who asked, and then why if anybody said so.
+fn cancel(cause: &str, run: &Summary) -> v1::Cancel {
+    let (by, reason) = cause.split_once(": ").unwrap_or((cause, ""));
+    v1::Cancel {
+        reason: reason.to_owned(),
+        by: by.to_owned(),
+        at: run.cancelled_at.map(timestamp),
+    }
+}
+
+/// A line of a list.
+pub(super) fn listed(listed: &Listed) -> v1::Run {
+    match &listed.suspended {
+        Some(run) => brief(run, &listed.beside),
+        None => summary(&listed.run, &listed.beside),
     }
 }
 
@@ -306,7 +328,32 @@ pub(super) fn step(step: StepLine) -> v1::Step {
         cache_hit: step.cache_hit,
         process: step.printed.as_deref().map(printed),
         error: step.error,
+        items: None,
     }
+}
+
+/// The step that a graph run stands in, if it has begun one and not ended it.
+pub(super) fn open_step(run: &Run, now: Timestamp) -> Option<v1::Step> {
+    if run.status().is_terminal() {
+        return None;
+    }
+    let at = &run.graph()?.at;
+    let step = at.step()?;
+    let waits = !matches!(at, At::Step(_))
+        || matches!(step.work, StepWork::Waits(_))
+        || run.suspension().is_some();
+    Some(v1::Step {
+        step: step.number,
+        node: step.node.to_string(),
+        status: if waits { "waiting" } else { "running" }.to_owned(),
+        elapsed_ms: now.ms_since(step.now),
+        items: step.items().map(|items| v1::ItemCount {
+            total: items.count(),
+            ended: number(items.results().flatten().count()),
+            failed: items.failed,
+        }),
+        ..v1::Step::default()
+    })
 }
 
 pub(super) fn checked(checked: Checked) -> v1::ValidateResponse {

@@ -11,11 +11,15 @@ use rye_proto::v1::items_server::Items;
 use serde_json::{Value, json};
 use tonic::{Request, Response, Status};
 
+use super::status::invalid;
 use super::{decode, encode, models};
 use crate::access::Access;
 use crate::port::launched;
 use crate::services::{Envelope, TraceMode};
 use crate::supervisor::{Executed, Lookup};
+
+/// Most items that are verified by one call.
+const MOST_VERIFIED: usize = 1000;
 
 #[derive(Debug)]
 pub(super) struct ItemsService {
@@ -107,6 +111,50 @@ impl Items for ItemsService {
         let project = PathBuf::from(request.project);
         let draft = self.access.lock(caller, &project, item).await?;
         Ok(Response::new(encode::lock(draft)))
+    }
+
+    async fn list(
+        &self,
+        request: Request<v1::ListItemsRequest>,
+    ) -> Result<Response<v1::ListItemsResponse>, Status> {
+        let (caller, request) = decode::open(request)?;
+        let wanted = decode::wanted(&request)?;
+        let project = Path::new(&request.project);
+        let (items, next) = self.access.items(caller, project, wanted).await?;
+        Ok(Response::new(v1::ListItemsResponse {
+            items: items.iter().map(encode::items::entry).collect(),
+            next_page_token: next.map(|item| item.to_string()).unwrap_or_default(),
+        }))
+    }
+
+    async fn describe(
+        &self,
+        request: Request<v1::DescribeRequest>,
+    ) -> Result<Response<v1::DescribeResponse>, Status> {
+        let (caller, request) = decode::open(request)?;
+        let name = decode::item_name("item", request.item)?;
+        let project = Path::new(&request.project);
+        let described = self.access.describe(caller, project, name).await?;
+        Ok(Response::new(encode::items::described(described)))
+    }
+
+    async fn verify(
+        &self,
+        request: Request<v1::VerifyRequest>,
+    ) -> Result<Response<v1::VerifyResponse>, Status> {
+        let (caller, request) = decode::open(request)?;
+        if request.items.is_empty() || request.items.len() > MOST_VERIFIED {
+            let problem = format!("name from 1 to {MOST_VERIFIED} items");
+            return Err(invalid("items", problem));
+        }
+        let project = Path::new(&request.project);
+        let mut items = Vec::with_capacity(request.items.len());
+        for item in request.items {
+            let name = decode::item_name("items", Some(item))?;
+            let found = self.access.describe(caller.clone(), project, name).await?;
+            items.push(encode::items::entry(&found.entry));
+        }
+        Ok(Response::new(v1::VerifyResponse { items }))
     }
 
     async fn preview(

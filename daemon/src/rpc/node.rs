@@ -78,6 +78,21 @@ impl Node for NodeService {
         }))
     }
 
+    async fn keys(
+        &self,
+        request: Request<v1::KeysRequest>,
+    ) -> Result<Response<v1::KeysResponse>, Status> {
+        let project = PathBuf::from(request.into_inner().project);
+        let keys = self.access.keys(&project).await?;
+        let node = &self.facts.node_fingerprint;
+        Ok(Response::new(v1::KeysResponse {
+            keys: keys
+                .iter()
+                .map(|key| encode::items::key(key, node))
+                .collect(),
+        }))
+    }
+
     async fn drain(
         &self,
         _request: Request<v1::DrainRequest>,

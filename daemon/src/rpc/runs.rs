@@ -341,11 +341,8 @@ impl Runs for RunsService {
         let token = decode::given(&request.page_token);
         let listed = self.access.list(&caller, filter, token.as_deref(), size);
         let (runs, next) = listed.await?;
-        let runs = runs.iter();
         Ok(Response::new(v1::ListResponse {
-            runs: runs
-                .map(|(run, beside)| encode::summary(run, beside))
-                .collect(),
+            runs: runs.iter().map(encode::listed).collect(),
             next_page_token: next.unwrap_or_default(),
         }))
     }
@@ -372,7 +369,12 @@ impl Runs for RunsService {
 
     async fn steps(&self, request: Request<v1::StepsRequest>) -> Answer<v1::StepsResponse> {
         let run = visible(&self.access, request, |request| request.run_id).await?;
-        let steps = run.steps().await?.into_iter().map(encode::step).collect();
+        let ended = run.steps().await?.into_iter().map(encode::step);
+        let mut steps: Vec<v1::Step> = ended.collect();
+        // The record is older than what was read: the step may have ended meanwhile.
+        let last = steps.last().map_or(0, |step| step.step);
+        let open = encode::open_step(&run, self.access.now());
+        steps.extend(open.filter(|open| open.step > last));
         Ok(Response::new(v1::StepsResponse { steps }))
     }
 
@@ -446,15 +448,7 @@ impl Runs for RunsService {
         }
         let place = self.streams.take(&caller)?;
         let feed = run.subscribe(from.next()).await?;
-        let events = futures_util::stream::unfold(feed, |mut feed| async move {
-            feed.next().await.map(|line| (line, feed))
-        });
-        let seen = Arc::clone(&run);
-        let events = events.then(move |line| {
-            let run = Arc::clone(&seen);
-            async move { stream::event(&run, line?).await }
-        });
-        let events = place.held_by(events);
+        let events = place.held_by(stream::events(Arc::clone(&run), feed));
         if request.follow {
             return Ok(Response::new(Box::pin(events)));
         }

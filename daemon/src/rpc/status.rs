@@ -27,16 +27,19 @@ fn code(kind: ErrorKind) -> Code {
     }
 }
 
-/// The status of `error`, its whole chain as the message.
+/// The status of `error`, its whole chain as the message, with the word for its kind.
 fn of(error: &(impl Kinded + 'static)) -> Status {
+    told(error, error.kind().word())
+}
+
+/// The same with the word `reason`.
+fn told(error: &(impl Kinded + 'static), reason: &str) -> Status {
     let kind = error.kind();
     if kind == ErrorKind::Bug {
         tracing::error!(error = %with_sources(error), "a call failed");
     }
-    with_reason(
-        Status::new(code(kind), bounded(&with_sources(error))),
-        kind.word(),
-    )
+    let status = Status::new(code(kind), bounded(&with_sources(error)));
+    with_reason(status, reason)
 }
 
 /// The beginning of a message, so that it fits the headers it travels in; what is left out is counted. It is cut
@@ -71,7 +74,7 @@ const fn encoded_bytes(character: char) -> usize {
 
 impl From<supervisor::Error> for Status {
     fn from(error: supervisor::Error) -> Self {
-        of(&error)
+        told(&error, error.reason())
     }
 }
 
@@ -112,10 +115,11 @@ pub(super) fn invalid(field: &str, why: impl std::fmt::Display) -> Status {
 }
 
 /// `status` with its reason attached.
-pub(super) fn with_reason(mut status: Status, reason: &'static str) -> Status {
-    status
-        .metadata_mut()
-        .insert("rye-reason", MetadataValue::from_static(reason));
+pub(super) fn with_reason(mut status: Status, reason: &str) -> Status {
+    // A word of ours is plain.
+    if let Ok(reason) = MetadataValue::try_from(reason) {
+        status.metadata_mut().insert("rye-reason", reason);
+    }
     status
 }
 

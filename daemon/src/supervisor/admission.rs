@@ -1,17 +1,17 @@
 //! What a run is allowed to be: everything about it is fixed here, before it exists.
 //!
-//! **Rule.** An item that is refused (unknown, unsigned, modified, untrusted, not permitted) makes no run. A graph that does
-//! not validate, inputs that do not fit it, or variables its tools would miss make a run that has failed with zero steps
-//! and a code. Configuration that decides about runs counts as an item: if it is refused, no run is made. A run that is
-//! to continue an ended one and would fail so is not made either: the ended one stays as it is, and can be continued later.
-//! A directive that does not validate, inputs that do not fit it, or a model that cannot be used make no run either.
+//! **Rule.** What is wrong before the first step makes no run: an item that is refused (unknown, unsigned, modified, untrusted, not
+//! permitted), configuration that decides about runs and is refused, a graph or directive that does not validate, inputs that do not
+//! fit, variables that tools would miss, a node to begin at that is not there, a model that cannot be used. A child run of a graph that
+//! would fail so (its `fault`) is made all the same, and has failed with zero steps: that is the failure of the node that calls it.
+//! A run that would continue an ended one is not made: the ended one stays as it is, and can be continued later.
 //!
 //! **Order.** All of it is one visit to the project, through its gate. **Never** on a worker of the runtime.
 
 mod declared;
 mod repeated;
 mod thread;
-mod variables;
+pub(super) mod variables;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::{self, Action, Caching, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
+use rye_core::expr::nearest;
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::graph::{LastStep, Left, State};
 use rye_core::model::{
@@ -37,11 +38,14 @@ use crate::inspect::runnable;
 use crate::projects::Inside;
 use crate::services::Services;
 
+/// Most nodes that a refusal names.
+const MOST_NODES: usize = 50;
+
 /// A run that may be created.
 pub(super) struct Admitted {
     /// Everything that is fixed about it.
     pub(super) spec: Spec,
-    /// Why it fails at once, if it does.
+    /// Why it fails at once, if it does; only a child run is made that does.
     pub(super) fault: Option<Failure>,
     /// What the caller should know.
     pub(super) warnings: Vec<String>,
@@ -87,8 +91,8 @@ impl Admission {
         item: &ItemRef,
         request: Start,
     ) -> Result<Admitted, Error> {
-        let resolved =
-            chain::resolve(inside.library, item, None).map_err(|source| refused(item, source))?;
+        let resolved = chain::resolve(inside.library, item, None)
+            .map_err(|source| refused(item, source.suggesting(inside.library)))?;
         let (is_graph, kind) = match resolved.terminal {
             Terminal::Graph => (true, RunKind::Graph),
             Terminal::Native(_) | Terminal::Process | Terminal::Http => (false, RunKind::Tool),
@@ -425,16 +429,22 @@ fn seed(
     content_hash: &str,
     start_at: StartAt,
 ) -> Result<(Option<StartFrom>, Option<Failure>), Error> {
-    let mut misfit = None;
+    let (mut misfit, mut then) = (None, None);
     let (node, (state, left), extent) = match start_at {
         StartAt::Start => return Ok((None, None)),
+        StartAt::Continue { run, .. } if run.is_repairable() => {
+            return repairs(&run, graph, content_hash).map(|start| (Some(start), None));
+        }
         StartAt::Continue { run, .. } => {
             let (node, (state, mut left)) = resumption(&run, graph)?;
             if run.spec.content_hash != content_hash {
                 // Items of another text of the graph need not be those of this one.
                 left.items = None;
             }
-            (node, (state, left), Extent::Rest)
+            let repairs = run.spec.repairs();
+            then = repairs.and_then(|start| start.then.clone());
+            let extent = repairs.map_or(Extent::Rest, |_| Extent::Repairs);
+            (node, (state, left), extent)
         }
         StartAt::Injected(state) => {
             let mut fresh = fresh(graph);
@@ -455,8 +465,13 @@ fn seed(
         }
     };
     let missing = graph.nodes.get(&node).is_none().then(|| {
+        let names = || graph.nodes.iter().map(|node| node.name.as_str());
+        let near = nearest(&node, names());
+        let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        let names: Vec<&str> = names().take(MOST_NODES).collect();
         let text = format!(
-            "the graph has no node `{node}` for the run to begin at; give it one, or start a new run"
+            "the graph has no node `{node}` to begin at{near}; its nodes are {}",
+            names.join(", ")
         );
         Failure::permanent("target_node_not_found", text).at(&node)
     });
@@ -464,9 +479,47 @@ fn seed(
         node,
         state,
         left: (left != Left::default()).then_some(left),
+        then,
         extent,
     };
     Ok((Some(start), misfit.or(missing)))
+}
+
+/// Where a run begins that repeats what failed in `run`, which completed all the same: at the node that failed first.
+fn repairs(run: &Run, graph: &Graph, content_hash: &str) -> Result<StartFrom, Error> {
+    let unfit = |problem: String| Error::Unfit {
+        run: run.id.clone(),
+        problem,
+    };
+    if let Some(barrier) = run.approvals.barrier() {
+        return Err(unfit(format!("{barrier}; start a new run")));
+    }
+    if run.spec.content_hash != content_hash {
+        let text = "its graph has been changed since: what failed of it cannot be repeated alone; start a new run";
+        return Err(unfit(text.to_owned()));
+    }
+    let found = run.graph().and_then(State::repairs);
+    let (state, first, then) = found.ok_or_else(|| unfit("nothing of it failed".to_owned()))?;
+    let names = state
+        .unrepaired
+        .iter()
+        .map(|failed| &failed.node)
+        .chain(&then);
+    if let Some(lost) = names
+        .into_iter()
+        .find(|node| graph.nodes.get(node).is_none())
+    {
+        return Err(unfit(format!(
+            "its graph has no node `{lost}`; start a new run"
+        )));
+    }
+    Ok(StartFrom {
+        node: first.node.to_string(),
+        left: Some(first.left.clone().reopened()),
+        state,
+        then,
+        extent: Extent::Repairs,
+    })
 }
 
 /// Nothing done yet, in the graph's own state.

@@ -2,8 +2,10 @@
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemRef, RunId};
+use rye_core::model::Failure;
 use rye_core::provider::Unresolved;
 
+use super::admission::variables;
 use crate::port::Refusal;
 use crate::{chain, directives, index, inspect, journal, models, native, projects, thread};
 
@@ -91,6 +93,12 @@ pub enum Error {
         /// Which, and the fix.
         message: String,
     },
+    /// What is asked for cannot begin.
+    #[error("{}", failure.message)]
+    Faulty {
+        /// Why.
+        failure: Box<Failure>,
+    },
     /// The inputs of a directive do not fit it.
     #[error("{message}")]
     Inputs {
@@ -133,6 +141,16 @@ pub enum Error {
     Journal(#[from] journal::Error),
 }
 
+impl Error {
+    /// The word for it, for programs: what kind of error it is, or more exactly what keeps a run from beginning.
+    pub fn reason(&self) -> &str {
+        if let Self::Faulty { failure } = self {
+            return &failure.code;
+        }
+        self.kind().word()
+    }
+}
+
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
@@ -147,7 +165,9 @@ impl Kinded for Error {
             Self::Fetch(source) => source.kind(),
             Self::Models(source) => source.kind(),
             Self::NoModel(source) => source.kind(),
-            Self::NotAGraph { .. }
+            Self::Faulty { failure } if failure.code == variables::CODE => ErrorKind::Precondition,
+            Self::Faulty { .. }
+            | Self::NotAGraph { .. }
             | Self::Params { .. }
             | Self::Inputs { .. }
             | Self::NotSupported { .. } => ErrorKind::Invalid,

@@ -231,7 +231,8 @@ impl Supervisor {
         let item = runnable(&item)?;
         permit(&[caller], Primary::Fetch, &item)?;
         let work = move |inside: &Inside<'_>| {
-            chain::draft(inside.library, &item).map_err(|source| refused(&item, source))
+            chain::draft(inside.library, &item)
+                .map_err(|source| refused(&item, source.suggesting(inside.library)))
         };
         self.projects().visit(directory, "lock a tool", work).await
     }
@@ -247,7 +248,8 @@ impl Supervisor {
         let work = move |inside: &Inside<'_>| {
             let mut noted = (trace == TraceMode::On).then(chain::Trace::default);
             let chain = chain::resolve(inside.library, &item, noted.as_mut());
-            let chain = chain.map_err(|source| refused(&item, source))?;
+            let chain =
+                chain.map_err(|source| refused(&item, source.suggesting(inside.library)))?;
             Ok((chain, noted.map(|noted| noted.steps)))
         };
         self.projects()

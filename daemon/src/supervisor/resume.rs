@@ -1,7 +1,7 @@
 //! Suspending and resuming runs.
 //!
 //! A suspended run resumes under its own id. One that ended without success is continued by a new run, which takes over state,
-//! steps and inputs and names the old one as `continuation_of`; the start key `continues:<id>` makes it the only one, however many
+//! steps and inputs and names the old one as `continuation_of`; of one that completed with errors the new run repeats only what failed; the start key `continues:<id>` makes it the only one, however many
 //! ask at once. A step that a child run carried out continues that run in the same way ([`crate::children`]); an at-most-once attempt
 //! of unknown outcome, here or in a child run, is repeated only if the request says so ([`Supervisor::unknown`]).
 //!
@@ -176,6 +176,9 @@ impl Supervisor {
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
                     self.continue_ended(run, request).await
                 }
+                Outcome::CompletedWithErrors { .. } if run.is_repairable() => {
+                    self.continue_ended(run, request).await
+                }
                 Outcome::Completed { .. } if request.message.is_some() => {
                     self.continue_ended(run, request).await
                 }
@@ -214,6 +217,7 @@ impl Supervisor {
     pub async fn continued_by(&self, run: &Summary) -> Result<Option<RunId>, Error> {
         match (run.status, run.kind) {
             (Status::Error | Status::Cancelled | Status::Killed, _)
+            | (Status::CompletedWithErrors, RunKind::Graph)
             | (Status::Completed, RunKind::Thread) => {
                 let key = continuation_key(&run.id);
                 Ok(self.journal().by_start_key(&run.principal, &key).await?)
@@ -415,9 +419,8 @@ fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Chang
 fn is_to_go_on(run: &Run) -> bool {
     match run.status() {
         Status::Suspended | Status::Error | Status::Cancelled | Status::Killed => true,
-        Status::Created | Status::Running | Status::Completed | Status::CompletedWithErrors => {
-            false
-        }
+        Status::CompletedWithErrors => run.is_repairable(),
+        Status::Created | Status::Running | Status::Completed => false,
     }
 }
 

@@ -485,10 +485,10 @@ pub struct Step {
     /// Of a thread the item that was carried out, or `turn`.
     #[prost(string, tag = "2")]
     pub node: ::prost::alloc::string::String,
-    /// `ok`, `error`, `return`, `gate`, `foreach`, `cached`; more words may come.
+    /// `ok`, `error`, `return`, `gate`, `foreach`, `cached`, or, of a step that has not ended, `running` or `waiting`; more words may come.
     #[prost(string, tag = "3")]
     pub status: ::prost::alloc::string::String,
-    /// Wall time in milliseconds.
+    /// Wall time in milliseconds; of a step that has not ended so far.
     #[prost(uint64, tag = "4")]
     pub elapsed_ms: u64,
     /// Whether the result of an earlier run was used.
@@ -500,6 +500,19 @@ pub struct Step {
     /// How the process ended that failed; absent if none did.
     #[prost(message, optional, tag = "7")]
     pub process: ::core::option::Option<ProcessEnd>,
+    /// How far a foreach or parallel step has come that has not ended; absent of others.
+    #[prost(message, optional, tag = "8")]
+    pub items: ::core::option::Option<ItemCount>,
+}
+/// How many items of a step there are, have ended, and have failed of these.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ItemCount {
+    #[prost(uint32, tag = "1")]
+    pub total: u32,
+    #[prost(uint32, tag = "2")]
+    pub ended: u32,
+    #[prost(uint32, tag = "3")]
+    pub failed: u32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StateRequest {
@@ -732,9 +745,24 @@ pub struct Run {
     pub provider: ::prost::alloc::string::String,
     #[prost(string, tag = "28")]
     pub model: ::prost::alloc::string::String,
-    /// What it asks people and nobody has answered; empty in lists.
+    /// What it asks people and nobody has answered; in lists only of runs that are suspended.
     #[prost(message, repeated, tag = "29")]
     pub approvals: ::prost::alloc::vec::Vec<Approval>,
+    /// That it was asked to stop, once that was accepted; `status` says where it stands until it has.
+    #[prost(message, optional, tag = "40")]
+    pub cancel: ::core::option::Option<Cancel>,
+}
+/// A request to stop.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Cancel {
+    /// Why; empty if nobody said.
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+    /// Who asked, such as `uid:1000`.
+    #[prost(string, tag = "2")]
+    pub by: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub at: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// One narrowing of what a run may do.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1054,6 +1082,127 @@ pub struct FetchResponse {
     /// `{status, item_id, item_type, content, metadata, path, source, mode, verified, shadows, …}` of an item, or `{results, total, query,  scope, source, limit, offset, search_type, mode}` of a query, as JSON.
     #[prost(string, tag = "1")]
     pub result_json: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListItemsRequest {
+    /// As in `StartRequest`.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+    /// Unspecified means all.
+    #[prost(enumeration = "ItemType", tag = "2")]
+    pub r#type: i32,
+    /// A pattern of ids, such as `app/*`, where `*` stands for any text; empty means all.
+    #[prost(string, tag = "3")]
+    pub pattern: ::prost::alloc::string::String,
+    /// `project`, `user` or `system`: only of this space, items included that another space shadows. Empty means what the project uses.
+    #[prost(string, tag = "4")]
+    pub space: ::prost::alloc::string::String,
+    /// At most 1000; 0 means 100.
+    #[prost(uint32, tag = "5")]
+    pub page_size: u32,
+    /// From an earlier answer; opaque.
+    #[prost(string, tag = "6")]
+    pub page_token: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListItemsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub items: ::prost::alloc::vec::Vec<Item>,
+    /// Empty on the last page.
+    #[prost(string, tag = "2")]
+    pub next_page_token: ::prost::alloc::string::String,
+}
+/// An item as it lies in a space.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Item {
+    #[prost(message, optional, tag = "1")]
+    pub item: ::core::option::Option<ItemRef>,
+    /// `project`, `user` or `system`.
+    #[prost(string, tag = "2")]
+    pub space: ::prost::alloc::string::String,
+    /// Its file.
+    #[prost(string, tag = "3")]
+    pub path: ::prost::alloc::string::String,
+    /// How it stands: `full`, `partial`, `built_in`, `unsigned`, `modified`, `untrusted`, `bad_signature`, `revoked`, `expired`, `misplaced`
+    /// or `invalid`; more words may come.
+    #[prost(string, tag = "4")]
+    pub verdict: ::prost::alloc::string::String,
+    /// Why it may not be used, with the fix; empty if it may.
+    #[prost(string, tag = "5")]
+    pub problem: ::prost::alloc::string::String,
+    /// The key that signed it, or that its signature names; empty if none does.
+    #[prost(string, tag = "6")]
+    pub fingerprint: ::prost::alloc::string::String,
+    /// Whose key that is; empty if it is not trusted.
+    #[prost(string, tag = "7")]
+    pub owner: ::prost::alloc::string::String,
+    /// What it is called, for people.
+    #[prost(string, tag = "8")]
+    pub title: ::prost::alloc::string::String,
+    /// What it is for.
+    #[prost(string, tag = "9")]
+    pub description: ::prost::alloc::string::String,
+    #[prost(string, tag = "10")]
+    pub version: ::prost::alloc::string::String,
+    /// Of a tool: `graph`, `python`, …
+    #[prost(string, tag = "11")]
+    pub tool_type: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DescribeRequest {
+    /// Without a type it is looked for as a tool, a directive and knowledge.
+    #[prost(message, optional, tag = "1")]
+    pub item: ::core::option::Option<ItemRef>,
+    /// As in `StartRequest`.
+    #[prost(string, tag = "2")]
+    pub project: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DescribeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub item: ::core::option::Option<Item>,
+    /// JSON Schema of its inputs; empty if it declares none.
+    #[prost(string, tag = "2")]
+    pub inputs_schema_json: ::prost::alloc::string::String,
+    /// What it declares that it needs; `has_permissions` tells an empty list from none.
+    #[prost(string, repeated, tag = "3")]
+    pub permissions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bool, tag = "4")]
+    pub has_permissions: bool,
+    /// What runs it; empty if nothing does, or it is the end of its chain.
+    #[prost(string, tag = "5")]
+    pub executor_id: ::prost::alloc::string::String,
+    /// What a second run means: `pure`, `idempotent` or `at_most_once`; empty if it does not say.
+    #[prost(string, tag = "6")]
+    pub effect: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "7")]
+    pub tags: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Files of the same name that are not used because this one comes first.
+    #[prost(message, repeated, tag = "8")]
+    pub shadows: ::prost::alloc::vec::Vec<ShadowedItem>,
+}
+/// A file that is not used because another one of its name comes first.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ShadowedItem {
+    #[prost(string, tag = "1")]
+    pub space: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VerifyRequest {
+    /// As in `StartRequest`.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+    /// From 1 to 1000; without a type as in `DescribeRequest`.
+    #[prost(message, repeated, tag = "2")]
+    pub items: ::prost::alloc::vec::Vec<ItemRef>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VerifyResponse {
+    /// In the order asked for.
+    #[prost(message, repeated, tag = "1")]
+    pub items: ::prost::alloc::vec::Vec<Item>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SignRequest {
@@ -1407,6 +1556,45 @@ pub struct InfoResponse {
     /// `ok`, or why new runs are not admitted.
     #[prost(string, tag = "12")]
     pub storage: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeysRequest {
+    /// As in `StartRequest`.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct KeysResponse {
+    /// By fingerprint.
+    #[prost(message, repeated, tag = "1")]
+    pub keys: ::prost::alloc::vec::Vec<TrustedKey>,
+}
+/// A key that is trusted, or was.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TrustedKey {
+    #[prost(string, tag = "1")]
+    pub fingerprint: ::prost::alloc::string::String,
+    /// Whose it is.
+    #[prost(string, tag = "2")]
+    pub owner: ::prost::alloc::string::String,
+    /// The space that says so: `user` or `system`.
+    #[prost(string, tag = "3")]
+    pub space: ::prost::alloc::string::String,
+    /// Until when its signatures count; absent means without end.
+    #[prost(message, optional, tag = "4")]
+    pub not_after: ::core::option::Option<::prost_types::Timestamp>,
+    /// Since when they do not count any more; absent means they do.
+    #[prost(message, optional, tag = "5")]
+    pub revoked_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Whether signatures count that leave out a part of a file.
+    #[prost(bool, tag = "6")]
+    pub accept_partial: bool,
+    /// Whether this is the key of the daemon itself.
+    #[prost(bool, tag = "7")]
+    pub is_node: bool,
+    /// The public key as PEM.
+    #[prost(string, tag = "8")]
+    pub public_pem: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainRequest {}
@@ -3636,6 +3824,69 @@ pub mod items_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Preview"));
             self.inner.unary(req, path, codec).await
         }
+        /// The items that a project sees and the caller may fetch, by type and id, whether or not they may be used.
+        pub async fn list(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListItemsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListItemsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/List");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "List"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// One item: what it says of itself, what it takes and may do, and how it stands. A file that may not be used is described too.
+        pub async fn describe(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DescribeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DescribeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Describe");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Describe"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// How items stand: who signed them, and whether anything was changed since.
+        pub async fn verify(
+            &mut self,
+            request: impl tonic::IntoRequest<super::VerifyRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerifyResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Items/Verify");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Items", "Verify"));
+            self.inner.unary(req, path, codec).await
+        }
         /// How risky permissions of threads are, as the system and the user say. It gates the start of a thread and nothing else.
         pub async fn risks(
             &mut self,
@@ -3701,6 +3952,27 @@ pub mod items_server {
             &self,
             request: tonic::Request<super::PreviewRequest>,
         ) -> std::result::Result<tonic::Response<super::PreviewResponse>, tonic::Status>;
+        /// The items that a project sees and the caller may fetch, by type and id, whether or not they may be used.
+        async fn list(
+            &self,
+            request: tonic::Request<super::ListItemsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListItemsResponse>,
+            tonic::Status,
+        >;
+        /// One item: what it says of itself, what it takes and may do, and how it stands. A file that may not be used is described too.
+        async fn describe(
+            &self,
+            request: tonic::Request<super::DescribeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::DescribeResponse>,
+            tonic::Status,
+        >;
+        /// How items stand: who signed them, and whether anything was changed since.
+        async fn verify(
+            &self,
+            request: tonic::Request<super::VerifyRequest>,
+        ) -> std::result::Result<tonic::Response<super::VerifyResponse>, tonic::Status>;
         /// How risky permissions of threads are, as the system and the user say. It gates the start of a thread and nothing else.
         async fn risks(
             &self,
@@ -4027,6 +4299,135 @@ pub mod items_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PreviewSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Items/List" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListSvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::ListItemsRequest>
+                    for ListSvc<T> {
+                        type Response = super::ListItemsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListItemsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::list(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Items/Describe" => {
+                    #[allow(non_camel_case_types)]
+                    struct DescribeSvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::DescribeRequest>
+                    for DescribeSvc<T> {
+                        type Response = super::DescribeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DescribeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::describe(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DescribeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Items/Verify" => {
+                    #[allow(non_camel_case_types)]
+                    struct VerifySvc<T: Items>(pub Arc<T>);
+                    impl<T: Items> tonic::server::UnaryService<super::VerifyRequest>
+                    for VerifySvc<T> {
+                        type Response = super::VerifyResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::VerifyRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Items>::verify(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = VerifySvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -5149,6 +5550,25 @@ pub mod node_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Node", "Drain"));
             self.inner.unary(req, path, codec).await
         }
+        /// The keys whose signatures count in a project, and those that do not count any more.
+        pub async fn keys(
+            &mut self,
+            request: impl tonic::IntoRequest<super::KeysRequest>,
+        ) -> std::result::Result<tonic::Response<super::KeysResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Node/Keys");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Node", "Keys"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -5174,6 +5594,11 @@ pub mod node_server {
             &self,
             request: tonic::Request<super::DrainRequest>,
         ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status>;
+        /// The keys whose signatures count in a project, and those that do not count any more.
+        async fn keys(
+            &self,
+            request: tonic::Request<super::KeysRequest>,
+        ) -> std::result::Result<tonic::Response<super::KeysResponse>, tonic::Status>;
     }
     /// The daemon itself.
     #[derive(Debug)]
@@ -5323,6 +5748,49 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DrainSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Node/Keys" => {
+                    #[allow(non_camel_case_types)]
+                    struct KeysSvc<T: Node>(pub Arc<T>);
+                    impl<T: Node> tonic::server::UnaryService<super::KeysRequest>
+                    for KeysSvc<T> {
+                        type Response = super::KeysResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::KeysRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::keys(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = KeysSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -83,6 +83,36 @@ fn walked(events: &[Value]) -> Value {
     Value::Array(nodes.collect())
 }
 
+/// What the original tells of a run that cannot begin, which we do not make: `refused` is the refusal and the inputs that were given.
+fn never_begun(refused: &Value) -> Option<Facts> {
+    let error = refused
+        .get("error")
+        .filter(|_| refused.get("run_id").is_none())?;
+    if !NEVER_BEGUN.contains(&error["reason"].as_str()?) {
+        return None;
+    }
+    Some(Facts::from([
+        ("status", json!("error")),
+        ("nodes", json!([])),
+        ("state", json!({"inputs": refused["inputs"]})),
+        ("suppressed", json!([])),
+        ("error", error["message"].clone()),
+        ("node", Value::Null),
+        ("code", error["reason"].clone()),
+        ("output", Value::Null),
+        ("steps", json!(0)),
+    ]))
+}
+
+/// Why a run is not made that the original makes and lets fail.
+const NEVER_BEGUN: [&str; 5] = [
+    "graph_validation_failed",
+    "input_validation_failed",
+    "missing_environment_variables",
+    "target_node_not_found",
+    "invalid_inject_state",
+];
+
 /// One recorded case in a project of its own.
 pub(super) struct Case<'a> {
     pub(super) world: &'a World,
@@ -154,6 +184,9 @@ impl Case<'_> {
     }
 
     fn note(&mut self, mut run: Value, call: &mut Call) -> Facts {
+        if let Some(refused) = never_begun(&run) {
+            return refused;
+        }
         let Some(id) = run["run_id"].as_str().map(str::to_owned) else {
             return Facts::from([("refused", run)]);
         };
@@ -179,6 +212,23 @@ impl Case<'_> {
             .unwrap();
         let envelope = serde_json::from_slice::<Value>(&out.stdout).unwrap_or_default();
         let Some(data) = envelope.get("data") else {
+            let mut given = params.clone();
+            if let Some(given) = given.as_object_mut() {
+                given.retain(|key, _| !CONTROL.contains(&key.as_str()));
+            }
+            let mut refused = envelope.clone();
+            if refused.is_object() {
+                refused["inputs"] = given;
+            }
+            if let Some(mut facts) = never_begun(&refused) {
+                if params.get("node").is_some() {
+                    // A single step answers in a shape of its own.
+                    facts.retain(|fact, _| ["state", "error", "code", "steps"].contains(fact));
+                    let none = [("executed_node", Value::Null), ("next_node", Value::Null)];
+                    facts.extend(none.into_iter().chain([("success", json!(false))]));
+                }
+                return facts;
+            }
             let told = String::from_utf8_lossy(&out.stderr);
             let told = told.lines().next().unwrap_or_default().to_owned();
             let told = match self.runs.first() {
@@ -243,12 +293,13 @@ impl Case<'_> {
             }
             let output = ended.join().unwrap();
             let lines = String::from_utf8_lossy(&output.stderr).into_owned();
-            let run: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-            let run = if run.get("run_id").is_some() {
-                run
-            } else {
-                json!(lines)
-            };
+            let mut run: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            if run.get("run_id").is_none() {
+                run["inputs"] = inputs;
+                if never_begun(&run).is_none() {
+                    run = json!(lines);
+                }
+            }
             call.lines = Some(lines);
             run
         })

@@ -277,7 +277,8 @@ fn error_edges(events: &[Value]) -> BTreeSet<(u64, &str)> {
 #[derive(Debug)]
 struct Line {
     step: u64,
-    nodes: u64,
+    /// Ours does not say it where there are more steps.
+    nodes: Option<u64>,
     node: String,
     mark: String,
     detail: Option<String>,
@@ -288,7 +289,9 @@ impl Line {
     fn read(graph: &str, line: &str) -> Option<Self> {
         let rest = line.strip_prefix(&format!("[graph:golden/{graph}] step "))?;
         let (count, rest) = rest.split_once(' ').unwrap();
-        let (step, nodes) = count.split_once('/').unwrap();
+        let (step, nodes) = count.split_once('/').unwrap_or((count, "0"));
+        let step: u64 = step.parse().unwrap();
+        let nodes: u64 = nodes.parse().unwrap();
         let (node, rest) = rest.split_once(' ').unwrap();
         if rest == "..." {
             return None;
@@ -313,8 +316,8 @@ impl Line {
             limit || count.is_some_and(|count| count.parse::<u64>().is_ok())
         });
         (!last).then(|| Self {
-            step: step.parse().unwrap(),
-            nodes: nodes.parse().unwrap(),
+            step,
+            nodes: Some(nodes).filter(|nodes| step <= *nodes),
             node: node.to_owned(),
             mark: mark.to_owned(),
             retry: rest.contains(") retry "),

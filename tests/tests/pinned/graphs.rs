@@ -173,11 +173,17 @@ const WALKS: &[Scenario] = &[
     },
     Scenario {
         name: "a_run_that_cannot_begin",
-        graphs: &[(
-            "g",
-            "start: a\nnodes:\n  a: {type: brew, next: b}\n  b: {type: return}",
-        )],
-        script: "do run t/g",
+        graphs: &[
+            (
+                "g",
+                "start: a\nnodes:\n  a: {action: {item_id: t/broken}, next: b}\n  b: {type: return}",
+            ),
+            (
+                "broken",
+                "start: a\nnodes:\n  a: {type: brew, next: b}\n  b: {type: return}",
+            ),
+        ],
+        script: "do run t/broken\ndo run t/g",
     },
     Scenario {
         name: "permission_denied",

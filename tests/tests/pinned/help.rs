@@ -29,12 +29,16 @@ fn help_of_every_verb() {
     pin("help_ryectl", &text);
 }
 
-/// The verbs that a help text lists.
+/// The verbs that a help text lists: in groups at the top, under one heading below.
 fn subcommands(help: &str) -> Vec<&str> {
-    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let lines = help
+        .lines()
+        .skip_while(|line| !line.starts_with("Usage:"))
+        .skip(1);
+    let lines =
+        lines.take_while(|line| !line.starts_with("Arguments:") && !line.starts_with("Options"));
     // What a verb does may continue in further lines, which begin farther to the right.
     let names = lines
-        .take_while(|line| !line.is_empty())
         .filter_map(|line| line.strip_prefix("  "))
         .filter(|line| !line.starts_with(' '))
         .filter_map(|line| line.split_whitespace().next());

@@ -60,6 +60,49 @@ impl Items for Answers {
         }))
     }
 
+    async fn list(
+        &self,
+        request: Request<v1::ListItemsRequest>,
+    ) -> Result<Response<v1::ListItemsResponse>, Status> {
+        let request = request.into_inner();
+        let (kind, pattern) = (request.r#type, &request.pattern);
+        self.0.see(format!("list items {kind} {pattern}"));
+        let page = |id: &str, next: &str| v1::ListItemsResponse {
+            items: vec![item(request.r#type, id)],
+            next_page_token: next.to_owned(),
+        };
+        // Two pages.
+        Ok(Response::new(match request.page_token.as_str() {
+            "" => page("app/a", "more"),
+            _ => page("app/b", ""),
+        }))
+    }
+
+    async fn describe(
+        &self,
+        request: Request<v1::DescribeRequest>,
+    ) -> Result<Response<v1::DescribeResponse>, Status> {
+        let named = request.into_inner().item.unwrap_or_default();
+        self.0
+            .see(format!("describe {} {}", named.r#type, named.id));
+        let schema = r#"{"type":"object","required":["who"],"properties":{"who":{"type":"string","description":"Whom."},
+            "times":{"type":"integer","default":3}}}"#;
+        Ok(Response::new(v1::DescribeResponse {
+            item: Some(item(1, &named.id)),
+            inputs_schema_json: schema.to_owned(),
+            has_permissions: true,
+            permissions: vec!["rye.execute.tool.*".to_owned()],
+            ..v1::DescribeResponse::default()
+        }))
+    }
+
+    async fn verify(
+        &self,
+        _request: Request<v1::VerifyRequest>,
+    ) -> Result<Response<v1::VerifyResponse>, Status> {
+        Ok(Response::new(v1::VerifyResponse::default()))
+    }
+
     async fn preview(
         &self,
         request: Request<v1::PreviewRequest>,
@@ -82,5 +125,22 @@ impl Items for Answers {
         Ok(Response::new(v1::RisksResponse {
             risks: risks.collect(),
         }))
+    }
+}
+
+/// A signed item of a project.
+fn item(kind: i32, id: &str) -> v1::Item {
+    v1::Item {
+        item: Some(v1::ItemRef {
+            r#type: kind,
+            id: id.to_owned(),
+        }),
+        space: "project".to_owned(),
+        path: format!("/p/.ai/tools/{id}.yaml"),
+        verdict: "full".to_owned(),
+        owner: "self".to_owned(),
+        fingerprint: "0123456789abcdef".to_owned(),
+        description: "Does a thing.".to_owned(),
+        ..v1::Item::default()
     }
 }

@@ -71,7 +71,10 @@ impl Inputs {
             Err(_) if any_open => Vec::new(),
             Err(untold) => return vec![(About::Params, format!("the whole {untold}"))],
         };
-        let mut misfits = Vec::new();
+        let undeclared = self.undeclared("parameter", params).into_iter();
+        let mut misfits: Vec<(About, String)> = undeclared
+            .map(|(name, told)| (About::Param(name.clone()), told))
+            .collect();
         for told in problems {
             if !told.at.is_empty() {
                 let key = input_of(&told.at);
@@ -88,17 +91,43 @@ impl Inputs {
         misfits
     }
 
+    /// The properties that stand for all there are: `None` if others may be given, or none is declared.
+    fn closed(&self) -> Option<&Object> {
+        let schema = self.schema()?;
+        let declared = schema.get("properties")?.as_object()?;
+        let says_so = |key: &str| schema.get(key).is_some();
+        let is_open = says_so("additionalProperties") || says_so("patternProperties");
+        (!is_open && !declared.is_empty()).then_some(declared)
+    }
+
+    /// What is given and not declared, where what is declared is all.
+    fn undeclared<'g>(&self, what: &str, given: &'g Object) -> Vec<(&'g String, String)> {
+        let Some(declared) = self.closed() else {
+            return Vec::new();
+        };
+        let names = || declared.keys().map(String::as_str);
+        given
+            .keys()
+            .filter(|name| !declared.contains_key(*name))
+            .map(|name| (name, unknown(what, name, names())))
+            .collect()
+    }
+
     /// Applies defaults and checks; see [`Graph::inputs`](super::Graph::inputs).
     pub fn resolve(&self, mut given: Object) -> Result<(Object, Vec<String>), Failure> {
-        let properties = self.schema().and_then(|schema| schema.get("properties"));
-        let warnings = given
-            .keys()
-            .filter(|key| properties.and_then(|declared| declared.get(*key)).is_none())
-            .map(|key| format!("input `{key}` is not declared in `config_schema`"))
-            .collect();
         let Some(schema) = &self.declared else {
+            let told = given.keys();
+            let warnings = told
+                .map(|key| format!("input `{key}` is not declared: there is no `config_schema`"));
+            let warnings = warnings.collect();
             return Ok((given, warnings));
         };
+        let undeclared: Vec<String> = self
+            .undeclared("input", &given)
+            .into_iter()
+            .map(|(_, told)| told)
+            .collect();
+        let warnings = Vec::new();
         for (key, default) in defaults(schema.source()) {
             if !given.contains_key(key) {
                 given.insert(key.clone(), default.clone());
@@ -106,10 +135,11 @@ impl Inputs {
         }
         let whole = Value::Object(given);
         let refused = match schema.problems(&whole, MAX_PROBLEMS) {
-            Ok(problems) if problems.is_empty() => None,
+            Ok(problems) if problems.is_empty() && undeclared.is_empty() => None,
             Ok(problems) => {
                 let told = problems.iter().map(|told| problem(schema.source(), told));
-                Some((MISFIT, told.collect::<Vec<_>>().join("; ")))
+                let told: Vec<String> = undeclared.into_iter().chain(told).collect();
+                Some((MISFIT, told.join("; ")))
             }
             Err(untold) => {
                 let code = match untold {
@@ -162,12 +192,22 @@ fn about_names(schema: &Value, cause: &Cause) -> Option<Vec<(About, String)>> {
     let declared = schema["properties"].as_object();
     let known = || declared.into_iter().flat_map(Object::keys);
     let told = unexpected.iter().map(|name| {
-        let hint = nearest(name, known().map(String::as_str))
-            .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
-        let message = format!("there is no parameter `{name}`{hint}");
+        let message = unknown("parameter", name, known().map(String::as_str));
         (About::Param(name.clone()), message)
     });
     Some(told.collect())
+}
+
+/// What is said of a name that is not among those declared.
+fn unknown<'c>(what: &str, name: &str, declared: impl Iterator<Item = &'c str> + Clone) -> String {
+    if let Some(near) = nearest(name, declared.clone()) {
+        return format!("there is no {what} `{name}` (did you mean `{near}`?)");
+    }
+    let all: Vec<&str> = declared.take(MAX_PROBLEMS).collect();
+    match all.as_slice() {
+        [] => format!("there is no {what} `{name}`"),
+        all => format!("there is no {what} `{name}`; there are {}", all.join(", ")),
+    }
 }
 
 /// What is wrong with one input, and how to fix it.
@@ -181,6 +221,14 @@ fn problem(schema: &Value, told: &Problem) -> String {
         return format!(
             "missing required input `{name}` ({kind}): give it with -i {name}=…, or in the parameters of a call"
         );
+    }
+    if let (Cause::Unexpected(names), "") = (&told.about, told.at.as_str()) {
+        let declared = schema["properties"].as_object();
+        let known = declared.into_iter().flat_map(Object::keys);
+        let told = names
+            .iter()
+            .map(|name| unknown("input", name, known.clone().map(String::as_str)));
+        return told.collect::<Vec<_>>().join("; ");
     }
     let message = shorten(&told.message);
     if told.at.is_empty() {

@@ -17,9 +17,12 @@ use std::collections::BTreeMap;
 use super::{Edge, Graph, Hook, HookAction, Next, Node, Pause, Work};
 use crate::expr::text_of;
 use crate::id::ItemId;
+use crate::sight;
 
 /// Longest condition shown whole, in characters.
 const MAX_LABEL: usize = 80;
+/// What is drawn in place of a character that is not seen.
+const HIDDEN: char = '\u{fffd}';
 /// The place where a graph ends without a return node.
 const END: &str = "finish";
 
@@ -308,15 +311,7 @@ fn shorten(text: &str) -> String {
     }
 }
 
-/// Text for a terminal or a file of lines: control and direction characters are replaced.
+/// Text for a terminal or a file of lines.
 fn plain(text: &str) -> String {
-    text.chars()
-        .map(|c| if is_hidden(c) { '\u{fffd}' } else { c })
-        .collect()
-}
-
-/// Characters that are not seen but change what is.
-fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+    sight::in_line(text, HIDDEN)
 }

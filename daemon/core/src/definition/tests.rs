@@ -667,17 +667,46 @@ fn greeter() -> Graph {
 }
 
 #[test]
-fn inputs_get_defaults_and_undeclared_ones_pass_with_a_warning() {
+fn inputs_get_defaults_and_undeclared_ones_are_refused_where_all_are_declared() {
     let (inputs, warnings) = greeter()
-        .inputs(object(json!({"who": "Ann", "extra": 1, "free": null})))
+        .inputs(object(json!({"who": "Ann", "free": null})))
         .unwrap();
     assert_eq!(
         Value::Object(inputs),
-        json!({"who": "Ann", "extra": 1, "free": null, "n": 3, "mood": "calm"})
+        json!({"who": "Ann", "free": null, "n": 3, "mood": "calm"})
     );
-    assert_eq!(
-        warnings,
-        ["input `extra` is not declared in `config_schema`"]
+    assert_eq!(warnings, [""; 0]);
+    for (name, told) in [
+        ("moood", "there is no input `moood` (did you mean `mood`?)"),
+        (
+            "extra",
+            "there is no input `extra`; there are who, n, mood, free",
+        ),
+    ] {
+        let given = object(json!({"who": "Ann", name: 1}));
+        let failure = greeter().inputs(given).unwrap_err();
+        let message = format!("input validation failed: {told}");
+        assert_eq!(failure.message, message);
+    }
+    let taken = |schema: &str| {
+        let text = format!(
+            "{}config_schema: {schema}\n",
+            with_nodes("a: {type: return}")
+        );
+        graph(&text).0.inputs(object(json!({"extra": 1})))
+    };
+    for open in [
+        "{properties: {n: {}}, additionalProperties: true}",
+        "{properties: {n: {}}, patternProperties: {'^e': {}}}",
+        "{type: object}",
+    ] {
+        assert!(taken(open).is_ok(), "{open}");
+    }
+    let failure = taken("{properties: {n: {}}, additionalProperties: false}").unwrap_err();
+    assert!(
+        failure.message.contains("there is no input `extra`"),
+        "{}",
+        failure.message
     );
 }
 

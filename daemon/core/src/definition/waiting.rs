@@ -10,7 +10,7 @@ use super::inputs::Inputs;
 use super::keys;
 use super::read::{At, Reader, brief};
 use super::{Ask, Fail, OnItemError, Parallel, Pause};
-use crate::clock::Timestamp;
+use crate::clock::{self, Timestamp};
 use crate::expr;
 use crate::id::Name;
 
@@ -27,35 +27,11 @@ pub fn duration(value: &Value) -> Result<Duration, String> {
         Value::Number(seconds) => seconds
             .as_f64()
             .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
-        Value::String(text) => parse(text.trim()),
+        Value::String(text) => clock::duration(text.trim()),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     };
     read.filter(|duration| *duration <= LONGEST)
         .ok_or_else(refused)
-}
-
-/// `90`, `1.5s`, `1h30m`: units from the largest to the smallest, each at most once.
-fn parse(text: &str) -> Option<Duration> {
-    const UNITS: [(char, f64); 4] = [('d', 86_400.0), ('h', 3600.0), ('m', 60.0), ('s', 1.0)];
-    let number = |digits: &str| {
-        let plain = digits
-            .bytes()
-            .all(|byte| byte.is_ascii_digit() || byte == b'.');
-        digits.parse::<f64>().ok().filter(|_| plain)
-    };
-    if let Some(seconds) = number(text) {
-        return Duration::try_from_secs_f64(seconds).ok();
-    }
-    let mut units = UNITS.iter();
-    let (mut rest, mut seconds) = (text, 0.0);
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| c.is_ascii_alphabetic())?;
-        let unit = rest[end..].chars().next()?;
-        let (_, size) = units.find(|(known, _)| *known == unit)?;
-        seconds += number(&rest[..end])? * size;
-        rest = &rest[end + 1..];
-    }
-    (!text.is_empty()).then(|| Duration::try_from_secs_f64(seconds).ok())?
 }
 
 /// The time that `value` says, as RFC 3339. The text says what is wrong.

@@ -7,4 +7,6 @@ mod transition;
 
 pub use self::event::GraphEvent;
 pub use self::items::{ItemResult, Items};
-pub use self::state::{At, Due, FailedAttempt, LastStep, Left, State, Step, StepWork, Waits};
+pub use self::state::{
+    At, Due, FailedAttempt, LastStep, Left, State, Step, StepWork, Unrepaired, Waits,
+};

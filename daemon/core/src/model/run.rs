@@ -51,6 +51,9 @@ pub struct Run {
     pub below: Below,
     /// Who asked it to stop, if somebody did.
     pub cancel: Option<String>,
+    /// When that was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancelled_at: Option<Timestamp>,
     /// Who asked for it to be ended by force, if somebody did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Kill>,
@@ -82,6 +85,7 @@ impl Run {
             spawn_count: spec.spawned,
             below: Below::of(&spec.limits),
             cancel: None,
+            cancelled_at: None,
             kill: None,
             approvals: Approvals::default(),
             open_call: None,
@@ -262,7 +266,21 @@ impl Run {
     /// The attempts at the place where it stands or ended whose outcome this record does not know: at-most-once ones that are in
     /// flight without a verdict or failed after they had started, and what child runs carried out without success.
     pub fn unknown(&self) -> Vec<Unknown> {
-        self.graph().map(graph::State::unknown).unwrap_or_default()
+        let unknown = if self.is_repairable() {
+            graph::State::unknown_of_repairs
+        } else {
+            graph::State::unknown
+        };
+        self.graph().map(unknown).unwrap_or_default()
+    }
+
+    /// Whether it completed and some of it failed, so that a run that continues it repeats that.
+    pub fn is_repairable(&self) -> bool {
+        let outcome = self.outcome();
+        matches!(outcome, Some(Outcome::CompletedWithErrors { .. }))
+            && self
+                .graph()
+                .is_some_and(|state| !state.unrepaired.is_empty())
     }
 
     /// Whether it is suspended behind a failure about which no hook is to be asked any more: resuming it is another try.
@@ -432,6 +450,7 @@ impl Run {
             }
             RunEvent::CancelRequested { cause } => {
                 self.cancel.get_or_insert_with(|| cause.clone());
+                self.cancelled_at.get_or_insert(at);
             }
             RunEvent::KillRequested(asked) => match &mut self.kill {
                 Some(kill) => kill.merge(asked),

@@ -121,6 +121,7 @@ fn item_completed(item: u32, error: Option<Failure>, suppressed: bool) -> Event 
         elapsed_ms: 1,
         result: Arc::new(json!({"i": item})),
         collected: None,
+        about: None,
         error,
         never_started: false,
         unknown_below: false,

@@ -270,6 +270,14 @@ impl Walker {
         result: Option<&Value>,
         now: Timestamp,
     ) -> Option<String> {
+        if let Some(start) = self.run.spec.repairs() {
+            let base = start.state.steps;
+            let next = self.walk().next_repair(base, Some(&node.name));
+            let next = next.map(|failed| &failed.node).or(start.then.as_ref());
+            return next
+                .filter(|next| ***next != *node.name)
+                .map(ToString::to_string);
+        }
         let edges = match &node.next {
             Next::End => return None,
             Next::Always(to) => return Some(to.clone()),

@@ -18,14 +18,18 @@ use crate::bounds::{Excess, MOST_BYTES};
 use crate::capability::Primary;
 use crate::clock::Timestamp;
 use crate::definition::{Action, Authority, Foreach, ItemOrder, Node, OnItemError, Parallel, Work};
+use crate::error::beginning;
 use crate::expr::{self, Vars};
 use crate::id::{ItemRef, Name, RunId};
 use crate::machine::{Call, CallOutcome, Certainty};
 use crate::model::graph::{Items, Step};
 use crate::model::{Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus};
+use crate::sight;
 
 /// The code of a node that failed because one of its items did.
 pub(super) const ITEM_FAILED: &str = "item_failed";
+/// Characters of the value of an item by which people know it.
+const ABOUT_CHARS: usize = 60;
 /// Items of a parallel node that run at once if nobody says.
 const AT_ONCE: u32 = 10;
 
@@ -149,6 +153,16 @@ impl Walker {
                 return self.fail(now, step, failure, &Arc::default(), Repeat::Useless, events);
             }
         };
+        let earlier = step.items().map(Items::count);
+        if let Some(earlier) = earlier.filter(|earlier| *earlier != count)
+            && self.run.spec.repairs().is_some()
+        {
+            let text = format!(
+                "it has {count} items now and had {earlier} when some failed: which these are cannot be told any more; start a new run"
+            );
+            let failure = Failure::permanent("items_changed", text);
+            return self.fail(now, step, failure, &Arc::default(), Repeat::Useless, events);
+        }
         let event = Event::Run(RunEvent::StepStarted {
             step: step.number,
             node: step.node.to_string(),
@@ -420,6 +434,7 @@ impl Walker {
             result: Arc::clone(&answer.result),
             collected: collected.map(Arc::new),
             suppressed: failure.is_some() && collects,
+            about: failure.as_ref().and_then(|_| self.about(parts, &step, item)),
             error: failure,
             never_started: answer.certainty == Certainty::NeverStarted,
             unknown_below: answer.certainty == Certainty::UnknownBelow,
@@ -427,6 +442,15 @@ impl Walker {
             node_input_hash: answer.node_input_hash.clone(),
         });
         self.record(now, event, events);
+    }
+
+    /// What people know an item by: the beginning of its value. A branch has a name for that.
+    fn about(&mut self, parts: Option<Parts<'_>>, step: &Step, item: u32) -> Option<String> {
+        let parts = parts.filter(|parts| matches!(parts, Parts::Items(_)))?;
+        let scope = self.scope(parts, step).ok()?;
+        let value = value_of(&scope.list, item).ok()?;
+        let text = sight::in_line(&expr::text_of(value), ' ');
+        Some(beginning(&text, ABOUT_CHARS).into_owned())
     }
 
     /// What stands for an item in the list of results, if it is not its result.

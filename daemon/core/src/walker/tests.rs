@@ -6,6 +6,7 @@ mod foreach;
 mod hooks;
 mod memory;
 mod properties;
+mod repairs;
 mod retry;
 mod steps;
 mod uncertain;
@@ -87,6 +88,7 @@ fn seeded(node: &str, (state, left): (State, Left), extent: Extent) -> Run {
             node: node.into(),
             state,
             left: Some(left),
+            then: None,
             extent,
         })),
         ..spec(inputs.unwrap_or_else(|| json!({})), None)

@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rye_core::id::ItemRef;
-use rye_core::seal;
 
 use super::{Error, Item, Library};
-use crate::metadata::{self, Metadata};
+use crate::metadata::Metadata;
 use crate::spaces::{Place, Space};
 
 /// What somebody who searches sees of an item.
@@ -63,10 +62,7 @@ impl Library {
 
     /// The text at `place`, whoever wrote it; `None` if it cannot be read as a text.
     pub fn document(&self, place: &Place) -> Option<Document> {
-        let content = place.read().ok()??;
-        let text = seal::normalise(metadata::utf8(&content).ok()?);
-        let metadata = Metadata::parse(place.item.kind, place.extension, &text);
-        let metadata = metadata.unwrap_or_default();
+        let (text, metadata) = self.read(place)?;
         let (item, path) = (place.item.clone(), place.path());
         Some(Document::new(item, place.space, path, &text, &metadata))
     }
@@ -81,6 +77,7 @@ impl Library {
         let content = content.ok_or_else(|| Error::NotFound {
             item: place.item.clone(),
             searched: format!("the {} space", place.space),
+            near: None,
         })?;
         self.admit(place, &content)
     }

@@ -1,6 +1,6 @@
 //! What other spaces have under the name of an item: files that it hides, and files that may not be used instead.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rye_core::id::ItemRef;
 
@@ -34,22 +34,33 @@ impl Library {
 
     /// What `item`, found from `referrer`, hides: for the trace of an execution.
     pub fn shadowed(&self, item: &Item, referrer: Space) -> Vec<Shadowed> {
-        let mut shadowed = Vec::new();
+        self.shadowed_by(&item.item, item.space, &item.path, referrer)
+    }
+
+    /// The files of `item` that are not used because the one at `path` comes first for `referrer`.
+    pub fn shadowed_by(
+        &self,
+        item: &ItemRef,
+        space: Space,
+        path: &Path,
+        referrer: Space,
+    ) -> Vec<Shadowed> {
+        let mut files = Vec::new();
         for &space in referrer.visible() {
             match space {
                 Space::System => {
-                    let built_in = self.built_in.get(&item.item);
-                    shadowed.extend(built_in.map(|item| (space, item.path.clone())));
+                    let built_in = self.built_in.get(item);
+                    files.extend(built_in.map(|item| (space, item.path.clone())));
                 }
                 Space::User | Space::Project => {
-                    let files = self.spaces.candidates(&item.item, space);
-                    shadowed.extend(files.into_iter().map(|path| (space, path)));
+                    let found = self.spaces.candidates(item, space);
+                    files.extend(found.into_iter().map(|path| (space, path)));
                 }
             }
         }
-        shadowed
+        files
             .into_iter()
-            .skip_while(|(space, path)| (*space, path) != (item.space, &item.path))
+            .skip_while(|(other, file)| (*other, file.as_path()) != (space, path))
             .skip(1)
             .map(|(space, path)| Shadowed { space, path })
             .collect()

@@ -104,7 +104,7 @@ impl Library {
         Ok(report)
     }
 
-    fn report(&self, item: &ItemRef, result: Result<Arc<Item>, Error>) -> Report {
+    pub(super) fn report(&self, item: &ItemRef, result: Result<Arc<Item>, Error>) -> Report {
         let error = match result {
             Ok(item) => return accepted(&item),
             Err(error) => error,
@@ -148,7 +148,7 @@ impl Library {
     }
 }
 
-fn accepted(item: &Item) -> Report {
+pub(super) fn accepted(item: &Item) -> Report {
     let verdict = match &item.origin {
         Origin::BuiltIn => Verdict::BuiltIn,
         Origin::Signed { coverage, .. } => match coverage {

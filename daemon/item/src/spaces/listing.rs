@@ -54,6 +54,15 @@ pub struct Listing {
 impl Spaces {
     /// The items of `space`, at most `most` of them. What cannot be looked into is passed over.
     pub fn listing(&self, space: Space, most: usize) -> Listing {
+        self.list(&ItemKind::ALL, space, most)
+    }
+
+    /// The same of one type.
+    pub fn listing_of(&self, kind: ItemKind, space: Space, most: usize) -> Listing {
+        self.list(&[kind], space, most)
+    }
+
+    fn list(&self, kinds: &[ItemKind], space: Space, most: usize) -> Listing {
         let mut listing = Listing::default();
         let Some(root) = self.root(space) else {
             return listing;
@@ -63,7 +72,7 @@ impl Spaces {
             listing.folders.push((path, None));
             return listing;
         };
-        for kind in ItemKind::ALL {
+        for &kind in kinds {
             let mut walk = Walk {
                 opened: &opened,
                 root,

@@ -197,6 +197,7 @@ fn continues() -> Stored {
         node: "n".into(),
         state: before.graph().unwrap().clone(),
         left: None,
+        then: None,
         extent: Extent::Rest,
     };
     let spec = Spec {

@@ -98,8 +98,8 @@ async fn told(access: &Access, daemon: &Daemon, run: &RunId) -> (String, u32) {
         .list(caller, Filter::default(), None, 10)
         .await
         .unwrap();
-    let listed = list.into_iter().find(|(listed, _)| listed.id == *run);
-    assert_eq!(listed.unwrap().1.cost, cost);
+    let listed = list.into_iter().find(|listed| listed.run.id == *run);
+    assert_eq!(listed.unwrap().beside.cost, cost);
     (cost.usage.money.to_string(), cost.usage.turns)
 }
 

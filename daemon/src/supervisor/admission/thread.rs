@@ -221,7 +221,7 @@ fn of_item(item: &ItemRef, source: rye_item::library::Error) -> Error {
 /// The verified item, as the project sees it.
 fn find(library: &Library, item: &ItemRef) -> Result<Arc<Item>, Error> {
     let found = library.resolve(item, Space::Project);
-    found.map_err(|source| of_item(item, source))
+    found.map_err(|source| of_item(item, source.suggesting(library)))
 }
 
 /// Files of other programs beside the configuration that decides about a thread, which nothing reads yet, and why.

@@ -13,6 +13,9 @@ use crate::config::Config;
 use crate::models;
 use crate::port::Refusal;
 
+/// The code of that failure.
+pub(in crate::supervisor) const CODE: &str = "missing_environment_variables";
+
 /// The failure of a graph whose tools would miss variables it requires. A node has those of its own tool as well.
 pub(super) fn unset(
     spec: &Spec,
@@ -61,6 +64,6 @@ pub(super) fn unset(
              `env.pass` (RYE_ENV_PASS) and start it where they are set; what a provider file uses as a secret is not given to tools",
             told.join(", ")
         );
-        Failure::permanent("missing_environment_variables", text)
+        Failure::permanent(CODE, text)
     })
 }

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{END, NodeState, edges, has_open_end, is_hidden, mark, says_what, work};
+use super::{END, HIDDEN, NodeState, edges, has_open_end, mark, says_what, work};
 use crate::definition::{Graph, Node, Work};
+use crate::sight::is_unseen;
 
 const TO_STRING: &str = "writing to a String cannot fail";
 
@@ -76,7 +77,7 @@ fn escape(text: &str) -> String {
             '"' => escaped.push_str("\\\""),
             '\\' => escaped.push_str("\\\\"),
             '&' => escaped.push_str("&amp;"),
-            hidden if is_hidden(hidden) => escaped.push('\u{fffd}'),
+            hidden if is_unseen(hidden) => escaped.push(HIDDEN),
             other => escaped.push(other),
         }
     }

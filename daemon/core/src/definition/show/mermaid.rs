@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{END, NodeState, NodeStatus, edges, has_open_end, is_hidden, mark, says_what, work};
+use super::{END, HIDDEN, NodeState, NodeStatus, edges, has_open_end, mark, says_what, work};
 use crate::definition::{Graph, Node, Work};
+use crate::sight::is_unseen;
 
 const TO_STRING: &str = "writing to a String cannot fail";
 
@@ -83,8 +84,8 @@ fn label(node: &Node, state: Option<NodeState>) -> String {
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_hidden(c) {
-            escaped.push('\u{fffd}');
+        if is_unseen(c) {
+            escaped.push(HIDDEN);
         } else if c.is_alphanumeric() || " _-./:,=()!…✓✗⏹·×".contains(c) {
             escaped.push(c);
         } else {

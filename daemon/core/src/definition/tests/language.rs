@@ -527,7 +527,7 @@ const BROKEN: &[Row] = &[
         "above 0",
     ),
     (
-        "a: {action: {item_id: x}, timeout: 5s}",
+        "a: {action: {item_id: x}, timeout: 5 sec}",
         "wrong_type",
         (9, 40),
         "number of seconds",

@@ -117,6 +117,9 @@ pub enum GraphEvent {
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<Failure>,
+        /// What the item is, of one that failed: the beginning of its value, for people.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        about: Option<String>,
         /// Whether it never started.
         #[serde(
             default,

@@ -51,6 +51,10 @@ pub struct State {
     pub suppressed: Chunks<SuppressedError>,
     /// What the return node returned.
     pub output: Option<Arc<Value>>,
+    /// Nodes that failed, whole or in some of their items, after which the graph continued, in the order in which they did; each once,
+    /// as it ended last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unrepaired: Vec<Arc<Unrepaired>>,
     /// The last step that was completed: its node and what followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Arc<LastStep>>,
@@ -170,6 +174,17 @@ pub struct Left {
     /// Whether its action is at-most-once, and its outcome unknown.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
+}
+
+/// A node that failed, and the graph continued after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Unrepaired {
+    /// The step in which it did.
+    pub step: u32,
+    /// The node.
+    pub node: Name,
+    /// What it left.
+    pub left: Left,
 }
 
 /// The last step that was completed.
@@ -299,6 +314,41 @@ impl At {
     }
 }
 
+impl Left {
+    /// What is not known of it, of the node of that name.
+    fn unknown_at(&self, node: &str) -> Vec<Unknown> {
+        let named = |name, once, child: Option<&RunId>| Unknown {
+            name,
+            once,
+            child: child.cloned(),
+        };
+        let whole = named(
+            attempt_name(node, Slot::Main),
+            self.unknown,
+            self.child.as_ref(),
+        );
+        let items = self.items.iter().flat_map(|items| {
+            let unfinished = items.unfinished();
+            unfinished
+                .map(|(item, once, child)| named(items.name(node, Slot::Part(item)), once, child))
+        });
+        std::iter::once(whole)
+            .chain(items)
+            .filter(|unknown| unknown.once || unknown.child.is_some())
+            .collect()
+    }
+
+    /// The same as another try takes it over: the caller who asks for one has answered for what is unknown.
+    #[must_use]
+    pub fn reopened(self) -> Self {
+        Self {
+            items: self.items.map(Items::reopened),
+            unknown: false,
+            ..self
+        }
+    }
+}
+
 impl Step {
     /// Its items, if it has any.
     pub const fn items(&self) -> Option<&Items> {
@@ -363,44 +413,61 @@ impl State {
         let stood = self.stood();
         let ended_at = self.last.as_ref().map(|last| last.node.as_str());
         let node = stood.node().or(ended_at).unwrap_or_default();
-        let named = |slot, once, child: Option<&RunId>| Unknown {
-            name: attempt_name(node, slot),
-            once,
-            child: child.cloned(),
-        };
-        let Left {
-            items,
-            child,
-            unknown,
-        } = stood.left();
-        let unfinished = items.iter().flat_map(Items::unfinished);
-        let items = unfinished.map(|(item, once, child)| {
-            let slot = Slot::Part(item);
-            let name = items.as_ref().map(|items| items.name(node, slot));
-            Unknown {
-                name: name.unwrap_or_default(),
-                ..named(slot, once, child)
-            }
-        });
         let earlier = Some(stood).filter(|_| matches!(self.at, At::Ending { .. }));
         let rounds = [Some(&self.at), earlier].into_iter().flatten();
-        let hooks = rounds.filter_map(|at| Some(named(Slot::Main, false, at.round()?.child())));
-        let all = std::iter::once(named(Slot::Main, unknown, child.as_ref()));
-        let all = all.chain(items).chain(hooks);
-        all.filter(|unknown| unknown.once || unknown.child.is_some())
+        let hooks = rounds.filter_map(|at| {
+            let child = at.round()?.child()?;
+            Some(Unknown {
+                name: attempt_name(node, Slot::Main),
+                once: false,
+                child: Some(child.clone()),
+            })
+        });
+        stood
+            .left()
+            .unknown_at(node)
+            .into_iter()
+            .chain(hooks)
             .collect()
+    }
+
+    /// The same of the nodes that repairs repeat.
+    pub fn unknown_of_repairs(&self) -> Vec<Unknown> {
+        let failed = self.unrepaired.iter();
+        failed
+            .flat_map(|failed| failed.left.unknown_at(&failed.node))
+            .collect()
+    }
+
+    /// What a run takes over that repairs one which ended in this state, and the node with which it ends: that is the one with which
+    /// this one ended. The visits that failed are taken again, under the same keys. `None` if nothing failed.
+    pub fn repairs(&self) -> Option<(Self, &Unrepaired, Option<Name>)> {
+        let first = self.unrepaired.first()?;
+        let (mut state, _) = self.inherited();
+        let visits = Arc::make_mut(&mut state.visits);
+        for failed in &self.unrepaired {
+            if let Some(visits) = visits.get_mut(&failed.node) {
+                *visits = visits.saturating_sub(1);
+            }
+        }
+        let ended_at = self.last.as_ref().filter(|last| last.next_node.is_none());
+        let ended_at = ended_at.map(|last| Name::from(last.node.as_str()));
+        let then =
+            ended_at.filter(|node| self.unrepaired.iter().all(|failed| failed.node != *node));
+        Some((state, first, then))
+    }
+
+    /// What is repeated next by a run that repairs what failed up to the step `base`, behind the node `behind`.
+    pub fn next_repair(&self, base: u32, behind: Option<&str>) -> Option<&Unrepaired> {
+        let mut failed = self.unrepaired.iter();
+        let next = failed.find(|failed| failed.step <= base && Some(&*failed.node) != behind);
+        next.map(|failed| &**failed)
     }
 
     /// What a run takes over that continues one which ended in this state: the state without its place, and what was left of
     /// the node at which it ended.
     pub fn inherited(&self) -> (Self, Left) {
-        let left = self.stood().left();
-        let left = Left {
-            items: left.items.map(Items::reopened),
-            // The caller who continues the run has answered for it.
-            unknown: false,
-            ..left
-        };
+        let left = self.stood().left().reopened();
         let state = Self {
             at: At::New,
             // Items of the step that was cut off are tried again.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::state::{At, Due, FailedAttempt, LastStep, State, Step, StepWork};
+use super::state::{At, Due, FailedAttempt, LastStep, State, Step, StepWork, Unrepaired};
 use super::{GraphEvent, ItemResult, Items};
 use crate::clock::Timestamp;
 use crate::id::{Name, RunId};
@@ -18,7 +18,12 @@ use crate::model::{
 
 impl WorkState for State {
     fn held(&self) -> usize {
-        self.vars.bytes() + self.at.items().map_or(0, |items| items.bytes)
+        let failed = self
+            .unrepaired
+            .iter()
+            .filter_map(|failed| failed.left.items.as_ref());
+        let items = self.at.items().into_iter().chain(failed);
+        self.vars.bytes() + items.map(|items| items.bytes).sum::<usize>()
     }
 
     fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
@@ -267,7 +272,7 @@ impl State {
                 self.max_steps = Some(*max_steps);
                 true
             }
-            GraphEvent::StepCompleted { .. } => self.complete_step(event),
+            GraphEvent::StepCompleted { .. } => self.complete_step(spec, event),
             GraphEvent::GraphEnding { outcome } => {
                 if let At::Ending { .. } = self.at {
                     return false;
@@ -478,7 +483,7 @@ impl State {
         true
     }
 
-    fn complete_step(&mut self, event: &GraphEvent) -> bool {
+    fn complete_step(&mut self, spec: &Spec, event: &GraphEvent) -> bool {
         let GraphEvent::StepCompleted {
             step: number,
             node,
@@ -498,7 +503,15 @@ impl State {
         }
         // A visit that ended the run is taken again by the run that continues it, under the same key.
         let ended_the_run = error.is_some() && !suppressed && next_node.is_none();
-        let left = ended_the_run.then(|| self.at.left());
+        let mut left = ended_the_run.then(|| self.at.left());
+        if !ended_the_run {
+            self.note_failure(spec, *number, node, *suppressed && error.is_some());
+        }
+        if let (Some(start), Some(next)) = (spec.repairs(), next_node) {
+            let repair = self.next_repair(start.state.steps, None);
+            let repair = repair.filter(|repair| *repair.node == **next);
+            left = repair.map(|repair| repair.left.clone().reopened());
+        }
         self.steps = *number;
         if !ended_the_run {
             *Arc::make_mut(&mut self.visits)
@@ -534,6 +547,29 @@ impl State {
             round: None,
         };
         true
+    }
+}
+
+impl State {
+    /// Keeps of the step `number` what failed of it, whole or in some of its items, so that it can be repaired; and takes back what
+    /// failed of its node before.
+    fn note_failure(&mut self, spec: &Spec, number: u32, node: &str, whole: bool) {
+        let in_part = self.at.items().is_some_and(|items| items.failed > 0);
+        let failed = (whole || in_part).then(|| Unrepaired {
+            step: number,
+            node: node.into(),
+            left: self.at.left(),
+        });
+        if let Some(start) = spec.repairs() {
+            // What this step repaired is no error any more.
+            let before = self.unrepaired.iter().find(|failed| *failed.node == *node);
+            let before = before.map(|failed| failed.step);
+            if let Some(step) = before.filter(|step| *step <= start.state.steps) {
+                self.suppressed = self.suppressed_but(|error| error.step != step);
+            }
+        }
+        self.unrepaired.retain(|failed| *failed.node != *node);
+        self.unrepaired.extend(failed.map(Arc::new));
     }
 }
 

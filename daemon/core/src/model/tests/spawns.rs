@@ -125,6 +125,7 @@ fn a_run_that_continues_another_counts_from_there_on() {
             node: "n".into(),
             state,
             left: Some(left),
+            then: None,
             extent: Extent::Rest,
         })),
         ..Spec::clone(&spec(RunKind::Graph))

@@ -7,7 +7,7 @@ use rye_proto::v1;
 
 /// How much of what a model says was shown.
 #[derive(Debug, Default)]
-pub(crate) struct Speech {
+pub(super) struct Speech {
     /// The turn, and which try of it.
     call: (u32, u32),
     /// Bytes of its text that were shown, or told to be missing.
@@ -18,7 +18,7 @@ pub(crate) struct Speech {
 
 /// What is shown of a delta.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(super) enum Heard {
     /// More of the text.
     More(String),
     /// What was shown of this turn does not count.
@@ -31,7 +31,7 @@ fn length(text: &str) -> u64 {
 
 impl Speech {
     /// What is shown of `delta`, if anything is.
-    pub(crate) fn hear(&mut self, delta: &v1::Delta) -> Option<Heard> {
+    pub(super) fn hear(&mut self, delta: &v1::Delta) -> Option<Heard> {
         let call = (delta.turn, delta.attempt);
         match delta.kind() {
             v1::DeltaKind::Text => {
@@ -85,7 +85,7 @@ impl Speech {
     }
 
     /// What is left to show when the call comes to `text`: `None` if nothing of it was shown yet.
-    pub(crate) fn rest(&mut self, turn: u32, attempt: u32, text: &str) -> Option<String> {
+    pub(super) fn rest(&mut self, turn: u32, attempt: u32, text: &str) -> Option<String> {
         let Self { call, shown, .. } = std::mem::take(self);
         if call != (turn, attempt) || shown == 0 {
             return None;

@@ -1,0 +1,110 @@
+//! The help of `ryectl` itself: its verbs in groups.
+
+use clap::{Command, CommandFactory as _};
+
+use super::Cli;
+
+/// The verbs by what they are about, each in one group.
+const GROUPS: [(&str, &[&str]); 6] = [
+    (
+        "Begin",
+        &["init", "new", "run", "graph", "thread", "execute"],
+    ),
+    (
+        "Look at runs",
+        &[
+            "ps",
+            "get",
+            "attach",
+            "logs",
+            "steps",
+            "state",
+            "events",
+            "transcript",
+            "tree",
+            "chain",
+            "can",
+        ],
+    ),
+    (
+        "Steer runs",
+        &[
+            "approvals",
+            "approve",
+            "deny",
+            "wait",
+            "suspend",
+            "resume",
+            "cancel",
+            "kill",
+            "budget",
+        ],
+    ),
+    ("Items", &["ls", "show", "fetch", "models"]),
+    ("Trust", &["key", "sign", "verify", "lock"]),
+    (
+        "The daemon and its files",
+        &["daemon", "cache", "objects", "completions"],
+    ),
+];
+
+/// The command line with its help.
+pub(crate) fn command() -> Command {
+    let mut command = Cli::command();
+    let template = template(&command);
+    let groups: Vec<String> = command
+        .get_subcommands()
+        .filter(|verb| verb.has_subcommands())
+        .map(|verb| verb.get_name().to_owned())
+        .collect();
+    for group in groups {
+        command = command.mut_subcommand(group, |group| {
+            group
+                .arg_required_else_help(true)
+                .disable_help_subcommand(true)
+        });
+    }
+    command.arg_required_else_help(true).help_template(template)
+}
+
+/// What the help of `ryectl` reads like.
+fn template(command: &Command) -> String {
+    let widest = command
+        .get_subcommands()
+        .map(|verb| verb.get_name().len())
+        .max()
+        .unwrap_or(0);
+    let mut text = "{about-with-newline}\n{usage-heading} {usage}\n".to_owned();
+    for (heading, verbs) in GROUPS {
+        text.push('\n');
+        text.push_str(heading);
+        text.push_str(":\n");
+        for name in verbs {
+            let about = command.find_subcommand(name).and_then(Command::get_about);
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            text.push_str(format!("  {name:widest$}  {about}").trim_end());
+            text.push('\n');
+        }
+    }
+    text.push_str("\n`ryectl help VERB` says more about one.\n\n{options}{after-help}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_verb_is_in_one_group_of_the_help() {
+        let command = Cli::command();
+        let mut named: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, verbs)| *verbs)
+            .copied()
+            .collect();
+        let mut verbs: Vec<&str> = command.get_subcommands().map(Command::get_name).collect();
+        named.sort_unstable();
+        verbs.sort_unstable();
+        assert_eq!(named, verbs);
+    }
+}

@@ -1,0 +1,149 @@
+//! How an item is named on the command line: by its id, with its type, or by its file.
+
+use std::fmt;
+
+use rye_core::id::{InvalidId, ItemKind, ItemRef};
+
+/// An item: `ID`, `TYPE:ID`, or the path of its file, which is looked up before the verb begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ItemName {
+    text: String,
+    /// Of what type it is if it does not say.
+    default: Option<ItemKind>,
+    /// Of what type it has to be.
+    only: Option<ItemKind>,
+}
+
+impl ItemName {
+    fn new(text: &str, default: Option<ItemKind>, only: Option<ItemKind>) -> Result<Self, String> {
+        let name = Self {
+            text: text.to_owned(),
+            default,
+            only,
+        };
+        if !name.is_path() {
+            name.check()?;
+        }
+        Ok(name)
+    }
+
+    /// Whether it can be nothing but a path.
+    pub(crate) fn is_path(&self) -> bool {
+        let begins = |start: &&str| self.text.starts_with(*start);
+        ["/", "./", "../"].iter().any(begins) || self.is_below_a_space()
+    }
+
+    /// Whether it leads into a folder of items.
+    pub(crate) fn is_below_a_space(&self) -> bool {
+        self.text.split('/').any(|part| part == ".ai")
+    }
+
+    /// Whether it says its type, and so is no path.
+    pub(crate) fn has_type(&self) -> bool {
+        let word = self.text.split_once(':').map(|(word, _)| word);
+        word.is_some_and(|word| word.parse::<ItemKind>().is_ok())
+    }
+
+    /// As it was typed.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Puts the item in the place of the path that named it.
+    pub(crate) fn found(&mut self, item: &ItemRef) -> Result<(), String> {
+        self.text = item.to_string();
+        self.check()
+    }
+
+    /// Asks for the type `kind`, which stands elsewhere on the line.
+    pub(crate) fn of_kind(&mut self, kind: ItemKind) -> Result<(), String> {
+        (self.default, self.only) = (Some(kind), Some(kind));
+        if self.is_path() { Ok(()) } else { self.check() }
+    }
+
+    /// The item; of a name without a type and without a usual one a tool.
+    pub(crate) fn item(&self) -> Result<ItemRef, InvalidId> {
+        ItemRef::parse(&self.text, self.default.unwrap_or(ItemKind::Tool))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let item = self.item().map_err(|error| error.to_string())?;
+        match self.only {
+            Some(ItemKind::Directive) if item.kind != ItemKind::Directive => Err(format!(
+                "it is a {}, and only directives make threads",
+                item.kind
+            )),
+            Some(only) if item.kind != only => Err(format!(
+                "`{item}` is a {}, and a {only} is asked for",
+                item.kind
+            )),
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for ItemName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// An item that is a tool if it does not say its type.
+pub(super) fn tool_name(text: &str) -> Result<ItemName, String> {
+    ItemName::new(text, Some(ItemKind::Tool), None)
+}
+
+/// A tool.
+pub(super) fn only_tool(text: &str) -> Result<ItemName, String> {
+    ItemName::new(text, Some(ItemKind::Tool), Some(ItemKind::Tool))
+}
+
+/// A directive.
+pub(super) fn directive_name(text: &str) -> Result<ItemName, String> {
+    ItemName::new(text, Some(ItemKind::Directive), Some(ItemKind::Directive))
+}
+
+/// An item of any type.
+pub(super) fn any_name(text: &str) -> Result<ItemName, String> {
+    ItemName::new(text, None, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_is_named_by_its_id_with_its_type_or_by_its_path() {
+        for (text, is_path, has_type) in [
+            ("app/deploy", false, false),
+            ("tool:app/deploy", false, true),
+            (".ai/tools/app/deploy.yaml", true, false),
+            ("./deploy.yaml", true, false),
+            ("/p/.ai/tools/app/deploy.yaml", true, false),
+            ("app/deploy.yaml", false, false),
+        ] {
+            let name = tool_name(text).unwrap();
+            assert_eq!(
+                (name.is_path(), name.has_type()),
+                (is_path, has_type),
+                "{text}"
+            );
+        }
+        assert!(tool_name("a//b").is_err() && tool_name("").is_err());
+    }
+
+    #[test]
+    fn a_verb_takes_the_type_it_is_about_however_it_is_named() {
+        assert!(directive_name("tool:a/b").is_err());
+        assert_eq!(
+            directive_name("a/b").unwrap().item().unwrap().to_string(),
+            "directive:a/b"
+        );
+        let mut name = directive_name(".ai/tools/a/b.yaml").unwrap();
+        let tool = ItemRef::parse("tool:a/b", ItemKind::Tool).unwrap();
+        assert!(name.found(&tool).unwrap_err().contains("only directives"));
+        let mut name = any_name("knowledge:a/b").unwrap();
+        assert!(name.of_kind(ItemKind::Tool).is_err());
+        assert!(only_tool("directive:a/b").is_err());
+    }
+}

@@ -1,0 +1,356 @@
+//! What a run needs of a person to go on.
+//!
+//! One pure function, [`needs`], which every hint asks: it says what kind of thing is needed, why, and the commands that give it, word
+//! by word, so that a terminal may show them, a program start them, and a page make buttons of them.
+
+use rye_core::model::Raisable;
+use serde::Serialize;
+
+use crate::json::{Run, Suspension};
+
+/// What is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// An answer to what it asks.
+    Approval,
+    /// What became of attempts whose outcome nobody knows.
+    Verdict,
+    /// A higher limit.
+    Limit,
+    /// That somebody looks at a failure, and has it tried again or not.
+    Failure,
+    /// Nothing but that it is resumed.
+    Resume,
+    /// Nothing of a person.
+    Nothing,
+}
+
+/// A command that gives a run what it needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Way {
+    /// What comes of it.
+    pub does: String,
+    /// The words of the command.
+    pub argv: Vec<String>,
+}
+
+/// What a run needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Need {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// What to know about it; empty if the kind and the ways say it all.
+    pub text: String,
+    /// The commands that give it; those that let the run go on come first.
+    pub ways: Vec<Way>,
+}
+
+impl Way {
+    fn new(does: &str, verb: &str, run: &str, arguments: &[String]) -> Self {
+        let begin = ["ryectl", verb, run].map(str::to_owned);
+        Self {
+            does: does.to_owned(),
+            argv: begin.into_iter().chain(arguments.iter().cloned()).collect(),
+        }
+    }
+
+    /// The command as a shell takes it.
+    pub fn command(&self) -> String {
+        let words: Vec<String> = self.argv.iter().map(|word| quoted(word)).collect();
+        words.join(" ")
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./~-".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// What `run` needs to go on, if it is suspended. `child` is the suspended child run that it waits for, if there is one: what that
+/// waits for is what it takes. Who resumes a run resumes those that it waits for; an answer is for the one that asks.
+pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
+    let own = run.suspend.as_ref()?;
+    let waiting = child.and_then(|child| Some((child, child.suspend.as_ref()?)));
+    let (asks, why) = waiting.unwrap_or((run, own));
+    let resumed = run.run_id.as_str();
+    Some(match (why.reason.as_str(), why.uncertain.is_empty()) {
+        ("approval", true) => approval(asks),
+        ("approval", false) => Need {
+            kind: Kind::Approval,
+            text: may_have_run(why),
+            ways: vec![
+                Way::new(
+                    "does it again",
+                    "approve",
+                    &asks.run_id,
+                    &verdicts(why, "retry"),
+                ),
+                Way::new("does not", "deny", &asks.run_id, &[]),
+            ],
+        },
+        ("uncertain", false) => uncertain(resumed, why),
+        (_, false) => Need {
+            kind: Kind::Verdict,
+            text: may_have_run(why),
+            ways: vec![
+                Way::new("does it again", "resume", resumed, &verdicts(why, "retry")),
+                ends(resumed),
+            ],
+        },
+        ("limit" | "budget", true) if why.max.is_some() => Need {
+            kind: Kind::Limit,
+            text: String::new(),
+            ways: vec![
+                Way::new(
+                    "gives it a higher limit",
+                    "resume",
+                    resumed,
+                    &["--raise".to_owned(), raise(why.code.as_deref())],
+                ),
+                ends(resumed),
+            ],
+        },
+        ("error", true) => Need {
+            kind: Kind::Failure,
+            text: String::new(),
+            ways: vec![
+                Way::new("tries the node again", "resume", resumed, &[]),
+                ends(resumed),
+            ],
+        },
+        ("storage", true) => Need {
+            kind: Kind::Nothing,
+            text: "it resumes by itself when there is space on the disk again".to_owned(),
+            ways: Vec::new(),
+        },
+        (_, true) => Need {
+            kind: Kind::Resume,
+            text: String::new(),
+            ways: vec![
+                Way::new("resumes it", "resume", resumed, &[]),
+                ends(resumed),
+            ],
+        },
+    })
+}
+
+fn ends(run: &str) -> Way {
+    Way::new("ends the run", "cancel", run, &[])
+}
+
+/// A run that asks: one thing, or several, each by its name.
+fn approval(run: &Run) -> Need {
+    let id = run.run_id.as_str();
+    let both = |which: &[String], about: &str| {
+        [
+            Way::new(&format!("lets it go on{about}"), "approve", id, which),
+            Way::new(&format!("does not{about}"), "deny", id, which),
+        ]
+    };
+    let ways = match run.approvals.as_slice() {
+        [] | [_] => both(&[], "").into(),
+        several => several
+            .iter()
+            .flat_map(|asked| {
+                both(
+                    std::slice::from_ref(&asked.id),
+                    &format!(" with `{}`", asked.id),
+                )
+            })
+            .collect(),
+    };
+    Need {
+        kind: Kind::Approval,
+        text: "--comment says why".to_owned(),
+        ways,
+    }
+}
+
+/// A run with attempts of which nobody knows what became.
+fn uncertain(run: &str, why: &Suspension) -> Need {
+    let way = |does: &str, verdict: &str| Way::new(does, "resume", run, &verdicts(why, verdict));
+    let each = if why.uncertain.len() > 1 {
+        "; each may be answered otherwise"
+    } else {
+        ""
+    };
+    Need {
+        kind: Kind::Verdict,
+        text: format!(
+            "find out what became of {}, then say so{each}",
+            why.uncertain.join(", ")
+        ),
+        ways: vec![
+            way("it was done", "done"),
+            way("it was not, do it", "retry"),
+            way("it failed", "fail"),
+        ],
+    }
+}
+
+fn may_have_run(why: &Suspension) -> String {
+    format!(
+        "{} is at most once, and may have executed",
+        why.uncertain.join(", ")
+    )
+}
+
+/// The same verdict on all attempts in doubt.
+fn verdicts(why: &Suspension, verdict: &str) -> Vec<String> {
+    let items = why.uncertain.iter();
+    items
+        .flat_map(|item| ["--uncertain".to_owned(), format!("{item}={verdict}")])
+        .collect()
+}
+
+/// How the limit of that code is raised.
+fn raise(code: Option<&str>) -> String {
+    let of_code = |limit: &Raisable| code == Some(limit.code());
+    match Raisable::ALL.iter().find(|limit| of_code(limit)) {
+        _ if code == Some("spend_exceeded") => "spend=USD".to_owned(),
+        Some(limit @ Raisable::Duration) => format!("{}=TIME", limit.key()),
+        Some(limit) => format!("{}=N", limit.key()),
+        None => "steps=N".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_proto::v1;
+
+    use super::*;
+
+    fn suspended(id: &str, why: v1::Suspension, asks: &[&str]) -> Run {
+        let ask = |ask: &&str| v1::Approval {
+            run_id: id.to_owned(),
+            id: (*ask).to_owned(),
+            kind: "node".to_owned(),
+            ..v1::Approval::default()
+        };
+        Run::new(&v1::Run {
+            run_id: id.to_owned(),
+            kind: v1::RunKind::Graph.into(),
+            status: v1::RunStatus::Suspended.into(),
+            approvals: asks.iter().map(ask).collect(),
+            suspend: Some(why),
+            ..v1::Run::default()
+        })
+        .unwrap()
+    }
+
+    fn why(reason: &str, code: &str, uncertain: &[&str]) -> v1::Suspension {
+        v1::Suspension {
+            reason: reason.to_owned(),
+            code: code.to_owned(),
+            current: if reason == "limit" { "9" } else { "" }.to_owned(),
+            max: if reason == "limit" { "9" } else { "" }.to_owned(),
+            uncertain: uncertain.iter().map(ToString::to_string).collect(),
+            ..v1::Suspension::default()
+        }
+    }
+
+    fn commands(need: &Need) -> Vec<String> {
+        need.ways.iter().map(Way::command).collect()
+    }
+
+    #[test]
+    fn a_suspended_run_names_the_commands_that_give_it_what_it_needs() {
+        let table: [(v1::Suspension, Kind, &[&str]); 11] = [
+            (
+                why("uncertain", "", &["charge[0]", "x"]),
+                Kind::Verdict,
+                &[
+                    "ryectl resume r --uncertain 'charge[0]=done' --uncertain x=done",
+                    "ryectl resume r --uncertain 'charge[0]=retry' --uncertain x=retry",
+                    "ryectl resume r --uncertain 'charge[0]=fail' --uncertain x=fail",
+                ],
+            ),
+            (
+                why("limit", "", &[]),
+                Kind::Limit,
+                &["ryectl resume r --raise steps=N", "ryectl cancel r"],
+            ),
+            (
+                why("limit", "max_steps_exceeded", &[]),
+                Kind::Limit,
+                &["ryectl resume r --raise steps=N", "ryectl cancel r"],
+            ),
+            (
+                why("limit", "turns_exceeded", &[]),
+                Kind::Limit,
+                &["ryectl resume r --raise turns=N", "ryectl cancel r"],
+            ),
+            (
+                why("limit", "duration_exceeded", &[]),
+                Kind::Limit,
+                &["ryectl resume r --raise duration=TIME", "ryectl cancel r"],
+            ),
+            (
+                why("limit", "spend_exceeded", &[]),
+                Kind::Limit,
+                &["ryectl resume r --raise spend=USD", "ryectl cancel r"],
+            ),
+            (
+                why("user", "", &[]),
+                Kind::Resume,
+                &["ryectl resume r", "ryectl cancel r"],
+            ),
+            (
+                why("error", "", &[]),
+                Kind::Failure,
+                &["ryectl resume r", "ryectl cancel r"],
+            ),
+            (
+                why("restart", "", &["a"]),
+                Kind::Verdict,
+                &["ryectl resume r --uncertain a=retry", "ryectl cancel r"],
+            ),
+            (
+                why("approval", "", &["a"]),
+                Kind::Approval,
+                &["ryectl approve r --uncertain a=retry", "ryectl deny r"],
+            ),
+            (why("storage", "", &[]), Kind::Nothing, &[]),
+        ];
+        for (why, kind, expected) in table {
+            let reason = why.reason.clone();
+            let need = needs(&suspended("r", why, &[]), None).unwrap();
+            assert_eq!(
+                (need.kind, commands(&need)),
+                (kind, expected.iter().map(ToString::to_string).collect()),
+                "{reason}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_answer_is_for_the_run_that_asks_and_a_resume_for_the_one_at_hand() {
+        let waits = suspended("r", why("child", "", &[]), &[]);
+        let asks = suspended("c", why("approval", "", &[]), &["a1", "a2"]);
+        let need = needs(&waits, Some(&asks)).unwrap();
+        let expected = [
+            "ryectl approve c a1",
+            "ryectl deny c a1",
+            "ryectl approve c a2",
+            "ryectl deny c a2",
+        ];
+        assert_eq!(commands(&need), expected);
+        let failed = suspended("c", why("error", "", &[]), &[]);
+        let need = needs(&waits, Some(&failed)).unwrap();
+        assert_eq!(commands(&need), ["ryectl resume r", "ryectl cancel r"]);
+    }
+
+    #[test]
+    fn a_word_of_a_command_is_one_word_to_a_shell() {
+        assert_eq!(quoted("a[1]=done"), "'a[1]=done'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
+        assert_eq!(quoted("app-1@last~2"), "app-1@last~2");
+        assert_eq!(quoted(""), "''");
+    }
+}

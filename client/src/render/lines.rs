@@ -1,0 +1,449 @@
+//! A watched run as lines: one per step or call, what a model says as it says it, and on a terminal what is in hand.
+//!
+//! ```text
+//! [graph:<id>] step 2/8 batch_scrape ✓ 8.1s (+key1, key2)
+//! [graph:<id>] step 3/8 clean ... 4.1s 57/300 · 2 failed
+//!   clean[57] [graph:<child>] step 1/2 fetch ✓
+//! [thread:<id>] turn 3 rye/bash ✓ 0.4s
+//! ```
+
+use rye_client::view::{FailedItem, Hand, News, StepEnd, View};
+use rye_core::clock::Timestamp;
+use rye_core::model::{RunKind, StepStatus};
+
+use super::screen::in_line;
+use super::{Style, elapsed, items_so_far, one_line};
+
+/// Longest error in a line; the whole text stands in the result.
+const MAX_ERROR_CHARS: usize = 160;
+/// Longest message in a line.
+const MAX_TOLD_CHARS: usize = 160;
+/// Time after which a step shows a clock.
+const CLOCK: u64 = 1000;
+
+/// What is shown of a run next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// What is in hand: shown until the next line takes its place.
+    InHand(String),
+    /// A line.
+    Done(String),
+    /// More of a text.
+    More(String),
+    /// The rest of a text that was shown as it came.
+    Rest(String),
+}
+
+/// Whose lines these are.
+#[derive(Debug, Clone)]
+pub(crate) struct Lines {
+    kind: RunKind,
+    style: Style,
+    /// What stands before each line of a child run: its place, and what it carries out.
+    label: String,
+}
+
+impl Lines {
+    /// Of a run of this kind.
+    pub(crate) const fn new(kind: RunKind, style: Style) -> Self {
+        Self {
+            kind,
+            style,
+            label: String::new(),
+        }
+    }
+
+    /// Of a child run `depth` levels down, which carries out `label`.
+    pub(crate) fn of_child(kind: RunKind, style: Style, depth: usize, label: &str) -> Self {
+        let label = format!("{}{} ", "  ".repeat(depth), in_line(label));
+        Self { kind, style, label }
+    }
+
+    /// What is shown of `news`, which `view` has taken in, at `now`.
+    pub(crate) fn line(&self, view: &View, news: &News, now: Timestamp) -> Option<Line> {
+        Some(Line::Done(match news {
+            News::Hand | News::Child(_) => return self.in_hand(view, now),
+            News::More(text) => return Some(Line::More(text.clone())),
+            News::Rest(text) => return Some(Line::Rest(text.clone())),
+            News::Said(text) => text.clone(),
+            News::Step(step) => self.step(view, step),
+            News::Retry {
+                step,
+                node,
+                why,
+                retries,
+                wait_ms,
+                by,
+            } => {
+                let why = why.as_ref().map_or_else(String::new, |why| {
+                    let why = one_line(why, MAX_ERROR_CHARS);
+                    format!("{} ({why}) ", self.style.red("✗"))
+                });
+                let by = match by.as_str() {
+                    "node" => "by `retry` of the node".to_owned(),
+                    "resume" => "by `resume`".to_owned(),
+                    hook => format!("by hook {}", in_line(hook)),
+                };
+                let (head, wait) = (self.head(view, *step, node), elapsed(*wait_ms));
+                format!("{head} {why}retry {retries} in {wait} ({by})")
+            }
+            News::Warning { node, message } => {
+                let node = node.as_ref().map(|node| format!("{node}: "));
+                let text = one_line(message, MAX_ERROR_CHARS);
+                format!(
+                    "{} warning: {}{text}",
+                    self.name(view),
+                    node.unwrap_or_default()
+                )
+            }
+            News::TakenBack { turn } => format!(
+                "{} the answer broke off; what was shown of it does not count",
+                self.turn(view, *turn)
+            ),
+            News::Told { turn, text } => {
+                let text = one_line(text, MAX_TOLD_CHARS);
+                format!("{} is told: {text}", self.turn(view, *turn))
+            }
+            News::Call {
+                turn,
+                item,
+                elapsed_ms,
+                error,
+            } => {
+                let item = item
+                    .as_deref()
+                    .map_or_else(|| "call refused".to_owned(), in_line);
+                let (head, time) = (self.turn(view, *turn), elapsed(*elapsed_ms));
+                match error {
+                    Some(error) => {
+                        let why = one_line(error, MAX_ERROR_CHARS);
+                        format!("{head} {item} {} {time} ({why})", self.style.red("✗"))
+                    }
+                    None => format!("{head} {item} {} {time}", self.style.green("✓")),
+                }
+            }
+            News::TurnFailed {
+                turn,
+                error,
+                pause_ms,
+            } => {
+                let why = one_line(error, MAX_ERROR_CHARS);
+                let again = match pause_ms {
+                    0 => String::new(),
+                    pause => format!(" retry in {}", elapsed(*pause)),
+                };
+                format!(
+                    "{} {} ({why}){again}",
+                    self.turn(view, *turn),
+                    self.style.red("✗")
+                )
+            }
+        }))
+    }
+
+    /// What is in hand at `now`: with a clock when it takes a while, and how far its items have come.
+    pub(crate) fn in_hand(&self, view: &View, now: Timestamp) -> Option<Line> {
+        let hand = view.hand.as_ref()?;
+        let head = match self.kind {
+            RunKind::Thread => {
+                let head = self.turn(view, hand.number);
+                let name = in_line(&hand.name);
+                format!("{head} {name}").trim_end().to_owned()
+            }
+            RunKind::Graph | RunKind::Tool => self.head(view, hand.number, &hand.name),
+        };
+        let waits = if hand.waits { " waits" } else { "" };
+        let items = hand.items.filter(|items| items.ended > 0);
+        let items = items.map_or_else(String::new, |items| format!(" {}", items_so_far(items)));
+        Some(Line::InHand(format!(
+            "{head}{waits} ...{}{items}",
+            clock(hand, now)
+        )))
+    }
+
+    fn name(&self, view: &View) -> String {
+        let kind = match self.kind {
+            RunKind::Thread => "thread",
+            RunKind::Graph | RunKind::Tool => "graph",
+        };
+        format!("{}[{kind}:{}]", self.label, view.item)
+    }
+
+    /// What stands before a step: in loops and continued runs there are more steps than nodes.
+    fn head(&self, view: &View, step: u32, node: &str) -> String {
+        let of = if step <= view.nodes {
+            format!("/{}", view.nodes)
+        } else {
+            String::new()
+        };
+        format!("{} step {step}{of} {}", self.name(view), in_line(node))
+    }
+
+    fn turn(&self, view: &View, turn: u32) -> String {
+        format!("{} turn {turn}", self.name(view))
+    }
+
+    fn step(&self, view: &View, step: &StepEnd) -> String {
+        let icon = match step.status {
+            StepStatus::Error => self.style.red("✗"),
+            StepStatus::Return => "⏹".to_owned(),
+            StepStatus::Ok
+            | StepStatus::Gate
+            | StepStatus::Foreach
+            | StepStatus::Parallel
+            | StepStatus::Wait
+            | StepStatus::Approval
+            | StepStatus::Cached => self.style.green("✓"),
+        };
+        let mut words = vec![self.head(view, step.step, &step.node), icon];
+        // A moment is not worth a word.
+        if step.elapsed_ms >= 50 {
+            words.push(elapsed(step.elapsed_ms));
+        }
+        words.extend(detail(step).map(|detail| format!("({detail})")));
+        words.join(" ")
+    }
+}
+
+/// How long something has been in hand, if that is long enough to be shown.
+fn clock(hand: &Hand, now: Timestamp) -> String {
+    let time = hand.since.map_or(0, |since| now.ms_since(since));
+    if time < CLOCK {
+        String::new()
+    } else {
+        format!(" {}", elapsed(time))
+    }
+}
+
+fn detail(step: &StepEnd) -> Option<String> {
+    if let Some(error) = &step.error {
+        return Some(one_line(error, MAX_ERROR_CHARS));
+    }
+    let word = step.status.as_str();
+    match step.status {
+        StepStatus::Foreach | StepStatus::Parallel => Some(match step.items {
+            Some(items) if items.failed > 0 => {
+                format!("{word}, {} of {} failed", items.failed, items.total)
+            }
+            Some(_) | None => word.to_owned(),
+        }),
+        StepStatus::Gate | StepStatus::Cached | StepStatus::Wait | StepStatus::Approval => {
+            Some(word.to_owned())
+        }
+        StepStatus::Ok | StepStatus::Error | StepStatus::Return => {
+            let new = &step.new_keys;
+            (!new.is_empty()).then(|| in_line(&format!("+{}", new.join(", "))))
+        }
+    }
+}
+
+/// The items that failed, each by what it is, one a line; empty if none did.
+pub(crate) fn failed_items(view: &View) -> String {
+    let line = |failed: &FailedItem| {
+        let about = failed
+            .about
+            .as_ref()
+            .map(|about| format!(" {}", in_line(about)));
+        let (node, error) = (
+            in_line(&failed.node),
+            one_line(&failed.error, MAX_ERROR_CHARS),
+        );
+        format!(
+            "  {node}[{}]{}: {error}",
+            failed.item,
+            about.unwrap_or_default()
+        )
+    };
+    let mut lines: Vec<String> = view.failed.iter().map(line).collect();
+    if view.more_failed > 0 {
+        lines.push(format!("  and {} more", view.more_failed));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_client::json::ItemCount;
+
+    use super::*;
+
+    fn step(status: StepStatus, elapsed_ms: u64) -> StepEnd {
+        StepEnd {
+            step: 2,
+            node: "scrape".to_owned(),
+            status,
+            elapsed_ms,
+            new_keys: Vec::new(),
+            error: None,
+            items: None,
+        }
+    }
+
+    fn graph(news: &News) -> Option<Line> {
+        let view = View::new("g", 2);
+        Lines::new(RunKind::Graph, Style::Plain).line(&view, news, Timestamp::from_ms(0))
+    }
+
+    fn done(text: &str) -> Option<Line> {
+        Some(Line::Done(text.to_owned()))
+    }
+
+    #[test]
+    fn a_step_has_its_icon_its_time_and_what_is_new() {
+        let keys = StepEnd {
+            new_keys: vec!["a".to_owned(), "b".to_owned()],
+            ..step(StepStatus::Ok, 8_100)
+        };
+        let failed = StepEnd {
+            error: Some("connection\nrefused".to_owned()),
+            ..step(StepStatus::Error, 3)
+        };
+        let some_failed = StepEnd {
+            items: Some(ItemCount {
+                total: 5,
+                ended: 5,
+                failed: 2,
+            }),
+            ..step(StepStatus::Foreach, 3)
+        };
+        let beyond = StepEnd {
+            step: 14,
+            ..step(StepStatus::Ok, 3)
+        };
+        for (step, line) in [
+            (keys, "step 2/2 scrape ✓ 8.1s (+a, b)"),
+            (failed, "step 2/2 scrape ✗ (connection refused)"),
+            (some_failed, "step 2/2 scrape ✓ (foreach, 2 of 5 failed)"),
+            (step(StepStatus::Return, 3), "step 2/2 scrape ⏹"),
+            (step(StepStatus::Gate, 3), "step 2/2 scrape ✓ (gate)"),
+            (step(StepStatus::Foreach, 3), "step 2/2 scrape ✓ (foreach)"),
+            (
+                step(StepStatus::Cached, 60),
+                "step 2/2 scrape ✓ 60ms (cached)",
+            ),
+            (beyond, "step 14 scrape ✓"),
+        ] {
+            assert_eq!(graph(&News::Step(step)), done(&format!("[graph:g] {line}")));
+        }
+    }
+
+    #[test]
+    fn a_retry_tells_why_when_and_who_asked() {
+        let retry = |why: Option<&str>, by: &str| News::Retry {
+            step: 2,
+            node: "scrape".to_owned(),
+            why: why.map(str::to_owned),
+            retries: 1,
+            wait_ms: 2_000,
+            by: by.to_owned(),
+        };
+        for (news, line) in [
+            (
+                retry(Some("no\nroute"), "node"),
+                "scrape ✗ (no route) retry 1 in 2.0s (by `retry` of the node)",
+            ),
+            (
+                retry(None, "resume"),
+                "scrape retry 1 in 2.0s (by `resume`)",
+            ),
+            (retry(None, "h"), "scrape retry 1 in 2.0s (by hook h)"),
+        ] {
+            assert_eq!(graph(&news), done(&format!("[graph:g] step 2/2 {line}")));
+        }
+    }
+
+    #[test]
+    fn what_is_in_hand_has_a_clock_after_a_second_and_counts_its_items() {
+        let mut view = View::new("g", 3);
+        view.hand = Some(Hand {
+            number: 1,
+            name: "n".to_owned(),
+            since: Some(Timestamp::from_ms(1_000)),
+            waits: false,
+            items: None,
+        });
+        let lines = Lines::new(RunKind::Graph, Style::Plain);
+        let shown = |view: &View, ms: i64| match lines.in_hand(view, Timestamp::from_ms(ms)) {
+            Some(Line::InHand(text)) => text,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(shown(&view, 1_900), "[graph:g] step 1/3 n ...");
+        assert_eq!(shown(&view, 5_100), "[graph:g] step 1/3 n ... 4.1s");
+        view.hand.as_mut().unwrap().items = Some(ItemCount {
+            total: 300,
+            ended: 57,
+            failed: 2,
+        });
+        assert_eq!(
+            shown(&view, 5_100),
+            "[graph:g] step 1/3 n ... 4.1s 57/300 · 2 failed"
+        );
+    }
+
+    #[test]
+    fn a_child_run_is_indented_and_has_its_label() {
+        let view = View::new("t/child", 2);
+        let lines = Lines::of_child(RunKind::Graph, Style::Plain, 1, "each[1]");
+        let news = News::Step(step(StepStatus::Ok, 3));
+        assert_eq!(
+            lines.line(&view, &news, Timestamp::from_ms(0)),
+            done("  each[1] [graph:t/child] step 2/2 scrape ✓")
+        );
+    }
+
+    #[test]
+    fn failed_items_are_named_by_what_they_are() {
+        let mut view = View::new("g", 2);
+        let failed = |item, about: Option<&str>| FailedItem {
+            step: 1,
+            node: "each".to_owned(),
+            item,
+            about: about.map(str::to_owned),
+            error: "no\nrows".to_owned(),
+        };
+        view.failed = vec![failed(1, Some("b.csv")), failed(7, None)];
+        view.more_failed = 3;
+        assert_eq!(
+            failed_items(&view),
+            "  each[1] b.csv: no rows\n  each[7]: no rows\n  and 3 more"
+        );
+    }
+
+    #[test]
+    fn a_thread_has_a_line_for_each_call_and_for_what_is_said_to_it() {
+        let view = View::new("t/count", 0);
+        let lines = Lines::new(RunKind::Thread, Style::Plain);
+        let shown = |news: &News| lines.line(&view, news, Timestamp::from_ms(0));
+        let call = |item: Option<&str>, error: Option<&str>| News::Call {
+            turn: 3,
+            item: item.map(str::to_owned),
+            elapsed_ms: 400,
+            error: error.map(str::to_owned),
+        };
+        let failed = |pause_ms| News::TurnFailed {
+            turn: 3,
+            error: "over\nloaded".to_owned(),
+            pause_ms,
+        };
+        let told = News::Told {
+            turn: 3,
+            text: "Be\nquick.".to_owned(),
+        };
+        for (news, line) in [
+            (call(Some("rye/bash"), None), "rye/bash ✓ 0.4s"),
+            (
+                call(Some("rye/bash"), Some("no\nroute")),
+                "rye/bash ✗ 0.4s (no route)",
+            ),
+            (call(None, Some("no")), "call refused ✗ 0.4s (no)"),
+            (failed(2_000), "✗ (over loaded) retry in 2.0s"),
+            (failed(0), "✗ (over loaded)"),
+            (told, "is told: Be quick."),
+        ] {
+            assert_eq!(
+                shown(&news),
+                done(&format!("[thread:t/count] turn 3 {line}"))
+            );
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The child runs of a watched run: each is followed by a task of its own, and shown indented below what it carries out.
+//!
+//! **Failure.** A child run that cannot be seen is not shown. More than [`MOST_AT_ONCE`] at once are not followed; the run itself tells
+//! how they end.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use rye_client::events::Follow;
+use rye_client::view::{Child, News, View};
+use rye_client::{Client, wire};
+use rye_core::model::RunKind;
+use rye_proto::v1;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::render::Style;
+use crate::render::lines::{Line, Lines};
+
+/// Most child runs that are followed at once.
+const MOST_AT_ONCE: usize = 16;
+/// Things that they told and that are not shown yet.
+const QUEUE: usize = 64;
+/// How long a step that has ended waits for what its child runs told before.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What the task of a child run tells.
+enum Heard {
+    Run(Box<v1::Run>),
+    Event(Box<v1::Event>),
+    Over(String),
+}
+
+/// A child run that is followed.
+struct Followed {
+    depth: usize,
+    label: String,
+    shown: Option<(View, Lines)>,
+}
+
+/// The child runs of a run.
+pub(super) struct Children {
+    client: Client,
+    style: Style,
+    sender: mpsc::Sender<Heard>,
+    heard: mpsc::Receiver<Heard>,
+    followed: HashMap<String, Followed>,
+    tasks: JoinSet<()>,
+}
+
+impl Children {
+    pub(super) fn new(client: Client, style: Style) -> Self {
+        let (sender, heard) = mpsc::channel(QUEUE);
+        Self {
+            client,
+            style,
+            sender,
+            heard,
+            followed: HashMap::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Follows a child run that is `depth` levels down.
+    pub(super) fn follow(&mut self, child: &Child, depth: usize) {
+        let id = child.run_id.to_string();
+        if self.followed.len() >= MOST_AT_ONCE || self.followed.contains_key(&id) {
+            return;
+        }
+        let followed = Followed {
+            depth,
+            label: child.label.clone(),
+            shown: None,
+        };
+        self.followed.insert(id.clone(), followed);
+        let (client, sender) = (self.client.clone(), self.sender.clone());
+        self.tasks.spawn(async move {
+            // A child run that cannot be followed is not shown; nobody listens any more when the run is left.
+            drop(tell(&client, &id, &sender).await);
+            drop(sender.send(Heard::Over(id)).await);
+        });
+    }
+
+    /// What is shown next of a child run. Cancel safe.
+    pub(super) async fn next(&mut self) -> Line {
+        loop {
+            let Some(heard) = self.heard.recv().await else {
+                return std::future::pending().await;
+            };
+            if let Some(line) = self.take(heard) {
+                return line;
+            }
+        }
+    }
+
+    /// What is left to show of child runs when the step that they carried out has ended.
+    pub(super) async fn rest(&mut self) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let rest = async {
+            while !self.followed.is_empty() {
+                let Some(heard) = self.heard.recv().await else {
+                    break;
+                };
+                lines.extend(self.take(heard));
+            }
+        };
+        // One that is late is shown below what comes meanwhile.
+        drop(tokio::time::timeout(PATIENCE, rest).await);
+        lines
+    }
+
+    fn take(&mut self, heard: Heard) -> Option<Line> {
+        match heard {
+            Heard::Over(id) => {
+                self.followed.remove(&id);
+                None
+            }
+            Heard::Run(run) => {
+                let followed = self.followed.get_mut(&run.run_id)?;
+                let kind = wire::kind_of(&run).ok()?;
+                let (depth, label) = (followed.depth, &followed.label);
+                let lines = Lines::of_child(kind, self.style, depth, label);
+                let view = View::new(wire::item_id(&run), run.nodes);
+                followed.shown = Some((view, lines)).filter(|_| kind != RunKind::Tool);
+                None
+            }
+            Heard::Event(event) => self.event(&event),
+        }
+    }
+
+    fn event(&mut self, event: &v1::Event) -> Option<Line> {
+        let followed = self.followed.get_mut(&event.run_id)?;
+        let depth = followed.depth;
+        let (view, lines) = followed.shown.as_mut()?;
+        let at = event.timestamp.as_ref().map(wire::timestamp);
+        let news = view.take(&wire::fact(event)?, at)?;
+        match &news {
+            News::Child(child) => {
+                self.follow(child, depth + 1);
+                return None;
+            }
+            // What its model says is its own affair.
+            News::Hand | News::More(_) | News::Rest(_) | News::Said(_) => return None,
+            News::Step(_)
+            | News::Retry { .. }
+            | News::Warning { .. }
+            | News::TakenBack { .. }
+            | News::Told { .. }
+            | News::Call { .. }
+            | News::TurnFailed { .. } => lines.line(view, &news, at.unwrap_or_default()),
+        }
+    }
+}
+
+/// Tells what happens in the run `id`, until it has ended. One that nobody waits for is left to itself.
+async fn tell(
+    client: &Client,
+    id: &str,
+    sender: &mpsc::Sender<Heard>,
+) -> Result<(), rye_client::Error> {
+    let run = client.get(id).await?;
+    if run.detached {
+        return Ok(());
+    }
+    let mut events = client.events(id, "", Follow::UntilEnd);
+    if sender.send(Heard::Run(Box::new(run))).await.is_err() {
+        return Ok(());
+    }
+    while let Some(event) = events.next().await? {
+        if sender.send(Heard::Event(Box::new(event))).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}

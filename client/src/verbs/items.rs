@@ -1,0 +1,156 @@
+//! `ls`, `show` and `completions`.
+
+use rye_client::exit::Exit;
+use rye_client::json;
+use rye_core::id::ItemKind;
+use rye_proto::v1;
+
+use super::Session;
+use crate::cli::{self, ItemName};
+use crate::failure::Failure;
+use crate::output::Format;
+use crate::render;
+
+/// Items that are asked for at once.
+const PAGE: u32 = 1000;
+
+/// Which items a listing is about.
+#[derive(Debug, PartialEq, Eq)]
+struct Wanted {
+    /// Their types; none means all that run.
+    kinds: Vec<ItemKind>,
+    /// A pattern of their ids; empty means all.
+    pattern: String,
+}
+
+impl Wanted {
+    /// From `TYPE`, `GLOB`, `TYPE:GLOB`, or `TYPE GLOB`.
+    fn read(first: Option<String>, second: Option<String>) -> Result<Self, Failure> {
+        let first = first.unwrap_or_default();
+        let (word, rest) = first.split_once(':').unwrap_or((&first, ""));
+        let kind: Option<ItemKind> = word.parse().ok();
+        let (kinds, pattern) = match (kind, second) {
+            (Some(kind), Some(pattern)) if rest.is_empty() => (vec![kind], pattern),
+            (Some(kind), None) => (vec![kind], rest.to_owned()),
+            (None, None) if rest.is_empty() => (RUN.to_vec(), first),
+            (None, _) => {
+                return Err(Failure::NoType {
+                    word: word.to_owned(),
+                    target: first,
+                });
+            }
+            (Some(_), Some(pattern)) => {
+                return Err(Failure::OtherItem {
+                    problem: format!("`{first}` is a pattern already, and `{pattern}` another"),
+                });
+            }
+        };
+        Ok(Self { kinds, pattern })
+    }
+}
+
+/// The types of items that run.
+const RUN: [ItemKind; 2] = [ItemKind::Tool, ItemKind::Directive];
+
+pub(super) async fn list(asked: cli::Ls, session: &mut Session) -> Result<Exit, Failure> {
+    let wanted = Wanted::read(asked.first, asked.pattern)?;
+    let project = session.project().display().to_string();
+    let client = session.client().await?;
+    let mut items = Vec::new();
+    for kind in wanted.kinds {
+        let mut request = v1::ListItemsRequest {
+            project: project.clone(),
+            r#type: rye_client::wire::item_type(kind).into(),
+            pattern: wanted.pattern.clone(),
+            space: asked.space.clone().unwrap_or_default(),
+            page_size: PAGE,
+            page_token: String::new(),
+        };
+        loop {
+            let page = client.list_items(request.clone()).await?;
+            items.extend(page.items.iter().map(json::items::Item::new));
+            if page.next_page_token.is_empty() {
+                break;
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+    // One's own items come first.
+    items.sort_by_key(|item| match item.space.as_str() {
+        "project" => 0,
+        "user" => 1,
+        _ => 2,
+    });
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&items)?,
+        Format::Text => {
+            let width = output.width();
+            output.line(&render::items::listed(&items, width))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) async fn show(name: &ItemName, session: &mut Session) -> Result<Exit, Failure> {
+    let (kind, id) = match name.as_str().split_once(':') {
+        Some((word, id)) => (rye_client::wire::item_type(word.parse()?), id),
+        None => (v1::ItemType::Unspecified, name.as_str()),
+    };
+    let request = v1::DescribeRequest {
+        item: Some(v1::ItemRef {
+            r#type: kind.into(),
+            id: id.to_owned(),
+        }),
+        project: session.project().display().to_string(),
+    };
+    let answer = session.client().await?.describe(request).await?;
+    let described = json::items::Described::new(answer)?;
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&described)?,
+        Format::Text => {
+            let style = output.style();
+            output.line(&render::items::described(&described, style))?;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+pub(super) fn completions(
+    asked: &cli::Completions,
+    session: &mut Session,
+) -> Result<Exit, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(asked.shell, &mut cli::command(), "ryectl", &mut script);
+    let script = String::from_utf8_lossy(&script);
+    session.output.line(script.trim_end())?;
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_is_asked_for_by_type_and_pattern() {
+        let read = |words: &[&str]| {
+            let mut words = words.iter().map(ToString::to_string);
+            Wanted::read(words.next(), words.next()).ok()
+        };
+        let wanted = |kinds: &[ItemKind], pattern: &str| {
+            Some(Wanted {
+                kinds: kinds.to_vec(),
+                pattern: pattern.to_owned(),
+            })
+        };
+        assert_eq!(read(&[]), wanted(&RUN, ""));
+        assert_eq!(read(&["app/*"]), wanted(&RUN, "app/*"));
+        assert_eq!(read(&["knowledge"]), wanted(&[ItemKind::Knowledge], ""));
+        assert_eq!(read(&["tool", "app/*"]), wanted(&[ItemKind::Tool], "app/*"));
+        assert_eq!(read(&["tool:app/*"]), wanted(&[ItemKind::Tool], "app/*"));
+        assert_eq!(read(&["tols", "app/*"]), None);
+        assert_eq!(read(&["tols:app/*"]), None);
+        assert_eq!(read(&["tool:a", "app/*"]), None);
+    }
+}

@@ -1,0 +1,605 @@
+//! What is known of a run while it is watched: a fold over what its stream tells.
+//!
+//! **Owns** the state that a renderer needs between two events: what the run is at, how far its items have come, what failed, how much
+//! of what a model says was told. [`View::take`] and [`View::hear`] are the only transitions; each also answers with what is new.
+//! **Never** makes text for people, waits, or looks at a clock: a renderer does, and may be of lines, of a screen, or of a page.
+//! **Order.** Events come in the order of the stream; an event that this client does not know is none.
+
+mod speech;
+
+use std::collections::{HashMap, HashSet};
+
+use rye_core::clock::Timestamp;
+use rye_core::conversation::Source;
+use rye_core::id::RunId;
+use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
+use rye_proto::v1;
+
+use self::speech::{Heard, Speech};
+use crate::json::ItemCount;
+
+/// Failed items that are kept for the end; more are counted.
+const MOST_FAILED: usize = 20;
+
+/// What is known of a run.
+#[derive(Debug)]
+pub struct View {
+    /// Id of the item that runs.
+    pub item: String,
+    /// Number of nodes of the graph.
+    pub nodes: u32,
+    /// What it is at.
+    pub hand: Option<Hand>,
+    /// Items that failed and were not tried again, the first of them.
+    pub failed: Vec<FailedItem>,
+    /// How many more there are.
+    pub more_failed: usize,
+    /// What a model said last, whole.
+    pub said: Option<String>,
+    /// State keys seen so far: only new ones are worth a word.
+    known: HashSet<String>,
+    /// Why the try failed that is told of next.
+    why: Option<String>,
+    /// What the calls in flight of a thread carry out, by their ids.
+    calls: HashMap<String, String>,
+    speech: Speech,
+}
+
+/// A step or a turn that has begun and not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hand {
+    /// Number of the step, or of the turn.
+    pub number: u32,
+    /// The node, or what a call of the turn carries out; empty while the model is asked.
+    pub name: String,
+    /// When it began, if that is known.
+    pub since: Option<Timestamp>,
+    /// Whether nothing carries it out: it waits for a time or a person.
+    pub waits: bool,
+    /// How far its items have come, if it has any.
+    pub items: Option<ItemCount>,
+}
+
+/// An item that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedItem {
+    /// The step.
+    pub step: u32,
+    /// Its node.
+    pub node: String,
+    /// Its position, from 0.
+    pub item: u32,
+    /// What it is: the beginning of its value.
+    pub about: Option<String>,
+    /// Why.
+    pub error: String,
+}
+
+/// A child run that an attempt is carried out by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Child {
+    /// Its id.
+    pub run_id: RunId,
+    /// What people call the attempt: `build`, `build[3]`.
+    pub label: String,
+}
+
+/// What an event or a delta brought.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum News {
+    /// [`View::hand`] is another, or has come farther.
+    Hand,
+    /// The same, and a child run carries it out.
+    Child(Child),
+    /// A step has ended.
+    Step(StepEnd),
+    /// A step failed and is tried again.
+    Retry {
+        /// Number of the step.
+        step: u32,
+        /// The node.
+        node: String,
+        /// Why it failed, if that was not told before.
+        why: Option<String>,
+        /// How often it was tried again, this time included.
+        retries: u32,
+        /// In how many milliseconds.
+        wait_ms: u64,
+        /// Who asked for it: `node`, `resume`, or the id of a hook.
+        by: String,
+    },
+    /// Something the author should know.
+    Warning {
+        /// The node at hand.
+        node: Option<String>,
+        /// What.
+        message: String,
+    },
+    /// More of what the model says.
+    More(String),
+    /// The rest of what was told as it came.
+    Rest(String),
+    /// What the model said, of which nothing was told yet.
+    Said(String),
+    /// What was told of this turn does not count.
+    TakenBack {
+        /// The turn.
+        turn: u32,
+    },
+    /// Somebody said something to the model.
+    Told {
+        /// The turn.
+        turn: u32,
+        /// What.
+        text: String,
+    },
+    /// A call of a tool has ended.
+    Call {
+        /// The turn.
+        turn: u32,
+        /// What it carried out; none if it was refused.
+        item: Option<String>,
+        /// Wall time in milliseconds.
+        elapsed_ms: u64,
+        /// Why it failed.
+        error: Option<String>,
+    },
+    /// A call of the model failed.
+    TurnFailed {
+        /// The turn.
+        turn: u32,
+        /// Why.
+        error: String,
+        /// In how many milliseconds it is made again; 0 if it is not, or at once.
+        pause_ms: u64,
+    },
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepEnd {
+    /// Its number.
+    pub step: u32,
+    /// Its node.
+    pub node: String,
+    /// How.
+    pub status: StepStatus,
+    /// Wall time in milliseconds.
+    pub elapsed_ms: u64,
+    /// State keys that it set and no step before it.
+    pub new_keys: Vec<String>,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// Its items, if it had any.
+    pub items: Option<ItemCount>,
+}
+
+impl View {
+    /// Of a run of `item`, which if it is a graph has so many nodes.
+    pub fn new(item: &str, nodes: u32) -> Self {
+        Self {
+            item: item.to_owned(),
+            nodes,
+            hand: None,
+            failed: Vec::new(),
+            more_failed: 0,
+            said: None,
+            known: HashSet::new(),
+            why: None,
+            calls: HashMap::new(),
+            speech: Speech::default(),
+        }
+    }
+
+    /// Takes state keys for known.
+    pub fn know<'k>(&mut self, keys: impl Iterator<Item = &'k String>) {
+        self.known.extend(keys.cloned());
+    }
+
+    /// Takes in `event`, which happened `at`; answers with what is new, if anything is.
+    pub fn take(&mut self, event: &Event, at: Option<Timestamp>) -> Option<News> {
+        match event {
+            Event::Run(event) => self.of_run(event),
+            Event::Graph(event) => self.of_graph(event, at),
+            Event::Thread(event) => self.of_thread(event, at),
+            Event::Tool(_) => None,
+        }
+    }
+
+    /// Takes in what the model says; answers with what is new, if anything is.
+    pub fn hear(&mut self, delta: &v1::Delta) -> Option<News> {
+        Some(match self.speech.hear(delta)? {
+            Heard::More(text) => News::More(text),
+            Heard::TakenBack(turn) => News::TakenBack { turn },
+        })
+    }
+
+    fn of_run(&mut self, event: &RunEvent) -> Option<News> {
+        if let RunEvent::Warning { node, message } = event {
+            return Some(News::Warning {
+                node: node.clone(),
+                message: message.clone(),
+            });
+        }
+        let RunEvent::StepStarted {
+            step,
+            node,
+            now,
+            items,
+            child,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        // Another try: what failed is tried again.
+        self.failed.retain(|failed| failed.step != *step);
+        self.hand = Some(Hand {
+            number: *step,
+            name: node.clone(),
+            since: Some(*now),
+            waits: false,
+            items: items.map(|total| ItemCount {
+                total,
+                ended: 0,
+                failed: 0,
+            }),
+        });
+        Some(child_of(child.as_ref(), node).unwrap_or(News::Hand))
+    }
+
+    fn of_graph(&mut self, event: &GraphEvent, at: Option<Timestamp>) -> Option<News> {
+        match event {
+            GraphEvent::GraphStarted { state, .. } => {
+                self.known.extend(state.names().map(str::to_owned));
+                None
+            }
+            GraphEvent::StepFailed { error, .. } => {
+                self.why = Some(error.message.clone());
+                None
+            }
+            GraphEvent::StepWaiting {
+                step, node, now, ..
+            } => {
+                self.hand = Some(Hand {
+                    number: *step,
+                    name: node.clone(),
+                    since: Some(*now),
+                    waits: true,
+                    items: None,
+                });
+                Some(News::Hand)
+            }
+            GraphEvent::ItemStarted {
+                node, item, child, ..
+            } => child_of(child.as_ref(), &format!("{node}[{item}]")),
+            GraphEvent::ItemCompleted { .. } => self.item_ended(event),
+            GraphEvent::ForeachCompleted { items, failed, .. }
+            | GraphEvent::ParallelCompleted {
+                branches: items,
+                failed,
+                ..
+            } => {
+                if let Some(hand) = &mut self.hand {
+                    hand.items = Some(ItemCount {
+                        total: *items,
+                        ended: *items,
+                        failed: *failed,
+                    });
+                }
+                None
+            }
+            GraphEvent::RetryScheduled {
+                step,
+                node,
+                retries,
+                due,
+                by,
+                ..
+            } => Some(News::Retry {
+                step: *step,
+                node: node.clone(),
+                why: self.why.take(),
+                retries: *retries,
+                wait_ms: at.map_or(0, |at| due.ms_since(at)),
+                by: by.clone(),
+            }),
+            GraphEvent::StepCompleted { .. } => self.step_ended(event),
+            GraphEvent::LimitExtended { .. }
+            | GraphEvent::GraphEnding { .. }
+            | GraphEvent::GraphCompleted { .. }
+            | GraphEvent::GraphError { .. }
+            | GraphEvent::GraphCancelled { .. } => None,
+        }
+    }
+
+    fn item_ended(&mut self, event: &GraphEvent) -> Option<News> {
+        let GraphEvent::ItemCompleted {
+            step,
+            node,
+            item,
+            about,
+            error,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        let hand = self.hand.as_mut();
+        if let Some(items) = hand.and_then(|hand| hand.items.as_mut()) {
+            items.ended += 1;
+            items.failed += u32::from(error.is_some());
+        }
+        if let Some(error) = error {
+            self.item_failed(FailedItem {
+                step: *step,
+                node: node.clone(),
+                item: *item,
+                about: about.clone(),
+                error: error.message.clone(),
+            });
+        }
+        Some(News::Hand)
+    }
+
+    fn step_ended(&mut self, event: &GraphEvent) -> Option<News> {
+        let GraphEvent::StepCompleted {
+            step,
+            node,
+            status,
+            elapsed_ms,
+            assigned,
+            error,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        let new = assigned.names();
+        let new = new.filter(|key| self.known.insert((*key).to_owned()));
+        let new_keys = new.map(str::to_owned).collect();
+        let hand = self.hand.take().filter(|hand| hand.number == *step);
+        Some(News::Step(StepEnd {
+            step: *step,
+            node: node.clone(),
+            status: *status,
+            elapsed_ms: *elapsed_ms,
+            new_keys,
+            error: error.as_ref().map(|error| error.message.clone()),
+            items: hand.and_then(|hand| hand.items),
+        }))
+    }
+
+    fn item_failed(&mut self, failed: FailedItem) {
+        if self.failed.len() < MOST_FAILED {
+            self.failed.push(failed);
+        } else {
+            self.more_failed += 1;
+        }
+    }
+
+    fn of_thread(&mut self, event: &ThreadEvent, at: Option<Timestamp>) -> Option<News> {
+        if let ThreadEvent::StepStart { turn, .. } = event {
+            self.hand = Some(Hand::of_turn(*turn, "", at));
+            return Some(News::Hand);
+        }
+        if let ThreadEvent::CognitionIn {
+            turn,
+            source: Source::Message,
+            text,
+        } = event
+        {
+            return Some(News::Told {
+                turn: *turn,
+                text: text.clone(),
+            });
+        }
+        if let ThreadEvent::CognitionOut {
+            turn,
+            attempt,
+            text,
+            ..
+        } = event
+        {
+            let trimmed = text.trim();
+            self.said = Some(trimmed.to_owned());
+            return match self.speech.rest(*turn, *attempt, text) {
+                Some(rest) => Some(News::Rest(rest)),
+                None if trimmed.is_empty() => None,
+                None => Some(News::Said(trimmed.to_owned())),
+            };
+        }
+        if let ThreadEvent::ErrorClassified {
+            turn,
+            error,
+            pause_ms,
+            ..
+        } = event
+        {
+            return Some(News::TurnFailed {
+                turn: *turn,
+                error: error.message.clone(),
+                pause_ms: *pause_ms,
+            });
+        }
+        self.of_call(event, at)
+    }
+
+    fn of_call(&mut self, event: &ThreadEvent, at: Option<Timestamp>) -> Option<News> {
+        if let ThreadEvent::ToolCallStart(call) = event {
+            let item = call.item.rsplit_once(':');
+            let item = item.map_or(call.item.as_str(), |(_, id)| id);
+            self.calls.insert(call.call_id.clone(), item.to_owned());
+            self.hand = Some(Hand::of_turn(call.turn, item, at));
+            return Some(child_of(call.child.as_ref(), item).unwrap_or(News::Hand));
+        }
+        let ThreadEvent::ToolCallResult {
+            turn,
+            call_id,
+            output,
+            is_error,
+            duration_ms,
+            ..
+        } = event
+        else {
+            return None;
+        };
+        // What was answered before it began has no item: a refusal, or outputs, which are told at the end.
+        let item = self.calls.remove(call_id);
+        if item.is_none() && !*is_error {
+            return None;
+        }
+        if self.calls.is_empty() {
+            self.hand = None;
+        }
+        Some(News::Call {
+            turn: *turn,
+            item,
+            elapsed_ms: *duration_ms,
+            error: is_error.then(|| output.clone()),
+        })
+    }
+}
+
+impl Hand {
+    fn of_turn(turn: u32, name: &str, since: Option<Timestamp>) -> Self {
+        Self {
+            number: turn,
+            name: name.to_owned(),
+            since,
+            waits: false,
+            items: None,
+        }
+    }
+}
+
+fn child_of(child: Option<&RunId>, label: &str) -> Option<News> {
+    let run_id = child?.clone();
+    Some(News::Child(Child {
+        run_id,
+        label: label.to_owned(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn event(event_type: &str, payload: &Value) -> Event {
+        Event::read(event_type, &payload.to_string()).unwrap()
+    }
+
+    fn take(view: &mut View, event_type: &str, payload: &Value) -> Option<News> {
+        view.take(&event(event_type, payload), Some(Timestamp::from_ms(1_500)))
+    }
+
+    fn started(items: &Value) -> Value {
+        json!({"step": 2, "node": "each", "visit": 0, "attempt": 1, "action_id": "foreach", "effect": "idempotent", "key": "k",
+               "now": 1_000, "items": items})
+    }
+
+    fn item(position: u32, error: &Value) -> Value {
+        json!({"step": 2, "node": "each", "item": position, "status": "ok", "elapsed_ms": 3, "result": null, "error": error,
+               "about": "b.csv"})
+    }
+
+    #[test]
+    fn a_foreach_counts_its_items_and_keeps_those_that_failed_by_what_they_are() {
+        let mut view = View::new("t/g", 3);
+        assert_eq!(
+            take(&mut view, "step_started", &started(&json!(3))),
+            Some(News::Hand)
+        );
+        let error = json!({"message": "no rows", "code": "tool_failed", "retryable": false});
+        take(&mut view, "item_completed", &item(0, &Value::Null));
+        take(&mut view, "item_completed", &item(1, &error));
+        let hand = view.hand.clone().unwrap();
+        assert_eq!(
+            (hand.number, hand.name.as_str(), hand.since),
+            (2, "each", Some(Timestamp::from_ms(1_000)))
+        );
+        assert_eq!(
+            hand.items,
+            Some(ItemCount {
+                total: 3,
+                ended: 2,
+                failed: 1
+            })
+        );
+        let failed: Vec<_> = view
+            .failed
+            .iter()
+            .map(|failed| (failed.item, failed.about.as_deref()))
+            .collect();
+        assert_eq!(failed, [(1, Some("b.csv"))]);
+        // Another try takes back what failed.
+        take(&mut view, "step_started", &started(&json!(3)));
+        assert!(view.failed.is_empty());
+    }
+
+    #[test]
+    fn a_step_tells_keys_that_are_new_once() {
+        let mut view = View::new("t/g", 3);
+        let state =
+            json!({"graph_id": "g", "graph_run_id": "r", "start_node": "n", "state": {"old": 0}});
+        assert_eq!(take(&mut view, "graph_started", &state), None);
+        let ended = json!({"step": 1, "node": "n", "status": "ok", "elapsed_ms": 8, "next_node": null, "assigned": {"old": 1, "a": 2}});
+        for new in [vec!["a".to_owned()], Vec::new()] {
+            let Some(News::Step(step)) = take(&mut view, "step_completed", &ended) else {
+                panic!("no end of a step");
+            };
+            assert_eq!(step.new_keys, new);
+        }
+    }
+
+    #[test]
+    fn a_child_run_is_news_with_its_label() {
+        let mut view = View::new("t/g", 3);
+        let begun = json!({"step": 2, "node": "each", "item": 1, "attempt": 1, "action_id": "tool:t/c", "effect": "idempotent",
+                           "key": "k", "child": "t-c-1-a"});
+        let child = Child {
+            run_id: RunId::new("t-c-1-a").unwrap(),
+            label: "each[1]".to_owned(),
+        };
+        assert_eq!(
+            take(&mut view, "item_started", &begun),
+            Some(News::Child(child))
+        );
+    }
+
+    #[test]
+    fn calls_of_a_thread_end_in_any_order() {
+        let mut view = View::new("t/count", 0);
+        let call = |id: &str| {
+            json!({"turn": 3, "position": 0, "call_id": id, "tool": "rye_execute", "item": "tool:rye/bash", "input": {},
+                   "attempt": 1, "effect": "idempotent", "key": "k"})
+        };
+        for id in ["a", "b"] {
+            assert_eq!(
+                take(&mut view, "tool_call_start", &call(id)),
+                Some(News::Hand)
+            );
+        }
+        for (id, is_error, item) in [
+            ("b", true, Some("rye/bash")),
+            ("a", false, Some("rye/bash")),
+            ("c", true, None),
+        ] {
+            let result = json!({"turn": 3, "position": 0, "call_id": id, "output": "no", "is_error": is_error, "duration_ms": 400});
+            let news = News::Call {
+                turn: 3,
+                item: item.map(str::to_owned),
+                elapsed_ms: 400,
+                error: is_error.then(|| "no".to_owned()),
+            };
+            assert_eq!(
+                take(&mut view, "tool_call_result", &result),
+                Some(news),
+                "{id}"
+            );
+        }
+        assert_eq!(view.hand, None);
+    }
+}

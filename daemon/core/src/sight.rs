@@ -1,0 +1,139 @@
+//! Which characters of a foreign text are seen, and the one way to make the others visible.
+//!
+//! Texts come from tools, models, graphs and callers. A character that does something instead of being seen (it moves a cursor, turns
+//! the direction around, breaks a line, or takes no room at all) lets one text pass for another. Whatever shows foreign text to people
+//! asks here. What is shown in its place differs: a screen shows its code, a page a blank, a diagram U+FFFD.
+
+/// Whether a reader would not see `character`, or would see something else because of it: control characters, marks that turn the
+/// direction of text around, separators that break lines, characters without width, tags, and noncharacters.
+pub fn is_unseen(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fdd0}'..='\u{fdef}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// Whether `character` may stand between two others without being one of its own: a joiner of letters in scripts that need it, and of
+/// the parts of an emoji. It is seen by what it does there, and by nothing anywhere else.
+fn joins(before: Option<char>, character: char, after: Option<char>) -> bool {
+    let is_joiner = matches!(character, '\u{200c}' | '\u{200d}');
+    // Between ASCII characters it does nothing but tell two equal looking words apart.
+    let needs_it = |c: Option<char>| c.is_some_and(|c| !c.is_ascii() && !is_unseen(c));
+    is_joiner && needs_it(before) && needs_it(after)
+}
+
+/// `text` with `unseen` in place of each character that is not seen, but for those in `kept`.
+pub fn shown(text: &str, kept: &[char], mut unseen: impl FnMut(char, &mut String)) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut before = None;
+    let mut rest = text.chars().peekable();
+    while let Some(character) = rest.next() {
+        let is_kept = kept.contains(&character) || !is_unseen(character);
+        if is_kept || joins(before, character, rest.peek().copied()) {
+            out.push(character);
+        } else {
+            unseen(character, &mut out);
+        }
+        before = Some(character);
+    }
+    out
+}
+
+/// `text` with the code of each character that is not seen: `\u{202e}`, `\n`.
+pub fn escaped(text: &str, kept: &[char]) -> String {
+    shown(text, kept, |character, out| {
+        out.extend(character.escape_default());
+    })
+}
+
+/// `text` as a part of one line, with `instead` in place of each character that is not seen.
+pub fn in_line(text: &str, instead: char) -> String {
+    shown(text, &[], |_, out| out.push(instead))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_seen_is_shown_as_what_it_is() {
+        let hidden = [
+            '\u{0}',
+            '\u{1b}',
+            '\u{7f}',
+            '\u{9b}',
+            '\u{ad}',
+            '\u{34f}',
+            '\u{61c}',
+            '\u{180e}',
+            '\u{200b}',
+            '\u{200c}',
+            '\u{200d}',
+            '\u{200e}',
+            '\u{200f}',
+            '\u{2028}',
+            '\u{2029}',
+            '\u{202a}',
+            '\u{202e}',
+            '\u{2060}',
+            '\u{2061}',
+            '\u{2064}',
+            '\u{2066}',
+            '\u{2069}',
+            '\u{206a}',
+            '\u{3164}',
+            '\u{feff}',
+            '\u{fff9}',
+            '\u{e0001}',
+            '\u{e0020}',
+            '\u{e0100}',
+            '\u{fdd0}',
+        ];
+        for character in hidden {
+            let code = character.escape_default().to_string();
+            assert_eq!(
+                escaped(&format!("pay{character}pal"), &[]),
+                format!("pay{code}pal")
+            );
+        }
+        assert_eq!(escaped("a\nb\tc", &['\n']), "a\nb\\tc");
+        assert_eq!(in_line("a\nb\u{202e}c", ' '), "a b c");
+    }
+
+    #[test]
+    fn what_is_seen_stays_and_joiners_join_where_scripts_need_them() {
+        for text in [
+            "ünï 日本 🦀 ✓ \\u{1b}",
+            "👩\u{200d}🔬",
+            "می\u{200c}خواهم",
+            "क्\u{200d}ष",
+        ] {
+            assert_eq!(escaped(text, &[]), text);
+        }
+        for text in [
+            "\u{200d}🔬",
+            "👩\u{200d}",
+            "a\u{200c}ب",
+            "ب\u{200c}\u{200c}ب",
+        ] {
+            assert!(escaped(text, &[]).contains("\\u{200"), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What a project sees, item by item, whether or not it may be used.
+//!
+//! **Never** says that a text may be used but by its [`Report`]: what an item says of itself is told all the same.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rye_core::id::{ItemId, ItemRef};
+use rye_core::seal;
+
+use super::verify::accepted;
+use super::{Error, Item, Library, Report};
+use crate::metadata::{self, Metadata};
+use crate::spaces::{Place, Space};
+
+/// Most files of a space that are listed.
+const MOST_FILES: usize = 20_000;
+
+/// An item as it lies in a space.
+#[derive(Debug)]
+pub struct Entry {
+    /// How it stands.
+    pub report: Report,
+    /// Its space.
+    pub space: Space,
+    /// What it says of itself; nothing if that cannot be read.
+    pub metadata: Metadata,
+    /// Its text; nothing if it is none.
+    pub text: Arc<str>,
+}
+
+/// Where an item was seen, before its file is read.
+#[derive(Debug, Clone)]
+pub struct Seen(Lies);
+
+#[derive(Debug, Clone)]
+enum Lies {
+    BuiltIn(Arc<Item>),
+    At(Place),
+}
+
+impl Entry {
+    fn of(item: &Item) -> Self {
+        Self {
+            report: accepted(item),
+            space: item.space,
+            metadata: item.metadata.clone(),
+            text: Arc::clone(&item.text),
+        }
+    }
+}
+
+impl Library {
+    /// The items of `space`, or those that the project uses, by type and id. No file is read.
+    pub fn catalog(&self, space: Option<Space>) -> BTreeMap<ItemRef, Seen> {
+        let mut seen: BTreeMap<ItemRef, Seen> = BTreeMap::new();
+        let all = Space::Project.visible();
+        for &space in all
+            .iter()
+            .filter(|one| space.is_none_or(|only| only == **one))
+        {
+            if space == Space::System {
+                for (item, built_in) in &self.built_in {
+                    let lies = || Seen(Lies::BuiltIn(Arc::clone(built_in)));
+                    seen.entry(item.clone()).or_insert_with(lies);
+                }
+                continue;
+            }
+            let mut files = self.spaces.listing(space, MOST_FILES).files;
+            // Of several files of one item the first extension wins.
+            files.sort_by_key(|(place, _)| {
+                let mut known = place.item.kind.extensions().iter();
+                known.position(|extension| *extension == place.extension)
+            });
+            for (place, _) in files {
+                seen.entry(place.item.clone())
+                    .or_insert(Seen(Lies::At(place)));
+            }
+        }
+        seen
+    }
+
+    /// What is known of an item that was seen; `None` if it is not there any more.
+    pub fn entry(&self, seen: &Seen) -> Option<Entry> {
+        let place = match &seen.0 {
+            Lies::BuiltIn(item) => return Some(Entry::of(item)),
+            Lies::At(place) => place,
+        };
+        let error = match self.at(place) {
+            Ok(item) => return Some(Entry::of(&item)),
+            Err(error) => error,
+        };
+        let is_gone = matches!(error, Error::NotFound { .. });
+        (!is_gone).then(|| self.refused(place, error))
+    }
+
+    /// The file at `place`, which may not be used because of `error`.
+    fn refused(&self, place: &Place, error: Error) -> Entry {
+        let (text, metadata) = self.read(place).unwrap_or_default();
+        let mut report = self.report(&place.item, Err(error));
+        report.path = place.path();
+        Entry {
+            report,
+            space: place.space,
+            metadata,
+            text: text.into(),
+        }
+    }
+
+    /// The text at `place` and what it says of itself, whoever wrote it; `None` if it cannot be read as a text.
+    pub(super) fn read(&self, place: &Place) -> Option<(String, Metadata)> {
+        let content = place.read().ok()??;
+        let text = seal::normalise(metadata::utf8(&content).ok()?);
+        let metadata = Metadata::parse(place.item.kind, place.extension, &text);
+        Some((text.into_owned(), metadata.unwrap_or_default()))
+    }
+
+    /// What a project would use under this name. Fails only if there is nothing, or it cannot be opened.
+    pub fn describe(&self, item: &ItemRef) -> Result<Entry, Error> {
+        let refusal = match self.resolve(item, Space::Project) {
+            Ok(item) => return Ok(Entry::of(&item)),
+            Err(
+                error @ (Error::NotFound { .. }
+                | Error::OutOfReach { .. }
+                | Error::Unreadable { .. }),
+            ) => return Err(error),
+            Err(error) => error,
+        };
+        for space in [Space::Project, Space::User] {
+            let found = self.spaces.find(item, space);
+            let found = found.map_err(|source| Error::Unreadable {
+                item: item.clone(),
+                source,
+            })?;
+            if let Some((place, _)) = found {
+                return Ok(self.refused(&place, refusal));
+            }
+        }
+        Err(refusal)
+    }
+
+    /// The id that `item` was probably meant to have, of those that a project sees.
+    pub fn nearest(&self, item: &ItemRef) -> Option<ItemId> {
+        let mut known: Vec<String> = Vec::new();
+        for space in [Space::Project, Space::User] {
+            let files = self.spaces.listing_of(item.kind, space, MOST_FILES).files;
+            known.extend(
+                files
+                    .into_iter()
+                    .map(|(place, _)| place.item.id.to_string()),
+            );
+        }
+        let built_in = self.built_in.keys().filter(|other| other.kind == item.kind);
+        known.extend(built_in.map(|other| other.id.to_string()));
+        near(item.id.as_str(), &known)
+    }
+}
+
+/// The id that comes nearest: by its letters, or one that ends in the same name in another folder.
+fn near(wanted: &str, known: &[String]) -> Option<ItemId> {
+    let spelled = rye_core::expr::nearest(wanted, known.iter().map(String::as_str));
+    let name = wanted.rsplit('/').next().unwrap_or(wanted);
+    let moved = || {
+        let mut same = known
+            .iter()
+            .filter(|id| id.rsplit('/').next() == Some(name));
+        let one = same.next()?;
+        // Of several nobody knows which.
+        same.all(|other| other == one).then_some(one.as_str())
+    };
+    ItemId::new(spelled.or_else(moved)?).ok()
+}
+
+/// What may have been meant, in words; empty if nothing comes near.
+pub(super) fn suggestion(near: Option<&ItemId>) -> String {
+    near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
+}
+
+impl Error {
+    /// The same error, with the id that may have been meant if there is no such item.
+    #[must_use]
+    pub fn suggesting(mut self, library: &Library) -> Self {
+        if let Self::NotFound { item, near, .. } = &mut self {
+            *near = library.nearest(item);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_near_is_spelled_so_or_lies_elsewhere() {
+        let known = ["sample/hello", "app/deploy", "rye/a/echo", "rye/b/echo"].map(str::to_owned);
+        let table = [
+            ("sample/hallo", Some("sample/hello")),
+            ("smaple/hello", Some("sample/hello")),
+            ("deploy", Some("app/deploy")),
+            ("team/deploy", Some("app/deploy")),
+            // Two have this name.
+            ("echo", None),
+            ("nothing/like/it", None),
+        ];
+        for (wanted, found) in table {
+            let near = near(wanted, &known);
+            assert_eq!(near.as_ref().map(ItemId::as_str), found, "{wanted}");
+        }
+    }
+}
