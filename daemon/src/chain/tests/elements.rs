@@ -49,12 +49,12 @@ fn an_executor_takes_the_versions_from_one_end_to_the_other_and_no_others() {
         (
             "{max_version: \"2\"}",
             "1.0.0",
-            Some("`child_constraints.max_version`, line 5"),
+            Some("`child_constraints.max_version`, line 6"),
         ),
         (
             "{min_version: 2}",
             "1.0.0",
-            Some("`child_constraints.min_version`, line 5"),
+            Some("`child_constraints.min_version`, line 6"),
         ),
         ("{}", "1.0.0", None),
     ] {
