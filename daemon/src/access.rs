@@ -13,6 +13,7 @@ use rye_core::capability::Layer;
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
+use rye_core::memory::Charge;
 use rye_core::model::{
     Approval, ApprovalAnswer, Kill, KillReceipt, Run, Status, SuspendReason, Verdict,
 };
@@ -462,8 +463,8 @@ impl Visible {
         self.supervisor.meters()
     }
 
-    /// One of its events with its payload in it, however long that is.
-    pub async fn whole(&self, line: Line) -> Result<Line, journal::Error> {
+    /// One of its events with its payload in it, however long that is, and the memory that it takes.
+    pub async fn whole(&self, line: Line) -> Result<(Line, Charge), journal::Error> {
         self.journal().whole(&self.id, line).await
     }
 }

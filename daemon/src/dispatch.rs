@@ -24,6 +24,7 @@ use rye_core::definition::{Authority, Inputs};
 use rye_core::error::{Kinded, with_sources};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::Certainty;
+use rye_core::memory::Memory;
 use rye_core::model::{Failure, KillReceipt, Object, Printed, Spec};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
@@ -34,6 +35,7 @@ use self::live::Live;
 use self::outcome::{declared_failure, judge, printed, reported_failure};
 use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal, Trace};
 use crate::config::Config;
+use crate::exhausted::Exhausted;
 use crate::memo::Memo;
 use crate::models;
 use crate::native;
@@ -306,6 +308,10 @@ impl Dispatcher {
             Err(refused) => (refused.data, Some(refused.failure)),
         };
         let (data, failure) = match bounds::check(&data) {
+            Ok(bytes) if !cx.services.journal.memory().fits(bytes) => {
+                let full = memory_exceeded(&cx.services.journal.memory());
+                (Value::Null, Some(failure.unwrap_or(full)))
+            }
             Ok(_) => (data, failure),
             Err(excess) => {
                 let text = format!("the result is {excess}; let the tool write it to a file");
@@ -374,10 +380,12 @@ impl Dispatcher {
             .map_err(|error| unstarted(&error))?;
         work.certainty = Certainty::Unknown;
         cx.note_process(running.identity().clone());
+        let memory = cx.services.journal.memory();
         let stopper = Stopper::new();
         let live = Live::new(&cx.voice, plan.answer);
+        let running = running.telling(live.tap()).within(Arc::clone(&memory));
         let exited = tokio::select! {
-            exited = running.telling(live.tap()).finish(stopper.listen()) => exited,
+            exited = running.finish(stopper.listen()) => exited,
             never = forward_stop(&cx.stop, &stopper) => match never {},
             never = cx.voice.write() => match never {},
         };
@@ -394,6 +402,9 @@ impl Dispatcher {
         work.printed = Some(printed(plan.answer, &exited));
         if let (None, Exit::Code(_)) = (exited.ended_by, exited.exit) {
             work.certainty = Certainty::Known;
+        }
+        if exited.stdout.is_starved || exited.stderr.is_starved {
+            return Err(memory_exceeded(&memory).into());
         }
         judge(plan.answer, &program, &exited, &limit)
     }
@@ -562,6 +573,16 @@ fn unplanned(error: &chain::Error) -> Failure {
     }
 }
 
+/// What a call gave back does not fit beside what all runs hold.
+fn memory_exceeded(memory: &Memory) -> Failure {
+    let text = format!(
+        "the values of all runs together may take {} MiB of memory (`limits.memory_mb`), and what the call gave back does not fit beside \
+         the others; resume the run when others have ended",
+        memory.most() >> 20
+    );
+    Failure::permanent("memory_exceeded", text)
+}
+
 /// Why a process did not start.
 fn unstarted(error: &process::Error) -> Failure {
     if matches!(error, process::Error::ProgramNotFound { .. }) {
@@ -578,5 +599,8 @@ fn no_program(message: String) -> Failure {
 
 /// An error on the way to the action, as the failure of the action.
 fn refused(error: &(impl Kinded + 'static)) -> Failure {
-    Refusal::from(error).of_item()
+    match Exhausted::of(error) {
+        Some(lack) => lack.failure(error),
+        None => Refusal::from(error).of_item(),
+    }
 }

@@ -33,7 +33,6 @@ mod space;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rye_core::clock::Uptime;
 use rye_core::error::with_sources;
@@ -47,12 +46,14 @@ use tracing::Instrument as _;
 
 use self::ahead::{Ahead, following};
 pub use self::attempt::Reports;
-use self::attempt::{Attempts, attempt};
+use self::attempt::{Announced, Attempts, attempt};
 pub use self::context::RunContext;
 pub use self::fail::fail;
 pub use self::job::{Ended, Job};
 use self::line::Line;
-use self::plan::{Plan, Then};
+use self::plan::{Plan, Then, limit};
+use self::space::{Lack, Live};
+use crate::exhausted::Exhausted;
 use crate::journal::{self, Change, Committed, Refused, Ticket, Why};
 use crate::services::Services;
 use crate::stop::{Changes, DriverExit, Stop, Urgency};
@@ -117,13 +118,6 @@ pub trait Kind: Send + Sync + 'static {
     ) -> impl Future<Output = Ended> + Send;
 }
 
-/// No call takes longer than what is `left` of the time of its run.
-fn limit(call: &mut Call, left: Option<Duration>) {
-    if let Some(left) = left {
-        call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
-    }
-}
-
 /// Whether nothing begins in the run any more, because it is being killed.
 fn is_stopping(error: &journal::Error) -> bool {
     matches!(error, journal::Error::Refused(refused) if matches!(refused.why, Why::Stopping(_)))
@@ -138,19 +132,20 @@ pub async fn drive<K: Kind>(
 ) -> Result<DriverExit, journal::Error> {
     let mut drive = Drive::new(services, kind, run, stop)?;
     loop {
-        match drive.live().await {
-            Err(error) if error.is_out_of_space() => {
-                drive.line.leave();
-                if let Some(exit) = drive.wait_for_space(&error).await? {
-                    return Ok(exit);
-                }
-            }
+        let lacking = match drive.live().await {
+            Ok(Live::Lacking(lack)) => Lack::Host(lack),
+            Ok(Live::Left(exit)) => return Ok(exit),
+            Err(error) if error.is_out_of_space() => Lack::Space(error),
             Err(error) if is_stopping(&error) => {
                 // The kill is on record, and on its way to every task that it covers.
                 stop.at_least(Urgency::Shutdown).await;
                 return drive.leave().await;
             }
-            left => return left,
+            Err(error) => return Err(error),
+        };
+        drive.line.leave();
+        if let Some(exit) = drive.wait_for(&lacking).await? {
+            return Ok(exit);
         }
     }
 }
@@ -181,6 +176,12 @@ struct Drive<'a, K: Kind> {
     line: Line,
     /// Pauses of a run that meets ENOSPC.
     pauses: storage_backoff::Pauses,
+    /// What the host has too little of.
+    lack: Option<Exhausted>,
+    /// Calls that are announced, and could not begin.
+    unstarted: Vec<Box<Call>>,
+    /// Pauses of a run with such calls.
+    tries: storage_backoff::Pauses,
 }
 
 impl<'a, K: Kind> Drive<'a, K> {
@@ -212,15 +213,22 @@ impl<'a, K: Kind> Drive<'a, K> {
             childless: HashMap::new(),
             line: Line::default(),
             pauses: storage_backoff::Pauses::default(),
+            lack: None,
+            unstarted: Vec::new(),
+            tries: storage_backoff::Pauses::default(),
         })
     }
 
     /// Claims the run, then plans, commits and waits, over and over.
-    async fn live(&mut self) -> Result<DriverExit, journal::Error> {
+    async fn live(&mut self) -> Result<Live, journal::Error> {
         self.claim().await?;
+        self.begin_unstarted().await;
         loop {
             if self.stop.is_shutdown() {
-                return self.leave().await;
+                return self.leave().await.map(Live::Left);
+            }
+            if let Some(lack) = self.lack.take() {
+                return Ok(Live::Lacking(lack));
             }
             self.take_news().await?;
             if self.stop.is_held() {
@@ -238,7 +246,7 @@ impl<'a, K: Kind> Drive<'a, K> {
                     if let Some(ticket) = self.last {
                         self.services.journal.durable(ticket).await?;
                     }
-                    return Ok(DriverExit::Ended);
+                    return Ok(Live::Left(DriverExit::Ended));
                 }
             }
         }
@@ -349,14 +357,13 @@ impl<'a, K: Kind> Drive<'a, K> {
         let now = self.services.clock.tick();
         if let Some(outcome) = self.childless.get(&call.slot) {
             let known = Job::Known(outcome.clone(), None);
-            plan.admit(now, call, known);
+            plan.admit(now, call, known).await;
             return true;
         }
         let left = plan.machine.time_left();
         limit(&mut call, left);
         if let Some(job) = ahead.take(&call) {
-            plan.admit(now, call, job);
-            return true;
+            return self.admit_job(plan, call, job).await;
         }
         let mut following = following(&plan.machine, now, &call);
         for call in &mut following {
@@ -374,8 +381,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         };
         let job = jobs.next().expect("the call itself was looked up");
         ahead.extend(following.into_iter().zip(jobs));
-        plan.admit(self.services.clock.tick(), call, job);
-        true
+        self.admit_job(plan, call, job).await
     }
 
     /// Commits the facts and the plan, and spawns its calls; `false` if it was refused and nothing of it has happened.
@@ -411,6 +417,13 @@ impl<'a, K: Kind> Drive<'a, K> {
         self.machine = plan.machine;
         self.childless.clear();
         self.rebase(announced.run(&self.id));
+        let durable = attempt::announced(&self.services, announced.ticket);
+        self.begin(plan.calls, Some(&durable));
+        Ok(true)
+    }
+
+    /// Carries the calls out, once it is `durable` that they are announced.
+    fn begin(&mut self, calls: Vec<plan::Planned<K::Plan>>, durable: Option<&Announced>) {
         let run = self.machine.run();
         let strict = run.spec.durability == Durability::Strict;
         // What is planned in spite of a cancel (a hook of the end) is not stopped by it.
@@ -418,17 +431,15 @@ impl<'a, K: Kind> Drive<'a, K> {
             None => Urgency::Cancel,
             Some(_) => Urgency::Shutdown,
         };
-        let durable = attempt::announced(&self.services, announced.ticket);
         let actor = self.services.journal.acting().actor(&self.id);
-        let attempts = plan.calls.into_iter().map(|planned| {
-            let durable = planned.waits(strict).then(|| durable.clone());
+        let attempts = calls.into_iter().map(|planned| {
+            let durable = durable.filter(|_| planned.waits(strict)).cloned();
             let reports = Reports::new(planned.call.slot, self.reporter.clone());
             let (kind, stop) = (Arc::clone(&self.kind), self.stop.clone());
             let attempt = attempt(kind, stop, planned, durable, unless, reports);
             actor.clone().runs(attempt).in_current_span()
         });
         self.attempts.spawn_together(attempts.collect());
-        Ok(true)
     }
 
     /// A call that cannot begin, because the run that was to carry it out cannot: that concerns this call alone.
@@ -464,7 +475,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             }
         };
         tokio::select! {
-            Some((call, ended)) = self.attempts.next() => self.take(&call, ended),
+            Some((call, ended)) = self.attempts.next() => self.take(call, ended).await,
             Some((slot, signal)) = self.reports.recv() => self.hear(slot, signal),
             () = pause => {}
             () = self.signal.changed() => {}
@@ -473,7 +484,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         }
         // Whatever else has happened goes into the same commit: one sync for all of it.
         while let Some((call, ended)) = self.attempts.try_next() {
-            self.take(&call, ended);
+            self.take(call, ended).await;
         }
         self.hear_all();
     }
@@ -491,14 +502,19 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// What a call came to. One that was stopped for a cancel leaves nothing behind: it did not complete.
-    fn take(&mut self, call: &Call, ended: Ended) {
+    async fn take(&mut self, call: Box<Call>, ended: Ended) {
         self.hear_all();
         let now = self.services.clock.tick();
         match ended {
             Ended::Stopped(_) => self.machine.abandon(call.slot),
             Ended::Suspended(child) => self.machine.suspend_for(call.slot, child),
+            Ended::Exhausted(lack) => {
+                self.lack = Some(lack);
+                self.unstarted.push(call);
+            }
             Ended::Outcome(outcome) => {
-                let events = self.machine.conclude(now, call.slot, &outcome);
+                self.tries = storage_backoff::Pauses::default();
+                let events = plan::conclude(&mut self.machine, now, call.slot, outcome).await;
                 self.facts.extend(events);
             }
         }
@@ -522,7 +538,9 @@ impl<'a, K: Kind> Drive<'a, K> {
         while let Some((call, ended)) = self.next_end().await {
             match ended {
                 Ended::Stopped(ended) => receipt.merge(ended),
-                ended @ (Ended::Outcome(_) | Ended::Suspended(_)) => self.take(&call, ended),
+                ended @ (Ended::Outcome(_) | Ended::Suspended(_) | Ended::Exhausted(_)) => {
+                    self.take(call, ended).await;
+                }
             }
         }
         if !self.facts.is_empty() {

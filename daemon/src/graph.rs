@@ -11,6 +11,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use rye_core::cas::InputScope;
+use rye_core::clock::Clock;
 use rye_core::definition::Graph;
 use rye_core::machine::Call;
 use rye_core::model::{Effect, Run};
@@ -74,6 +75,7 @@ impl Kind for GraphRun {
         Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run)
             .with_cost(cost)
             .within(memory)
+            .paced(Arc::clone(&self.at.services.clock) as Arc<dyn Clock>)
     }
 
     async fn look_up(&self, run: &Run, calls: &[&Call]) -> Vec<Job<Planned>> {

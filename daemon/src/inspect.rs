@@ -11,19 +11,27 @@ mod head;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rye_core::definition::show::{self, Format, NodeState, NodeStatus};
 use rye_core::definition::{self, Validation};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemKind, ItemRef, RunId};
+use rye_core::memory::Memory;
 use rye_core::model::graph::At;
 use rye_core::model::{Run, StepStatus};
 
 use crate::chain::{self, Chain, Terminal};
+use crate::clock::Timer;
 use crate::graphs::Graphs;
 use crate::journal::Walked;
 use crate::projects::{self, Inside, Projects};
 use crate::task;
+
+/// How long a look at a file may take.
+const MOST_TIME: Duration = Duration::from_secs(1);
+/// Bytes of memory that it may take, which bounds on the values and the patterns of a file see to.
+const MOST_MEMORY: usize = 64 << 20;
 
 /// Why an item cannot be looked at.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +73,12 @@ pub enum Error {
         /// The findings, one a line.
         findings: String,
     },
+    /// There is too little memory.
+    #[error(
+        "the values of all runs take so much of the memory they may have together (`limits.memory_mb`) that no file can be checked \
+         beside them now; try again later"
+    )]
+    NoMemory,
     /// The run does not run the graph that is to be drawn.
     #[error("run `{run}`: it runs `{found}`, not `{item}`")]
     OtherItem {
@@ -86,6 +100,7 @@ impl Kinded for Error {
                 ErrorKind::Invalid
             }
             Self::OtherItem { .. } => ErrorKind::Precondition,
+            Self::NoMemory => ErrorKind::Exhausted,
         }
     }
 }
@@ -106,20 +121,33 @@ pub struct Inspector {
     pub projects: Arc<Projects>,
     /// Those that are parsed.
     pub graphs: Graphs,
+    /// Where the memory is counted that a look takes.
+    pub memory: Arc<Memory>,
+    /// By which a look that takes too long is given up.
+    pub clock: Arc<dyn Timer>,
 }
 
 impl Inspector {
     /// Checks a graph or a directive without running it. One that is not signed, or not as it stands, is checked all the same, and the report says so.
     pub async fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
         let item = item.canonical();
+        let charge = self.memory.take(MOST_MEMORY).ok_or(Error::NoMemory)?;
         if item.kind == ItemKind::Directive {
             let projects = Arc::clone(&self.projects);
-            let work = move |inside: &Inside<'_>| directive::check(inside.library, &projects, item);
+            let work = move |inside: &Inside<'_>| {
+                let _charge = charge;
+                directive::check(inside.library, &projects, item)
+            };
             let visit = self.projects.visit(directory, "validate a directive", work);
             return visit.await;
         }
         let item = runnable(&item)?;
-        let work = move |inside: &Inside<'_>| check::check(inside.library, item);
+        let clock = Arc::clone(&self.clock);
+        let work = move |inside: &Inside<'_>| {
+            let _charge = charge;
+            let late = clock.up().plus(MOST_TIME);
+            check::check(inside.library, item, &|| clock.up() > late)
+        };
         self.projects
             .visit(directory, "validate a graph", work)
             .await

@@ -6,6 +6,7 @@
 pub mod acting;
 pub mod clock;
 pub mod config;
+pub mod exhausted;
 pub mod exit;
 pub mod fail_point;
 pub mod logging;

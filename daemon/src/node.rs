@@ -47,6 +47,7 @@ use crate::rpc;
 use crate::supervisor::Supervisor;
 use crate::task::{self, Scope};
 use crate::trees;
+use tokio_util::sync::CancellationToken;
 
 /// Why the daemon did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
@@ -265,9 +266,10 @@ impl Node {
                 taker.recover(recovered.live).await;
             }
         });
+        tasks.spawn("memory", give_memory_back);
         tracing::info!(socket = %config.socket.display(), epoch = recovered.epoch.0, "ready");
 
-        let closing = tokio_util::sync::CancellationToken::new();
+        let closing = CancellationToken::new();
         let mut server = Box::pin(rpc::serve(
             Arc::clone(&listener),
             Access::new(supervisor.clone()),
@@ -305,6 +307,25 @@ impl Node {
             closed = close => closed.map_err(Error::Journal),
             () = rpc::turn_away(listener, &facts) => unreachable!("it never tires"),
         }
+    }
+}
+
+/// How often memory is looked for that can be given back.
+const TRIM_PAUSE: Duration = Duration::from_secs(5);
+
+/// Gives back what a peak has left, until the daemon stops.
+async fn give_memory_back(stopping: CancellationToken) {
+    let mut trimmer = process::Trimmer::default();
+    loop {
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            () = task::sleep(Some(TRIM_PAUSE)) => {}
+        }
+        let look = move || {
+            trimmer.look();
+            trimmer
+        };
+        trimmer = task::blocking("give memory back", look).await;
     }
 }
 

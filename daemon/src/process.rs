@@ -59,7 +59,7 @@ use tokio::sync::watch;
 
 use crate::async_log::Source;
 
-pub use host::{OpenFiles, harden, memory_of_host, most_open_files};
+pub use host::{OpenFiles, Trimmer, harden, memory_of_host, most_open_files};
 pub use image::file_path;
 pub use peer::{Lineage, Peer};
 pub use procfs::boot_id;
@@ -259,6 +259,8 @@ pub struct Captured {
     pub bytes: Vec<u8>,
     /// How many bytes were written to it in all.
     pub total: u64,
+    /// Whether there was no memory to keep more of them.
+    pub is_starved: bool,
 }
 
 impl Captured {

@@ -267,6 +267,8 @@ impl Supervisor {
         Inspector {
             projects: Arc::clone(&services.projects),
             graphs: services.graphs.clone(),
+            memory: services.journal.memory(),
+            clock: Arc::clone(&services.clock),
         }
     }
 

@@ -155,7 +155,7 @@ impl ThreadRun {
         };
         let reply = match self.at.carry_out(call, prepared, stop, &heading).await {
             Ok(reply) => reply,
-            Err(receipt) => return Ended::Stopped(receipt),
+            Err(ended) => return ended,
         };
         let Envelope { data, failure, .. } = reply.envelope;
         Ended::Outcome(Box::new(CallOutcome {
@@ -201,7 +201,10 @@ impl ThreadRun {
         } else {
             let prepared = self.at.prepare(call, TraceMode::Off).await;
             let Some(wanted) = prepared.wanted(call) else {
-                return begin(Planned::Tool(Box::new(prepared)));
+                return match prepared.lacks() {
+                    Some(lack) => Job::Exhausted(lack),
+                    None => begin(Planned::Tool(Box::new(prepared))),
+                };
             };
             children::nest(&self.at.services, run, call, wanted).await
         };
@@ -295,7 +298,7 @@ impl Kind for ThreadRun {
         };
         match ended {
             Ended::Outcome(came_to) => Ended::Outcome(self.told(call, came_to).await),
-            ended @ (Ended::Stopped(_) | Ended::Suspended(_)) => ended,
+            ended @ (Ended::Stopped(_) | Ended::Suspended(_) | Ended::Exhausted(_)) => ended,
         }
     }
 }

@@ -59,11 +59,14 @@ impl Kind for ToolRun {
     async fn look_up(&self, _run: &Run, calls: &[&Call]) -> Vec<Job<Prepared>> {
         let orders = calls.iter().copied();
         let prepared = self.at.prepare_all(orders, self.trace).await;
-        let begin = |(plan, call): (Prepared, &&Call)| Job::Begin {
-            hashes: plan.hashes(call, None),
-            plan,
-            child: None,
-            creates: Vec::new(),
+        let begin = |(plan, call): (Prepared, &&Call)| match plan.lacks() {
+            Some(lack) => Job::Exhausted(lack),
+            None => Job::Begin {
+                hashes: plan.hashes(call, None),
+                plan,
+                child: None,
+                creates: Vec::new(),
+            },
         };
         prepared.into_iter().zip(calls).map(begin).collect()
     }
@@ -82,7 +85,7 @@ impl Kind for ToolRun {
         let heading = call.item.id.to_string();
         let reply = match self.at.carry_out(call, prepared, stop, &heading).await {
             Ok(reply) => reply,
-            Err(receipt) => return Ended::Stopped(receipt),
+            Err(ended) => return ended,
         };
         let outcome = CallOutcome {
             result: Arc::new(reply.envelope.data.clone()),

@@ -35,6 +35,17 @@ pub fn copy(from: &Path, to: &Path) {
     assert!(status.success(), "{} is not copied", from.display());
 }
 
+/// The library that lets calls of the system fail, built with the binaries under test. It is loaded by `LD_PRELOAD`.
+pub fn faults() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let (target, profile) = target();
+        build(&["--package", "rye-faults", "--lib"], &target, profile);
+        let folder = if profile == "dev" { "debug" } else { profile };
+        target.join(folder).join("librye_faults.so")
+    })
+}
+
 /// The directory of other binaries to test in their place, such as those of another revision.
 const OTHERS: &str = "RYE_TESTS_BINARIES";
 
@@ -45,13 +56,23 @@ fn directory() -> &'static Path {
         if let Some(others) = std::env::var_os(OTHERS) {
             return PathBuf::from(others);
         }
+        let (target, profile) = target();
+        // The whole workspace, so that features are the ones the tests were built with and nothing is built twice.
+        build(&["--workspace", "--bins"], &target, profile);
+        target.join(if profile == "dev" { "debug" } else { profile })
+    })
+}
+
+/// The target directory of this test binary, and its profile.
+fn target() -> (PathBuf, &'static str) {
+    static FOUND: OnceLock<(PathBuf, String)> = OnceLock::new();
+    let (target, profile) = FOUND.get_or_init(|| {
         let this = std::env::current_exe().expect("a running program has a path");
         // <target>/<profile>/deps/<this>
         let directory = this
             .ancestors()
             .nth(2)
-            .expect("cargo puts test binaries below the profile's directory")
-            .to_owned();
+            .expect("cargo puts test binaries below the profile's directory");
         let profile = match directory.file_name().and_then(|name| name.to_str()) {
             None | Some("debug") => "dev",
             Some(profile) => profile,
@@ -59,23 +80,23 @@ fn directory() -> &'static Path {
         let target = directory
             .parent()
             .expect("the profile's directory lies in the target directory");
-        // The whole workspace, so that features are the ones the tests were built with and nothing is built twice.
-        let status = program(env!("CARGO"))
-            .args([
-                "build",
-                "--quiet",
-                "--workspace",
-                "--bins",
-                "--profile",
-                profile,
-            ])
-            .arg("--target-dir")
-            .arg(target)
-            .current_dir(clone_root())
-            .stdin(Stdio::null())
-            .status()
-            .expect("cargo starts");
-        assert!(status.success(), "the binaries under test do not build");
-        directory
-    })
+        (target.to_owned(), profile.to_owned())
+    });
+    (target.clone(), profile)
+}
+
+fn build(what: &[&str], target: &Path, profile: &str) {
+    let status = program(env!("CARGO"))
+        .args(["build", "--quiet", "--profile", profile])
+        .args(what)
+        .arg("--target-dir")
+        .arg(target)
+        .current_dir(clone_root())
+        .stdin(Stdio::null())
+        .status()
+        .expect("cargo starts");
+    assert!(
+        status.success(),
+        "what is under test does not build: {what:?}"
+    );
 }

@@ -1,5 +1,6 @@
 //! A daemon that was started by hand.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
@@ -76,8 +77,13 @@ impl Daemon {
             .append(true)
             .open(world.state().join("ryed.log"))
             .expect("the world is ours");
-        in_clean_environment(binaries::ryed(), &world.home(), world.root())
+        let ryed = binaries::ryed().into_os_string();
+        let mut words = world.limits().into_iter().map(OsString::from).chain([ryed]);
+        let program = words.next().expect("there is a program");
+        in_clean_environment(program, &world.home(), world.root())
+            .args(words)
             .envs(world.settings())
+            .envs(world.faults())
             .envs(fail_point.map(|point| ("RYE_FAIL_POINT", point)))
             .arg("--state-dir")
             .arg(world.state())

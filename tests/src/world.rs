@@ -38,6 +38,10 @@ pub struct World {
     comes_back: bool,
     /// Where models are, if they are anywhere.
     models: Vec<(&'static str, String)>,
+    /// Whether calls of the system fail in daemons as the test says.
+    has_faults: bool,
+    /// Bytes of address space that daemons may take.
+    addresses: Option<u64>,
     /// Whether a daemon of this world was ever given the secret.
     knows_secret: bool,
 }
@@ -54,6 +58,8 @@ impl World {
             small_segments: true,
             comes_back: false,
             models: Vec::new(),
+            has_faults: false,
+            addresses: None,
             knows_secret: false,
         };
         fs::create_dir_all(world.project()).expect("the world is ours");
@@ -92,6 +98,50 @@ impl World {
     /// From now on daemons that die are started again by their parents, as they are for users.
     pub fn let_daemons_come_back(&mut self) {
         self.comes_back = true;
+    }
+
+    /// As [`World::new`], with daemons whose calls of the system fail as [`World::let_fail`] says.
+    pub fn with_faults() -> Self {
+        let mut world = Self::new();
+        world.has_faults = true;
+        world
+    }
+
+    /// As [`World::new`], with daemons that may take so many bytes of address space.
+    pub fn within_addresses(bytes: u64) -> Self {
+        let mut world = Self::new();
+        world.addresses = Some(bytes);
+        world
+    }
+
+    /// The words before `ryed` by which it is started.
+    pub(crate) fn limits(&self) -> Vec<String> {
+        let limit = self.addresses.map(|bytes| format!("--as={bytes}"));
+        limit.map_or_else(Vec::new, |limit| vec!["prlimit".to_owned(), limit])
+    }
+
+    /// From now on calls of the system fail in the daemon by these rules (`tests/faults`), and by no others.
+    pub fn let_fail(&self, rules: &str) {
+        let (file, new) = (self.root().join("faults"), self.root().join("faults.new"));
+        fs::write(&new, rules).expect("the world is ours");
+        fs::rename(new, file).expect("the world is ours");
+    }
+
+    /// The rules that fired, with what they hit, a line each time.
+    pub fn fired(&self) -> String {
+        fs::read_to_string(self.root().join("faults.fired")).unwrap_or_default()
+    }
+
+    /// Variables that lead the daemon to its faults.
+    pub(crate) fn faults(&self) -> Vec<(&'static str, PathBuf)> {
+        if !self.has_faults {
+            return Vec::new();
+        }
+        let library = crate::binaries::faults().to_owned();
+        vec![
+            ("LD_PRELOAD", library),
+            ("RYE_FAULTS", self.root().join("faults")),
+        ]
     }
 
     /// As [`World::new`], with daemons that call `server` when they call a model.

@@ -29,6 +29,7 @@ mod golden;
 mod http_tool;
 mod items;
 mod limits;
+mod load;
 mod model_server;
 mod native;
 mod nested;
@@ -51,6 +52,7 @@ mod thread;
 
 mod crash;
 mod events;
+mod faults;
 mod full_disk;
 mod objects;
 mod storage;

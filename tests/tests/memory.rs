@@ -1,7 +1,10 @@
 //! A run that would take the memory of all others fails by itself: the daemon lives, and what else runs there ends as it should.
 
 use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use rye_tests::until::within;
 use rye_tests::{Daemon, World, until};
 use serde_json::{Value, json};
 
@@ -109,4 +112,142 @@ fn inputs_that_do_not_fit_a_schema_that_refers_to_itself_are_refused_and_fill_no
     }
     let most = most_resident(&daemon);
     assert!(most < 400, "{most} MB");
+}
+
+/// What the daemon takes now, in MB.
+fn resident(daemon: &Daemon) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes = line.unwrap().trim().trim_end_matches(" kB");
+    kilobytes.parse::<u64>().unwrap() >> 10
+}
+
+/// A graph that nobody has signed, with thousands of patterns.
+fn hostile(world: &World) {
+    let edge = r"{to: end, when: {path: inputs.text, op: regex, value: '(\w{1,40}\s?){1,40}x'}}";
+    let edges = vec![edge; 2_000].join(", ");
+    let nodes =
+        format!("start: a\nnodes:\n  a: {{type: gate, next: [{edges}]}}\n  end: {{type: return}}");
+    let text = rye_tests::world::graph_text("t/hostile", "permissions: []", &nodes);
+    world.write(".ai/tools/t/hostile.yaml", text);
+}
+
+/// Looks at `ps` until `attack` is over; how long the slowest answer took.
+fn slowest_answer(world: &World, attack: impl FnOnce() + Send) -> Duration {
+    thread::scope(|scope| {
+        let attacking = scope.spawn(attack);
+        let mut slowest = Duration::ZERO;
+        while !attacking.is_finished() {
+            let asked = Instant::now();
+            let _runs = world.ryectl("ps --json --no-autostart").ok();
+            slowest = slowest.max(asked.elapsed());
+        }
+        attacking.join().unwrap();
+        slowest
+    })
+}
+
+/// What `ps` may take on a machine that does much else: the program has to start, too.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+#[test]
+fn hostile_files_that_are_looked_at_side_by_side_hold_nobody_up() {
+    let world = World::new();
+    let daemon = world.start("");
+    hostile(&world);
+    let slowest = slowest_answer(&world, || {
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let told = world.ryectl("graph validate t/hostile --json").run();
+                    let told = told.code_among(&[0, 1, 2]).stdout();
+                    assert!(told.contains("too_complex"), "{told}");
+                });
+            }
+        });
+    });
+    assert!(slowest < PATIENCE, "{slowest:?}");
+    let most = most_resident(&daemon);
+    assert!(most < 500, "{most} MB");
+}
+
+/// Steps that do nothing but match a pattern that gives up.
+const MATCHES: &str = "max_steps: 400\nstate: {text: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}\nstart: a\nnodes:\n  \
+    a: {type: gate, next: [{to: end, when: {path: state.text, op: regex, value: '^(?=a)(a+a+)+$(?<=b)'}}, {to: a}]}\n  \
+    end: {type: return}";
+
+#[test]
+fn pure_steps_that_take_long_hold_nobody_up() {
+    let world = World::new();
+    let _daemon = world.start("");
+    world.graph("t/matches", MATCHES);
+    let runs: Vec<_> = (0..3).map(|_| world.start_run("t/matches")).collect();
+    let slowest = slowest_answer(&world, || {
+        for run in &runs {
+            let record = world.settled(run);
+            assert_eq!(record["error"]["code"], "max_steps_exceeded", "{record}");
+        }
+    });
+    assert!(slowest < PATIENCE, "{slowest:?}");
+}
+
+#[test]
+fn attacks_on_a_daemon_with_little_memory_leave_the_run_beside_them_alone_and_the_memory_is_given_back()
+ {
+    let world = World::within_addresses(4 << 30);
+    let daemon = world.start("");
+    for (id, graph) in [("t/doubles", DOUBLES), ("t/waits", WAITS)] {
+        world.graph(id, graph);
+    }
+    world.graph_with(
+        "t/tree",
+        TREE,
+        "start: a\nnodes:\n  a: {type: return, output: {}}",
+    );
+    world.graph(
+        "t/long",
+        "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {text: \"${inputs.text}\"}}, assign: {x: \"${result.text}\"}, next: b}\n  b: {type: return, output: {}}",
+    );
+    hostile(&world);
+    let beside = world.start_run("t/waits");
+    let text = json!({"text": "y".repeat(8 << 20)}).to_string();
+    let _file = world.write("long.json", text);
+    let long = world
+        .ryectl("run t/long --detach --input @long.json")
+        .ok()
+        .line();
+    let _ended = world.settled(&long);
+    let slowest = slowest_answer(&world, || {
+        for _ in 0..3 {
+            let error = error_of(&world, &world.start_run("t/doubles"));
+            assert!(
+                error["message"].as_str().unwrap().contains("memory"),
+                "{error}"
+            );
+        }
+        let nested = format!("tree:={}1{}", "[".repeat(40), "]".repeat(40));
+        let _refused = world
+            .ryectl("run t/tree --json -i")
+            .arg(nested)
+            .run()
+            .code(1);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| drop(world.ryectl("graph validate t/hostile --json").run()));
+            }
+        });
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| drop(world.ryectl("events --json").arg(&long).run()));
+            }
+        });
+    });
+    assert!(slowest < PATIENCE, "{slowest:?}");
+    world.write("go", "");
+    assert_eq!(world.settled(&beside)["status"], "completed");
+    assert_eq!(world.info()["pid"], daemon.pid());
+    let left = within(Duration::from_mins(1), || {
+        (resident(&daemon) < 250).then_some(())
+    });
+    assert!(left.is_some(), "{} MB are kept", resident(&daemon));
 }

@@ -11,6 +11,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("clock", 0),
     ("config", 0),
     ("exit", 0),
+    ("fail_point", 0),
     ("logging", 0),
     ("memo", 0),
     ("stop", 0),

@@ -53,7 +53,7 @@ pub use hooks::{Authority, Hook, HookAction, HookEvent};
 pub use inputs::{Inputs, coerce};
 pub use retry::{Backoff, Retry};
 pub use uses::{About, Remark};
-pub use validate::{Validation, validate, validate_among};
+pub use validate::{Around, Validation, validate, validate_among};
 pub use waiting::{duration, time};
 
 /// Steps a graph may take if its file does not say.
@@ -171,6 +171,8 @@ pub struct Graph {
     pub timeout: Option<Duration>,
     /// Most items of a parallel foreach at once, if the graph says; a node may say otherwise.
     pub max_concurrency: Option<NonZeroU32>,
+    /// What choosing what follows a step takes at most, in looks at a value.
+    pub(crate) cost: usize,
     /// SHA-256 in hex of `config` as canonical JSON: equal graphs have equal digests, whatever their layout.
     pub digest: String,
 }

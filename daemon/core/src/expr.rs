@@ -36,7 +36,7 @@ use crate::error::{ErrorKind, Kinded, excerpt};
 use crate::yaml::push_segment;
 
 pub use condition::Condition;
-pub(crate) use condition::Known;
+pub(crate) use condition::{Known, Patterns};
 pub use value::{BadJson, parse_json};
 pub use vars::Vars;
 

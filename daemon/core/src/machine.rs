@@ -57,8 +57,9 @@ pub trait Machine: Clone + Send + Sync + 'static {
         None
     }
 
-    /// Whether asking for the next move may take longer than a worker of the runtime should be held up.
-    fn is_heavy(&self) -> bool {
+    /// Whether asking for the next move, or taking in what a call came to, may take longer than a worker of the runtime should be held
+    /// up.
+    fn is_heavy(&self, _taken_in: Option<&CallOutcome>) -> bool {
         false
     }
 

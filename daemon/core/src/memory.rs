@@ -65,10 +65,42 @@ impl Memory {
         })
     }
 
+    /// A charge of nothing, which grows.
+    pub fn open(self: &Arc<Self>) -> Charge {
+        Charge {
+            memory: Arc::clone(self),
+            bytes: 0,
+        }
+    }
+
     /// What stands on record takes `after` bytes now, where it took `before`.
     pub fn count(&self, before: usize, after: usize) {
         self.taken.fetch_add(after, Ordering::Relaxed);
         self.taken.fetch_sub(before, Ordering::Relaxed);
+    }
+}
+
+impl Charge {
+    /// Reserves `bytes` more; `false` if they do not fit, and then nothing has changed.
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        let more = |taken: usize| {
+            taken
+                .checked_add(bytes)
+                .filter(|sum| *sum <= self.memory.most)
+        };
+        let order = Ordering::Relaxed;
+        let fits = self.memory.taken.fetch_update(order, order, more).is_ok();
+        if fits {
+            self.bytes += bytes;
+        }
+        fits
+    }
+
+    /// Gives `bytes` of it back.
+    pub fn shrink(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.memory.taken.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -98,6 +130,18 @@ mod tests {
         let second = memory.take(4 * SMALL).unwrap();
         assert!(memory.take(1).is_none() && !memory.fits(1) && memory.fits(0));
         drop((first, second));
+        assert_eq!(memory.taken(), 0);
+    }
+
+    #[test]
+    fn a_charge_grows_as_far_as_there_is_room_and_gives_all_of_it_back() {
+        let memory = Arc::new(Memory::new(100));
+        let mut charge = memory.open();
+        assert!(charge.grow(60) && charge.grow(40) && !charge.grow(1));
+        charge.shrink(30);
+        assert_eq!(memory.taken(), 70);
+        assert!(charge.grow(30) && !memory.fits(1));
+        drop(charge);
         assert_eq!(memory.taken(), 0);
     }
 

@@ -42,10 +42,12 @@ use serde_json::{Value, json};
 pub use self::doubt::{InDoubt, in_doubt};
 pub use self::hooks::CostSource;
 use self::items::ItemScope;
+use crate::bounds;
 use crate::cas::InputHashes;
-use crate::clock::{Tick, Timestamp, Uptime};
+use crate::clock::{Clock, Tick, Timestamp, Uptime};
 use crate::definition::{Graph, HookEvent};
 use crate::error::with_sources;
+use crate::expr::Condition;
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
 use crate::memory::{Charge, Memory};
@@ -57,6 +59,10 @@ use crate::policy::Policy;
 const NOTE_STEPS: usize = 64;
 /// Bytes that such steps assign before it does; a run whose state is larger is walked where it holds nobody up.
 const NOTE_BYTES: usize = 1 << 20;
+/// Time that they take before it does.
+const NOTE_TIME: Duration = Duration::from_millis(2);
+/// Bytes that conditions look at where one step is chosen; a run in which they may be more is walked where it holds nobody up.
+const LOOKED_BYTES: usize = 16 << 20;
 /// Warnings that a run records in one life of the daemon.
 const MOST_WARNINGS: usize = 1000;
 /// Characters of a warning.
@@ -77,6 +83,10 @@ pub struct Walker {
     policy: Arc<Policy>,
     run: Arc<Run>,
     cost: CostSource,
+    /// Asked how long pure steps have taken by now; without one, they are counted only.
+    clock: Option<Arc<dyn Clock>>,
+    /// What choosing what follows a step takes at most, in looks at a value.
+    looks: usize,
     /// The memory that all runs share.
     memory: Arc<Memory>,
     /// What was taken of it, and is not in the record yet.
@@ -110,11 +120,19 @@ pub struct Walker {
 impl Walker {
     /// A walker for `run`, which may be fresh or recovered after a restart.
     pub fn new(graph: Arc<Graph>, policy: Arc<Policy>, run: Arc<Run>) -> Self {
+        let asked = policy
+            .hooks()
+            .iter()
+            .filter_map(|hook| hook.condition.as_ref());
         Self {
+            looks: asked
+                .map(Condition::cost)
+                .fold(graph.cost, usize::saturating_add),
             graph,
             policy,
             run,
             cost: CostSource::default(),
+            clock: None,
             memory: Arc::default(),
             charges: Vec::new(),
             assigned: 0,
@@ -144,7 +162,14 @@ impl Walker {
         Self { memory, ..self }
     }
 
-    /// Reads the clock. How long the run was active before this life of the daemon, the wall clock tells, and no step of it
+    /// The walker, which hands out its pure steps when they have taken a while by this clock.
+    #[must_use]
+    pub fn paced(self, clock: Arc<dyn Clock>) -> Self {
+        let clock = Some(clock);
+        Self { clock, ..self }
+    }
+
+    /// Takes note of the time. How long the run was active before this life of the daemon, the wall clock tells, and no step of it
     /// gives the run more or less than its time; from then on only the clock for delays counts.
     fn look(&mut self, now: Tick) {
         self.up = now.up;
@@ -318,8 +343,16 @@ impl Machine for Walker {
         self.charges.clear();
     }
 
-    fn is_heavy(&self) -> bool {
-        self.walk().vars.bytes() > NOTE_BYTES
+    fn is_heavy(&self, taken_in: Option<&CallOutcome>) -> bool {
+        let state = self.walk().vars.bytes();
+        let result =
+            taken_in.map(|outcome| bounds::within(&outcome.result, usize::MAX, NOTE_BYTES));
+        let bytes = match result {
+            None => state,
+            Some(Ok(result)) => state + result,
+            Some(Err(_)) => return true,
+        };
+        bytes > NOTE_BYTES || bytes.saturating_mul(self.looks) > LOOKED_BYTES
     }
 
     fn hold(&mut self, why: Suspension) {
@@ -335,6 +368,7 @@ impl Machine for Walker {
         let now = now.at;
         let mut events = Vec::new();
         self.assigned = 0;
+        let begun = self.clock.as_ref().map(|clock| clock.up());
         loop {
             match &self.run.life {
                 Life::Running => {}
@@ -347,7 +381,13 @@ impl Machine for Walker {
                 Turn::Again if events.len() >= NOTE_STEPS || self.assigned >= NOTE_BYTES => {
                     return Move::Note(events);
                 }
-                Turn::Again => {}
+                Turn::Again => {
+                    if let (Some(clock), Some(begun)) = (&self.clock, begun)
+                        && clock.up().since(begun) >= NOTE_TIME
+                    {
+                        return Move::Note(events);
+                    }
+                }
             }
         }
     }

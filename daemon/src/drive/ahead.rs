@@ -94,7 +94,7 @@ mod tests {
     fn plan(job: Option<Job<u32>>) -> Option<u32> {
         match job? {
             Job::Begin { plan, .. } => Some(plan),
-            Job::Known(..) => None,
+            Job::Known(..) | Job::Exhausted(_) => None,
         }
     }
 

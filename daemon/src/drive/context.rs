@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use rye_core::id::RunId;
 use rye_core::machine::Call;
-use rye_core::model::{KillReceipt, Run, Spec};
+use rye_core::model::{Run, Spec};
 
+use super::Ended;
 use crate::async_log::{Log, Voice};
 use crate::chain::Origin;
 use crate::projects::Project;
@@ -73,15 +74,15 @@ impl RunContext {
         }
     }
 
-    /// Carries out what was prepared; what it prints stands below `heading` in the log of the run. The error is what had to be
-    /// ended of a call that was stopped because its run is to stop.
+    /// Carries out what was prepared; what it prints stands below `heading` in the log of the run. The error is how a call ended that
+    /// came to nothing: it was stopped because its run is to stop, or could not begin on this host now.
     pub async fn carry_out(
         &self,
         call: &Call,
         prepared: Prepared,
         stop: &Stop,
         heading: &str,
-    ) -> Result<Reply, KillReceipt> {
+    ) -> Result<Reply, Ended> {
         let gate = self.project.gate().clone();
         let cx = AttemptCtx {
             run: self.run.clone(),
@@ -98,8 +99,11 @@ impl RunContext {
         };
         let reply = self.services.dispatch.carry_out(prepared, &cx).await;
         if reply.stopped && stop.urgency() >= Urgency::Cancel {
-            return Err(reply.receipt);
+            return Err(Ended::Stopped(reply.receipt));
         }
-        Ok(reply)
+        match reply.lacks() {
+            Some(lack) => Err(Ended::Exhausted(lack)),
+            None => Ok(reply),
+        }
     }
 }

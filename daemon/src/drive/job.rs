@@ -5,6 +5,7 @@ use rye_core::id::RunId;
 use rye_core::machine::CallOutcome;
 use rye_core::model::KillReceipt;
 
+use crate::exhausted::Exhausted;
 use crate::journal::Change;
 
 /// What a call needs.
@@ -12,6 +13,8 @@ use crate::journal::Change;
 pub enum Job<P> {
     /// Nothing any more. It counts as attempted if there are hashes of it.
     Known(Box<CallOutcome>, Option<InputHashes>),
+    /// Nobody can tell now: the host has too little of something. Nothing of it has happened.
+    Exhausted(Exhausted),
     /// To be carried out.
     Begin {
         /// By what.
@@ -34,4 +37,6 @@ pub enum Ended {
     Stopped(KillReceipt),
     /// The run that carries it out is suspended; the leaf of the suspended ones.
     Suspended(RunId),
+    /// It has not begun, for the host has too little of something.
+    Exhausted(Exhausted),
 }

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rye_core::clock::{Tick, Uptime};
 use rye_core::id::RunId;
 use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
-use rye_core::model::{Effect, Event, Failure};
+use rye_core::model::{Effect, Event, Failure, Slot};
 use rye_core::state::{Refused, Why};
 
 use super::{Job, Kind, Query};
@@ -54,19 +55,13 @@ impl<K: Kind> Plan<K> {
         }
     }
 
-    /// Asks the machine for its next move; one that may take long is made where it holds up no other run.
+    /// Asks the machine for its next move.
     pub(super) async fn next(&mut self, now: Tick) -> Move<Query<K>> {
-        if !self.machine.is_heavy() {
-            return self.machine.next(now);
-        }
-        let mut machine = self.machine.clone();
-        let work = move || {
-            let next = machine.next(now);
-            (machine, next)
-        };
-        let (machine, next) = task::blocking("walk on", work).await;
-        self.machine = machine;
-        next
+        let is_heavy = self.machine.is_heavy(None);
+        apart(is_heavy, &mut self.machine, move |machine| {
+            machine.next(now)
+        })
+        .await
     }
 
     pub(super) const fn is_empty(&self) -> bool {
@@ -83,7 +78,7 @@ impl<K: Kind> Plan<K> {
 
     /// Adds a call that was looked up: its announcement, or its end if it needs no effect. A call that cannot start here, as it turned
     /// out, is left out.
-    pub(super) fn admit(&mut self, now: Tick, mut call: Box<Call>, job: Job<K::Plan>) {
+    pub(super) async fn admit(&mut self, now: Tick, mut call: Box<Call>, job: Job<K::Plan>) {
         if let Job::Begin { plan, .. } = &job {
             let found = K::effect(plan).filter(|_| call.undeclared);
             if let Some(effect) = found {
@@ -95,12 +90,13 @@ impl<K: Kind> Plan<K> {
             }
         }
         match job {
+            Job::Exhausted(_) => {}
             Job::Known(outcome, announced) => {
                 if let Some(hashes) = announced {
                     let events = self.machine.start(now, &call, None, hashes);
                     self.note(events);
                 }
-                let events = self.machine.conclude(now, call.slot, &outcome);
+                let events = conclude(&mut self.machine, now, call.slot, outcome).await;
                 self.note(events);
             }
             Job::Begin {
@@ -123,6 +119,44 @@ impl<K: Kind> Plan<K> {
             }
         }
     }
+}
+
+/// No call takes longer than what is `left` of the time of its run.
+pub(super) fn limit(call: &mut Call, left: Option<Duration>) {
+    if let Some(left) = left {
+        call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
+    }
+}
+
+/// The machine takes in what a call came to.
+pub(super) async fn conclude<M: Machine>(
+    machine: &mut M,
+    now: Tick,
+    slot: Slot,
+    outcome: Box<CallOutcome>,
+) -> Vec<Event> {
+    let is_heavy = machine.is_heavy(Some(&outcome));
+    let take_in = move |machine: &mut M| machine.conclude(now, slot, &outcome);
+    apart(is_heavy, machine, take_in).await
+}
+
+/// What `work` makes of the machine; heavy work is done where it holds up no other run.
+async fn apart<M: Clone + Send + 'static, T: Send + 'static>(
+    is_heavy: bool,
+    machine: &mut M,
+    work: impl FnOnce(&mut M) -> T + Send + 'static,
+) -> T {
+    if !is_heavy {
+        return work(machine);
+    }
+    let mut moved = machine.clone();
+    let work = move || {
+        let made = work(&mut moved);
+        (moved, made)
+    };
+    let (moved, made) = task::blocking("walk on", work).await;
+    *machine = moved;
+    made
 }
 
 /// What a call comes to whose child run is refused: it cannot be paid for, its parent has
@@ -167,8 +201,39 @@ impl<P> Planned<P> {
         change.is_some_and(|change| self.creates.contains(&change))
     }
 
+    /// One that was announced before.
+    pub(super) const fn again(call: Box<Call>, plan: P) -> Self {
+        Self {
+            call,
+            plan,
+            announces: 0..0,
+            creates: 0..0,
+        }
+    }
+
     /// Whether it begins only when its announcement is durable.
     pub(super) fn waits(&self, strict: bool) -> bool {
         strict || self.call.effect == Effect::AtMostOnce
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn heavy_work_leaves_the_worker_and_light_work_stays() {
+        let worker = thread::current().id();
+        for is_heavy in [false, true] {
+            let mut machine = 1;
+            let at = apart(is_heavy, &mut machine, |machine| {
+                *machine += 1;
+                thread::current().id()
+            });
+            assert_eq!(at.await != worker, is_heavy);
+            assert_eq!(machine, 2);
+        }
     }
 }

@@ -80,6 +80,9 @@ pub(super) async fn look_up(context: &GraphRun, run: &Run, calls: &[&Call]) -> V
 
 /// What `call`, which was prepared, needs.
 async fn by_plan(context: &GraphRun, run: &Run, call: &Call, prepared: Prepared) -> Job<Planned> {
+    if let Some(lack) = prepared.lacks() {
+        return Job::Exhausted(lack);
+    }
     let services = &context.at.services;
     if let Some(wanted) = prepared.wanted(call) {
         if call.caching == Caching::On {
@@ -204,7 +207,7 @@ async fn effect(context: &GraphRun, stop: &Stop, call: &Call, prepared: Prepared
     };
     let reply = match context.at.carry_out(call, prepared, stop, &heading).await {
         Ok(reply) => reply,
-        Err(receipt) => return Ended::Stopped(receipt),
+        Err(ended) => return ended,
     };
     let continues = reply.envelope.item.id.as_str() == THREAD;
     let mut answer = answer_of(reply);

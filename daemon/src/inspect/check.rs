@@ -4,7 +4,7 @@
 //! it gives them. **Never** runs anything. A file that may not be used is looked at as a text: its author wants to know what
 //! is wrong with it before signing it.
 
-use rye_core::definition::{self, About, Inputs, Remark, Severity, Validation};
+use rye_core::definition::{self, About, Around, Inputs, Remark, Severity, Validation};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::Object;
@@ -19,15 +19,24 @@ use crate::directives;
 use crate::port;
 
 /// Checks `item` and what it uses. Blocks.
-pub(super) fn check(library: &Library, item: ItemRef) -> Result<Checked, Error> {
+pub(super) fn check(
+    library: &Library,
+    item: ItemRef,
+    is_late: &dyn Fn() -> bool,
+) -> Result<Checked, Error> {
     let look_up = |used: &ItemRef, params: &Object| remarks(library, &item, used, params);
     let is_run = |used: &ItemRef| chain::starts_run(library, used);
+    let around = Around {
+        look_up: &look_up,
+        is_run: &is_run,
+        is_late,
+    };
     let refusal = match chain::resolve(library, &item, None) {
         Ok(chain) => {
             graph_only(&item, &chain, "checked")?;
             return Ok(Checked {
                 path: chain.tool().path.display().to_string(),
-                report: definition::validate_among(&chain.tool().text, &look_up, &is_run),
+                report: definition::validate_among(&chain.tool().text, &around),
             });
         }
         Err(refusal) => refusal,
@@ -39,7 +48,7 @@ pub(super) fn check(library: &Library, item: ItemRef) -> Result<Checked, Error> 
             source: Box::new(refusal),
         });
     };
-    let mut report = definition::validate_among(&draft.text, &look_up, &is_run);
+    let mut report = definition::validate_among(&draft.text, &around);
     report.add(head::check(library, &item, &draft.text));
     put_refusal(&mut report, &refusal);
     Ok(Checked {

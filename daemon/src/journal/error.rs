@@ -82,6 +82,11 @@ pub enum Error {
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
+    /// What was to be read does not fit into memory.
+    #[error(
+        "the values of all runs and what is read of them take all the memory they may have together (`limits.memory_mb`); read on later"
+    )]
+    MemoryFull,
     /// The index of ended runs does not answer.
     #[error("ended runs cannot be looked up")]
     Index(#[source] Arc<IndexError>),
@@ -110,6 +115,7 @@ impl Error {
             | Self::Refused(_)
             | Self::Unknown { .. }
             | Self::DataLoss { .. }
+            | Self::MemoryFull
             | Self::Index(_)
             | Self::PageToken { .. } => false,
         }
@@ -127,6 +133,7 @@ impl Kinded for Error {
             Self::Files { .. } | Self::Failed(_) | Self::Closed | Self::Behind | Self::Index(_) => {
                 ErrorKind::Unavailable
             }
+            Self::MemoryFull => ErrorKind::Exhausted,
             Self::Object(source) => source.kind(),
             Self::Corrupt { .. }
             | Self::Missing { .. }

@@ -4,23 +4,32 @@ use std::io;
 use std::sync::Arc;
 
 use rye_core::id::RunId;
+use rye_core::memory::Charge;
 
 use super::{Error, Journal, Line};
 use crate::object::{self, Digest};
 use crate::task;
 
+/// How often a payload stands in memory while it is sent: as text, and as bytes of a message.
+const COPIES: usize = 2;
+
 impl Journal {
-    /// `line` of `run` with its payload in it, however long that is.
-    pub async fn whole(&self, run: &RunId, line: Line) -> Result<Line, Error> {
-        if !line.is_spilled() {
-            return Ok(line);
+    /// `line` of `run` with its payload in it, however long that is, and the memory that it takes: to be kept as long as the line is.
+    pub async fn whole(&self, run: &RunId, line: Line) -> Result<(Line, Charge), Error> {
+        let mut charge = self.shared.memory.open();
+        let Some(bytes) = line.spilled_bytes() else {
+            return Ok((line, charge));
+        };
+        if !charge.grow(bytes.saturating_mul(COPIES)) {
+            return Err(Error::MemoryFull);
         }
         let shared = Arc::clone(&self.shared);
         let read = task::blocking("read a long payload", move || line.whole(&shared.objects));
-        read.await.map_err(|source| Error::DataLoss {
+        let line = read.await.map_err(|source| Error::DataLoss {
             run: run.clone(),
             source: Box::new(source),
-        })
+        })?;
+        Ok((line, charge))
     }
 
     /// Keeps `text` under its digest; it is on disk when this resolves.

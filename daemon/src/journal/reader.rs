@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
+use rye_core::memory::Charge;
 
 use super::archive::Stored;
 use super::run_stream::RunStream;
@@ -70,13 +71,14 @@ pub enum Piece {
 pub struct Reader(Option<Box<Reading>>);
 
 impl Reader {
-    /// The next lines, and last the verdict; `None` behind that.
-    pub async fn next(&mut self) -> Option<Piece> {
+    /// The next lines, and last the verdict; `None` behind that, and behind an error: there is no memory for what comes next.
+    pub async fn next(&mut self) -> Option<Result<Piece, Error>> {
         let reading = self.0.take()?;
         let read = task::blocking("read a transcript", move || reading.next());
-        let (piece, rest) = read.await;
-        self.0 = rest;
-        Some(piece)
+        Some(read.await.map(|(piece, rest)| {
+            self.0 = rest;
+            piece
+        }))
     }
 }
 
@@ -89,6 +91,17 @@ struct Passed {
     at: u64,
     /// The byte at which the next one does.
     end: u64,
+}
+
+impl Passed {
+    /// The memory that it takes, with the payload that belongs to it.
+    fn takes(&self) -> usize {
+        let spilled = self.event.as_ref().and_then(Line::spilled_bytes);
+        self.text
+            .len()
+            .saturating_mul(2)
+            .saturating_add(spilled.unwrap_or(0))
+    }
 }
 
 /// How far a transcript has been read.
@@ -106,6 +119,10 @@ struct Reading {
     /// The hash over the facts of the state so far.
     state: Digest,
     verdict: Verdict,
+    /// What is held of it in memory.
+    charge: Charge,
+    /// What of that the lines take that were handed out last.
+    handed_out: usize,
 }
 
 impl std::fmt::Debug for Reading {
@@ -148,17 +165,22 @@ impl Reading {
                 let published = stream.published();
                 (published.anchor, published.head)
             };
-            let mut rest = Vec::new();
+            let (mut rest, mut charge) = (Vec::new(), shared.memory.open());
+            let mut has_room = true;
             let rendered = history::render_again(&shared, stream, anchor, head, |_, lines| {
-                rest.extend_from_slice(lines);
+                has_room = has_room && charge.grow(lines.len());
+                if has_room {
+                    rest.extend_from_slice(lines);
+                }
                 Ok(())
             });
             match rendered {
+                Ok(()) if !has_room => return Err(Error::MemoryFull),
                 Ok(()) => {
                     let files = &stream.spec.files;
                     let rest = Some(rest);
                     return Ok(Self::open(
-                        shared, &stream.id, files, extract, anchor, head, rest,
+                        shared, &stream.id, files, extract, anchor, head, rest, charge,
                     ));
                 }
                 // A checkpoint came in between: the file has them now.
@@ -177,7 +199,8 @@ impl Reading {
     fn of_archive(shared: Arc<Shared>, stored: &Stored, extract: Extract) -> Self {
         let (run, head) = (&stored.run, stored.head);
         let files = &run.spec.files;
-        Self::open(shared, &run.id, files, extract, head, head, None)
+        let charge = shared.memory.open();
+        Self::open(shared, &run.id, files, extract, head, head, None, charge)
     }
 
     /// The file up to `anchor`, and behind it the lines of `rest`, with which it ends at `head`; `None` if nothing may follow.
@@ -189,6 +212,7 @@ impl Reading {
         anchor: Head,
         head: Head,
         rest: Option<Vec<u8>>,
+        charge: Charge,
     ) -> Self {
         let mut reading = Self {
             shared,
@@ -201,6 +225,8 @@ impl Reading {
             held: None,
             state: Digest::default(),
             verdict: Verdict::default(),
+            charge,
+            handed_out: 0,
         };
         let opened = Self::source(run, files, extract, anchor, rest);
         match opened {
@@ -250,9 +276,11 @@ impl Reading {
     }
 
     /// The next lines, and what is left to read. Blocks.
-    fn next(mut self: Box<Self>) -> (Piece, Option<Box<Self>>) {
-        let mut lines = VecDeque::new();
+    fn next(mut self: Box<Self>) -> Result<(Piece, Option<Box<Self>>), Error> {
+        let mut lines: VecDeque<Passed> = VecDeque::new();
         let (mut bytes, mut events) = (0, 0);
+        // What was handed out before has been sent.
+        self.charge.shrink(std::mem::take(&mut self.handed_out));
         while self.verdict.problem.is_none() {
             let passed = match self.sure() {
                 Ok(Some(passed)) => passed,
@@ -262,6 +290,11 @@ impl Reading {
                     break;
                 }
             };
+            let takes = passed.takes();
+            if !self.charge.grow(takes) {
+                return Err(Error::MemoryFull);
+            }
+            self.handed_out += takes;
             bytes += passed.text.len();
             events += usize::from(passed.event.is_some());
             lines.push_back(passed);
@@ -273,20 +306,24 @@ impl Reading {
                         .front()
                         .is_some_and(|line| events > tail || line.event.is_none())
                     {
-                        let dropped = lines.pop_front().and_then(|line| line.event);
-                        events -= usize::from(dropped.is_some());
+                        let Some(dropped) = lines.pop_front() else {
+                            break;
+                        };
+                        events -= usize::from(dropped.event.is_some());
+                        self.charge.shrink(dropped.takes());
+                        self.handed_out -= dropped.takes();
                     }
                 }
             }
         }
         if lines.is_empty() {
-            return (Piece::End(self.verdict), None);
+            return Ok((Piece::End(self.verdict), None));
         }
         let lines = lines
             .into_iter()
             .map_while(|line| self.whole(line))
             .collect();
-        (Piece::Lines(lines), Some(self))
+        Ok((Piece::Lines(lines), Some(self)))
     }
 
     /// The next line that is sure to be what was written: the line behind it says so, or the record. `None` behind the last.

@@ -136,6 +136,12 @@ impl Line {
         Spilled::of_shown(&self.payload).is_some()
     }
 
+    /// How long the payload is, if it lies elsewhere.
+    pub(super) fn spilled_bytes(&self) -> Option<usize> {
+        let spilled = Spilled::of_shown(&self.payload)?;
+        Some(usize::try_from(spilled.bytes).unwrap_or(usize::MAX))
+    }
+
     /// The event. Blocks if its payload is long.
     pub(super) fn event(&self, objects: &object::Store) -> Result<Event, Unreadable> {
         event(&self.event_type, &self.payload, objects)

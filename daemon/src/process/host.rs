@@ -50,6 +50,54 @@ pub fn most_open_files() -> usize {
     usize::try_from(inherited_open_files().soft).unwrap_or(usize::MAX)
 }
 
+/// Bytes of memory in use, as the kernel counts them for this process.
+fn resident() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = pages
+        .split(' ')
+        .nth(1)
+        .and_then(|pages| pages.parse::<u64>().ok());
+    pages.unwrap_or(0).saturating_mul(PAGE_BYTES)
+}
+
+/// Bytes of a page, or fewer where pages are larger.
+const PAGE_BYTES: u64 = 4096;
+/// Growth at which it is worth looking for memory that is free.
+const GROWTH: u64 = 32 << 20;
+
+/// Gives memory back that the allocator keeps although it is free. That takes some milliseconds, so it looks only when the process has
+/// grown since it last did.
+#[derive(Debug, Default)]
+pub struct Trimmer {
+    /// What was in use when it had looked.
+    after: u64,
+}
+
+impl Trimmer {
+    /// Looks, if it is worth it. Blocks.
+    pub fn look(&mut self) {
+        let before = resident();
+        if before < self.after.saturating_add(GROWTH) {
+            self.after = self.after.min(before);
+            return;
+        }
+        trim();
+        self.after = resident();
+        let given = before.saturating_sub(self.after) >> 20;
+        tracing::debug!(megabytes = given, "memory was given back");
+    }
+}
+
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "the allocator is that of the C library")]
+fn trim() {
+    // SAFETY: it takes its own locks, and changes nothing that is in use.
+    let _any = unsafe { libc::malloc_trim(0) };
+}
+
+#[cfg(not(target_env = "gnu"))]
+const fn trim() {}
+
 /// The memory in bytes that this process may take at most: that of the machine, of its cgroup, or of its limit on addresses, whichever
 /// is least.
 pub fn memory_of_host() -> usize {

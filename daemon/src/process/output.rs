@@ -2,9 +2,12 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
+
+use rye_core::memory::{Charge, Memory};
 
 use super::{Captured, Tap};
 use crate::async_log::Source;
@@ -31,15 +34,26 @@ pub(super) struct Streams {
 
 impl Streams {
     /// Takes the pipes; must be called in a runtime. `limit` is the most bytes kept per stream.
-    pub(super) fn open(pipes: Pipes, limit: usize, tap: Option<Tap>) -> io::Result<Self> {
+    pub(super) fn open(
+        pipes: Pipes,
+        limit: usize,
+        memory: &Arc<Memory>,
+        tap: Option<Tap>,
+    ) -> io::Result<Self> {
         let stdin = match pipes.stdin {
             Some((fd, bytes)) => Some((pipe::Sender::from_owned_fd(fd)?, bytes)),
             None => None,
         };
         Ok(Self {
             stdin,
-            stdout: Capture::open(pipes.stdout, limit, Source::Stdout, tap.clone())?,
-            stderr: Capture::open(pipes.stderr, limit, Source::Stderr, tap)?,
+            stdout: Capture::open(
+                pipes.stdout,
+                limit,
+                memory.open(),
+                Source::Stdout,
+                tap.clone(),
+            )?,
+            stderr: Capture::open(pipes.stderr, limit, memory.open(), Source::Stderr, tap)?,
         })
     }
 
@@ -71,17 +85,26 @@ pub(super) struct Capture {
     pipe: pipe::Receiver,
     captured: Captured,
     limit: usize,
+    /// What is kept, as it is counted among all that runs hold.
+    charge: Charge,
     ended: bool,
     source: Source,
     tap: Option<Tap>,
 }
 
 impl Capture {
-    fn open(pipe: OwnedFd, limit: usize, source: Source, tap: Option<Tap>) -> io::Result<Self> {
+    fn open(
+        pipe: OwnedFd,
+        limit: usize,
+        charge: Charge,
+        source: Source,
+        tap: Option<Tap>,
+    ) -> io::Result<Self> {
         Ok(Self {
             pipe: pipe::Receiver::from_owned_fd(pipe)?,
             captured: Captured::default(),
             limit,
+            charge,
             ended: false,
             source,
             tap,
@@ -106,7 +129,13 @@ impl Capture {
         }
         let room = self.limit.saturating_sub(self.captured.bytes.len());
         let kept = &chunk[..chunk.len().min(room)];
-        self.captured.bytes.extend_from_slice(kept);
+        if self.charge.grow(kept.len()) {
+            self.captured.bytes.extend_from_slice(kept);
+        } else {
+            // What came before stays the beginning.
+            self.limit = self.captured.bytes.len();
+            self.captured.is_starved = true;
+        }
         self.captured.total += u64::try_from(chunk.len()).expect("lengths fit 64 bits");
     }
 

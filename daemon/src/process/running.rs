@@ -3,11 +3,13 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use rye_core::memory::Memory;
 use rye_core::model::{EndedProcess, KillReceipt, ProcessIdentity};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -115,6 +117,7 @@ pub struct Running {
     pub(super) grace: Duration,
     pub(super) output_limit: usize,
     pub(super) tap: Option<Tap>,
+    pub(super) memory: Arc<Memory>,
 }
 
 /// That a process was stopped: why, which descendants it had then, and the last signal they got.
@@ -149,6 +152,11 @@ impl Running {
         }
     }
 
+    /// The same; what is kept of its output is counted in `memory`.
+    pub fn within(self, memory: Arc<Memory>) -> Self {
+        Self { memory, ..self }
+    }
+
     /// Feeds it, reads it, stops it when `stop` or its timeout says so, and ends what it leaves behind.
     ///
     /// Returns when its leader and all we know of its descendants are gone, or do not die of KILL. Dropping the future kills
@@ -158,7 +166,7 @@ impl Running {
         let failed = |step| move |source| Error::Follow { step, pid, source };
         let ladder = Ladder::new(self.leader.started, self.timeout, self.grace);
         let leader = self.leader.watched().map_err(failed("watch the end"))?;
-        let mut streams = Streams::open(self.pipes, self.output_limit, self.tap)
+        let mut streams = Streams::open(self.pipes, self.output_limit, &self.memory, self.tap)
             .map_err(failed("open the pipes"))?;
 
         let (ended_by, fate, elapsed, mut receipt) = {

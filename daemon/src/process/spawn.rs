@@ -105,6 +105,7 @@ impl Spawner {
             grace: plan.grace,
             output_limit: plan.output_limit,
             tap: None,
+            memory: Arc::default(),
         })
     }
 

@@ -448,15 +448,7 @@ impl Runs for RunsService {
         }
         let place = self.streams.take(&caller)?;
         let feed = run.subscribe(from.next()).await?;
-        let events = futures_util::stream::unfold(feed, |mut feed| async move {
-            feed.next().await.map(|line| (line, feed))
-        });
-        let seen = Arc::clone(&run);
-        let events = events.then(move |line| {
-            let run = Arc::clone(&seen);
-            async move { stream::event(&run, line?).await }
-        });
-        let events = place.held_by(events);
+        let events = place.held_by(stream::events(Arc::clone(&run), feed));
         if request.follow {
             return Ok(Response::new(Box::pin(events)));
         }

@@ -3,37 +3,66 @@
 use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt as _, stream};
+use rye_core::memory::Charge;
 use rye_proto::v1;
 use tonic::Status;
 
 use super::encode;
 use crate::access::Visible;
-use crate::journal::{Line, Live, Piece, Reader, Shown};
+use crate::journal::{Feed, Line, Live, Piece, Reader, Shown};
 
-/// An event with its payload, however long that is.
-pub(super) async fn event(run: &Visible, line: Line) -> Result<v1::StreamResponse, Status> {
-    let line = run.whole(line).await?;
-    Ok(v1::StreamResponse {
+/// What a stream of events carries.
+type Told = Result<v1::StreamResponse, Status>;
+
+/// An event with its payload, however long that is, and the memory that it takes. A reader that is cut because there is too little of
+/// that continues behind the cursor of the event it got last.
+async fn event(run: &Visible, line: Line) -> Result<(v1::StreamResponse, Charge), Status> {
+    let (line, charge) = run.whole(line).await?;
+    let told = v1::StreamResponse {
         event: Some(encode::event(&run.id, line)),
         delta: None,
+    };
+    Ok((told, charge))
+}
+
+/// Events, and nothing behind an error.
+pub(super) fn events(run: Arc<Visible>, feed: Feed) -> impl Stream<Item = Told> + Send {
+    // What the last event takes is kept until somebody asks for the next one: it has been sent by then.
+    stream::unfold(Some((run, feed, None)), |state| async move {
+        let (run, mut feed, last) = state?;
+        let line = feed.next().await?;
+        drop::<Option<Charge>>(last);
+        let shown = match line {
+            Ok(line) => event(&run, line).await,
+            Err(error) => Err(error.into()),
+        };
+        Some(match shown {
+            Ok((told, charge)) => (Ok(told), Some((run, feed, Some(charge)))),
+            Err(status) => (Err(status), None),
+        })
     })
 }
 
-/// Events and deltas, in the order in which they may be shown.
-pub(super) fn live(
-    run: Arc<Visible>,
-    live: Live,
-) -> impl Stream<Item = Result<v1::StreamResponse, Status>> + Send {
-    stream::unfold((run, live), |(run, mut live)| async move {
-        let shown = match live.next().await? {
-            Ok(Shown::Line(shown)) => event(&run, shown).await,
-            Ok(Shown::Delta(said)) => Ok(v1::StreamResponse {
-                event: None,
-                delta: Some(encode::delta(&run.id, said)),
-            }),
+/// Events and deltas, in the order in which they may be shown, and nothing behind an error.
+pub(super) fn live(run: Arc<Visible>, live: Live) -> impl Stream<Item = Told> + Send {
+    stream::unfold(Some((run, live, None)), |state| async move {
+        let (run, mut live, last) = state?;
+        let shown = live.next().await?;
+        drop::<Option<Charge>>(last);
+        let told = match shown {
+            Ok(Shown::Line(shown)) => event(&run, shown)
+                .await
+                .map(|(told, charge)| (told, Some(charge))),
+            Ok(Shown::Delta(said)) => {
+                let delta = Some(encode::delta(&run.id, said));
+                Ok((v1::StreamResponse { event: None, delta }, None))
+            }
             Err(error) => Err(error.into()),
         };
-        Some((shown, (run, live)))
+        Some(match told {
+            Ok((told, charge)) => (Ok(told), Some((run, live, charge))),
+            Err(status) => (Err(status), None),
+        })
     })
 }
 
@@ -47,9 +76,10 @@ pub(super) fn transcript(
     });
     pieces.flat_map(|piece| {
         let told: Vec<_> = match piece {
-            Piece::Lines(lines) => lines.into_iter().map(encode::written).collect(),
-            Piece::End(verdict) => vec![encode::verdict(verdict)],
+            Ok(Piece::Lines(lines)) => lines.into_iter().map(encode::written).map(Ok).collect(),
+            Ok(Piece::End(verdict)) => vec![Ok(encode::verdict(verdict))],
+            Err(error) => vec![Err(error.into())],
         };
-        stream::iter(told.into_iter().map(Ok))
+        stream::iter(told)
     })
 }

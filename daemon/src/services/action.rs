@@ -12,6 +12,7 @@ use rye_core::model::{Failure, KillReceipt, Object};
 use serde_json::{Value, json};
 
 use crate::chain::{Chain, Origin, Plan};
+use crate::exhausted::Exhausted;
 use crate::port::Wanted;
 use crate::projects::Project;
 
@@ -76,6 +77,16 @@ pub struct Reply {
     pub certainty: Certainty,
 }
 
+impl Reply {
+    /// What the host has too little of to begin it: then it has not begun.
+    pub fn lacks(&self) -> Option<Exhausted> {
+        let failure = self.envelope.failure.as_ref();
+        failure
+            .filter(|_| self.certainty == Certainty::NeverStarted)
+            .and_then(Exhausted::of_failure)
+    }
+}
+
 /// An action that was looked up, checked and planned, and has not begun: plain data.
 #[derive(Debug)]
 pub struct Prepared {
@@ -104,6 +115,14 @@ impl Prepared {
             Ok(Plan::Thread(order)) => Some(Wanted::Thread(order.clone())),
             Ok(Plan::Native(_) | Plan::Process(_) | Plan::Http(_)) | Err(_) => None,
         }
+    }
+
+    /// What the host has too little of to look it up: then nothing is known of it.
+    pub fn lacks(&self) -> Option<Exhausted> {
+        self.plan
+            .as_ref()
+            .err()
+            .and_then(|why| Exhausted::of_failure(why))
     }
 
     /// What `call`, which was prepared, does, and what that runs on: the elements of its chain, tool first, and the directive of the

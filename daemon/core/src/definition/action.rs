@@ -132,6 +132,9 @@ impl<'d> Reader<'d> {
     ) {
         let nodes = self.config("nodes");
         for (index, node) in graph.nodes.iter().enumerate() {
+            if !self.has_time() {
+                return;
+            }
             if let Some(at) = nodes.as_ref().and_then(|nodes| nodes.child(&node.name)) {
                 self.node = Some(node.name.clone());
                 visit(self, &at, Actor::Node(index, node));

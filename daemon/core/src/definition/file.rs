@@ -7,15 +7,32 @@ use serde_json::Value;
 
 use super::hooks::GRAPH_LAYER;
 use super::read::{At, Reader, Zero};
-use super::{Graph, Hook, Inputs, Limits, Nodes, OnError, keys};
+use super::{Graph, Hook, Inputs, Limits, Next, Nodes, OnError, keys};
 use crate::capability;
-use crate::expr;
+use crate::expr::{self, Condition};
 use crate::model::{Durability, Object, Recovery};
 use crate::money::Usd;
 use crate::seal::{canonical, sha256_hex};
 
 /// The limits of a graph: those that bind it, and those of each thread that it starts.
 const LIMITS: [&str; 6] = ["spend", "spawns", "depth", "turns", "tokens", "duration"];
+
+/// What choosing an edge and the hooks to act takes at most, in looks at a value.
+fn cost(nodes: &Nodes, hooks: &[Hook]) -> usize {
+    let of_node = |next: &Next| match next {
+        Next::End | Next::Always(_) => 0,
+        Next::Edges(edges) => edges
+            .iter()
+            .filter_map(|edge| edge.when.as_ref())
+            .map(Condition::cost)
+            .fold(0, usize::saturating_add),
+    };
+    let of_nodes = nodes.iter().map(|node| of_node(&node.next)).max();
+    let of_hooks = hooks.iter().filter_map(|hook| hook.condition.as_ref());
+    of_hooks
+        .map(Condition::cost)
+        .fold(of_nodes.unwrap_or(0), usize::saturating_add)
+}
 
 impl<'d> Reader<'d> {
     /// Reads the whole file; `None` after an error that leaves a part without a value.
@@ -64,6 +81,7 @@ impl<'d> Reader<'d> {
         let nodes = self.nodes(&config);
         let hooks = self.hooks(&config);
         let start = self.start(&config);
+        let (nodes, hooks) = (nodes?, hooks?);
         Some(Graph {
             version: version?.to_owned(),
             category: category?.to_owned(),
@@ -76,14 +94,15 @@ impl<'d> Reader<'d> {
             inputs: inputs?,
             limits,
             start: start?,
-            nodes: nodes?,
+            cost: cost(&nodes, &hooks),
+            nodes,
             max_steps,
             on_error: on_error?,
             state: state?,
             recovery,
             durability,
             env_requires,
-            hooks: hooks?,
+            hooks,
             timeout,
             max_concurrency,
             digest: sha256_hex(canonical(config.value)),
@@ -256,6 +275,9 @@ impl<'d> Reader<'d> {
         self.names = Some(map);
         let mut nodes = Vec::with_capacity(map.len());
         for name in map.keys() {
+            if !self.has_time() {
+                return None;
+            }
             if let Some(at) = at.child(name) {
                 self.node = Some(name.clone());
                 nodes.push(self.read_node(name, &at));

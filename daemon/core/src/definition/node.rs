@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::keys;
-use super::read::{At, Reader, Zero, brief, is_inert};
+use super::read::{At, Reader, TOO_COMPLEX, Zero, brief, is_inert};
 use super::{Caching, Edge, Next, Node, Retry, Work};
 use crate::expr::{Condition, nearest};
 use crate::model::{Effect, Object};
@@ -394,13 +394,20 @@ impl<'d> Reader<'d> {
 
     /// Reads `value`, which stands at `at`, as a condition.
     pub(super) fn condition(&mut self, at: &At<'d>, value: &Value) -> Option<Condition> {
-        match Condition::parse(value) {
+        let was_over = self.patterns.is_over();
+        match Condition::parse_among(value, &mut self.patterns) {
             Ok((condition, warnings)) => {
                 self.adopt("bad_condition", at, warnings);
                 Some(condition)
             }
             Err(faults) => {
-                self.adopt("bad_condition", at, faults);
+                let is_too_much = self.patterns.is_over() && !was_over;
+                let code = if is_too_much {
+                    TOO_COMPLEX
+                } else {
+                    "bad_condition"
+                };
+                self.adopt(code, at, faults);
                 None
             }
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::keys::Keys;
 use super::{Finding, Severity};
 use crate::clock;
-use crate::expr::{self, kind_of, nearest};
+use crate::expr::{self, Patterns, kind_of, nearest};
 use crate::model::Object;
 use crate::yaml::{Document, Fault, Position, push_segment};
 
@@ -16,6 +16,8 @@ use crate::yaml::{Document, Fault, Position, push_segment};
 const MAX_SUGGESTIONS: u32 = 32;
 /// The longest time a file may ask for, in seconds: a year.
 const MAX_SECONDS: f64 = 31_536_000.0;
+/// The code of a file that takes more time or memory to read than it may.
+pub(super) const TOO_COMPLEX: &str = "too_complex";
 
 /// A value of the document and the JSON pointer to it.
 #[derive(Debug, Clone)]
@@ -65,6 +67,10 @@ pub(crate) struct Reader<'d> {
     document: &'d Document,
     findings: Vec<Finding>,
     suggestions: u32,
+    /// What its patterns may still take.
+    pub(crate) patterns: Patterns,
+    is_late: &'d dyn Fn() -> bool,
+    gave_up: bool,
     /// The node being read.
     pub(crate) node: Option<String>,
     /// All nodes by name, also those that turn out to be broken.
@@ -73,10 +79,18 @@ pub(crate) struct Reader<'d> {
 
 impl<'d> Reader<'d> {
     pub(crate) fn new(document: &'d Document) -> Self {
+        Self::until(document, &|| false)
+    }
+
+    /// A reader that gives up when `is_late` says so.
+    pub(crate) fn until(document: &'d Document, is_late: &'d dyn Fn() -> bool) -> Self {
         let mut reader = Self {
             document,
             findings: Vec::new(),
             suggestions: MAX_SUGGESTIONS,
+            patterns: Patterns::new(),
+            is_late,
+            gave_up: false,
             node: None,
             names: None,
         };
@@ -94,6 +108,18 @@ impl<'d> Reader<'d> {
             );
         }
         reader
+    }
+
+    /// Whether there is time left; says once that there is none.
+    pub(crate) fn has_time(&mut self) -> bool {
+        if !self.gave_up && (self.is_late)() {
+            self.gave_up = true;
+            let root = self.root();
+            let message =
+                "the file takes too long to check: make it smaller, or cut it into several graphs";
+            self.error(TOO_COMPLEX, &root, message);
+        }
+        !self.gave_up
     }
 
     /// The whole document.

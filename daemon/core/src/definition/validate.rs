@@ -86,17 +86,34 @@ impl Validation {
 /// nobody reads, names and inputs that do not exist, conditions that types decide, an end that is out of reach. What only
 /// the items around it can tell, [`validate_among`] tells.
 pub fn validate(text: &str) -> Validation {
-    validate_among(text, &|_, _| Vec::new(), &|_| false)
+    validate_among(text, &Around::default())
 }
 
-/// As [`validate`], among other items: `look_up` says of an item the graph names, and of the parameters it gives it, what
-/// its author should know, and `is_run` whether one starts a run. Parameters are messages with their templates; an item that a
-/// template names is not looked up.
-pub fn validate_among(
-    text: &str,
-    look_up: &dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
-    is_run: &dyn Fn(&ItemRef) -> bool,
-) -> Validation {
+/// What a closer look at a file may ask of those who know what is around it.
+#[expect(missing_debug_implementations, reason = "questions cannot be shown")]
+pub struct Around<'a> {
+    /// What the author should know of an item the graph names, with the parameters it gives it. These have their templates; an item
+    /// that a template names is not looked up.
+    pub look_up: &'a dyn Fn(&ItemRef, &Object) -> Vec<Remark>,
+    /// Whether an item starts a run.
+    pub is_run: &'a dyn Fn(&ItemRef) -> bool,
+    /// Whether it takes too long by now: then the look ends with the error `too_complex`.
+    pub is_late: &'a dyn Fn() -> bool,
+}
+
+impl Default for Around<'_> {
+    /// Nothing is around it, and there is time.
+    fn default() -> Self {
+        Self {
+            look_up: &|_, _| Vec::new(),
+            is_run: &|_| false,
+            is_late: &|| false,
+        }
+    }
+}
+
+/// As [`validate`], among other items.
+pub fn validate_among(text: &str, around: &Around<'_>) -> Validation {
     let document = match yaml::parse(text) {
         Ok(document) => document,
         Err(fault) => {
@@ -106,18 +123,25 @@ pub fn validate_among(
             };
         }
     };
-    let mut reader = Reader::new(&document);
+    let mut reader = Reader::until(&document, around.is_late);
     let graph = reader.graph();
     permissions::check(&mut reader, graph.as_ref());
     if let Some(graph) = &graph {
         let reads = Reads::of(graph);
-        surprises(&mut reader, graph, &reads);
-        flow::check_ends(&mut reader, graph);
-        state::check_writes(&mut reader, graph, &reads);
-        names::check(&mut reader, graph, &reads);
-        kinds::check(&mut reader, graph);
-        uses::check(&mut reader, graph, look_up);
-        uses::check_caching(&mut reader, graph, is_run);
+        let looks: [&dyn Fn(&mut Reader<'_>); 7] = [
+            &|reader| surprises(reader, graph, &reads),
+            &|reader| flow::check_ends(reader, graph),
+            &|reader| state::check_writes(reader, graph, &reads),
+            &|reader| names::check(reader, graph, &reads),
+            &|reader| kinds::check(reader, graph),
+            &|reader| uses::check(reader, graph, around.look_up),
+            &|reader| uses::check_caching(reader, graph, around.is_run),
+        ];
+        for look in looks {
+            if reader.has_time() {
+                look(&mut reader);
+            }
+        }
     }
     let node_count = reader.names.map_or(0, serde_json::Map::len);
     let (errors, warnings) = reader

@@ -2,10 +2,11 @@
 
 mod display;
 mod misfit;
+mod patterns;
 
 use std::cmp::Ordering;
 
-use fancy_regex::{Regex, RegexBuilder};
+use fancy_regex::Regex;
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
@@ -16,9 +17,12 @@ use super::{Fault, Scope, Severity, references};
 use crate::yaml::push_segment;
 
 pub(crate) use misfit::Known;
+pub(crate) use patterns::Patterns;
 
-/// Steps a pattern may backtrack before it counts as not matching: some ten milliseconds at worst.
-const BACKTRACK_LIMIT: usize = 200_000;
+use patterns::Unusable;
+
+/// What matching a pattern costs, in looks at the same text: so much that one is never walked on a worker of a runtime.
+const PATTERN_COST: usize = 1 << 32;
 const OPS: [&str; 10] = [
     "eq", "ne", "gt", "gte", "lt", "lte", "in", "contains", "regex", "exists",
 ];
@@ -94,9 +98,18 @@ impl Relation {
 impl Condition {
     /// Reads a condition. Returns it with warnings, or everything that is wrong with it; null and `{}` always hold.
     pub fn parse(value: &Value) -> Result<(Self, Vec<Fault>), Vec<Fault>> {
+        Self::parse_among(value, &mut Patterns::new())
+    }
+
+    /// As [`Condition::parse`], of a file with other `patterns`. There need not be an error if these are used up.
+    pub(crate) fn parse_among(
+        value: &Value,
+        patterns: &mut Patterns,
+    ) -> Result<(Self, Vec<Fault>), Vec<Fault>> {
         let mut reader = Reader {
             at: String::new(),
             faults: Vec::new(),
+            patterns,
         };
         match reader.test(value) {
             Some(test)
@@ -119,6 +132,11 @@ impl Condition {
     /// Whether it holds whatever the values are.
     pub(crate) fn always_holds(&self) -> bool {
         self.0.always_holds()
+    }
+
+    /// What asking it takes at most, in looks at a value: patterns are many.
+    pub(crate) fn cost(&self) -> usize {
+        self.0.cost()
     }
 
     /// The paths it reads, in order.
@@ -155,6 +173,18 @@ impl Test {
             Self::All(tests) => tests.iter().all(Self::always_holds),
             Self::Any(tests) => tests.iter().any(Self::always_holds),
             Self::Not(_) | Self::Leaf(..) => false,
+        }
+    }
+
+    fn cost(&self) -> usize {
+        match self {
+            Self::Always => 0,
+            Self::All(tests) | Self::Any(tests) => {
+                tests.iter().map(Self::cost).fold(0, usize::saturating_add)
+            }
+            Self::Not(test) => test.cost(),
+            Self::Leaf(_, Op::Regex(_)) => PATTERN_COST,
+            Self::Leaf(..) => 1,
         }
     }
 
@@ -265,12 +295,13 @@ fn contains(actual: &Value, value: &Value) -> Result<bool, String> {
     }
 }
 
-struct Reader {
+struct Reader<'p> {
     at: String,
     faults: Vec<Fault>,
+    patterns: &'p mut Patterns,
 }
 
-impl Reader {
+impl Reader<'_> {
     fn say(&mut self, severity: Severity, key: Option<&str>, message: impl Into<String>) {
         let mut at = self.at.clone();
         if let Some(key) = key {
@@ -539,18 +570,17 @@ impl Reader {
             );
             return None;
         };
-        match RegexBuilder::new(pattern)
-            .backtrack_limit(BACKTRACK_LIMIT)
-            .build()
-        {
-            Ok(regex) => Some(Op::Regex(Box::new(regex))),
-            Err(error) => {
+        match self.patterns.compile(pattern) {
+            Ok(regex) => return Some(Op::Regex(Box::new(regex))),
+            Err(Unusable::Bad(why)) => {
                 self.error(
                     Some("value"),
-                    format!("`{pattern}` is not a pattern: {error}"),
+                    format!("`{pattern}` is not a pattern: {why}"),
                 );
-                None
             }
+            Err(Unusable::TooComplex(why)) => self.error(Some("value"), why),
+            Err(Unusable::Said) => {}
         }
+        None
     }
 }

@@ -308,10 +308,11 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
         [dear.clone()],
         "it was crossed before"
     );
-    journal.put(paid("run-root", 3, "0.1000001")).await;
+    journal.put(vec![raised("run-root", "1.05")]).await;
+    journal.put(paid("run-root", 3, "0.2")).await;
     let overrun = behind(
         "budget_settled",
-        "call 3 cost 0.100000100 USD, more than the 0.100000000 that were held for it; \
+        "call 3 cost 0.200000000 USD, more than the 0.100000000 that were held for it; \
          that is beyond what run `run-root` may spend",
     );
     assert_eq!(warnings(&journal, "run-root").await, [dear, overrun]);

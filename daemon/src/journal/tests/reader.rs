@@ -14,10 +14,10 @@ async fn read(journal: &Journal, run: &RunId, extract: Extract) -> (Vec<WrittenL
     let mut reader = journal.transcript(run, extract).await.unwrap();
     let mut lines = Vec::new();
     loop {
-        match reader.next().await.expect("a verdict comes last") {
+        match reader.next().await.expect("a verdict comes last").unwrap() {
             Piece::Lines(more) => lines.extend(more),
             Piece::End(verdict) => {
-                assert_eq!(reader.next().await, None);
+                assert!(reader.next().await.is_none());
                 return (lines, verdict);
             }
         }
@@ -154,4 +154,32 @@ async fn a_long_payload_that_is_gone_is_found_even_where_it_is_not_shown() {
             "{extract:?}: {problem}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_reader_takes_of_the_memory_of_all_runs_and_is_refused_what_does_not_fit() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 20).await;
+    let memory = journal.memory();
+    let before = memory.taken();
+    let mut reader = journal.transcript(&run, ALL).await.unwrap();
+    let first = reader.next().await.unwrap().unwrap();
+    assert!(matches!(first, Piece::Lines(_)));
+    assert!(memory.taken() > before, "{before}");
+    drop(reader);
+    assert_eq!(memory.taken(), before);
+
+    memory.count(0, memory.most() - before);
+    let refused = match journal.transcript(&run, ALL).await {
+        Ok(mut reader) => reader.next().await.unwrap().map(drop),
+        Err(error) => Err(error),
+    };
+    assert!(
+        matches!(refused, Err(crate::journal::Error::MemoryFull)),
+        "{refused:?}"
+    );
+    memory.count(memory.most() - before, 0);
+    let (lines, verdict) = read(&journal, &run, ALL).await;
+    assert_eq!((lines.is_empty(), verdict.problem), (false, None));
 }

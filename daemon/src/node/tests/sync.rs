@@ -133,7 +133,7 @@ async fn timeouts_fire_while_a_sync_hangs() {
             break line;
         }
     };
-    let ended = daemon.journal.whole(&loud.run, ended).await.unwrap();
+    let (ended, _charge) = daemon.journal.whole(&loud.run, ended).await.unwrap();
     let ended: Value = serde_json::from_str(&ended.payload).unwrap();
     assert_eq!(ended["error"]["code"], "timeout");
     daemon.stop().await;

@@ -556,7 +556,14 @@ fn what_the_items_say_is_told_where_they_are_named() {
         })
         .into()
     };
-    let found = validate_among(&text, &look_up, &|_| false).warnings;
+    let found = validate_among(
+        &text,
+        &Around {
+            look_up: &look_up,
+            ..Around::default()
+        },
+    )
+    .warnings;
     let places: Vec<(usize, Option<&str>)> = found
         .iter()
         .filter(|found| found.code == "told")
@@ -583,7 +590,14 @@ fn a_graph_is_not_answered_from_the_cache_and_both_readers_of_the_text_say_so() 
             .map(|found| (found.node.clone(), found.column))
             .collect()
     };
-    let found = validate_among(&text, &|_, _| Vec::new(), &is_graph).warnings;
+    let found = validate_among(
+        &text,
+        &Around {
+            is_run: &is_graph,
+            ..Around::default()
+        },
+    )
+    .warnings;
     assert_eq!(told(&found), [(Some("a".to_owned()), 37)], "{found:?}");
     let (_, found) = parse_among(&text, &is_graph).unwrap();
     assert_eq!(told(&found), [(Some("a".to_owned()), 37)]);
@@ -614,4 +628,34 @@ fn params_misfit_a_schema_whatever_their_templates_come_to() {
         matches!(found.as_slice(), [(About::Param(name), message)] if name == "command" && message.contains('7')),
         "{found:?}"
     );
+}
+
+#[test]
+fn patterns_without_end_and_time_without_end_are_refused_with_one_error() {
+    let edges = |patterns: usize| {
+        let edge = r"{to: end, when: {path: state.x, op: regex, value: '\w{8}-\w{8}'}}";
+        with_nodes(&format!(
+            "a: {{type: gate, next: [{}]}}\nend: {{type: return}}",
+            vec![edge; patterns].join(", ")
+        ))
+    };
+    let codes = |found: &Validation| -> Vec<&'static str> {
+        found.errors.iter().map(|found| found.code).collect()
+    };
+    assert_eq!(codes(&validate(&edges(10))), [""; 0]);
+    assert_eq!(codes(&validate(&edges(2000))), ["too_complex"]);
+    assert_eq!(parse(&edges(2000)).unwrap_err().len(), 1);
+
+    let looks = std::cell::Cell::new(0);
+    let is_late = || {
+        looks.set(looks.get() + 1);
+        looks.get() > 5
+    };
+    let around = Around {
+        is_late: &is_late,
+        ..Around::default()
+    };
+    let found = validate_among(&edges(10), &around);
+    assert_eq!(codes(&found), ["too_complex"]);
+    assert!(looks.get() < 10, "{}", looks.get());
 }

@@ -98,3 +98,75 @@ fn a_move_ends_when_it_has_assigned_much() {
     assert_eq!(steps(600_000), 3);
     assert_eq!(steps(2_000_000), 1);
 }
+
+/// A clock that another reading costs a millisecond.
+#[derive(Debug, Default)]
+struct Slow(std::sync::atomic::AtomicU64);
+
+impl Clock for Slow {
+    fn now(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    fn up(&self) -> Uptime {
+        let read = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        Uptime::from_ns(read * 1_000_000)
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn pure_steps_that_take_their_time_are_handed_out_before_they_are_many() {
+    let gates = "max_steps: 500\n  start: a\n  nodes:\n    a: {type: gate, next: b}\n    b: {type: gate, next: a}\n";
+    let handed_out = |walker: Walker| {
+        let now = Tick {
+            at: Timestamp::default(),
+            up: Uptime::default(),
+        };
+        match walker.clone().next(now) {
+            Move::Note(events) => events.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let walker = Stage::of(&format!("\n  {gates}"), run(json!({}), None)).walker;
+    assert_eq!(handed_out(walker.clone()), NOTE_STEPS);
+    let few = handed_out(walker.paced(Arc::new(Slow::default())));
+    assert!((1..8).contains(&few), "{few}");
+}
+
+#[test]
+fn patterns_large_states_and_large_results_are_heavy_and_nothing_else_is() {
+    let config = |when: &str| {
+        format!(
+            "\n  start: a\n  nodes:\n    a: {{type: gate, next: [{{to: end, when: {when}}}, {{to: end}}]}}\n    end: {{type: return}}\n"
+        )
+    };
+    let walker = |when: &str, text: usize| {
+        let inputs = json!({"text": "x".repeat(text)});
+        let mut stage = Stage::of(&config(when), run(inputs, None));
+        stage.play();
+        stage.walker
+    };
+    let plain = "{path: inputs.text, op: contains, value: y}";
+    assert!(!walker(plain, 100_000).is_heavy(None));
+    assert!(walker(plain, 2_000_000).is_heavy(None));
+    let pattern = "{path: inputs.text, op: regex, value: '(?=x)y'}";
+    assert!(walker(pattern, 1).is_heavy(None));
+    let many = format!("{{any: [{}]}}", vec![plain; 400].join(", "));
+    assert!(walker(&many, 100_000).is_heavy(None));
+    assert!(!walker(&many, 100).is_heavy(None));
+
+    let came_to = |text: usize| CallOutcome {
+        result: Arc::new(json!("x".repeat(text))),
+        failure: None,
+        certainty: Certainty::Known,
+        cached: false,
+        node_input_hash: None,
+    };
+    assert!(!walker(plain, 1).is_heavy(Some(&came_to(1000))));
+    assert!(walker(plain, 1).is_heavy(Some(&came_to(2_000_000))));
+    assert!(walker(&many, 1).is_heavy(Some(&came_to(100_000))));
+}

@@ -1,0 +1,137 @@
+//! The patterns of one file, compiled within what they may take together.
+//!
+//! What a compiled pattern takes is not told by the library that compiles it, so each is tried with a small limit first and then with
+//! larger ones, and the limit that it kept is what it counts for. **Failure.** Once a pattern does not fit any more,
+//! those behind it are not compiled: one fault says so for all of them.
+
+use fancy_regex::{CompileError, Error, Regex, RegexBuilder};
+use regex_syntax::ast::parse::Parser;
+
+/// Steps a pattern may backtrack before it counts as not matching: some ten milliseconds at worst.
+const BACKTRACK_LIMIT: usize = 200_000;
+/// Bytes that the patterns of one file may take together, as counted here; the engines take some three times as much.
+const FILE_BYTES: usize = 16 << 20;
+/// Bytes that a pattern may take: the first of these that it fits into.
+const PATTERN_BYTES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
+
+/// What is left for the patterns of a file.
+#[derive(Debug)]
+pub(crate) struct Patterns {
+    left: usize,
+    is_over: bool,
+}
+
+/// Why there is no compiled pattern.
+pub(super) enum Unusable {
+    /// It is none.
+    Bad(String),
+    /// It does not fit beside those before it.
+    TooComplex(String),
+    /// That was said of one before it.
+    Said,
+}
+
+impl Patterns {
+    /// Nothing is used up yet.
+    pub(crate) const fn new() -> Self {
+        Self {
+            left: FILE_BYTES,
+            is_over: false,
+        }
+    }
+
+    /// Whether not all patterns were compiled.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    pub(super) fn compile(&mut self, pattern: &str) -> Result<Regex, Unusable> {
+        if self.is_over {
+            return Err(Unusable::Said);
+        }
+        let parts = parts(pattern);
+        for bytes in PATTERN_BYTES {
+            let Some(left) = self.left.checked_sub(bytes.saturating_mul(parts)) else {
+                break;
+            };
+            let built = RegexBuilder::new(pattern)
+                .backtrack_limit(BACKTRACK_LIMIT)
+                .delegate_size_limit(bytes)
+                .delegate_dfa_size_limit(bytes)
+                .build();
+            match built {
+                Ok(regex) => {
+                    self.left = left;
+                    return Ok(regex);
+                }
+                Err(error) if is_too_large(&error) => {}
+                Err(error) => return Err(Unusable::Bad(error.to_string())),
+            }
+        }
+        let most = PATTERN_BYTES.last().map_or(0, |bytes| bytes >> 10);
+        self.give_up(format!(
+            "this pattern takes more memory than there is for it: one may take {most} KiB, and all of a file together {} MiB",
+            FILE_BYTES >> 20
+        ))
+    }
+
+    fn give_up(&mut self, why: String) -> Result<Regex, Unusable> {
+        self.is_over = true;
+        Err(Unusable::TooComplex(why))
+    }
+}
+
+/// Of how many compiled patterns `pattern` may consist: one with look-around or back references is cut at these.
+fn parts(pattern: &str) -> usize {
+    if Parser::new().parse(pattern).is_ok() {
+        return 1;
+    }
+    let cuts = ['(', ')', '[', '|', '.', '\\', '*', '+', '?'];
+    1 + pattern.matches(cuts).count()
+}
+
+fn is_too_large(error: &Error) -> bool {
+    match error {
+        Error::CompileError(error) => match &**error {
+            CompileError::InnerError(error) => error.size_limit().is_some(),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn compiled(patterns: &mut Patterns, pattern: &str) -> usize {
+        (0..10_000)
+            .take_while(|_| patterns.compile(pattern).is_ok())
+            .count()
+    }
+
+    #[test]
+    fn small_patterns_are_many_large_ones_few_and_look_around_counts_for_its_parts() {
+        let count = |pattern| compiled(&mut Patterns::new(), pattern);
+        assert_eq!(count("^(ok|done)$"), 1024);
+        assert!((16..256).contains(&count(r"\w{8}-\w{8}")));
+        assert_eq!(count(r"\w{2000}"), 0);
+        assert!((20..=256).contains(&count("(?=ab)(?!cd)ef")));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said_once() {
+        let mut patterns = Patterns::new();
+        let said = |patterns: &mut Patterns| patterns.compile(r"\w{2000}");
+        assert!(matches!(said(&mut patterns), Err(Unusable::TooComplex(_))));
+        assert!(patterns.is_over());
+        assert!(matches!(said(&mut patterns), Err(Unusable::Said)));
+        assert!(matches!(patterns.compile("a"), Err(Unusable::Said)));
+    }
+
+    #[test]
+    fn a_bad_pattern_is_not_too_large() {
+        let bad = Patterns::new().compile("a(");
+        assert!(matches!(bad, Err(Unusable::Bad(_))));
+    }
+}

@@ -1,0 +1,81 @@
+//! What the host has too little of for anything to begin.
+//!
+//! **Owns** how that is recognised, and what it is called. An action that meets it has not begun, and has not failed: its run is
+//! suspended, as on a full disk, and begins it later.
+
+use std::error::Error as StdError;
+use std::io;
+
+use nix::errno::Errno;
+use rye_core::error::with_sources;
+use rye_core::model::Failure;
+
+/// What there is too little of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exhausted {
+    /// Descriptors of the daemon, or of the host.
+    Files,
+    /// Memory.
+    Memory,
+}
+
+impl Exhausted {
+    /// What `error`, or what it comes from, says there is too little of.
+    pub fn of(error: &(dyn StdError + 'static)) -> Option<Self> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            let os = error.downcast_ref().and_then(io::Error::raw_os_error);
+            match os.map(Errno::from_raw) {
+                Some(Errno::EMFILE | Errno::ENFILE) => return Some(Self::Files),
+                Some(Errno::ENOMEM) => return Some(Self::Memory),
+                Some(_) | None => next = error.source(),
+            }
+        }
+        None
+    }
+
+    /// What a failure was made of that [`Exhausted::failure`] has made.
+    pub fn of_failure(failure: &Failure) -> Option<Self> {
+        [Self::Files, Self::Memory]
+            .into_iter()
+            .find(|lack| failure.code == lack.code())
+    }
+
+    /// What it is called, for programs.
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::Files => "too_many_files",
+            Self::Memory => "out_of_memory",
+        }
+    }
+
+    /// Why an action has not begun.
+    pub fn failure(self, error: &(dyn StdError + 'static)) -> Failure {
+        Failure {
+            retryable: true,
+            ..Failure::permanent(self.code(), with_sources(error))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("failed to open it")]
+    struct Wrapped(#[source] io::Error);
+
+    #[test]
+    fn it_is_recognised_wherever_it_stands_among_the_causes() {
+        let of = |errno: Errno| Exhausted::of(&Wrapped(errno.into()));
+        assert_eq!(of(Errno::EMFILE), Some(Exhausted::Files));
+        assert_eq!(of(Errno::ENFILE), Some(Exhausted::Files));
+        assert_eq!(of(Errno::ENOMEM), Some(Exhausted::Memory));
+        assert_eq!(of(Errno::EACCES), None);
+        let failure = Exhausted::Files.failure(&Wrapped(Errno::EMFILE.into()));
+        assert_eq!(Exhausted::of_failure(&failure), Some(Exhausted::Files));
+        let other = Failure::permanent("timeout", "");
+        assert_eq!(Exhausted::of_failure(&other), None);
+    }
+}

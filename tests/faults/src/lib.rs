@@ -1,0 +1,202 @@
+//! Faults of the system, put into a program from outside: loaded by `LD_PRELOAD`, it stands between the program and the kernel.
+//!
+//! **Owns** the functions of the C library that it replaces, and the rules by which they fail. The variable `RYE_FAULTS` names a file of
+//! rules, which is read again whenever it has changed; what fired is written to `<file>.fired`, a line each time. Without the variable
+//! nothing fails. **Never** fails a call that no rule names.
+//!
+//! ```text
+//! CALL  PART-OF-THE-PATH|*  FAULT  [TIMES]
+//! fdatasync  /state/log/  EIO  1
+//! write      /state/base  short
+//! clock      *            +3600
+//! ```
+//!
+//! A fault is an error by its name, `short` (half of what was to be written is), or, for `clock`, seconds by which the wall clock is off.
+#![expect(
+    unsafe_code,
+    clippy::as_conversions,
+    reason = "functions of the C library have its types"
+)]
+
+mod rules;
+
+use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
+
+use libc::{
+    SYS_accept4, SYS_clock_gettime, SYS_fdatasync, SYS_fsync, SYS_memfd_create, SYS_openat,
+    SYS_pipe2, SYS_pwrite64, SYS_sync_file_range, SYS_write,
+};
+use libc::{clockid_t, mode_t, off_t, off64_t, size_t, sockaddr, socklen_t, ssize_t, timespec};
+
+use rules::{Fault, fault_of_descriptor, fault_of_path};
+
+/// What the kernel answers to a call, as the C library hands it on: -1, with the error in `errno`.
+macro_rules! kernel {
+    ($number:expr $(, $argument:expr)*) => {
+        // SAFETY: the arguments are those with which the program called the function of that name.
+        unsafe { libc::syscall($number $(, $argument)*) }
+    };
+}
+
+fn fail(error: c_int) -> c_long {
+    // SAFETY: `errno` is a place of the thread's own.
+    unsafe { *libc::__errno_location() = error };
+    -1
+}
+
+/// What comes of a call on the descriptor `fd`.
+fn on_descriptor(call: &str, fd: c_int, kernel: impl FnOnce() -> c_long) -> c_long {
+    match fault_of_descriptor(call, fd) {
+        Some(Fault::Error(error)) => fail(error),
+        Some(Fault::Short | Fault::Seconds(_)) | None => kernel(),
+    }
+}
+
+/// What comes of writing `length` bytes to `fd`.
+fn written(
+    call: &str,
+    fd: c_int,
+    length: size_t,
+    kernel: impl FnOnce(size_t) -> c_long,
+) -> ssize_t {
+    let result = match fault_of_descriptor(call, fd) {
+        Some(Fault::Error(error)) => fail(error),
+        Some(Fault::Short) => kernel(length.div_ceil(2)),
+        Some(Fault::Seconds(_)) | None => kernel(length),
+    };
+    result as ssize_t
+}
+
+/// See `write(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn write(fd: c_int, bytes: *const c_void, length: size_t) -> ssize_t {
+    written("write", fd, length, |length| {
+        kernel!(SYS_write, fd, bytes, length)
+    })
+}
+
+/// See `pwrite(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwrite64(fd: c_int, bytes: *const c_void, length: size_t, at: off_t) -> ssize_t {
+    written("pwrite64", fd, length, |length| {
+        kernel!(SYS_pwrite64, fd, bytes, length, at)
+    })
+}
+
+/// See `pwrite(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pwrite(fd: c_int, bytes: *const c_void, length: size_t, at: off_t) -> ssize_t {
+    pwrite64(fd, bytes, length, at)
+}
+
+/// See `fdatasync(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn fdatasync(fd: c_int) -> c_int {
+    on_descriptor("fdatasync", fd, || kernel!(SYS_fdatasync, fd)) as c_int
+}
+
+/// See `fsync(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn fsync(fd: c_int) -> c_int {
+    on_descriptor("fsync", fd, || kernel!(SYS_fsync, fd)) as c_int
+}
+
+/// See `sync_file_range(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn sync_file_range(fd: c_int, at: off64_t, length: off64_t, flags: c_uint) -> c_int {
+    on_descriptor("sync_file_range", fd, || {
+        kernel!(SYS_sync_file_range, fd, at, length, flags)
+    }) as c_int
+}
+
+/// See `accept(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn accept4(
+    fd: c_int,
+    address: *mut sockaddr,
+    length: *mut socklen_t,
+    flags: c_int,
+) -> c_int {
+    on_descriptor("accept4", fd, || {
+        kernel!(SYS_accept4, fd, address, length, flags)
+    }) as c_int
+}
+
+/// What comes of opening something that `path` names.
+fn opened(path: *const c_char, kernel: impl FnOnce() -> c_long) -> c_int {
+    // SAFETY: a path that a program opens is a text with an end.
+    let path = unsafe { CStr::from_ptr(path) };
+    let result = match fault_of_path("openat", &path.to_string_lossy()) {
+        Some(Fault::Error(error)) => fail(error),
+        Some(Fault::Short | Fault::Seconds(_)) | None => kernel(),
+    };
+    result as c_int
+}
+
+/// See `openat(2)`. The mode is there only if the flags say so; the kernel looks at it only then.
+#[unsafe(no_mangle)]
+pub extern "C" fn openat(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    opened(path, || kernel!(SYS_openat, directory, path, flags, mode))
+}
+
+/// See `openat(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn openat64(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    openat(directory, path, flags, mode)
+}
+
+/// See `open(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    openat(libc::AT_FDCWD, path, flags, mode)
+}
+
+/// See `open(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    openat(libc::AT_FDCWD, path, flags, mode)
+}
+
+/// See `pipe(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
+    let result = match fault_of_path("pipe2", "") {
+        Some(Fault::Error(error)) => fail(error),
+        Some(Fault::Short | Fault::Seconds(_)) | None => kernel!(SYS_pipe2, ends, flags),
+    };
+    result as c_int
+}
+
+/// See `memfd_create(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
+    let result = match fault_of_path("memfd_create", "") {
+        Some(Fault::Error(error)) => fail(error),
+        Some(Fault::Short | Fault::Seconds(_)) | None => kernel!(SYS_memfd_create, name, flags),
+    };
+    result as c_int
+}
+
+/// See `clock_gettime(2)`.
+#[unsafe(no_mangle)]
+pub extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+    let result = kernel!(SYS_clock_gettime, clock, time) as c_int;
+    if clock == libc::CLOCK_REALTIME
+        && result == 0
+        && let Some(Fault::Seconds(seconds)) = fault_of_path("clock", "")
+    {
+        // SAFETY: the kernel has just written there.
+        unsafe { (*time).tv_sec += seconds };
+    }
+    result
+}

@@ -1,0 +1,194 @@
+//! The rules: read when their file changes, and asked at every call.
+
+use std::cell::Cell;
+use std::env;
+use std::ffi::{CString, c_int};
+use std::fmt::Write as _;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It fails with this error.
+    Error(c_int),
+    /// It writes half.
+    Short,
+    /// The wall clock is off by so many seconds.
+    Seconds(i64),
+}
+
+#[derive(Debug)]
+struct Rule {
+    text: String,
+    call: String,
+    /// What the path holds; empty for any.
+    part: String,
+    fault: Fault,
+    left: u64,
+    has_fired: bool,
+}
+
+/// What tells one version of the file from another.
+type Version = (u64, i64, i64, i64);
+
+#[derive(Debug, Default)]
+struct Rules {
+    version: Version,
+    rules: Vec<Rule>,
+}
+
+/// The file of rules; `None` if there is none.
+fn file() -> Option<&'static str> {
+    static FILE: OnceLock<Option<String>> = OnceLock::new();
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "it is loaded into a program, and this is how that tells it anything"
+    )]
+    let named = FILE.get_or_init(|| env::var("RYE_FAULTS").ok());
+    named.as_deref()
+}
+
+thread_local! {
+    /// Calls that are made here are not asked about.
+    static IS_ASKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The fault of a call on the descriptor `fd`, whose path is looked up.
+pub(crate) fn fault_of_descriptor(call: &str, fd: c_int) -> Option<Fault> {
+    find(call, || {
+        let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
+        link.map_or_else(
+            |_| String::new(),
+            |path| path.to_string_lossy().into_owned(),
+        )
+    })
+}
+
+/// The fault of a call that names `path`.
+pub(crate) fn fault_of_path(call: &str, path: &str) -> Option<Fault> {
+    find(call, || path.to_owned())
+}
+
+fn find(call: &str, path: impl FnOnce() -> String) -> Option<Fault> {
+    static RULES: Mutex<Option<Rules>> = Mutex::new(None);
+    let file = file()?;
+    if IS_ASKING.replace(true) {
+        return None;
+    }
+    let fault = {
+        let mut rules = RULES.lock().unwrap_or_else(PoisonError::into_inner);
+        let rules = rules.get_or_insert_default();
+        rules.read_again(file);
+        rules.ask(file, call, path)
+    };
+    IS_ASKING.set(false);
+    fault
+}
+
+impl Rules {
+    fn read_again(&mut self, file: &str) {
+        let version = version(file);
+        if version == self.version {
+            return;
+        }
+        self.version = version;
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        self.rules = text.lines().filter_map(Rule::parse).collect();
+    }
+
+    fn ask(&mut self, file: &str, call: &str, path: impl FnOnce() -> String) -> Option<Fault> {
+        if !self
+            .rules
+            .iter()
+            .any(|rule| rule.call == call && rule.left > 0)
+        {
+            return None;
+        }
+        let path = path();
+        let rule = self
+            .rules
+            .iter_mut()
+            .find(|rule| rule.call == call && rule.left > 0 && path.contains(&rule.part))?;
+        rule.left -= 1;
+        // The clock is read all the time.
+        if !(rule.has_fired && matches!(rule.fault, Fault::Seconds(_))) {
+            rule.has_fired = true;
+            note(file, &rule.text, &path);
+        }
+        Some(rule.fault)
+    }
+}
+
+impl Rule {
+    /// `None` for an empty line. Ends the program at one that is no rule: a test must not pass because of it.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let (call, part, fault) = (words.next()?, words.next(), words.next());
+        let times = words
+            .next()
+            .map_or(Some(u64::MAX), |times| times.parse().ok());
+        match (part, fault.and_then(Fault::parse), times) {
+            (Some(part), Some(fault), Some(left)) => Some(Self {
+                text: line.trim().to_owned(),
+                call: call.to_owned(),
+                part: part.trim_matches('*').to_owned(),
+                fault,
+                left,
+                has_fired: false,
+            }),
+            _ => std::process::abort(),
+        }
+    }
+}
+
+impl Fault {
+    fn parse(word: &str) -> Option<Self> {
+        Some(match word {
+            "EIO" => Self::Error(libc::EIO),
+            "ENOSPC" => Self::Error(libc::ENOSPC),
+            "EMFILE" => Self::Error(libc::EMFILE),
+            "ENFILE" => Self::Error(libc::ENFILE),
+            "ENOMEM" => Self::Error(libc::ENOMEM),
+            "short" => Self::Short,
+            seconds => Self::Seconds(seconds.parse().ok()?),
+        })
+    }
+}
+
+#[expect(
+    unsafe_code,
+    reason = "what the C library is asked directly cannot come back here"
+)]
+fn version(file: &str) -> Version {
+    let Ok(path) = CString::new(file) else {
+        return Version::default();
+    };
+    let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
+    // SAFETY: the path has an end, and there is room for the answer.
+    let result = unsafe { libc::stat(path.as_ptr(), found.as_mut_ptr()) };
+    if result != 0 {
+        return Version::default();
+    }
+    // SAFETY: all zeros is a sound `stat`, and the kernel has written one.
+    let found = unsafe { found.assume_init() };
+    (
+        found.st_ino,
+        found.st_size,
+        found.st_mtime,
+        found.st_mtime_nsec,
+    )
+}
+
+/// Writes down that a rule has fired.
+fn note(file: &str, rule: &str, path: &str) {
+    use std::io::Write as _;
+    let mut line = String::new();
+    let written = writeln!(line, "{rule} : {path}");
+    let opened = std::fs::File::options()
+        .create(true)
+        .append(true)
+        .open(format!("{file}.fired"));
+    if let (Ok(()), Ok(mut file)) = (written, opened) {
+        drop(file.write_all(line.as_bytes()));
+    }
+}
