@@ -3,6 +3,7 @@
 mod approvals;
 pub mod budget;
 pub mod capability;
+mod daemon;
 mod deltas;
 pub mod items;
 pub mod models;
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 use crate::{Error, wire};
 
 pub use self::approvals::Approval;
+pub use self::daemon::Daemon;
 pub use self::deltas::{Delta, Told};
 pub use self::suspension::{InDoubt, Suspension};
 pub use self::transcript::{Checked, Verdict};
@@ -315,35 +317,6 @@ pub struct EndedProcess {
     pub exit: Option<i32>,
 }
 
-/// `daemon info --json`; `daemon status --json` adds `running`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Daemon {
-    /// Its version.
-    pub version: String,
-    /// Its process.
-    pub pid: i32,
-    /// The process that watches over it.
-    pub parent_pid: i32,
-    /// Which of its lives this is.
-    pub epoch: u64,
-    /// RFC 3339.
-    pub started_at: Option<String>,
-    /// Its state directory.
-    pub state_dir: String,
-    /// Its socket.
-    pub socket: String,
-    /// Fingerprint of its node key.
-    pub node_fingerprint: String,
-    /// How far tools are kept apart.
-    pub isolation: Option<&'static str>,
-    /// How processes are contained, strongest first.
-    pub containment: Vec<String>,
-    /// Runs that have not ended.
-    pub live_runs: u32,
-    /// `ok`, or why new runs are not admitted.
-    pub storage: String,
-}
-
 impl Run {
     /// Its status for people: one that was asked to stop and has not is `cancelling`.
     pub fn standing(&self) -> &'static str {
@@ -552,32 +525,6 @@ impl KillReceipt {
             run_id: run_id.to_owned(),
             processes: processes.collect(),
             survivors: receipt.survivors,
-        }
-    }
-}
-
-impl From<v1::InfoResponse> for Daemon {
-    fn from(info: v1::InfoResponse) -> Self {
-        let isolation = match info.isolation() {
-            v1::Isolation::Unspecified => None,
-            v1::Isolation::None => Some("none"),
-            v1::Isolation::Scoped => Some("scoped"),
-            v1::Isolation::Sandbox => Some("sandbox"),
-            v1::Isolation::User => Some("user"),
-        };
-        Self {
-            started_at: time(info.started_at.as_ref()),
-            version: info.version,
-            pid: info.pid,
-            parent_pid: info.parent_pid,
-            epoch: info.epoch,
-            state_dir: info.state_dir,
-            socket: info.socket,
-            node_fingerprint: info.node_fingerprint,
-            isolation,
-            containment: info.containment,
-            live_runs: info.live_runs,
-            storage: info.storage,
         }
     }
 }

@@ -86,7 +86,7 @@ fn template(command: &Command) -> String {
             text.push('\n');
         }
     }
-    text.push_str("\n`ryectl help VERB` says more about one.\n\n{options}{after-help}");
+    text.push_str("\n`ryectl help VERB` says more about one.\n\nOptions of every verb:\n{options}{after-help}");
     text
 }
 

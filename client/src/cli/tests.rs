@@ -163,7 +163,7 @@ fn a_thread_is_given_what_a_run_is_given_and_a_directive_needs_no_type() {
         panic!("{line}");
     };
     let run = Run::from(run);
-    assert_eq!(run.item.to_string(), "directive:t/count");
+    assert_eq!(run.item.item().unwrap().to_string(), "directive:t/count");
     assert_eq!(run.given.asked.model.as_deref(), Some("fast"));
     let limits = [Limit::Turns(3), Limit::Duration(Duration::from_secs(90))];
     assert_eq!(run.given.asked.limits, limits);
@@ -211,7 +211,6 @@ fn malformed_arguments_are_usage_errors() {
         "",
         "fly",
         "run",
-        "run ../x",
         "run a --limit turns=many",
         "run a --limit duration=1x",
         "run a --model=",

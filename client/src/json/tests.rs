@@ -30,7 +30,7 @@ fn a_run_has_exactly_the_promised_fields_in_their_order() {
             r#"{"run_id":"g-1-a","item_id":"x/g","kind":"graph","status":"completed","parent_id":null,"#,
             r#""project":"/p","success":true,"state":{"z":1,"a":18446744073709551615,"inputs":{}},"#,
             r#""output":{"n":1},"steps":3,"outputs":null,"result":null,"error":null,"errors_suppressed":0,"#,
-            r#""errors":[],"suspend":null,"cost":{"turns":0,"input_tokens":0,"output_tokens":0,"#,
+            r#""errors":[],"suspend":null,"cancel":null,"cost":{"turns":0,"input_tokens":0,"output_tokens":0,"#,
             r#""cache_read_tokens":0,"cache_write_tokens":0,"reasoning_tokens":0,"spend":"0.000000000","#,
             r#""estimated":false},"spawn_count":4,"started_at":"2026-02-23T10:00:01.234Z","ended_at":null,"#,
             r#""continuation_of":null,"continued_by":null,"model":null,"provider":null}"#

@@ -38,10 +38,10 @@ async fn show_says_what_an_item_takes_and_may_do() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["show", "app/a"]).await;
     for line in [
-        "item       tool:app/a",
-        "may        rye.execute.tool.*",
-        "signature  full",
-        "signed by  self (0123456789abcdef)",
+        "item          tool:app/a",
+        "may           rye.execute.tool.*",
+        "signature     full",
+        "signed by     self (0123456789abcdef)",
         "INPUT  TYPE     DEFAULT   ABOUT",
         "who    string   required  Whom.",
         "times  integer  3",

@@ -172,9 +172,13 @@ async fn piped_stdout_holds_only_the_result_and_stderr_a_line_per_step() {
     );
     assert_eq!(
         ended.stderr,
-        "warning: the input `z` is not declared\n\
-         [graph:x/g] step 1/2 one ✓ 1.2s (+one)\n\
-         [graph:x/g] step 2/2 two ✓ 1.2s (+two)\n"
+        format!(
+            "warning: the input `z` is not declared\n\
+             run {RUN}\n\
+             [graph:x/g] step 1/2 one ✓ 1.2s (+one)\n\
+             [graph:x/g] step 2/2 two ✓ 1.2s (+two)\n\
+             completed\n"
+        )
     );
     let request = daemon.script.started.lock().unwrap().clone().unwrap();
     assert_eq!(request.inputs_json, r#"{"n":[1]}"#);
@@ -399,7 +403,7 @@ async fn ps_lists_live_runs_over_all_pages() {
     let ended = ask(&daemon, &["ps", "--all"]).await;
     assert_eq!(
         ended.stdout.lines().next(),
-        Some("RUN               STATUS     STEPS  AGE  ITEM")
+        Some("RUN               STATUS     STEPS  ITEM")
     );
     assert_eq!(daemon.seen()[2], "list [] ");
 }

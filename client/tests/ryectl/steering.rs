@@ -25,7 +25,10 @@ async fn resume_stays_with_the_run_from_where_it_resumed() {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(ended.json()["graph_run_id"], RUN);
     // The key `a` is in the state already, and the first step was before.
-    assert_eq!(ended.stderr, "[graph:x/g] step 2/2 two ✓ 1.2s (+two)\n");
+    assert_eq!(
+        ended.stderr,
+        format!("run {RUN}\n[graph:x/g] step 2/2 two ✓ 1.2s (+two)\ncompleted\n")
+    );
     assert_eq!(daemon.seen(), ["resume", "stream from `c2`"]);
     let request = daemon.script.resumed.lock().unwrap().clone().unwrap();
     let raise = request.raise.unwrap();

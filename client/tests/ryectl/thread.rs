@@ -81,6 +81,7 @@ async fn stdout_holds_the_outputs_and_stderr_what_happened_and_what_it_cost() {
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert_eq!(ended.stdout, format!("{shown}\n"));
         let shown = ended.stderr.strip_prefix(WARNING).unwrap();
+        let shown = shown.strip_prefix(&format!("run {RUN}\n")).unwrap();
         assert!(shown.starts_with(PROGRESS), "{}", ended.stderr);
         let cost = "cost: 0.0215 USD, turns 2, tokens 1200 in, 300 out\n";
         assert!(ended.stderr.ends_with(cost), "{}", ended.stderr);
@@ -179,6 +180,7 @@ async fn a_text_that_was_shown_as_it_came_is_not_shown_again() {
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         let shown = ended.stderr.strip_prefix(WARNING);
         let shown = shown.unwrap_or(&ended.stderr);
+        let shown = shown.strip_prefix(&format!("run {RUN}\n")).unwrap();
         assert!(shown.starts_with(PROGRESS), "{}", ended.stderr);
     }
     let quiet = ask(&daemon, &["attach", RUN, "--quiet"]).await;
@@ -198,6 +200,7 @@ async fn what_is_taken_back_is_said_so_and_what_follows_is_shown_whole() {
     let daemon = Daemon::serve(script);
     let ended = ask(&daemon, &["thread", "run", "x/count"]).await;
     let shown = ended.stderr.strip_prefix(WARNING).unwrap();
+    let shown = shown.strip_prefix(&format!("run {RUN}\n")).unwrap();
     let broke_off =
         "[thread:x/count] turn 1 the answer broke off; what was shown of it does not count";
     let expected = format!("I guess\n{broke_off}\n{PROGRESS}");

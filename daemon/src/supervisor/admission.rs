@@ -9,6 +9,7 @@
 //! **Order.** All of it is one visit to the project, through its gate. **Never** on a worker of the runtime.
 
 mod declared;
+mod repairs;
 mod repeated;
 mod thread;
 pub(super) mod variables;
@@ -37,9 +38,6 @@ use crate::dispatch;
 use crate::inspect::runnable;
 use crate::projects::Inside;
 use crate::services::Services;
-
-/// Most nodes that a refusal names.
-const MOST_NODES: usize = 50;
 
 /// A run that may be created.
 pub(super) struct Admitted {
@@ -435,7 +433,7 @@ fn seed(
     let (node, (state, left), extent) = match start_at {
         StartAt::Start => return Ok((None, None)),
         StartAt::Continue { run, .. } if run.is_repairable() => {
-            return repairs(&run, graph, content_hash).map(|start| (Some(start), None));
+            return repairs::of(&run, graph, content_hash).map(|start| (Some(start), None));
         }
         StartAt::Continue { run, .. } => {
             let (node, (state, mut left)) = resumption(&run, graph)?;
@@ -470,7 +468,7 @@ fn seed(
         let names = || graph.nodes.iter().map(|node| node.name.as_str());
         let near = nearest(&node, names());
         let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
-        let names: Vec<&str> = names().take(MOST_NODES).collect();
+        let names: Vec<&str> = names().take(50).collect();
         let text = format!(
             "the graph has no node `{node}` to begin at{near}; its nodes are {}",
             names.join(", ")
@@ -485,43 +483,6 @@ fn seed(
         extent,
     };
     Ok((Some(start), misfit.or(missing)))
-}
-
-/// Where a run begins that repeats what failed in `run`, which completed all the same: at the node that failed first.
-fn repairs(run: &Run, graph: &Graph, content_hash: &str) -> Result<StartFrom, Error> {
-    let unfit = |problem: String| Error::Unfit {
-        run: run.id.clone(),
-        problem,
-    };
-    if let Some(barrier) = run.approvals.barrier() {
-        return Err(unfit(format!("{barrier}; start a new run")));
-    }
-    if run.spec.content_hash != content_hash {
-        let text = "its graph has been changed since: what failed of it cannot be repeated alone; start a new run";
-        return Err(unfit(text.to_owned()));
-    }
-    let found = run.graph().and_then(State::repairs);
-    let (state, first, then) = found.ok_or_else(|| unfit("nothing of it failed".to_owned()))?;
-    let names = state
-        .unrepaired
-        .iter()
-        .map(|failed| &failed.node)
-        .chain(&then);
-    if let Some(lost) = names
-        .into_iter()
-        .find(|node| graph.nodes.get(node).is_none())
-    {
-        return Err(unfit(format!(
-            "its graph has no node `{lost}`; start a new run"
-        )));
-    }
-    Ok(StartFrom {
-        node: first.node.to_string(),
-        left: Some(first.left.clone().reopened()),
-        state,
-        then,
-        extent: Extent::Repairs,
-    })
 }
 
 /// Nothing done yet, in the graph's own state.
