@@ -106,8 +106,9 @@ async fn the_bases_that_we_ship_validate_and_a_directive_extends_them() {
             kind: ItemKind::Directive,
             id: ItemId::new(id).unwrap(),
         };
-        let checked = daemon.supervisor.inspector().validate(&item, &project);
-        let report = checked.await.unwrap().report;
+        let inspector = daemon.supervisor.inspector();
+        let checked = inspector.validate(&item, &project).await;
+        let report = checked.unwrap().report;
         assert_eq!(report.errors, [], "{id}");
         assert_eq!(report.warnings.len(), warnings, "{id}: {report:?}");
     }
