@@ -401,7 +401,11 @@ pub(crate) fn output(run: &json::Run) -> Option<String> {
     let output = run.output.as_ref().filter(|output| !is_empty(output))?;
     Some(match output {
         Value::String(text) => text.trim_end_matches('\n').to_owned(),
-        other => pretty(other),
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::Array(_)
+        | Value::Object(_)) => pretty(other),
     })
 }
 

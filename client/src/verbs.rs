@@ -162,7 +162,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Can(can) => capability::can(&can, session).await,
         Verb::Steps(one) => runs::steps(&one.run, session).await,
         Verb::State(one) => runs::state(&one.run, session).await,
-        Verb::Attach(watch) => run::watch(&watch, session).await,
+        Verb::Attach(watch) => Box::pin(run::watch(&watch, session)).await,
         Verb::Logs(asked) => logs::logs(asked, session).await,
         Verb::Events(events) => runs::events(&events, session).await,
         Verb::Transcript(asked) => transcript::transcript(&asked, session).await,

@@ -5,6 +5,7 @@
 //! **Never** makes text for people, waits, or looks at a clock: a renderer does, and may be of lines, of a screen, or of a page.
 //! **Order.** Events come in the order of the stream; an event that this client does not know is none.
 
+mod news;
 mod speech;
 
 use std::collections::{HashMap, HashSet};
@@ -12,9 +13,10 @@ use std::collections::{HashMap, HashSet};
 use rye_core::clock::Timestamp;
 use rye_core::conversation::Source;
 use rye_core::id::RunId;
-use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
+use rye_core::model::{Event, GraphEvent, RunEvent, ThreadEvent};
 use rye_proto::v1;
 
+pub use self::news::{News, StepEnd};
 use self::speech::{Heard, Speech};
 use crate::json::ItemCount;
 
@@ -82,96 +84,6 @@ pub struct Child {
     pub run_id: RunId,
     /// What people call the attempt: `build`, `build[3]`.
     pub label: String,
-}
-
-/// What an event or a delta brought.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
-    /// [`View::hand`] is another, or has come farther.
-    Hand,
-    /// The same, and a child run carries it out.
-    Child(Child),
-    /// A step has ended.
-    Step(StepEnd),
-    /// A step failed and is tried again.
-    Retry {
-        /// Number of the step.
-        step: u32,
-        /// The node.
-        node: String,
-        /// Why it failed, if that was not told before.
-        why: Option<String>,
-        /// How often it was tried again, this time included.
-        retries: u32,
-        /// In how many milliseconds.
-        wait_ms: u64,
-        /// Who asked for it: `node`, `resume`, or the id of a hook.
-        by: String,
-    },
-    /// Something the author should know.
-    Warning {
-        /// The node at hand.
-        node: Option<String>,
-        /// What.
-        message: String,
-    },
-    /// More of what the model says.
-    More(String),
-    /// The rest of what was told as it came.
-    Rest(String),
-    /// What the model said, of which nothing was told yet.
-    Said(String),
-    /// What was told of this turn does not count.
-    TakenBack {
-        /// The turn.
-        turn: u32,
-    },
-    /// Somebody said something to the model.
-    Told {
-        /// The turn.
-        turn: u32,
-        /// What.
-        text: String,
-    },
-    /// A call of a tool has ended.
-    Call {
-        /// The turn.
-        turn: u32,
-        /// What it carried out; none if it was refused.
-        item: Option<String>,
-        /// Wall time in milliseconds.
-        elapsed_ms: u64,
-        /// Why it failed.
-        error: Option<String>,
-    },
-    /// A call of the model failed.
-    TurnFailed {
-        /// The turn.
-        turn: u32,
-        /// Why.
-        error: String,
-        /// In how many milliseconds it is made again; 0 if it is not, or at once.
-        pause_ms: u64,
-    },
-}
-
-/// How a step ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StepEnd {
-    /// Its number.
-    pub step: u32,
-    /// Its node.
-    pub node: String,
-    /// How.
-    pub status: StepStatus,
-    /// Wall time in milliseconds.
-    pub elapsed_ms: u64,
-    /// State keys that it set and no step before it.
-    pub new_keys: Vec<String>,
-    /// Why it failed.
-    pub error: Option<String>,
-    /// Its items, if it had any.
-    pub items: Option<ItemCount>,
 }
 
 impl View {

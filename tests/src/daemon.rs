@@ -10,7 +10,7 @@ use std::process::{Child, ExitStatus, Stdio};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
-use crate::command::in_clean_environment;
+use crate::command::{in_clean_environment, signal_number};
 use crate::until::until;
 use crate::{World, binaries, processes};
 
@@ -60,7 +60,7 @@ impl Daemon {
         });
         assert_eq!(
             status.signal(),
-            Some(Signal::SIGKILL as i32),
+            Some(signal_number(Signal::SIGKILL)),
             "ryed ended by itself: {}",
             world.log()
         );

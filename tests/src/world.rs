@@ -32,8 +32,8 @@ const STOP_PATIENCE: Duration = Duration::from_mins(1);
 pub struct World {
     // Below /tmp whatever TMPDIR says: a socket path has at most 107 bytes.
     root: TempDir,
-    /// Whether daemons are asked for short log segments.
-    small_segments: bool,
+    /// The length of a log segment that daemons are asked for, if it is not their own.
+    segment_bytes: Option<&'static str>,
     /// Whether daemons that die are started again.
     comes_back: bool,
     /// Where models are, if they are anywhere.
@@ -55,7 +55,7 @@ impl World {
             .expect("/tmp takes a directory");
         let world = Self {
             root,
-            small_segments: true,
+            segment_bytes: Some(SEGMENT_BYTES),
             comes_back: false,
             models: Vec::new(),
             has_faults: false,
@@ -77,22 +77,19 @@ impl World {
     /// As [`World::new`], with the daemon's own defaults throughout: what is measured is what users get.
     pub fn measured() -> Self {
         let mut world = Self::new();
-        world.small_segments = false;
+        world.segment_bytes = None;
         world
     }
 
     /// Variables that every daemon of this world is given.
     pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let segments = ("RYE_JOURNAL_SEGMENT_BYTES", SEGMENT_BYTES);
+        let segments = self.segment_bytes;
+        let segments = segments.map(|bytes| ("RYE_JOURNAL_SEGMENT_BYTES", bytes));
         // What a test kills stays dead, unless it is about that.
         let restarts = (!self.comes_back).then_some(("RYE_RESTARTS", "0"));
         let models = self.models.iter();
         let models = models.map(|(name, value)| (*name, value.as_str()));
-        self.small_segments
-            .then_some(segments)
-            .into_iter()
-            .chain(restarts)
-            .chain(models)
+        segments.into_iter().chain(restarts).chain(models)
     }
 
     /// From now on daemons that die are started again by their parents, as they are for users.

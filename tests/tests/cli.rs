@@ -252,6 +252,7 @@ fn the_json_of_a_run_has_the_promised_fields_in_every_verb() {
             "errors_suppressed",
             "errors",
             "suspend",
+            "cancel",
             "cost",
             "spawn_count",
             "started_at",
@@ -404,9 +405,7 @@ fn every_verb_has_help_with_an_example() {
     let help = world.ryectl("--help").ok().stdout();
     let verbs: Vec<&str> = help
         .lines()
-        .skip_while(|line| !line.starts_with("Commands:"))
-        .skip(1)
-        .take_while(|line| !line.is_empty())
+        .take_while(|line| !line.starts_with("Options"))
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .collect();

@@ -131,7 +131,7 @@ fn a_copy_of_a_state_directory_in_use_harms_nothing_and_is_adopted_only_by_name(
         command.arg("--socket").arg(state.join("ryed.sock"))
     };
     // At its second start the copy is a directory of its own, and still knows the process only by its name.
-    for adopt in [&["--adopt-copy"] as &[&str], &[]] {
+    for adopt in [&["--adopt-copy"][..], &[]] {
         let mut adopted = second(adopt);
         let suspended = until("the copy of the run to be suspended", || {
             let out = ask("get --no-autostart --json").arg(&run).run();

@@ -146,7 +146,7 @@ fn a_region_that_would_leave_the_folder_of_reports_is_refused() {
     let _out = world
         .ryectl("run rye/examples/process-sales -i region=../x -i quarter=Q1")
         .run()
-        .code(1)
+        .code(2)
         .tells(&["region"]);
 }
 

@@ -61,7 +61,7 @@ fn faults_of_each_file_of_the_state_lose_nothing_that_was_answered() {
         ("pwrite64 /log/ short 20", 20),
         ("pwrite64 /log/ ENOSPC 2", 20),
         ("write /log/ ENOSPC 20", 300),
-        ("write /archive EIO 2", 20),
+        ("pwrite64 /archive EIO 2", 20),
         ("fdatasync /archive EIO 2", 20),
         ("pwrite64 /index/ EIO 5", 60),
         ("sync_file_range /index/ EIO 5", 60),
@@ -125,6 +125,8 @@ const RETRIES: &str = "start: a\ntimeout: 60\nnodes:\n  \
 
 #[test]
 fn a_step_of_the_wall_clock_neither_fires_nor_stalls_a_retry_or_a_timeout() {
+    const HOUR: i64 = 3_600;
+    const YEAR: i64 = 365 * 24 * HOUR;
     let world = World::with_faults();
     let _daemon = world.start("");
     world.python(
@@ -132,8 +134,6 @@ fn a_step_of_the_wall_clock_neither_fires_nor_stalls_a_retry_or_a_timeout() {
         "import os\nfrom pathlib import Path\nat = Path(project_path) / ('tried-' + os.environ['RYE_IDEMPOTENCY_KEY'])\nif at.exists():\n    return {}\nat.write_text('')\nraise RuntimeError('not yet')",
     );
     world.graph("t/retries", RETRIES);
-    const HOUR: i64 = 3_600;
-    const YEAR: i64 = 365 * 24 * HOUR;
     for seconds in [HOUR, -HOUR, YEAR, -YEAR] {
         world.let_fail("");
         let run = world.start_run("t/retries");
@@ -194,7 +194,8 @@ fn a_process_that_cannot_start_for_want_of_descriptors_or_memory_starts_later_an
         assert_eq!(events.iter().find(failed), None, "{rule}");
     }
     let tool = world
-        .ryectl("execute tool rye/bash command=true --json")
+        .ryectl("execute tool rye/bash --json --params -")
+        .stdin(r#"{"command": "true"}"#)
         .run();
     let _done = tool.code(0);
     assert_eq!(world.info()["pid"], daemon.pid());

@@ -178,7 +178,7 @@ fn a_mistyped_item_is_answered_with_the_one_that_is_near() {
 }
 
 #[tokio::test]
-async fn another_client_can_list_describe_and_verify_items_and_keys() {
+async fn another_client_can_list_describe_and_verify_items() {
     let world = world();
     let _daemon = world.start("");
     let project = world.project().display().to_string();
@@ -253,6 +253,13 @@ async fn another_client_can_list_describe_and_verify_items_and_keys() {
             "{pattern}{space}"
         );
     }
+}
+
+#[tokio::test]
+async fn another_client_can_list_keys() {
+    let world = world();
+    let _daemon = world.start("");
+    let project = world.project().display().to_string();
     let mut node = NodeClient::new(channel(&world));
     let keys = node.keys(v1::KeysRequest { project }).await.unwrap();
     let keys = keys.into_inner().keys;

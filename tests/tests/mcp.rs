@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 
 const SERVER: &str = include_str!("mcp/server.py");
 
-/// A server of the tests that behaves as `mode` says, and one tool of it for each of `tools`, unpinned; `more` stands below `config` of the
-/// server.
-fn server(world: &World, mode: &str, more: &str, tools: &[&str]) {
+/// A server of the tests that behaves as `mode` says, and one tool of it for each of `tools`, unpinned; `extra` stands below `config` of
+/// the server.
+fn server(world: &World, mode: &str, extra: &str, tools: &[&str]) {
     world.write("server.py", SERVER);
     world.tool(
         &format!("mcp/servers/{mode}.yaml"),
         &format!(
             "version: \"1.0.0\"\ntool_type: mcp_server\nexecutor_id: null\ncategory: mcp/servers\nname: {mode}\n\
              description: \"A server of the tests.\"\nconfig:\n  transport: stdio\n  command: python3\n  \
-             args: [\"-u\", \"{{project_path}}/server.py\", {mode}]\n{more}"
+             args: [\"-u\", \"{{project_path}}/server.py\", {mode}]\n{extra}"
         ),
     );
     for name in tools {
@@ -107,7 +107,7 @@ fn one_server_serves_a_whole_run_and_its_child_runs() {
         "t/root",
         &format!(
             "start: a\nnodes:\n  a: {{{ask}: {{one: \"${{result.parsed}}\"}}, next: b}}\n  \
-             b: {{action: {{item_id: t/child}}, assign: {{two: \"${{result.pid}}\"}}, next: c}}\n  \
+             b: {{action: {{item_id: t/child}}, assign: {{two: \"${{result.output.pid}}\"}}, next: c}}\n  \
              c: {{type: return, output: {{one: \"${{state.one}}\", two: \"${{state.two}}\"}}}}"
         ),
     );
@@ -146,7 +146,7 @@ fn tools_are_imported_signed_and_pinned_and_one_that_changes_is_refused() {
         told.contains("ryectl mcp import mcp/servers/good --tools 'add' --replace"),
         "{told}"
     );
-    let _kept = import().run().code(1).tells(&["is there already"]);
+    let _kept = import().run().code(5).tells(&["is there already"]);
     let _replaced = import().arg("--replace").ok();
     let sum = execute(&world, "mcp/good/add", &json!({"a": 2, "b": 3}));
     assert_eq!(sum["data"]["sum"], 5, "{sum}");
@@ -178,7 +178,7 @@ fn a_server_is_an_item_like_any_other() {
     world.tool("mcp/servers/good.yaml", &text);
     let other = world.read(".ai/tools/mcp/good/pid.yaml");
     world.tool("mcp/good/pid.yaml", &other.replace("mcp/stdio", "mcp/http"));
-    refused(&["pid.yaml", "rye/core/runtimes/mcp/stdio"], 2);
+    refused(&["pid.yaml", "rye/core/runtimes/mcp/stdio"], 1);
     // Listing what a server has is executing it.
     world.graph_with(
         "t/list",

@@ -230,7 +230,7 @@ fn attacks_on_a_daemon_with_little_memory_leave_the_run_beside_them_alone_and_th
             .ryectl("run t/tree --json -i")
             .arg(nested)
             .run()
-            .code(1);
+            .code(2);
         thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| drop(world.ryectl("graph validate t/hostile --json").run()));

@@ -8,8 +8,10 @@ use rye_tests::binaries::clone_root;
 
 /// Rows of `ryed` (ARCHITECTURE.md, "Rows"): a module uses only modules of lower rows, one of row 0 also those listed before it.
 const DAEMON_ROWS: &[(&str, u8)] = &[
+    ("acting", 0),
     ("clock", 0),
     ("config", 0),
+    ("exhausted", 0),
     ("exit", 0),
     ("fail_point", 0),
     ("logging", 0),

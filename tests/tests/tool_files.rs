@@ -424,9 +424,9 @@ fn a_runtime_puts_directories_of_the_copy_and_its_own_library_where_its_tools_fi
     // What was linked is named, and nobody says that it was verified.
     let trace = out["trace"].as_array().unwrap();
     let deps = trace.iter().find(|entry| entry["step"] == "verify_deps");
-    let links = &deps.unwrap()["links"];
-    assert_eq!(links[0]["path"], "deep/vendor");
-    assert_eq!(links[0]["verified"], false);
+    let linked = &deps.unwrap()["links"];
+    assert_eq!(linked[0]["path"], "deep/vendor");
+    assert_eq!(linked[0]["verified"], false);
     let library = world.read(".ai/tools/r/lib/common.sh");
     world.write(
         ".ai/tools/r/lib/common.sh",

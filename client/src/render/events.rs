@@ -1,7 +1,7 @@
 //! What an event says, as a sentence on one line.
 
 use rye_core::model::graph::Waits;
-use rye_core::model::{Event, GraphEvent, RunEvent, ThreadEvent};
+use rye_core::model::{ApprovalAnswer, Event, GraphEvent, RunEvent, Suspension, ThreadEvent};
 use serde_json::Value;
 
 use super::transcript::place;
@@ -11,7 +11,7 @@ use super::{elapsed, one_line};
 pub(crate) fn sentence(event_type: &str, payload: &Value) -> String {
     let text = payload.to_string();
     let said = match Event::read(event_type, &text) {
-        Ok(Event::Run(event)) => of_run(&event),
+        Ok(Event::Run(event)) => Some(of_run(&event)),
         Ok(Event::Graph(event)) => of_graph(&event),
         Ok(Event::Thread(event)) => said(&event),
         Ok(Event::Tool(_)) | Err(_) => None,
@@ -32,21 +32,15 @@ fn tried(node: &str, attempt: u32) -> String {
     }
 }
 
-fn of_run(event: &RunEvent) -> Option<String> {
-    Some(match event {
+fn of_run(event: &RunEvent) -> String {
+    match event {
         RunEvent::RunCreated(spec) => {
             format!("{} is accepted, asked for by {}", spec.item, spec.principal)
         }
         RunEvent::RunStarted { epoch, .. } => {
             format!("the daemon owns the run (its life {})", epoch.0)
         }
-        RunEvent::RunSuspended(why) => {
-            let node = why.node.as_ref();
-            let place = node.map_or_else(String::new, |node| format!(" at {node}"));
-            let code = why.code.as_ref();
-            let code = code.map_or_else(String::new, |code| format!(" ({code})"));
-            format!("suspended{place}: {}{code}", why.reason.as_str())
-        }
+        RunEvent::RunSuspended(why) => suspended(why),
         RunEvent::RunResumed { .. } => "resumed".to_owned(),
         RunEvent::CancelRequested { cause } => format!("asked to stop by {cause}"),
         RunEvent::KillRequested(kill) => format!("to be killed, by {}", kill.by),
@@ -94,16 +88,7 @@ fn of_run(event: &RunEvent) -> Option<String> {
         }
         RunEvent::ApprovalRequested(asked) => format!("asks: {}", asked.message),
         RunEvent::ApprovalExpired(_) => "nobody answered in time".to_owned(),
-        RunEvent::ApprovalAnswered(answer) => {
-            let word = if answer.approved {
-                "approved"
-            } else {
-                "denied"
-            };
-            let comment = answer.comment.as_ref();
-            let comment = comment.map_or_else(String::new, |text| format!(": {text}"));
-            format!("{word} by {}{comment}", answer.by)
-        }
+        RunEvent::ApprovalAnswered(answer) => answered(answer),
         RunEvent::BudgetHeld { amount, model, .. } => {
             format!("{amount} USD are held for a call of {model}")
         }
@@ -124,12 +109,75 @@ fn of_run(event: &RunEvent) -> Option<String> {
         RunEvent::HooksBegun { event, hooks, .. } => {
             format!("{} hooks are asked ({event})", hooks.len())
         }
-    })
+    }
+}
+
+fn suspended(why: &Suspension) -> String {
+    let node = why.node.as_ref();
+    let place = node.map_or_else(String::new, |node| format!(" at {node}"));
+    let code = why.code.as_ref();
+    let code = code.map_or_else(String::new, |code| format!(" ({code})"));
+    format!("suspended{place}: {}{code}", why.reason.as_str())
+}
+
+fn answered(answer: &ApprovalAnswer) -> String {
+    let word = if answer.approved {
+        "approved"
+    } else {
+        "denied"
+    };
+    let comment = answer.comment.as_ref();
+    let comment = comment.map_or_else(String::new, |text| format!(": {text}"));
+    format!("{word} by {}{comment}", answer.by)
 }
 
 fn of_graph(event: &GraphEvent) -> Option<String> {
     Some(match event {
         GraphEvent::GraphStarted { start_node, .. } => format!("begins at {start_node}"),
+        GraphEvent::LimitExtended { max_steps, by } => {
+            format!("may take {max_steps} steps now, by {by}")
+        }
+        GraphEvent::GraphEnding { .. } => "is about to end".to_owned(),
+        GraphEvent::GraphCompleted {
+            status,
+            steps,
+            elapsed_ms,
+            ..
+        } => {
+            format!(
+                "{} after {steps} steps in {}",
+                status.as_str(),
+                elapsed(*elapsed_ms)
+            )
+        }
+        GraphEvent::GraphError {
+            error,
+            steps,
+            elapsed_ms,
+        } => {
+            format!(
+                "failed after {steps} steps in {}: {}",
+                elapsed(*elapsed_ms),
+                error.message
+            )
+        }
+        GraphEvent::GraphCancelled { cause, steps, .. } => {
+            format!("cancelled by {cause} after {steps} steps")
+        }
+        GraphEvent::StepFailed { .. }
+        | GraphEvent::RetryScheduled { .. }
+        | GraphEvent::StepWaiting { .. }
+        | GraphEvent::StepCompleted { .. } => return of_step(event),
+        GraphEvent::ItemStarted { .. }
+        | GraphEvent::ItemCompleted { .. }
+        | GraphEvent::ForeachCompleted { .. }
+        | GraphEvent::ParallelCompleted { .. } => return of_item(event),
+    })
+}
+
+/// What an event of a step says, or of one that is tried again or waits.
+fn of_step(event: &GraphEvent) -> Option<String> {
+    Some(match event {
         GraphEvent::StepFailed {
             step,
             node,
@@ -153,6 +201,44 @@ fn of_graph(event: &GraphEvent) -> Option<String> {
         } => {
             format!("step {step} {node} is tried again (try {attempt}) at {due}, asked for by {by}")
         }
+        GraphEvent::StepWaiting {
+            step, node, waits, ..
+        } => match waits {
+            Waits::Until { at, .. } => format!("step {step} {node} waits until {at}"),
+            Waits::Answer => format!("step {step} {node} waits for an answer"),
+        },
+        GraphEvent::StepCompleted {
+            step,
+            node,
+            status,
+            elapsed_ms,
+            next_node,
+            error,
+            ..
+        } => {
+            let next = next_node.as_ref();
+            let next = next.map_or_else(String::new, |next| format!(" → {next}"));
+            let error = error.as_ref();
+            let error = error.map_or_else(String::new, |error| format!(": {}", error.message));
+            let (status, time) = (status.as_str(), elapsed(*elapsed_ms));
+            format!("step {step} {node} {status} after {time}{error}{next}")
+        }
+        GraphEvent::GraphStarted { .. }
+        | GraphEvent::LimitExtended { .. }
+        | GraphEvent::GraphEnding { .. }
+        | GraphEvent::GraphCompleted { .. }
+        | GraphEvent::GraphError { .. }
+        | GraphEvent::GraphCancelled { .. }
+        | GraphEvent::ItemStarted { .. }
+        | GraphEvent::ItemCompleted { .. }
+        | GraphEvent::ForeachCompleted { .. }
+        | GraphEvent::ParallelCompleted { .. } => return None,
+    })
+}
+
+/// What an event says of the items or branches of a step.
+fn of_item(event: &GraphEvent) -> Option<String> {
+    Some(match event {
         GraphEvent::ItemStarted {
             step,
             node,
@@ -199,58 +285,16 @@ fn of_graph(event: &GraphEvent) -> Option<String> {
         } => {
             format!("step {step} {node}: {branches} branches, {failed} failed")
         }
-        GraphEvent::StepWaiting {
-            step, node, waits, ..
-        } => match waits {
-            Waits::Until { at, .. } => format!("step {step} {node} waits until {at}"),
-            Waits::Answer => format!("step {step} {node} waits for an answer"),
-        },
-        GraphEvent::LimitExtended { max_steps, by } => {
-            format!("may take {max_steps} steps now, by {by}")
-        }
-        GraphEvent::StepCompleted {
-            step,
-            node,
-            status,
-            elapsed_ms,
-            next_node,
-            error,
-            ..
-        } => {
-            let next = next_node.as_ref();
-            let next = next.map_or_else(String::new, |next| format!(" → {next}"));
-            let error = error.as_ref();
-            let error = error.map_or_else(String::new, |error| format!(": {}", error.message));
-            let (status, time) = (status.as_str(), elapsed(*elapsed_ms));
-            format!("step {step} {node} {status} after {time}{error}{next}")
-        }
-        GraphEvent::GraphEnding { .. } => "is about to end".to_owned(),
-        GraphEvent::GraphCompleted {
-            status,
-            steps,
-            elapsed_ms,
-            ..
-        } => {
-            format!(
-                "{} after {steps} steps in {}",
-                status.as_str(),
-                elapsed(*elapsed_ms)
-            )
-        }
-        GraphEvent::GraphError {
-            error,
-            steps,
-            elapsed_ms,
-        } => {
-            format!(
-                "failed after {steps} steps in {}: {}",
-                elapsed(*elapsed_ms),
-                error.message
-            )
-        }
-        GraphEvent::GraphCancelled { cause, steps, .. } => {
-            format!("cancelled by {cause} after {steps} steps")
-        }
+        GraphEvent::GraphStarted { .. }
+        | GraphEvent::LimitExtended { .. }
+        | GraphEvent::GraphEnding { .. }
+        | GraphEvent::GraphCompleted { .. }
+        | GraphEvent::GraphError { .. }
+        | GraphEvent::GraphCancelled { .. }
+        | GraphEvent::StepFailed { .. }
+        | GraphEvent::RetryScheduled { .. }
+        | GraphEvent::StepWaiting { .. }
+        | GraphEvent::StepCompleted { .. } => return None,
     })
 }
 

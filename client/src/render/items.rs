@@ -122,12 +122,16 @@ fn inputs(schema: &Value) -> String {
                 let kinds: Vec<&str> = kinds.iter().filter_map(Value::as_str).collect();
                 kinds.join(" or ")
             }
-            _ => "any".to_owned(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => "any".to_owned(),
         };
         let default = match &property["default"] {
             Value::Null if required(name) => "required".to_owned(),
             Value::Null => String::new(),
-            default => one_line(&default.to_string(), CELL),
+            default @ (Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_)
+            | Value::Object(_)) => one_line(&default.to_string(), CELL),
         };
         let about = property["description"].as_str().unwrap_or_default();
         [name.clone(), kind, default, one_line(about, CELL)]

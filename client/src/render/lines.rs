@@ -284,8 +284,8 @@ mod tests {
         Lines::new(RunKind::Graph, Style::Plain).line(&view, news, Timestamp::from_ms(0))
     }
 
-    fn done(text: &str) -> Option<Line> {
-        Some(Line::Done(text.to_owned()))
+    fn done(text: &str) -> Line {
+        Line::Done(text.to_owned())
     }
 
     #[test]
@@ -323,7 +323,10 @@ mod tests {
             ),
             (beyond, "step 14 scrape ✓"),
         ] {
-            assert_eq!(graph(&News::Step(step)), done(&format!("[graph:g] {line}")));
+            assert_eq!(
+                graph(&News::Step(step)),
+                Some(done(&format!("[graph:g] {line}")))
+            );
         }
     }
 
@@ -348,7 +351,10 @@ mod tests {
             ),
             (retry(None, "h"), "scrape retry 1 in 2.0s (by hook h)"),
         ] {
-            assert_eq!(graph(&news), done(&format!("[graph:g] step 2/2 {line}")));
+            assert_eq!(
+                graph(&news),
+                Some(done(&format!("[graph:g] step 2/2 {line}")))
+            );
         }
     }
 
@@ -387,7 +393,7 @@ mod tests {
         let news = News::Step(step(StepStatus::Ok, 3));
         assert_eq!(
             lines.line(&view, &news, Timestamp::from_ms(0)),
-            done("  each[1] [graph:t/child] step 2/2 scrape ✓")
+            Some(done("  each[1] [graph:t/child] step 2/2 scrape ✓"))
         );
     }
 
@@ -442,7 +448,7 @@ mod tests {
         ] {
             assert_eq!(
                 shown(&news),
-                done(&format!("[thread:t/count] turn 3 {line}"))
+                Some(done(&format!("[thread:t/count] turn 3 {line}")))
             );
         }
     }

@@ -1,5 +1,6 @@
 //! `mcp import`: the daemon asks the server, the user's key signs here what it tells.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -214,7 +215,7 @@ fn plain(value: &Value) -> String {
         match u32::from(c) {
             0x20..=0x7e => plain.push(c),
             // YAML has an escape for every character, where JSON needs two for some.
-            code => plain.push_str(&format!("\\U{code:08x}")),
+            code => write!(plain, "\\U{code:08x}").expect("writing to a String cannot fail"),
         }
     }
     plain

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 const BEGIN: &str = ".rye-";
 const END: &str = ".tmp";
 /// Far longer than anything is written.
-const OLD: Duration = Duration::from_secs(60 * 60);
+const OLD: Duration = Duration::from_hours(1);
 /// Most entries of a folder that are looked at for one write.
 const MOST_ENTRIES: usize = 1000;
 

@@ -21,7 +21,7 @@ use crate::node::tests::hang::project;
 use crate::node::tests::rig::Rig;
 
 /// Methods that name no run, and list none.
-const OF_NO_RUN: [&str; 12] = [
+const OF_NO_RUN: [&str; 16] = [
     "Runs.Validate",
     "Items.Fetch",
     "Items.Lock",
@@ -34,6 +34,10 @@ const OF_NO_RUN: [&str; 12] = [
     "Objects.DropCache",
     "Node.Info",
     "Node.Drain",
+    "Items.Describe",
+    "Items.List",
+    "Items.Verify",
+    "Node.Keys",
 ];
 
 /// `message`, sent by somebody else than the user of the run.

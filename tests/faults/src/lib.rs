@@ -15,7 +15,8 @@
 #![expect(
     unsafe_code,
     clippy::as_conversions,
-    reason = "functions of the C library have its types"
+    clippy::cast_possible_truncation,
+    reason = "functions of the C library have its types, and the kernel answers within them"
 )]
 
 mod rules;
@@ -39,8 +40,10 @@ macro_rules! kernel {
 }
 
 fn fail(error: c_int) -> c_long {
+    // SAFETY: it asks for nothing.
+    let errno = unsafe { libc::__errno_location() };
     // SAFETY: `errno` is a place of the thread's own.
-    unsafe { *libc::__errno_location() = error };
+    unsafe { *errno = error };
     -1
 }
 
@@ -68,25 +71,48 @@ fn written(
 }
 
 /// See `write(2)`.
+///
+/// # Safety
+///
+/// `bytes` points to `length` bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn write(fd: c_int, bytes: *const c_void, length: size_t) -> ssize_t {
+pub unsafe extern "C" fn write(fd: c_int, bytes: *const c_void, length: size_t) -> ssize_t {
     written("write", fd, length, |length| {
         kernel!(SYS_write, fd, bytes, length)
     })
 }
 
 /// See `pwrite(2)`.
+///
+/// # Safety
+///
+/// `bytes` points to `length` bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn pwrite64(fd: c_int, bytes: *const c_void, length: size_t, at: off_t) -> ssize_t {
+pub unsafe extern "C" fn pwrite64(
+    fd: c_int,
+    bytes: *const c_void,
+    length: size_t,
+    at: off_t,
+) -> ssize_t {
     written("pwrite64", fd, length, |length| {
         kernel!(SYS_pwrite64, fd, bytes, length, at)
     })
 }
 
 /// See `pwrite(2)`.
+///
+/// # Safety
+///
+/// `bytes` points to `length` bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn pwrite(fd: c_int, bytes: *const c_void, length: size_t, at: off_t) -> ssize_t {
-    pwrite64(fd, bytes, length, at)
+pub unsafe extern "C" fn pwrite(
+    fd: c_int,
+    bytes: *const c_void,
+    length: size_t,
+    at: off_t,
+) -> ssize_t {
+    // SAFETY: it is the same function, called as this one was.
+    unsafe { pwrite64(fd, bytes, length, at) }
 }
 
 /// See `fdatasync(2)`.
@@ -110,8 +136,12 @@ pub extern "C" fn sync_file_range(fd: c_int, at: off64_t, length: off64_t, flags
 }
 
 /// See `accept(2)`.
+///
+/// # Safety
+///
+/// `address` and `length` are null, or `address` points to as many bytes as `length` says.
 #[unsafe(no_mangle)]
-pub extern "C" fn accept4(
+pub unsafe extern "C" fn accept4(
     fd: c_int,
     address: *mut sockaddr,
     length: *mut socklen_t,
@@ -134,8 +164,12 @@ fn opened(path: *const c_char, kernel: impl FnOnce() -> c_long) -> c_int {
 }
 
 /// See `openat(2)`. The mode is there only if the flags say so; the kernel looks at it only then.
+///
+/// # Safety
+///
+/// `path` is a text with an end.
 #[unsafe(no_mangle)]
-pub extern "C" fn openat(
+pub unsafe extern "C" fn openat(
     directory: c_int,
     path: *const c_char,
     flags: c_int,
@@ -145,31 +179,50 @@ pub extern "C" fn openat(
 }
 
 /// See `openat(2)`.
+///
+/// # Safety
+///
+/// `path` is a text with an end.
 #[unsafe(no_mangle)]
-pub extern "C" fn openat64(
+pub unsafe extern "C" fn openat64(
     directory: c_int,
     path: *const c_char,
     flags: c_int,
     mode: mode_t,
 ) -> c_int {
-    openat(directory, path, flags, mode)
+    // SAFETY: it is the same function, called as this one was.
+    unsafe { openat(directory, path, flags, mode) }
 }
 
 /// See `open(2)`.
+///
+/// # Safety
+///
+/// `path` is a text with an end.
 #[unsafe(no_mangle)]
-pub extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    openat(libc::AT_FDCWD, path, flags, mode)
+pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the path is one that the program opens.
+    unsafe { openat(libc::AT_FDCWD, path, flags, mode) }
 }
 
 /// See `open(2)`.
+///
+/// # Safety
+///
+/// `path` is a text with an end.
 #[unsafe(no_mangle)]
-pub extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-    openat(libc::AT_FDCWD, path, flags, mode)
+pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the path is one that the program opens.
+    unsafe { openat(libc::AT_FDCWD, path, flags, mode) }
 }
 
 /// See `pipe(2)`.
+///
+/// # Safety
+///
+/// `ends` points to two descriptors.
 #[unsafe(no_mangle)]
-pub extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
+pub unsafe extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
     let result = match fault_of_path("pipe2", "") {
         Some(Fault::Error(error)) => fail(error),
         Some(Fault::Short | Fault::Seconds(_)) | None => kernel!(SYS_pipe2, ends, flags),
@@ -178,8 +231,12 @@ pub extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
 }
 
 /// See `memfd_create(2)`.
+///
+/// # Safety
+///
+/// `name` is a text with an end.
 #[unsafe(no_mangle)]
-pub extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
+pub unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
     let result = match fault_of_path("memfd_create", "") {
         Some(Fault::Error(error)) => fail(error),
         Some(Fault::Short | Fault::Seconds(_)) | None => kernel!(SYS_memfd_create, name, flags),
@@ -188,8 +245,12 @@ pub extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
 }
 
 /// See `clock_gettime(2)`.
+///
+/// # Safety
+///
+/// `time` points to a time.
 #[unsafe(no_mangle)]
-pub extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
+pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     let result = kernel!(SYS_clock_gettime, clock, time) as c_int;
     if clock == libc::CLOCK_REALTIME
         && result == 0

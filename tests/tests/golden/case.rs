@@ -216,7 +216,7 @@ impl Case<'_> {
             if let Some(given) = given.as_object_mut() {
                 given.retain(|key, _| !CONTROL.contains(&key.as_str()));
             }
-            let mut refused = envelope.clone();
+            let mut refused = envelope;
             if refused.is_object() {
                 refused["inputs"] = given;
             }

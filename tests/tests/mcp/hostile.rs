@@ -81,7 +81,7 @@ fn one_that_died_is_started_anew_for_the_next_call() {
     server(&world, "dies", "", &["act", "pid"]);
     world.graph(
         "t/g",
-        "start: a\nnodes:\n  a: {action: {item_id: mcp/dies/act}, on_error: b, next: b}\n  \
+        "start: a\nnodes:\n  a: {action: {item_id: mcp/dies/act}, retry: 0, on_error: b, next: b}\n  \
          b: {action: {item_id: mcp/dies/pid}, assign: {pid: \"${result.parsed}\"}, next: c}\n  \
          c: {type: return, output: {pid: \"${state.pid}\"}}",
     );

@@ -27,7 +27,7 @@ fn serve(
     let _ends_with_the_tests = thread::spawn(move || {
         while let Ok((mut peer, _)) = listener.accept() {
             let mut reader = BufReader::new(peer.try_clone().unwrap());
-            let (mut head, mut length) = (String::new(), 0);
+            let (mut preamble, mut length) = (String::new(), 0);
             loop {
                 let mut line = String::new();
                 if reader.read_line(&mut line).unwrap_or(0) == 0 || line == "\r\n" {
@@ -37,13 +37,13 @@ fn serve(
                 if let Some(told) = lower.strip_prefix("content-length: ") {
                     length = told.trim().parse().unwrap();
                 }
-                head.push_str(&lower);
+                preamble.push_str(&lower);
             }
             let mut body = vec![0; length];
             reader.read_exact(&mut body).unwrap();
             let message: Value = serde_json::from_slice(&body).unwrap_or_default();
-            let (status, kind, body) = answer(&head, &message);
-            heads.lock().unwrap().push(head);
+            let (status, kind, body) = answer(&preamble, &message);
+            heads.lock().unwrap().push(preamble);
             let _gone = peer.write_all(
                 format!(
                     "HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nMcp-Session-Id: s-1\r\nConnection: close\r\n\r\n{body}",

@@ -258,7 +258,7 @@ fn assert_paid(world: &World, root: &str, deaths: usize) {
             .sum::<u64>();
         let asked = spoken
             .iter()
-            .flat_map(|said| said["message"]["blocks"].as_array().cloned());
+            .filter_map(|said| said["message"]["blocks"].as_array().cloned());
         let asked = asked
             .flatten()
             .filter(|block| block["type"] == "call")

@@ -137,10 +137,10 @@ impl Children {
         match &news {
             News::Child(child) => {
                 self.follow(child, depth + 1);
-                return None;
+                None
             }
             // What its model says is its own affair.
-            News::Hand | News::More(_) | News::Rest(_) | News::Said(_) => return None,
+            News::Hand | News::More(_) | News::Rest(_) | News::Said(_) => None,
             News::Step(_)
             | News::Retry { .. }
             | News::Warning { .. }

@@ -52,7 +52,7 @@ impl Ledger {
     pub fn recount(&self) -> Result<(), Miscount> {
         let mut below: HashMap<&AccountId, Below> = HashMap::new();
         let mut live: HashMap<AccountId, usize> = HashMap::new();
-        let mut held: BTreeMap<&MeterId, Usd> = BTreeMap::new();
+        let mut by_meter: BTreeMap<&MeterId, Usd> = BTreeMap::new();
         for (id, account) in self.accounts() {
             if let Some(parent) = &account.parent {
                 let is_known = (self.account(parent).is_some(), self.is_below(parent, id));
@@ -68,19 +68,19 @@ impl Ledger {
             let hold = account.hold.iter();
             for (hold, metered) in hold.flat_map(|hold| hold.meters.iter().map(move |m| (hold, m)))
             {
-                let sum = held.entry(&metered.id).or_default();
+                let sum = by_meter.entry(&metered.id).or_default();
                 *sum = plus(*sum, hold.amount);
             }
         }
         for (id, account) in self.accounts() {
-            agree(id, account, below.remove(id).unwrap_or_default())?;
+            agree(id, account, &below.remove(id).unwrap_or_default())?;
         }
         Miscount::check(&"the ledger", "what lives by tree", &self.live, &live)?;
         for (id, meter) in self.meters() {
-            let counted = held.remove(id).unwrap_or_default();
+            let counted = by_meter.remove(id).unwrap_or_default();
             Miscount::check(id, "what is held", &meter.held, &counted)?;
         }
-        let unknown = held.keys().next().copied();
+        let unknown = by_meter.keys().next().copied();
         Miscount::check(&"the ledger", "a meter that is unknown", &None, &unknown)
     }
 
@@ -92,14 +92,14 @@ impl Ledger {
 }
 
 /// What `account` says of itself and of what is `below` it fits together.
-fn agree(id: &AccountId, account: &Account, below: Below) -> Result<(), Miscount> {
+fn agree(id: &AccountId, account: &Account, below: &Below) -> Result<(), Miscount> {
     let kept = Below {
         number: account.below,
         open: account.open,
         open_floor: account.open_floor,
     };
     let is_over = account.ended && (account.hold.is_some() || account.below == 0);
-    Miscount::check(id, "what is below it", &kept, &below)?;
+    Miscount::check(id, "what is below it", &kept, below)?;
     Miscount::check(id, "whether it should be closed", &is_over, &false)?;
     let is_within = account.floor() <= account.used();
     Miscount::check(id, "whether its floor is within its use", &is_within, &true)

@@ -225,29 +225,53 @@ impl Approvals {
 
     /// Takes in what is asked or answered; `false` if it cannot be, and then nothing has changed.
     pub(super) fn take(&mut self, epoch: Epoch, at: Timestamp, event: &RunEvent) -> bool {
-        if let RunEvent::ApprovalRequested(approval) = event {
-            let known = self.0.iter().any(|asked| asked.approval.id == approval.id);
-            if !known {
-                Arc::make_mut(&mut self.0).push(Requested {
-                    approval: approval.clone(),
-                    epoch,
-                    answer: None,
-                    expired: false,
-                });
-            }
-            return !known;
+        match event {
+            RunEvent::ApprovalRequested(approval) => self.ask(epoch, approval),
+            RunEvent::ApprovalAnswered(answer) => self.close(&answer.id, Some((answer, at))),
+            RunEvent::ApprovalExpired(Expired { id }) => self.close(id, None),
+            RunEvent::RunCreated(_)
+            | RunEvent::RunStarted { .. }
+            | RunEvent::RunSuspended(_)
+            | RunEvent::RunResumed { .. }
+            | RunEvent::CancelRequested { .. }
+            | RunEvent::KillRequested(_)
+            | RunEvent::RunKilled { .. }
+            | RunEvent::Emitted { .. }
+            | RunEvent::ItemSigned { .. }
+            | RunEvent::Warning { .. }
+            | RunEvent::StepStarted { .. }
+            | RunEvent::ProcessStarted { .. }
+            | RunEvent::UncertainAnswered { .. }
+            | RunEvent::HooksBegun { .. }
+            | RunEvent::BudgetHeld { .. }
+            | RunEvent::BudgetSettled { .. }
+            | RunEvent::BudgetRaised { .. }
+            | RunEvent::HookStarted { .. }
+            | RunEvent::HookCompleted { .. } => false,
         }
-        let (id, answer) = match event {
-            RunEvent::ApprovalAnswered(answer) => (&answer.id, Some(answer)),
-            RunEvent::ApprovalExpired(Expired { id }) => (id, None),
-            _ => return false,
-        };
+    }
+
+    fn ask(&mut self, epoch: Epoch, approval: &Approval) -> bool {
+        let known = self.0.iter().any(|asked| asked.approval.id == approval.id);
+        if !known {
+            Arc::make_mut(&mut self.0).push(Requested {
+                approval: approval.clone(),
+                epoch,
+                answer: None,
+                expired: false,
+            });
+        }
+        !known
+    }
+
+    /// An open question has its answer, or will have none.
+    fn close(&mut self, id: &Name, answer: Option<(&ApprovalAnswer, Timestamp)>) -> bool {
         if !self.open().any(|approval| approval.id == *id) {
             return false;
         }
         let mut asked = Arc::make_mut(&mut self.0).iter_mut();
         if let Some(asked) = asked.find(|asked| asked.approval.id == *id && asked.is_open()) {
-            asked.answer = answer.map(|answer| (answer.clone(), at));
+            asked.answer = answer.map(|(answer, at)| (answer.clone(), at));
             asked.expired = answer.is_none();
         }
         true

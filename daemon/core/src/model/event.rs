@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::{IntoStaticStr, VariantNames};
 
+mod facets;
+
+pub use self::facets::{Facets, Pages, Syncing, While};
 use super::graph::GraphEvent;
 use super::thread::ThreadEvent;
 use super::tool::ToolEvent;
@@ -201,92 +204,6 @@ fn tagged<T: serde::de::DeserializeOwned>(
     payload: &str,
 ) -> Result<T, serde_json::Error> {
     serde_json::from_str(&format!(r#"{{"event_type":"{name}","payload":{payload}}}"#))
-}
-
-/// In which part of its life a run may take an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum While {
-    /// While a task owns it.
-    Running,
-    /// While a task owns it and nobody has asked it to stop.
-    Wanted,
-    /// While it is suspended.
-    Suspended,
-    /// Before it has ended, and not while it is suspended.
-    Active,
-    /// Until it has ended.
-    Live,
-}
-
-/// When the pages of a run show an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pages {
-    /// Nothing they show has changed for good.
-    Keep,
-    /// A boundary: if the last rendering is old enough.
-    Due,
-    /// The status changed.
-    Now,
-}
-
-/// How soon an event has to be on disk, the most urgent first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Syncing {
-    /// At once.
-    Now,
-    /// With the next one that is.
-    Soon,
-}
-
-/// What everybody beside the model asks of an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facets {
-    /// When the run may take it.
-    pub allowed: While,
-    /// Whether it begins work, or is no part of ending it; while the disk is full there is space for neither.
-    pub begins: bool,
-    /// Whether the head of the run is signed at it: at the end of each step, and when the run is suspended or ends.
-    pub boundary: bool,
-    /// When the pages of the run show it.
-    pub pages: Pages,
-    /// How soon it has to be on disk.
-    pub sync: Syncing,
-    /// Whether something ended: whatever brings the daemon down, it is not the first thing the run does.
-    pub progress: bool,
-}
-
-impl Facets {
-    /// A note about a running run.
-    pub(super) const PLAIN: Self = Self {
-        allowed: While::Running,
-        begins: false,
-        boundary: false,
-        pages: Pages::Keep,
-        sync: Syncing::Now,
-        progress: false,
-    };
-    /// The beginning of work.
-    pub(super) const BEGINS: Self = Self {
-        begins: true,
-        ..Self::PLAIN
-    };
-    /// The beginning of an attempt. None is committed behind a request to stop, however late the driver hears of that.
-    pub(super) const ATTEMPT: Self = Self {
-        allowed: While::Wanted,
-        ..Self::BEGINS
-    };
-    /// The end of something smaller than a step.
-    pub(super) const PROGRESS: Self = Self {
-        progress: true,
-        ..Self::PLAIN
-    };
-    /// The end of the run.
-    pub(super) const ENDS: Self = Self {
-        allowed: While::Live,
-        boundary: true,
-        pages: Pages::Now,
-        ..Self::PLAIN
-    };
 }
 
 /// A fact about a run of any kind: its life, and the attempts that every kind makes.

@@ -305,6 +305,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("waits", waiting()),
         ("asks", asks()),
         ("answer", answered()),
+        ("late", expired()),
         ("hooks", hooks_begun(&[0, 2])),
         ("hook", hook_started(0)),
         ("hook_done", hook_completed(0, Some(Control::Abort))),
@@ -441,6 +442,10 @@ fn answered() -> Event {
     }))
 }
 
+fn expired() -> Event {
+    Event::Run(RunEvent::ApprovalExpired(Expired { id: "a1".into() }))
+}
+
 /// A run that has taken `events`.
 fn after(events: &[Event]) -> Run {
     let mut run = walking();
@@ -554,7 +559,7 @@ fn places() -> Vec<(&'static str, Run, String)> {
         (
             "suspended for an answer",
             suspended_after(&[waiting(), asks()]),
-            format!("{GRAPH} resumed answer"),
+            format!("{GRAPH} resumed answer late"),
         ),
         (
             "over",

@@ -350,7 +350,7 @@ mod tests {
         ) {
             let risks = Risks(table);
             let before = risks.gate(&permissions, &known(&some));
-            let all = [some.clone(), vec![more]].concat();
+            let all = [some, vec![more]].concat();
             let after = risks.gate(&permissions, &known(&all));
             prop_assert!(after.refused.iter().all(|p| before.refused.contains(p)));
             prop_assert!(after.told.iter().all(|p| before.told.contains(p)));

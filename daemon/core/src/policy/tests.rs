@@ -462,8 +462,17 @@ fn a_bad_pattern_is_named_with_file_entry_and_fix() {
     }
 }
 
+/// The file is refused, with what is wrong in it and how to go on.
+fn assert_named_with_the_fix(config: &Value, told: &str) {
+    let error = Policy::from_config(config).unwrap_err();
+    assert!(
+        error.contains(told) && error.contains("ryectl sign config:agent/"),
+        "{error}"
+    );
+}
+
 #[test]
-fn a_bad_file_is_named_with_the_fix() {
+fn a_bad_file_of_classes_or_hooks_is_named_with_the_fix() {
     for (config, told) in [
         (
             json!({CLASSIFICATION: {"paterns": []}}),
@@ -490,6 +499,15 @@ fn a_bad_file_is_named_with_the_fix() {
             json!({HOOKS: {"builtin_hooks": 1}}),
             "`builtin_hooks` is not a list",
         ),
+        (json!({HOOKS: {"hooks": "x"}}), "unknown key `hooks`"),
+    ] {
+        assert_named_with_the_fix(&config, told);
+    }
+}
+
+#[test]
+fn a_bad_file_of_resilience_is_named_with_the_fix() {
+    for (config, told) in [
         (
             json!({RESILIENCE: {"retry": {"max_retrys": 5}}}),
             "`retry`: unknown key `max_retrys` (did you mean `max_retries`?)",
@@ -539,17 +557,12 @@ fn a_bad_file_is_named_with_the_fix() {
             json!({RESILIENCE: {"concurrency": {"max_total_thread": 5}}}),
             "did you mean `max_total_threads`?",
         ),
-        (json!({HOOKS: {"hooks": "x"}}), "unknown key `hooks`"),
         (
             json!({RESILIENCE: {"retry": {"max_retries": -1}}}),
             "`retry.max_retries`",
         ),
     ] {
-        let error = Policy::from_config(&config).unwrap_err();
-        assert!(
-            error.contains(told) && error.contains("ryectl sign config:agent/"),
-            "{error}"
-        );
+        assert_named_with_the_fix(&config, told);
     }
 }
 

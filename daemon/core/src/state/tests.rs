@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::{ErrorKind, Kinded as _};
 use crate::id::{Epoch, ItemId, ItemRef, Seq};
 use crate::model::{Budget, KillReceipt, ParentEnd, RunKind, SuspendReason, Suspension};
 

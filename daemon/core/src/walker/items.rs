@@ -4,12 +4,13 @@
 //! loop variable in it; nothing an item does changes it. After the first failed item no new one starts, unless the node
 //! collects failures.
 
-use std::num::NonZeroU32;
+mod parts;
 
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
+pub(super) use self::parts::Parts;
 use super::evaluate::{View, lost, memory_exceeded, resolve, value_of, values};
 use super::failure::{Repeat, error_document};
 use super::step::{Done, Revival};
@@ -17,10 +18,10 @@ use super::{Turn, Walker, interpolation_failure};
 use crate::bounds::{Excess, MOST_BYTES};
 use crate::capability::Primary;
 use crate::clock::Timestamp;
-use crate::definition::{Action, Authority, Foreach, ItemOrder, Node, OnItemError, Parallel, Work};
+use crate::definition::{Authority, Node, OnItemError};
 use crate::error::beginning;
 use crate::expr::{self, Vars};
-use crate::id::{ItemRef, Name, RunId};
+use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Certainty};
 use crate::model::graph::{Items, Step};
 use crate::model::{Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus};
@@ -30,8 +31,6 @@ use crate::sight;
 pub(super) const ITEM_FAILED: &str = "item_failed";
 /// Characters of the value of an item by which people know it.
 const ABOUT_CHARS: usize = 60;
-/// Items of a parallel node that run at once if nobody says.
-const AT_ONCE: u32 = 10;
 
 /// What the items of a node see.
 #[derive(Debug, Clone)]
@@ -42,98 +41,6 @@ pub(super) struct ItemScope {
     list: Arc<[Value]>,
     /// The state, with the loop variable of the last item looked at.
     vars: Vars,
-}
-
-/// What the items of a node are.
-#[derive(Clone, Copy)]
-pub(super) enum Parts<'g> {
-    /// Values of a list, and one action.
-    Items(&'g Foreach),
-    /// Actions with names.
-    Branches(&'g Parallel),
-}
-
-impl<'g> Parts<'g> {
-    pub(super) const fn of(work: &'g Work) -> Option<Self> {
-        match work {
-            Work::Foreach(foreach) => Some(Self::Items(foreach)),
-            Work::Parallel(parallel) => Some(Self::Branches(parallel)),
-            Work::Action(_)
-            | Work::Gate
-            | Work::Return { .. }
-            | Work::Fail(_)
-            | Work::Wait(_)
-            | Work::Approval(_) => None,
-        }
-    }
-
-    const fn on_item_error(self) -> OnItemError {
-        match self {
-            Self::Items(foreach) => foreach.on_item_error,
-            Self::Branches(parallel) => parallel.on_item_error,
-        }
-    }
-
-    /// Most at once; `usual` is what the graph says.
-    fn at_once(self, usual: Option<NonZeroU32>) -> u32 {
-        let said = match self {
-            Self::Items(foreach) => match foreach.order {
-                ItemOrder::Sequential => return 1,
-                ItemOrder::Parallel { at_once } => at_once,
-            },
-            Self::Branches(parallel) => parallel.at_once,
-        };
-        said.or(usual).map_or(AT_ONCE, NonZeroU32::get)
-    }
-
-    pub(super) fn action(self, item: u32) -> Option<&'g Action> {
-        match self {
-            Self::Items(foreach) => Some(&foreach.action),
-            Self::Branches(parallel) => Some(&branch(parallel, item)?.1),
-        }
-    }
-
-    /// What tells an item from the others, over crashes and continuations: its place in the list. The branches of a continuation may stand
-    /// at other places, so theirs is their name.
-    fn identity(self, item: u32) -> Value {
-        match self {
-            Self::Items(_) => json!(item),
-            Self::Branches(parallel) => json!(branch(parallel, item).map(|(name, _)| &**name)),
-        }
-    }
-
-    /// What the step is said to call.
-    fn action_id(self) -> String {
-        match self {
-            Self::Items(foreach) => foreach.action.id.clone(),
-            Self::Branches(_) => StepStatus::Parallel.as_str().to_owned(),
-        }
-    }
-
-    fn names(self) -> Vec<Name> {
-        match self {
-            Self::Items(_) => Vec::new(),
-            Self::Branches(parallel) => {
-                let branches = parallel.branches.iter();
-                branches.map(|(name, _)| Name::clone(name)).collect()
-            }
-        }
-    }
-
-    /// What the node comes to, of which `collected` says for each item what it came to.
-    fn result(self, collected: &[Value], count: u32, failed: u32) -> Value {
-        match self {
-            Self::Items(_) => json!({"results": collected, "count": count, "failed": failed}),
-            Self::Branches(_) => {
-                let names = self.names().into_iter().map(|name| name.to_string());
-                names.zip(collected.iter().cloned()).collect()
-            }
-        }
-    }
-}
-
-fn branch(parallel: &Parallel, item: u32) -> Option<&(Name, Action)> {
-    parallel.branches.get(usize::try_from(item).ok()?)
 }
 
 impl Walker {

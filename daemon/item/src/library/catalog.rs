@@ -96,7 +96,7 @@ impl Library {
 
     /// The file at `place`, which may not be used because of `error`.
     fn refused(&self, place: &Place, error: Error) -> Entry {
-        let (text, metadata) = self.read(place).unwrap_or_default();
+        let (text, metadata) = Self::read(place).unwrap_or_default();
         let mut report = self.report(&place.item, Err(error));
         report.path = place.path();
         Entry {
@@ -108,7 +108,7 @@ impl Library {
     }
 
     /// The text at `place` and what it says of itself, whoever wrote it; `None` if it cannot be read as a text.
-    pub(super) fn read(&self, place: &Place) -> Option<(String, Metadata)> {
+    pub(super) fn read(place: &Place) -> Option<(String, Metadata)> {
         let content = place.read().ok()??;
         let text = seal::normalise(metadata::utf8(&content).ok()?);
         let metadata = Metadata::parse(place.item.kind, place.extension, &text);

@@ -62,7 +62,7 @@ impl Library {
 
     /// The text at `place`, whoever wrote it; `None` if it cannot be read as a text.
     pub fn document(&self, place: &Place) -> Option<Document> {
-        let (text, metadata) = self.read(place)?;
+        let (text, metadata) = Self::read(place)?;
         let (item, path) = (place.item.clone(), place.path());
         Some(Document::new(item, place.space, path, &text, &metadata))
     }

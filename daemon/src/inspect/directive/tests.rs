@@ -94,11 +94,11 @@ async fn the_bases_that_we_ship_validate_and_a_directive_extends_them() {
     let project = rig.project("p", &[]);
     let outputs = file("heir", " extends=\"rye/agent/core/base_review\"", "");
     rig.item(&project, ItemKind::Directive, "t/heir.md", &outputs);
-    // What may be signed is a risk that whoever extends it is told of.
+    // To sign, or to execute whatever there is, is a risk that each start is told of.
     for (id, warnings) in [
         ("agent/core/base", 0),
         ("rye/agent/core/base", 1),
-        ("rye/agent/core/base_execute_only", 0),
+        ("rye/agent/core/base_execute_only", 1),
         ("rye/agent/core/base_review", 0),
         ("t/heir", 0),
     ] {

@@ -332,7 +332,7 @@ async fn a_run_raises_no_limit_but_of_what_lies_below_it_and_out_of_its_own() {
         &*resumes("raise", "leaf", raise, "next: out"),
         "wrong: {type: fail, message: wrong}",
     ];
-    let sibling = graph("spend: 0.1", &[&shell("a", "never", "never", "next: out")]);
+    let sibling = graph("spend: 0.1", &["a: {type: wait, for: 3600, next: out}"]);
     let top = [
         "b: {action: {item_id: t/sibling, params: {async: true}}, next: a}",
         &*calls("a", "t/middle", "next: out"),

@@ -91,12 +91,12 @@ fn parts(pattern: &str) -> usize {
 }
 
 fn is_too_large(error: &Error) -> bool {
-    match error {
-        Error::CompileError(error) => match &**error {
-            CompileError::InnerError(error) => error.size_limit().is_some(),
-            _ => false,
-        },
-        _ => false,
+    if let Error::CompileError(error) = error
+        && let CompileError::InnerError(inner) = &**error
+    {
+        inner.size_limit().is_some()
+    } else {
+        false
     }
 }
 

@@ -166,7 +166,7 @@ fn meter() -> MeterId {
 struct Frames {
     /// What the log begins with, as it is stored.
     base: Rows,
-    frames: Vec<(AccountId, Operation)>,
+    operations: Vec<(AccountId, Operation)>,
     was: Vec<Rows>,
 }
 
@@ -188,12 +188,12 @@ impl Frames {
         Self {
             was: vec![base.clone()],
             base,
-            frames: Vec::new(),
+            operations: Vec::new(),
         }
     }
 
     fn add(&mut self, at: &AccountId, operation: &Operation, ledger: &Ledger) {
-        self.frames.push((at.clone(), operation.clone()));
+        self.operations.push((at.clone(), operation.clone()));
         self.was.push(stored(ledger));
     }
 
@@ -202,7 +202,7 @@ impl Frames {
         let cut = usize::try_from(dice.below(u64::try_from(self.was.len()).unwrap())).unwrap();
         let mut ledger = Ledger::default();
         ledger.enter(self.base.clone());
-        for (at, operation) in &self.frames[..cut] {
+        for (at, operation) in &self.operations[..cut] {
             let mut sheet = Sheet::new(&ledger);
             sheet.perform(at, operation).unwrap();
             let rows = sheet.into_rows();

@@ -20,11 +20,12 @@ fn family() -> Book {
 
 #[test]
 fn a_recount_finds_whatever_does_not_add_up() {
+    type Fault<'a> = (&'a str, Box<dyn Fn(&mut Ledger) + 'a>);
+
     assert_eq!(family().0.recount(), Ok(()));
     let root = |ledger: &mut Ledger, change: fn(&mut Account)| {
         change(ledger.accounts.get_mut(&id("root")).unwrap());
     };
-    type Fault<'a> = (&'a str, Box<dyn Fn(&mut Ledger) + 'a>);
     let faults: [Fault<'_>; 10] = [
         (
             "what is below it",

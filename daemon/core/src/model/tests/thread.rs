@@ -48,18 +48,26 @@ fn message() -> [(&'static str, Event); 2] {
     ]
 }
 
-/// Every event of a thread, under a word of its own.
-pub(super) fn events() -> Vec<(&'static str, Event)> {
-    let digest = "0".repeat(64);
+fn digest() -> String {
+    "0".repeat(64)
+}
+
+fn failure() -> Value {
+    json!({"code": "c", "message": "m", "retryable": false})
+}
+
+/// Events under a word of their own, of words, names and payloads.
+fn worded(events: &[(&'static str, &str, Value)]) -> Vec<(&'static str, Event)> {
+    events
+        .iter()
+        .map(|(word, name, payload)| (*word, read(name, payload)))
+        .collect()
+}
+
+/// A thread starts, and is told what it is about.
+fn beginnings() -> Vec<(&'static str, Event)> {
     let directive = json!({"kind": "directive", "id": "t/d"});
-    let failure = json!({"code": "c", "message": "m", "retryable": false});
-    let part = json!([{"block": {"type": "text", "text": "t"}, "raw": "{}"}]);
-    let turn = json!({"turn": 1, "attempt": 1, "now": Timestamp::from_ms(3), "input_tokens": 1, "max_output": 1024});
-    let failed = json!({
-        "turn": 1, "attempt": 1, "error": failure, "classification": "transient", "pause_ms": 5,
-    });
-    let due = Timestamp::from_ms(9);
-    let named = [
+    worded(&[
         (
             "started",
             "thread_started",
@@ -69,13 +77,24 @@ pub(super) fn events() -> Vec<(&'static str, Event)> {
         (
             "composed",
             "prompt_composed",
-            json!({"head": digest, "tools": [], "bytes": 1}),
+            json!({"head": digest(), "tools": [], "bytes": 1}),
         ),
         (
             "told",
             "cognition_in",
             json!({"turn": 1, "source": "nudge", "text": "t"}),
         ),
+    ])
+}
+
+/// The model is called, in vain or not.
+fn turns() -> Vec<(&'static str, Event)> {
+    let turn = json!({"turn": 1, "attempt": 1, "now": Timestamp::from_ms(3), "input_tokens": 1, "max_output": 1024});
+    let failed = json!({
+        "turn": 1, "attempt": 1, "error": failure(), "classification": "transient", "pause_ms": 5,
+    });
+    let due = Timestamp::from_ms(9);
+    worded(&[
         ("turn", "step_start", turn),
         (
             "thought",
@@ -86,7 +105,7 @@ pub(super) fn events() -> Vec<(&'static str, Event)> {
             "finished",
             "step_finish",
             json!({
-                "turn": 1, "head": digest, "tokens": 1, "calls": 2, "duration_ms": 1,
+                "turn": 1, "head": digest(), "tokens": 1, "calls": 2, "duration_ms": 1,
             }),
         ),
         ("failed", "error_classified", failed),
@@ -99,7 +118,7 @@ pub(super) fn events() -> Vec<(&'static str, Event)> {
             "reseeded",
             "context_reseeded",
             json!({
-                "turn": 1, "reason": "reasoning_rejected", "root": digest, "bytes": 9,
+                "turn": 1, "reason": "reasoning_rejected", "root": digest(), "bytes": 9,
                 "tokens_before": 9, "tokens_after": 4, "kept_turns": 1,
             }),
         ),
@@ -108,6 +127,12 @@ pub(super) fn events() -> Vec<(&'static str, Event)> {
             "retry_succeeded",
             json!({"turn": 1, "attempts": 2}),
         ),
+    ])
+}
+
+/// A thread returns, and is over.
+fn ends() -> Vec<(&'static str, Event)> {
+    worded(&[
         (
             "returned",
             "directive_return",
@@ -121,18 +146,20 @@ pub(super) fn events() -> Vec<(&'static str, Event)> {
         (
             "error",
             "thread_error",
-            json!({"error": failure, "elapsed_ms": 1}),
+            json!({"error": failure(), "elapsed_ms": 1}),
         ),
         (
             "cancelled",
             "thread_cancelled",
             json!({"cause": "c", "elapsed_ms": 1}),
         ),
-    ];
-    let mut all: Vec<_> = named
-        .iter()
-        .map(|(word, name, payload)| (*word, read(name, payload)))
-        .collect();
+    ])
+}
+
+/// Every event of a thread, under a word of its own.
+pub(super) fn events() -> Vec<(&'static str, Event)> {
+    let part = json!([{"block": {"type": "text", "text": "t"}, "raw": "{}"}]);
+    let mut all = [beginnings(), turns(), ends()].concat();
     all.extend(message());
     all.extend([("said", said()), ("asked", asked())]);
     all.push(("call", call(0, "a", &part)));

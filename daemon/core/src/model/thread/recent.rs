@@ -83,11 +83,11 @@ impl Recent {
     }
 }
 
-fn push<T>(list: &mut VecDeque<T>, last: T) {
+fn push<T>(list: &mut VecDeque<T>, newest: T) {
     if list.len() == MOST {
         list.pop_front();
     }
-    list.push_back(last);
+    list.push_back(newest);
 }
 
 fn beginning(text: &str, most: usize) -> String {

@@ -1,0 +1,143 @@
+//! Why a commit is refused: what people read of it, and of what kind it is for programs.
+
+use std::error::Error;
+use std::fmt;
+
+use crate::error::{ErrorKind, Kinded};
+use crate::id::RunId;
+use crate::ledger::{Denied, Lacking, Shortfall};
+use crate::model::Illegal;
+
+/// Why a commit is refused: one of its changes cannot happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Which of the changes, from 0.
+    pub change: usize,
+    /// Its run.
+    pub run: RunId,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a change cannot happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// The run does not allow the event now.
+    Illegal(Illegal),
+    /// There is no such run, or it has ended and left memory.
+    NotLive,
+    /// A run of that id exists.
+    Exists,
+    /// The start key was used before, by this run.
+    KeyTaken(RunId),
+    /// The disk is full: nothing new begins.
+    Full,
+    /// An account does not allow it.
+    Budget(Denied),
+    /// The run that asks for it may start so many child runs, and has started them.
+    SpawnsUsedUp(u32),
+    /// So many runs of its tree are not over already.
+    TreeFull(usize),
+    /// The same, and no thread begins beside as many.
+    ThreadsFull(usize),
+    /// It would take more memory than all runs together may, which is so many bytes.
+    MemoryFull(usize),
+    /// So many runs that the one which asks for it has started are not over already.
+    TooManyChildren(u32),
+    /// This run, the run itself or one that waits for it, is being killed: nothing begins there any more.
+    Stopping(RunId),
+    /// Something else happened to the run since the draft was begun; it is drafted again. Never seen outside the journal.
+    Stale,
+}
+
+impl Refused {
+    /// Where money lacks, if it is worth waiting for it.
+    pub const fn lacking(&self) -> Option<&Lacking> {
+        if let Why::Budget(Denied::Short(Shortfall {
+            lacking,
+            wait: true,
+            ..
+        })) = &self.why
+        {
+            Some(lacking)
+        } else {
+            None
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let run = &self.run;
+        match &self.why {
+            Why::Illegal(_) => write!(f, "run {run} refuses the event"),
+            Why::NotLive => write!(f, "run {run} is not live"),
+            Why::Exists => write!(f, "run {run} exists already"),
+            Why::KeyTaken(taken) => write!(f, "the start key belongs to run {taken}"),
+            Why::Full => write!(f, "the disk that holds the log is full"),
+            Why::Budget(denied) => denied.fmt(f),
+            Why::SpawnsUsedUp(most) => write!(
+                f,
+                "at most {most} child runs may be started here (`limits: {{spawns: …}}`, `--limit spawns=N`), and as many were"
+            ),
+            Why::TreeFull(most) => write!(
+                f,
+                "{most} runs of one tree, that of the same first run, are not over, and more are not allowed at once (`limits.tree_runs`)"
+            ),
+            Why::ThreadsFull(most) => write!(
+                f,
+                "{most} runs of one tree, that of the same first run, are not over, and no thread begins beside as many \
+                 (`concurrency.max_total_threads` of `config:agent/resilience`)"
+            ),
+            Why::MemoryFull(most) => write!(
+                f,
+                "the values of all runs together may take {} MiB of memory (`limits.memory_mb`), and what this run begins with does not fit beside the others",
+                most >> 20
+            ),
+            Why::TooManyChildren(most) => write!(
+                f,
+                "{most} child runs are not over, and more are not allowed at once (`concurrency.max_concurrent_children` of \
+                 `config:agent/resilience`): wait for one of them"
+            ),
+            Why::Stopping(killed) => write!(f, "run {killed} is being killed"),
+            Why::Stale => write!(f, "run {run} has changed meanwhile"),
+        }
+    }
+}
+
+impl Kinded for Refused {
+    fn kind(&self) -> ErrorKind {
+        match &self.why {
+            Why::Illegal(source) => source.kind(),
+            Why::NotLive | Why::SpawnsUsedUp(_) | Why::Stopping(_) => ErrorKind::Precondition,
+            Why::Exists | Why::KeyTaken(_) => ErrorKind::Exists,
+            Why::Full
+            | Why::TreeFull(_)
+            | Why::ThreadsFull(_)
+            | Why::MemoryFull(_)
+            | Why::TooManyChildren(_) => ErrorKind::Exhausted,
+            Why::Budget(denied) => denied.kind(),
+            Why::Stale => ErrorKind::Bug,
+        }
+    }
+}
+
+impl Error for Refused {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.why {
+            Why::Illegal(source) => Some(source),
+            Why::NotLive
+            | Why::Exists
+            | Why::KeyTaken(_)
+            | Why::Full
+            | Why::Budget(_)
+            | Why::SpawnsUsedUp(_)
+            | Why::TreeFull(_)
+            | Why::ThreadsFull(_)
+            | Why::MemoryFull(_)
+            | Why::TooManyChildren(_)
+            | Why::Stopping(_)
+            | Why::Stale => None,
+        }
+    }
+}
