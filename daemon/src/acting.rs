@@ -120,6 +120,7 @@ impl Board {
 
     fn sheet(&self) -> Option<Sheet<'_>> {
         let map = self.map.as_ref()?;
+        #[expect(clippy::cast_ptr_alignment, reason = "a map begins at a page")]
         let first = map.as_ptr().cast::<u64>().cast_mut();
         // SAFETY: the map has this length, begins at a page, lives as long as the slice, and is only ever reached through atomics.
         let places = unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), 2 * PLACES) };

@@ -7,6 +7,7 @@
 //! **Failure.** Everything that goes wrong with the action itself, a refused item included, is a failed [`Envelope`]; there is no
 //! error type.
 
+mod failures;
 mod live;
 mod mcp;
 mod outcome;
@@ -22,27 +23,24 @@ use futures_util::future::BoxFuture;
 use rye_core::bounds;
 use rye_core::capability::{self, Primary};
 use rye_core::definition::{Authority, Inputs};
-use rye_core::error::{Kinded, with_sources};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::Certainty;
-use rye_core::memory::Memory;
 use rye_core::model::{Failure, KillReceipt, Object, Printed, Spec};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 
+use self::failures::{memory_exceeded, refused, unplanned, unstarted};
 use self::live::Live;
 use self::outcome::{declared_failure, judge, printed, reported_failure};
 use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal, Trace, Way};
 use crate::config::Config;
-use crate::exhausted::Exhausted;
 use crate::mcp::Sessions;
 use crate::memo::Memo;
 use crate::models;
 use crate::native;
-use crate::port::Refusal;
-use crate::process::{self, Exit, Spawner, StopReason, Stopper};
+use crate::process::{Exit, Spawner, StopReason, Stopper};
 use crate::services::{
     AttemptCtx, Dispatch, Envelope, Order, Prepared, Reply, TraceMode, timed_out,
 };
@@ -294,24 +292,7 @@ impl Dispatcher {
         self.tell_ignored(chain.as_ref(), cx);
         let is_native = matches!(&plan, Ok(Plan::Native(_)));
         let tells_of_runs = matches!(&plan, Ok(Plan::Native(call)) if call.tool.tells_of_runs());
-        let done = match plan {
-            Ok(Plan::Native(call)) => native_call(call, cx, &mut work).await,
-            Ok(Plan::Process(plan)) => self.process(*plan, cx, &mut work).await,
-            Ok(Plan::Http(plan)) => request::call(*plan, cx, &mut work).await,
-            Ok(Plan::Mcp(plan)) => mcp::call(&self.servers, *plan, cx, &mut work).await,
-            Ok(Plan::Graph | Plan::Thread(_)) => {
-                let text = "graphs and threads are carried out by runs of their own";
-                Err(Failure::permanent("internal", text).into())
-            }
-            Err(refused) => {
-                if refused.code == DENIED {
-                    let (told, by) = (&refused.message, &cx.spec.principal);
-                    cx.warn(format!("{told}; asked for by {by}"));
-                }
-                Err((*refused).into())
-            }
-        };
-        let (data, failure) = match done {
+        let (data, failure) = match self.act(plan, cx, &mut work).await {
             Ok(data) => {
                 let failure = if tells_of_runs {
                     // The words are those of the runs it tells about.
@@ -362,6 +343,32 @@ impl Dispatcher {
             stopped: work.stopped,
             receipt: work.receipt,
             certainty: work.certainty,
+        }
+    }
+
+    /// Does what is planned, if that may be done.
+    async fn act(
+        &self,
+        plan: Result<Plan, Box<Failure>>,
+        cx: &AttemptCtx,
+        work: &mut Work,
+    ) -> Result<Value, Box<Unsuccessful>> {
+        match plan {
+            Ok(Plan::Native(call)) => native_call(call, cx, work).await,
+            Ok(Plan::Process(plan)) => self.process(*plan, cx, work).await,
+            Ok(Plan::Http(plan)) => request::call(*plan, cx, work).await,
+            Ok(Plan::Mcp(plan)) => mcp::call(&self.servers, *plan, cx, work).await,
+            Ok(Plan::Graph | Plan::Thread(_)) => {
+                let text = "graphs and threads are carried out by runs of their own";
+                Err(Failure::permanent("internal", text).into())
+            }
+            Err(refused) => {
+                if refused.code == DENIED {
+                    let (told, by) = (&refused.message, &cx.spec.principal);
+                    cx.warn(format!("{told}; asked for by {by}"));
+                }
+                Err((*refused).into())
+            }
         }
     }
 
@@ -574,49 +581,4 @@ impl From<Failure> for Box<Unsuccessful> {
 pub fn permit(spec: &Spec, primary: Primary, item: &ItemRef) -> Result<(), Failure> {
     let permitted = capability::permit(&spec.layers, primary, item);
     permitted.map_err(|denied| Failure::permanent(DENIED, denied.to_string()))
-}
-
-/// Why there is nothing to carry out.
-fn unplanned(error: &chain::Error) -> Failure {
-    if matches!(error, chain::Error::NoInterpreter { .. }) {
-        no_program(with_sources(error))
-    } else if matches!(error, chain::Error::Variables { .. }) {
-        Failure::permanent("missing_environment_variables", with_sources(error))
-    } else if matches!(error, chain::Error::LockMismatch { .. }) {
-        Failure::permanent("lock_mismatch", with_sources(error))
-    } else {
-        refused(error)
-    }
-}
-
-/// What a call gave back does not fit beside what all runs hold.
-fn memory_exceeded(memory: &Memory) -> Failure {
-    let text = format!(
-        "the values of all runs together may take {} MiB of memory (`limits.memory_mb`), and what the call gave back does not fit beside \
-         the others; resume the run when others have ended",
-        memory.most() >> 20
-    );
-    Failure::permanent("memory_exceeded", text)
-}
-
-/// Why a process did not start.
-fn unstarted(error: &process::Error) -> Failure {
-    if matches!(error, process::Error::ProgramNotFound { .. }) {
-        no_program(with_sources(error))
-    } else {
-        refused(error)
-    }
-}
-
-/// What would carry the action out is not there: permanent, until somebody installs it.
-fn no_program(message: String) -> Failure {
-    Failure::permanent("executor_not_found", message)
-}
-
-/// An error on the way to the action, as the failure of the action.
-fn refused(error: &(impl Kinded + 'static)) -> Failure {
-    match Exhausted::of(error) {
-        Some(lack) => lack.failure(error),
-        None => Refusal::from(error).of_item(),
-    }
 }

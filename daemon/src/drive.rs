@@ -179,7 +179,7 @@ struct Drive<'a, K: Kind> {
     /// What the host has too little of.
     lack: Option<Exhausted>,
     /// Calls that are announced, and could not begin.
-    unstarted: Vec<Box<Call>>,
+    unstarted: Vec<Call>,
     /// Pauses of a run with such calls.
     tries: storage_backoff::Pauses,
 }
@@ -510,7 +510,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             Ended::Suspended(child) => self.machine.suspend_for(call.slot, child),
             Ended::Exhausted(lack) => {
                 self.lack = Some(lack);
-                self.unstarted.push(call);
+                self.unstarted.push(*call);
             }
             Ended::Outcome(outcome) => {
                 self.tries = storage_backoff::Pauses::default();

@@ -72,10 +72,12 @@ impl Kind for GraphRun {
         let account = run.spec.budget.account.clone();
         let cost = CostSource::new(move || journal.cost_so_far(&account));
         let memory = self.at.services.journal.memory();
+        let timer = Arc::clone(&self.at.services.clock);
+        let clock: Arc<dyn Clock> = timer;
         Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run)
             .with_cost(cost)
             .within(memory)
-            .paced(Arc::clone(&self.at.services.clock) as Arc<dyn Clock>)
+            .paced(clock)
     }
 
     async fn look_up(&self, run: &Run, calls: &[&Call]) -> Vec<Job<Planned>> {

@@ -105,6 +105,12 @@ impl From<library::Error> for Error {
     }
 }
 
+impl From<Box<library::Error>> for Error {
+    fn from(error: Box<library::Error>) -> Self {
+        Self::Item(error)
+    }
+}
+
 pub use self::listed::{Described, Wanted, describe, list};
 
 /// The types that are tried if nobody says which.

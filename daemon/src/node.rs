@@ -219,8 +219,19 @@ struct Node {
     is_copy: bool,
 }
 
+/// A daemon that works, and does not serve yet.
+struct Begun {
+    config: Arc<Config>,
+    journal: Arc<Journal>,
+    supervisor: Supervisor,
+    facts: Arc<rpc::NodeFacts>,
+    /// The owner of the runs, and what works beside it.
+    tasks: Scope,
+}
+
 impl Node {
-    async fn live(self, listener: UnixListener, signals: &mut Signals) -> Result<(), Error> {
+    /// Opens the journal, and starts what works on it.
+    async fn begin(self) -> Result<Begun, Error> {
         let Self {
             config,
             parent,
@@ -245,7 +256,6 @@ impl Node {
             Arc::clone(&config),
             recovered.epoch,
         );
-        let listener = Arc::new(listener);
         let facts = Arc::new(rpc::NodeFacts {
             uid: nix::unistd::geteuid().as_raw(),
             parent,
@@ -269,7 +279,24 @@ impl Node {
         });
         tasks.spawn("memory", give_memory_back);
         tracing::info!(socket = %config.socket.display(), epoch = recovered.epoch.0, "ready");
+        Ok(Begun {
+            config,
+            journal,
+            supervisor,
+            facts,
+            tasks,
+        })
+    }
 
+    async fn live(self, listener: UnixListener, signals: &mut Signals) -> Result<(), Error> {
+        let Begun {
+            config,
+            journal,
+            supervisor,
+            facts,
+            tasks,
+        } = self.begin().await?;
+        let listener = Arc::new(listener);
         let closing = CancellationToken::new();
         let mut server = Box::pin(rpc::serve(
             Arc::clone(&listener),
@@ -295,14 +322,23 @@ impl Node {
         tokio::select! {
             _ends = tasks.close(left().saturating_sub(CLOSES_WITHIN)) => {}
             () = async { signals.next().await; supervisor.stop_now(); std::future::pending().await } => {}
+            // Whoever calls meanwhile is told that it stops: the server accepts only while it is polled.
+            () = async {
+                if serving {
+                    let end = (&mut server).await;
+                    serving = false;
+                    if let Err(error) = end {
+                        tracing::debug!(error = %with_sources(&error), "the server ended");
+                    }
+                }
+                std::future::pending().await
+            } => {}
         }
         closing.cancel();
         if serving && let Err(error) = server.await {
             tracing::debug!(error = %with_sources(&error), "the server ended");
         }
-        if ended.is_err() {
-            return ended;
-        }
+        ended?;
         let close = journal.close_within(left().max(CLOSES_WITHIN));
         tokio::select! {
             closed = close => closed.map_err(Error::Journal),

@@ -309,6 +309,7 @@ impl fmt::Debug for Captured {
         f.debug_struct("Captured")
             .field("kept", &self.bytes.len())
             .field("total", &self.total)
+            .field("is_starved", &self.is_starved)
             .finish()
     }
 }

@@ -401,8 +401,11 @@ impl Supervisor {
         changes.push(Change::event(&id, self.first_event(admitted.fault)));
         let note = admitted.note.filter(|_| !fails);
         changes.extend(note.map(|message| {
-            let node = None;
-            Change::event(&id, RunEvent::Warning { node, message }.into())
+            let warning = RunEvent::Warning {
+                node: None,
+                message,
+            };
+            Change::event(&id, warning.into())
         }));
         let committed = match journal.commit(changes).await {
             Err(journal::Error::Refused(Refused {

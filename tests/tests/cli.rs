@@ -597,7 +597,9 @@ fn what_is_no_target_ends_with_its_own_code_and_the_fix() {
     let world = World::new();
     for verb in ["verify", "sign"] {
         let call = |target: &str| world.ryectl(verb).arg(target).run();
-        let _bare = call("sample/hello").code(3).tells(&["`tool:sample/hello`"]);
+        let _bare = call("sample/hello")
+            .code(3)
+            .tells(&["no item and no file `sample/hello`"]);
         let _missing = call("nowhere.py").code(3);
         let _unknown = call("con:x").code(2).tells(&["`con`", "knowledge"]);
     }

@@ -118,6 +118,7 @@ fn a_tree_has_as_many_live_runs_as_the_daemon_allows() {
     // Each tree for itself, and no longer than its runs live.
     let _ran = world.ryectl("run t/middle").ok();
     let _ran = world.ryectl("run t/middle").ok();
+    let _stopped = world.ryectl("daemon stop").ok();
     drop(daemon);
     let _daemon = world.start("limits: {tree_runs: 3}");
     let _ran = world.ryectl("run t/top").ok();

@@ -121,24 +121,44 @@ fn a_failed_run_killed_in_its_last_hooks_is_continued_at_the_node_that_failed() 
     assert_eq!(world.read("ran"), "one\ntwo\ntwo\n");
 }
 
+/// The run of `graph` with `inputs` below one that calls it: it has ended before its first node.
+fn failed_child(world: &World, graph: &str, inputs: &str) -> String {
+    let calls = format!("{graph}-calls");
+    let config = format!(
+        "start: a\nnodes:\n  a: {{action: {{item_id: {graph}, params: {inputs}}}, next: b}}\n  b: {{type: return}}"
+    );
+    world.graph_with(&calls, ALL, &config);
+    let _failed = world.ryectl("run").arg(&calls).run().code(1);
+    let all = runs(world);
+    let child = all.iter().find(|run| run["item_id"] == graph).unwrap();
+    assert_eq!(
+        (&child["status"], &child["steps"]),
+        (&json!("error"), &json!(0)),
+        "{child}"
+    );
+    child["run_id"].as_str().unwrap().to_owned()
+}
+
 #[test]
 fn a_run_that_ended_before_its_first_node_begins_once_the_graph_is_fixed() {
     let world = World::new();
     world.graph_with("t/two", &format!("{ALL}\nenv_requires: [NEEDED]"), TWO);
     world.write("go", "");
     world.write("ok", "");
-    let out = world.ryectl("run t/two -i who=Ada").run().code(1);
-    let old = out.json()["graph_run_id"].as_str().unwrap().to_owned();
+    // What is wrong before the first step makes no run, unless a node waits for it.
+    let refused = world.ryectl("run t/two -i who=Ada").run().code(5);
+    let _told = refused.tells(&["NEEDED"]);
+    assert_eq!(runs(&world), Vec::<Value>::new());
+    let old = failed_child(&world, "t/two", "{who: Ada}");
     let _still = resume(&world, &old).code(5).tells(&[&old, "NEEDED"]);
     world.write(".env", "NEEDED=1\n");
     let out = resume(&world, &old).code(0);
     assert_eq!(out.json()["output"], json!({"n": 2, "m": "Ada"}));
     assert_eq!(out.json()["steps"], 3);
-    assert_eq!(runs(&world).len(), 2);
+    assert_eq!(runs(&world).len(), 3);
     // Of a graph that could not be read it is not known what its inputs were.
     world.graph("t/typo", "start: a\nnodes:\n  a: {type: return, nxt: b}");
-    let out = world.ryectl("run t/typo -i n=1").run().code(1);
-    let old = out.json()["graph_run_id"].as_str().unwrap().to_owned();
+    let old = failed_child(&world, "t/typo", "{n: 1}");
     world.graph("t/typo", "start: a\nnodes:\n  a: {type: return}");
     let _anew = resume(&world, &old).code(5).tells(&["start it anew"]);
 }
@@ -460,7 +480,7 @@ fn a_run_suspended_behind_an_at_most_once_step_says_how_it_resumes() {
         .ryectl("run t/charge --json")
         .run()
         .code(75)
-        .tells(&["--uncertain 'a=retry'"]);
+        .tells(&["--uncertain a=retry"]);
     let run = suspended.json()["run_id"].as_str().unwrap().to_owned();
     let _asks = resume(&world, &run)
         .code(5)

@@ -59,8 +59,10 @@ nodes:
     assert_eq!(out.json()["graph_run_id"], run.as_str());
     assert_eq!(out.json()["status"], "completed");
     assert_eq!(ran(&world), before + 1);
+    // There are two nodes, and more steps than that.
+    let of = if before < 2 { "/2" } else { "" };
     let _told = out
-        .tells(&["done ⏹", &format!("step {}/2 tick ✓", before + 1)])
+        .tells(&["done ⏹", &format!("step {}{of} tick ✓", before + 1)])
         .does_not_tell(" step 1/2");
     let _over = world.ryectl("suspend").arg(&run).run().code(5);
 }

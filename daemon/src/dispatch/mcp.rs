@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::request::{SHORTEST_SECRET, redact};
 use super::{Unsuccessful, Work, out_of_patience};
 use crate::async_log::Source;
-use crate::mcp::{self, Answer, Asked, Caller, Ending, Plan, Reached, Sessions};
+use crate::mcp::{self, Answer, Asked, Caller, Ending, Plan, Reached, Sessions, Trouble};
 use crate::services::{AttemptCtx, timed_out};
 
 /// Carries out `plan`.
@@ -74,36 +74,38 @@ pub(super) async fn call(
             if is_unpinned {
                 warn_of_unpinned(&plan, tool, cx);
             }
-            judge(tool, result)
+            judge(tool, &result)
         }
-        Err(trouble) => {
-            if trouble.is_unsent {
-                work.certainty = Certainty::NeverStarted;
+        Err(trouble) => Err(unanswered(&trouble, &plan, &secrets, work).into()),
+    }
+}
+
+/// The failure of a call without an answer; what is known of the call is put into `work`.
+fn unanswered(trouble: &Trouble, plan: &Plan, secrets: &[&str], work: &mut Work) -> Failure {
+    if trouble.is_unsent {
+        work.certainty = Certainty::NeverStarted;
+    }
+    match &trouble.ending {
+        Ending::Stopped => {
+            work.stopped = true;
+            Failure::permanent("stopped", "stopped on request")
+        }
+        Ending::Late => {
+            let mut late = timed_out(plan.within.unwrap_or_default());
+            late.message.push_str(" (more with `timeout` of the node)");
+            late
+        }
+        Ending::Failed(failure) => {
+            if matches!(failure, mcp::Failure::Refused { .. }) {
+                work.certainty = Certainty::Known;
             }
-            let failure = match trouble.ending {
-                Ending::Stopped => {
-                    work.stopped = true;
-                    Failure::permanent("stopped", "stopped on request")
-                }
-                Ending::Late => {
-                    let mut late = timed_out(plan.within.unwrap_or_default());
-                    late.message.push_str(" (more with `timeout` of the node)");
-                    late
-                }
-                Ending::Failed(failure) => {
-                    if matches!(failure, mcp::Failure::Refused { .. }) {
-                        work.certainty = Certainty::Known;
-                    }
-                    let failed = failed(&failure);
-                    let mut message = Value::String(failed.message);
-                    let _found = redact(&mut message, &secrets);
-                    Failure {
-                        message: message.as_str().unwrap_or_default().to_owned(),
-                        ..failed
-                    }
-                }
-            };
-            Err(failure.into())
+            let failed = failed(failure);
+            let mut message = Value::String(failed.message);
+            let _found = redact(&mut message, secrets);
+            Failure {
+                message: message.as_str().unwrap_or_default().to_owned(),
+                ..failed
+            }
         }
     }
 }
@@ -135,7 +137,7 @@ fn failed(failure: &mcp::Failure) -> Failure {
 }
 
 /// What a tool answered, in the form that the original has: the members of an answer that is one JSON text stand beside it.
-fn judge(tool: &str, result: Value) -> Result<Value, Box<Unsuccessful>> {
+fn judge(tool: &str, result: &Value) -> Result<Value, Box<Unsuccessful>> {
     let content = result.get("content").cloned().unwrap_or_else(|| json!([]));
     let is_error = result.get("isError") == Some(&Value::Bool(true));
     let mut data = Object::from_iter([
@@ -195,7 +197,7 @@ mod tests {
     fn an_answer_that_is_one_json_text_is_read_and_takes_no_member_of_ours() {
         let data = judge(
             "t",
-            text(r#"{"sum": 3, "tool": "x", "success": false, "status": "error"}"#),
+            &text(r#"{"sum": 3, "tool": "x", "success": false, "status": "error"}"#),
         );
         let data = data.unwrap_or_else(|_| panic!("it succeeded"));
         assert_eq!(data["sum"], 3);
@@ -205,7 +207,7 @@ mod tests {
         );
         assert_eq!(data["parsed"]["status"], "error");
         assert_eq!(data.get("status"), None);
-        let plain = judge("t", text("three")).unwrap_or_else(|_| panic!("it succeeded"));
+        let plain = judge("t", &text("three")).unwrap_or_else(|_| panic!("it succeeded"));
         assert_eq!(plain.get("parsed"), None);
     }
 
@@ -213,7 +215,7 @@ mod tests {
     fn an_answer_that_is_marked_as_an_error_is_a_failure_with_its_words() {
         let mut result = text("no such row");
         result["isError"] = json!(true);
-        let failed = judge("t", result).unwrap_err();
+        let failed = judge("t", &result).unwrap_err();
         assert_eq!(failed.failure.message, "no such row");
         assert_eq!(failed.data["isError"], true);
     }

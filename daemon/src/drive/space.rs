@@ -148,7 +148,7 @@ impl<K: Kind> Drive<'_, K> {
         if calls.is_empty() {
             return;
         }
-        let looked_up: Vec<&Call> = calls.iter().map(|call| &**call).collect();
+        let looked_up: Vec<&Call> = calls.iter().collect();
         let jobs = tokio::select! {
             jobs = self.kind.look_up(self.machine.run(), &looked_up) => jobs,
             // Its project may hang; in the record they are in flight.
@@ -161,6 +161,7 @@ impl<K: Kind> Drive<'_, K> {
         };
         let mut begun = Vec::new();
         for (call, job) in calls.into_iter().zip(jobs) {
+            let call = Box::new(call);
             match job {
                 Job::Exhausted(lack) => self.take(call, Ended::Exhausted(lack)).await,
                 Job::Known(outcome, _) => self.take(call, Ended::Outcome(outcome)).await,

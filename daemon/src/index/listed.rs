@@ -105,7 +105,8 @@ pub fn describe(
     kind: Option<ItemKind>,
     caller: &Caller<'_>,
 ) -> Result<Described, Error> {
-    let entry = meant(library, id, kind, caller, |item| library.describe(item))?;
+    let look = |item: &ItemRef| library.describe(item).map_err(Box::new);
+    let entry = meant(library, id, kind, caller, look)?;
     let (item, path) = (&entry.report.item, &entry.report.path);
     let shadows = library.shadowed_by(item, entry.space, path, Space::Project);
     let (inputs, permissions) = declared(&entry);

@@ -56,7 +56,7 @@ pub(super) fn meant<T>(
     id: &str,
     of_type: Option<ItemKind>,
     caller: &Caller<'_>,
-    look: impl Fn(&ItemRef) -> Result<T, library::Error>,
+    look: impl Fn(&ItemRef) -> Result<T, Box<library::Error>>,
 ) -> Result<T, Error> {
     let parse = |kind| {
         let item = ItemRef::parse(id, kind).map_err(|source| Error::Id {
@@ -116,10 +116,14 @@ fn near(library: &Library, item: &ItemRef, caller: &Caller<'_>) -> Option<ItemRe
 }
 
 /// The error with what may have been meant if there is no such item.
-fn suggesting(mut error: library::Error, library: &Library, caller: &Caller<'_>) -> library::Error {
+fn suggesting(
+    mut error: Box<library::Error>,
+    library: &Library,
+    caller: &Caller<'_>,
+) -> Box<library::Error> {
     if let library::Error::NotFound {
         item, near: meant, ..
-    } = &mut error
+    } = &mut *error
     {
         *meant = near(library, item, caller).map(|near| near.id);
     }
@@ -130,15 +134,17 @@ fn look(
     library: &Library,
     item: &ItemRef,
     source: Option<Space>,
-) -> Result<Arc<Item>, library::Error> {
+) -> Result<Arc<Item>, Box<library::Error>> {
     let Some(space) = source else {
-        return library.resolve(item, Space::Project);
+        return Ok(library.resolve(item, Space::Project)?);
     };
     let found = library.in_space(item, space)?;
-    found.ok_or_else(|| library::Error::NotFound {
-        item: item.clone(),
-        searched: format!("the {space} space"),
-        near: None,
+    found.ok_or_else(|| {
+        Box::new(library::Error::NotFound {
+            item: item.clone(),
+            searched: format!("the {space} space"),
+            near: None,
+        })
     })
 }
 

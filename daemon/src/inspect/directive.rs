@@ -190,10 +190,10 @@ fn too_long(
         origin: model.origin(),
     };
     let tokens = model.token_size.tokens(root.bytes() + prompt.message.len());
-    let room = model.room();
-    (tokens > room).then(|| {
+    let most = model.room();
+    (tokens > most).then(|| {
         let text = format!(
-            "the prompt is about {tokens} tokens long, and `{}/{}` has room for {room} beside its answer",
+            "the prompt is about {tokens} tokens long, and `{}/{}` has room for {most} beside its answer",
             model.provider, model.id
         );
         warning("prompt_too_long", text)

@@ -125,6 +125,16 @@ struct Reading {
     handed_out: usize,
 }
 
+/// What there is of a transcript.
+struct Extent {
+    /// Its file is read up to here.
+    anchor: Head,
+    /// It ends here.
+    head: Head,
+    /// The lines between the two; `None` if nothing may follow in the file.
+    rest: Option<Vec<u8>>,
+}
+
 impl std::fmt::Debug for Reading {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Reading")
@@ -178,9 +188,13 @@ impl Reading {
                 Ok(()) if !has_room => return Err(Error::MemoryFull),
                 Ok(()) => {
                     let files = &stream.spec.files;
-                    let rest = Some(rest);
+                    let extent = Extent {
+                        anchor,
+                        head,
+                        rest: Some(rest),
+                    };
                     return Ok(Self::open(
-                        shared, &stream.id, files, extract, anchor, head, rest, charge,
+                        shared, &stream.id, files, extract, extent, charge,
                     ));
                 }
                 // A checkpoint came in between: the file has them now.
@@ -199,21 +213,25 @@ impl Reading {
     fn of_archive(shared: Arc<Shared>, stored: &Stored, extract: Extract) -> Self {
         let (run, head) = (&stored.run, stored.head);
         let files = &run.spec.files;
+        let extent = Extent {
+            anchor: head,
+            head,
+            rest: None,
+        };
         let charge = shared.memory.open();
-        Self::open(shared, &run.id, files, extract, head, head, None, charge)
+        Self::open(shared, &run.id, files, extract, extent, charge)
     }
 
-    /// The file up to `anchor`, and behind it the lines of `rest`, with which it ends at `head`; `None` if nothing may follow.
+    /// The file up to the anchor of `extent`, and behind it the rest.
     fn open(
         shared: Arc<Shared>,
         run: &RunId,
         files: &str,
         extract: Extract,
-        anchor: Head,
-        head: Head,
-        rest: Option<Vec<u8>>,
+        extent: Extent,
         charge: Charge,
     ) -> Self {
+        let Extent { anchor, head, rest } = extent;
         let mut reading = Self {
             shared,
             run: run.clone(),

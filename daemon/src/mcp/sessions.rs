@@ -417,9 +417,10 @@ impl Keeper {
         }
         // The input of the server is closed with its transport.
         self.token.cancel();
-        let ended = match ended {
-            Some(ended) => ended,
-            None => tokio::select! {
+        let ended = if let Some(ended) = ended {
+            ended
+        } else {
+            tokio::select! {
                 biased;
                 () = self.is_killed() => {
                     stopper.stop(StopReason::Kill { grace: Duration::ZERO });
@@ -430,7 +431,7 @@ impl Keeper {
                     stopper.stop(StopReason::Cancel);
                     finish.await
                 }
-            },
+            }
         };
         let told = match &ended {
             Ok(exited) => in_words(exited),
@@ -443,7 +444,7 @@ impl Keeper {
     /// Resolves if its root run was ended by force; else never.
     async fn is_killed(&self) {
         let run = self.journal.snapshot(&self.key.root);
-        if !run.is_some_and(|run| run.status() == Status::Killed) {
+        if run.is_none_or(|run| run.status() != Status::Killed) {
             std::future::pending::<()>().await;
         }
     }

@@ -406,13 +406,12 @@ mod tests {
         ];
         for (given, usual, most, expected) in table {
             let limit = limit(given, Waits { usual, most });
-            match expected {
-                Some(seconds) => assert_eq!(limit.unwrap().as_secs(), seconds, "{given:?}"),
-                None => {
-                    let failure = limit.unwrap_err();
-                    assert_eq!(failure.code, "invalid_params");
-                    assert!(failure.message.contains("`wait_threads.max_timeout`"));
-                }
+            if let Some(seconds) = expected {
+                assert_eq!(limit.unwrap().as_secs(), seconds, "{given:?}");
+            } else {
+                let failure = limit.unwrap_err();
+                assert_eq!(failure.code, "invalid_params");
+                assert!(failure.message.contains("`wait_threads.max_timeout`"));
             }
         }
     }

@@ -231,12 +231,12 @@ impl Running {
         let (stdout, stderr) = streams.into_captured();
         Ok(Exited {
             exit,
-            pipe_leak,
             stdout,
             stderr,
             elapsed,
             ended_by,
             receipt,
+            pipe_leak,
         })
     }
 }

@@ -722,7 +722,7 @@ async fn one_whose_pipes_are_taken_is_talked_with_while_it_is_followed() {
     let (mut stdin, mut stdout) = running.take_pipes().unwrap();
     assert!(running.take_pipes().is_err());
     let talk = async {
-        let mut heard = vec![0; 8];
+        let mut heard = [0; 8];
         for line in ["one\n", "two\n"] {
             stdin.write_all(line.as_bytes()).await.unwrap();
         }

@@ -11,6 +11,7 @@
 mod declared;
 mod repairs;
 mod repeated;
+mod text;
 mod thread;
 pub(super) mod variables;
 
@@ -176,24 +177,7 @@ impl Admission {
         request: Start,
     ) -> Result<Admitted, Error> {
         let path = resolved.tool().path.display();
-        let mut text = Arc::clone(&resolved.tool().text);
-        let mut note = None;
-        if let Some((run, recorded)) = declared::recorded(&request.start_at)
-            && run.spec.content_hash != spec.content_hash
-        {
-            if let StartAt::Continue {
-                same_text: true, ..
-            } = &request.start_at
-            {
-                text = Arc::clone(recorded);
-                spec.content_hash.clone_from(&run.spec.content_hash);
-            } else {
-                note = Some(format!(
-                    "`{}` has changed since run `{}` started, which is continued with the text it has now",
-                    spec.item, run.id
-                ));
-            }
-        }
+        let (text, note) = text::chosen(&mut spec, &resolved.tool().text, &request.start_at);
         spec.inputs = request.inputs;
         let placed = |finding: &Finding| format!("{path}:{finding}");
         let (graph, findings) = match self.read_graph(&text, library) {

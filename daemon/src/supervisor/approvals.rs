@@ -76,7 +76,7 @@ impl Supervisor {
     /// Lets the runs among `live`, which are all, go on whose question nobody answered in time.
     pub(super) async fn expire_approvals(&self, live: &[Arc<Run>]) {
         let (now, up) = (self.journal().now(), self.services().clock.up());
-        let life = self.services().epoch;
+        let epoch = self.services().epoch;
         let mut late = Vec::new();
         {
             let mut deadlines = self.deadlines();
@@ -90,7 +90,7 @@ impl Supervisor {
                     let deadline = deadlines.get(&key).copied().unwrap_or_else(|| {
                         let whole = until.ms_since(asked.approval.created_at);
                         // One of this life was asked just now.
-                        let left = if asked.epoch == life {
+                        let left = if asked.epoch == epoch {
                             whole
                         } else {
                             until.ms_since(now).min(whole)

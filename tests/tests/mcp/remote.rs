@@ -106,7 +106,7 @@ fn a_server_on_another_host_is_called_with_its_secret_which_no_answer_gives_away
     let world = world_with(address);
     let out = execute(&world, "mcp/docs/ask", &json!({}));
     let text = out["data"]["content"][0]["text"].as_str();
-    assert_eq!(text, Some("you sent [redacted]"), "{out}");
+    assert_eq!(text, Some("you sent Bearer [redacted]"), "{out}");
     let heads = heard.lock().unwrap().clone();
     let secret = format!("authorization: bearer {TOKEN}\r\n");
     assert!(heads.iter().all(|head| head.contains(&secret)), "{heads:?}");

@@ -141,18 +141,20 @@ fn what_cannot_begin_is_the_failure_of_its_node_and_makes_no_run() {
             "none-of-that-name",
         ),
         (
-            &format!("{{{tool}, params: {{directive: t/below, n: 1, parent_thread_id: x}}}}"),
-            "invalid_params",
+            &format!(
+                "{{{tool}, params: {{directive: t/below, inputs: {{n: 1}}, parent_thread_id: x}}}}"
+            ),
+            "invalid_action",
             "parent_thread_id",
         ),
         (
-            &format!("{{{tool}, params: {{directive: t/below, n: 1, _token: x}}}}"),
-            "invalid_params",
+            &format!("{{{tool}, params: {{directive: t/below, inputs: {{n: 1}}, _token: x}}}}"),
+            "invalid_action",
             "_token",
         ),
         (
             &format!(
-                "{{{tool}, params: {{directive: t/below, n: 1, limit_overrides: {{spend: 5}}}}}}"
+                "{{{tool}, params: {{directive: t/below, inputs: {{n: 1}}, limit_overrides: {{spend: 5}}}}}}"
             ),
             "hierarchical_budget_exceeded",
             "5.000000000",
@@ -290,6 +292,7 @@ fn a_thread_for_which_an_ancestor_lacks_money_goes_on_when_all_above_it_are_rais
         (&json!("budget"), &json!("hierarchical_budget_exceeded")),
         "{why}"
     );
+    let why = &world.record(&thread)["error"];
     assert!(
         why.to_string().contains(&top),
         "it says who lacks it: {why}"

@@ -31,7 +31,11 @@ pub(super) const fn of_many(primary: Primary) -> Option<(&'static str, &'static 
 /// [`of_many`], if the action is one.
 fn open(primary: Primary, action: &At<'_>) -> Option<(&'static str, &'static str)> {
     let params = action.given("params")?;
-    of_many(primary).filter(|(_, key)| params.given(key).is_some())
+    let (tool, key) = of_many(primary).filter(|(_, key)| params.given(key).is_some())?;
+    let id = action.given("item_id").and_then(|at| at.value.as_str());
+    // One that names the tool itself is about what the parameters say, as if it named nothing.
+    let is_named = id.is_some_and(|id| id.strip_prefix("tool:").unwrap_or(id) == tool);
+    (!is_named).then_some((tool, key))
 }
 
 /// What acts in a graph, and its position among its like.

@@ -572,6 +572,22 @@ fn an_action_may_be_on_a_directive_whichever_way_that_is_written() {
 }
 
 #[test]
+fn a_search_names_the_tool_that_searches_or_nothing() {
+    for action in [
+        "{primary: fetch, params: {query: y}}",
+        "{primary: fetch, item_id: rye/core/fetch, params: {query: y}}",
+        "{primary: fetch, item_id: \"tool:rye/core/fetch\", params: {query: y}}",
+    ] {
+        let (read, _) = graph(&with_nodes(&format!("a: {{action: {action}}}")));
+        let actions = read.actions();
+        let actions: Vec<_> = actions
+            .map(|action| (action.id.as_str(), action.is_of_many()))
+            .collect();
+        assert_eq!(actions, [("rye/core/fetch", true)], "{action}");
+    }
+}
+
+#[test]
 fn doubtful_graphs_run_with_a_warning() {
     for (nodes, code, place, part) in DOUBTFUL_NODES {
         let text = with_nodes(nodes);

@@ -167,14 +167,17 @@ fn a_helper_of_another_tool_and_data_of_another_tool_are_not_those_of_this_one()
     );
 }
 
+/// Makes what stands at a path.
+type Plant<'a> = &'a dyn Fn(&std::path::Path);
+
 #[test]
 fn what_is_no_plain_file_is_refused_by_name_and_is_not_waited_for() {
     let world = World::new();
     world.multi();
     let tool = world.root.path().join("project/.ai/tools/t/multi");
-    let plant: [(&str, &dyn Fn(&std::path::Path)); 3] = [
+    let plant: [(&str, Plant<'_>); 3] = [
         ("pipe.py", &|path| {
-            nix::unistd::mkfifo(path, Mode::S_IRWXU).unwrap()
+            nix::unistd::mkfifo(path, Mode::S_IRWXU).unwrap();
         }),
         ("link.py", &|path| symlink("helper.py", path).unwrap()),
         ("out.json", &|path| symlink("/etc/hostname", path).unwrap()),

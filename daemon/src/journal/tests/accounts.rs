@@ -278,7 +278,10 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
         "budget_settled",
         "call 1 cost 0.650000000 USD, more than the 0.100000000 that were held for it",
     );
-    assert_eq!(warnings(&journal, "run-root").await, [dear.clone()]);
+    assert_eq!(
+        warnings(&journal, "run-root").await,
+        std::slice::from_ref(&dear)
+    );
     // It is dearer than what was held, and its run ends in the very commit that settles it.
     let last = [
         paid("run-child", 1, "0.16"),
@@ -305,7 +308,7 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
     journal.put(paid("run-root", 2, "0.1")).await;
     assert_eq!(
         warnings(&journal, "run-root").await,
-        [dear.clone()],
+        std::slice::from_ref(&dear),
         "it was crossed before"
     );
     journal.put(vec![raised("run-root", "1.05")]).await;

@@ -319,7 +319,14 @@ fn money(journal: &Journal, run: &Run, one: Move) -> Vec<Change> {
             )
         }
         Move::Raise(_, to) => return vec![raised(name, &format!("1.{to:02}"))],
-        other => unreachable!("{other:?} moves no money"),
+        Move::Create(..)
+        | Move::Step(_)
+        | Move::Suspend(_)
+        | Move::Resume(_)
+        | Move::End(_)
+        | Move::Crash
+        | Move::Unindexed
+        | Move::Close => unreachable!("{one:?} moves no money"),
     };
     vec![change(&run.id, Event::Run(event))]
 }

@@ -165,7 +165,7 @@ async fn a_run_whose_project_hangs_from_its_first_moment_on_can_be_stopped() {
         let resumed = daemon
             .supervisor
             .resume(run, crate::port::Resume::default());
-        in_time("a resume", resumed).await.unwrap();
+        in_time("a resume", Box::pin(resumed)).await.unwrap();
     }
     assert!(daemon.projects.hang.holds(2));
     let cancel = daemon.supervisor.cancel(&first, "a test");

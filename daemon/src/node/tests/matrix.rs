@@ -349,7 +349,8 @@ impl Cell {
         }
         let (daemon, mut answer) =
             in_time("the request", self.ask(&rig, &stage, daemon, &asked)).await;
-        in_time("the end", self.finish(&rig, &stage, &daemon, &asked)).await;
+        let finished = Box::pin(self.finish(&rig, &stage, &daemon, &asked));
+        in_time("the end", finished).await;
         in_time("the answer", answer.next()).await;
         if let Some(settled) = in_time("the end of the wait", waits.next()).await {
             settled.unwrap();
@@ -566,7 +567,7 @@ async fn play(kind: Kind) {
     loop {
         for cell in cells.by_ref().take(room) {
             playing.spawn(async move {
-                let played = std::panic::AssertUnwindSafe(cell.play()).catch_unwind();
+                let played = std::panic::AssertUnwindSafe(Box::pin(cell.play())).catch_unwind();
                 played.await.map_err(|_panic| cell)
             });
         }
