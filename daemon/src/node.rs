@@ -322,7 +322,7 @@ impl Node {
         tokio::select! {
             _ends = tasks.close(left().saturating_sub(CLOSES_WITHIN)) => {}
             () = async { signals.next().await; supervisor.stop_now(); std::future::pending().await } => {}
-            // Whoever calls meanwhile is told that it stops: the server accepts only while it is polled.
+            // A caller is refused meanwhile because the daemon stops: the server accepts only while it is polled.
             () = async {
                 if serving {
                     let end = (&mut server).await;
@@ -331,7 +331,7 @@ impl Node {
                         tracing::debug!(error = %with_sources(&error), "the server ended");
                     }
                 }
-                std::future::pending().await
+                std::future::pending::<()>().await;
             } => {}
         }
         closing.cancel();

@@ -75,7 +75,10 @@ pub(super) fn meant<T>(
             )));
         }
         caller.may(Primary::Fetch, &item)?;
-        return look(&item).map_err(|error| suggesting(error, library, caller).into());
+        return look(&item).map_err(|mut error| {
+            suggest(&mut error, library, caller);
+            error.into()
+        });
     }
     let mut found = Vec::new();
     let mut tried = Vec::new();
@@ -115,19 +118,14 @@ fn near(library: &Library, item: &ItemRef, caller: &Caller<'_>) -> Option<ItemRe
     caller.may(Primary::Fetch, &near).is_ok().then_some(near)
 }
 
-/// The error with what may have been meant if there is no such item.
-fn suggesting(
-    mut error: Box<library::Error>,
-    library: &Library,
-    caller: &Caller<'_>,
-) -> Box<library::Error> {
+/// Puts into the error what may have been meant, if there is no such item.
+fn suggest(error: &mut library::Error, library: &Library, caller: &Caller<'_>) {
     if let library::Error::NotFound {
         item, near: meant, ..
-    } = &mut *error
+    } = error
     {
         *meant = near(library, item, caller).map(|near| near.id);
     }
-    error
 }
 
 fn look(
