@@ -66,21 +66,25 @@ impl Foreign {
         ]
     }
 
-    /// Asks its own interface for something.
+    /// Asks its own interface for something. It resets connections at times, these too; what is asked may be asked twice.
     fn post(&self, path: &str, body: &Value) {
         let body = body.to_string();
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        write!(
-            stream,
+        let request = format!(
             "POST {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
              Connection: close\r\n\r\n{body}",
             self.address,
             body.len()
-        )
-        .unwrap();
-        let mut answer = String::new();
-        let _length = stream.read_to_string(&mut answer).unwrap();
+        );
+        let answer = until("an answer of llmock", || self.exchange(&request).ok());
         assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
+    }
+
+    fn exchange(&self, request: &str) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
     }
 
     /// What it has to say of all requests since it was last asked to forget them.
