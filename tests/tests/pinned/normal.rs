@@ -43,6 +43,8 @@ static OTHERS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b\d+(?:\.\d+)?(?:ms|s)\b", "<duration>"),
         (r"timed out after [\d.]+ s", "timed out after <duration>"),
         (r"([✓✗⏹]) <duration>", "$1"),
+        // How wide a column is depends on how long something took.
+        (r"<duration> {2,}", "<duration>  "),
         (r"\bpid \d+", "pid <pid>"),
         (r"\buid:\d+", "uid:<uid>"),
         (r"\buid \d+", "uid <uid>"),
@@ -106,7 +108,9 @@ impl Normal {
             Value::String(text) => json!(self.text(text)),
             Value::Array(items) => items.iter().map(|item| self.json(item)).collect(),
             Value::Object(fields) => {
-                let fields = fields.iter().map(|(key, value)| {
+                // Whether the daemon computed for a run at the instant at which it died is chance.
+                let lasting = fields.iter().filter(|(key, _)| *key != "suspected");
+                let fields = lasting.map(|(key, value)| {
                     let known = FIELDS.iter().find(|(field, _)| field == key);
                     let value = match known {
                         Some((_, name)) if !value.is_null() => json!(name),

@@ -3,10 +3,10 @@
 use super::scenario::{Scenario, play};
 
 /// Waits for the file `go` in its first step.
-const WAITS: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \"touch in; until [ -e go ]; do sleep 0.01; done\"}}, assign: {a: 1}, next: b}\n  b: {type: return, output: \"${state.a}\"}";
+const WAITS: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \": >in; until [ -e go ]; do sleep 0.01; done\"}}, assign: {a: 1}, next: b}\n  b: {type: return, output: \"${state.a}\"}";
 
 /// As [`WAITS`], in one process, whatever it is caught at.
-const WAITS_ALONE: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \"[ -e go ] || { mkfifo never; touch in; read x <never; }\"}}, assign: {a: 1}, next: b}\n  b: {type: return, output: \"${state.a}\"}";
+const WAITS_ALONE: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \"[ -e go ] || { mkfifo never; : >in; read x <never; }\"}}, assign: {a: 1}, next: b}\n  b: {type: return, output: \"${state.a}\"}";
 
 const STEERED: &[Scenario] = &[
     Scenario {
@@ -18,7 +18,7 @@ const STEERED: &[Scenario] = &[
         name: "cancel_in_a_foreach",
         graphs: &[(
             "g",
-            "start: a\nnodes:\n  a: {type: foreach, over: [1, 2, 3], as: n, action: {item_id: rye/bash, params: {command: \"touch in; until [ -e go ]; do sleep 0.01; done\"}}, next: b}\n  b: {type: return}",
+            "start: a\nnodes:\n  a: {type: foreach, over: [1, 2, 3], as: n, action: {item_id: rye/bash, params: {command: \": >in; until [ -e go ]; do sleep 0.01; done\"}}, next: b}\n  b: {type: return}",
         )],
         script: "start t/g\nuntil in\ndo cancel $1\nwrite go",
     },
