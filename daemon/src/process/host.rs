@@ -65,26 +65,40 @@ const PAGE_BYTES: u64 = 4096;
 /// Growth at which it is worth looking for memory that is free.
 const GROWTH: u64 = 32 << 20;
 
-/// Gives memory back that the allocator keeps although it is free. That takes some milliseconds, so it looks only when the process has
-/// grown since it last did.
+/// Most looks that are left out after one that found little.
+const MOST_LEFT_OUT: u32 = 5;
+
+/// Gives memory back that the allocator keeps although it is free. That takes some milliseconds: it looks when the process has grown since it
+/// last did, and less and less often while that gives little back. A peak may pass just after a look.
 #[derive(Debug, Default)]
 pub struct Trimmer {
     /// What was in use when it had looked.
     after: u64,
+    /// Looks to leave out behind one that found little, and those of them that are left.
+    pause: u32,
+    left: u32,
 }
 
 impl Trimmer {
     /// Looks, if it is worth it. Blocks.
     pub fn look(&mut self) {
         let before = resident();
-        if before < self.after.saturating_add(GROWTH) {
+        let grown = before >= self.after.saturating_add(GROWTH);
+        if before < GROWTH || (self.left > 0 && !grown) {
+            self.left = self.left.saturating_sub(1);
             self.after = self.after.min(before);
             return;
         }
         trim();
         self.after = resident();
-        let given = before.saturating_sub(self.after) >> 20;
-        tracing::debug!(megabytes = given, "memory was given back");
+        let given = before.saturating_sub(self.after);
+        self.pause = if given < GROWTH {
+            (2 * self.pause + 1).min(MOST_LEFT_OUT)
+        } else {
+            0
+        };
+        self.left = self.pause;
+        tracing::debug!(megabytes = given >> 20, "memory was given back");
     }
 }
 
