@@ -21,7 +21,8 @@ static TOOLS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/tools/rye");
 static DIRECTIVES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/directives/rye");
 static AGENT_DIRECTIVES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/directives/agent");
 static KNOWLEDGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/knowledge/rye");
-static AGENT_KNOWLEDGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/knowledge/agent");
+// Not all of `agent`: beside `core` lie the pages that threads leave when they run in this repository.
+static AGENT_KNOWLEDGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/knowledge/agent/core");
 static CONFIG: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/config/agent");
 
 /// Why the copies cannot be installed.
@@ -76,7 +77,7 @@ impl Embedded {
             (ItemKind::Directive, "rye", &DIRECTIVES),
             (ItemKind::Directive, "agent", &AGENT_DIRECTIVES),
             (ItemKind::Knowledge, "rye", &KNOWLEDGE),
-            (ItemKind::Knowledge, "agent", &AGENT_KNOWLEDGE),
+            (ItemKind::Knowledge, "agent/core", &AGENT_KNOWLEDGE),
             (ItemKind::Config, "agent", &CONFIG),
         ];
         let mut items = Vec::new();
