@@ -22,7 +22,8 @@ static DIRECTIVES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/directi
 static AGENT_DIRECTIVES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/directives/agent");
 static KNOWLEDGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/knowledge/rye");
 // Not all of `agent`: beside `core` lie the pages that threads leave when they run in this repository.
-static AGENT_KNOWLEDGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/knowledge/agent/core");
+static AGENT_KNOWLEDGE: Dir<'_> =
+    include_dir!("$CARGO_MANIFEST_DIR/../../.ai/knowledge/agent/core");
 static CONFIG: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/config/agent");
 
 /// Why the copies cannot be installed.
