@@ -2,28 +2,20 @@
 //!
 //! The inputs stand in `data/corpus`, a folder for each reader, and in what the project ships. A short look is part of every run of the
 //! tests; `RYE_FUZZ_SECONDS` makes it so long for each reader, and `RYE_FUZZ_SEED` another one. A failure names the seed, the round and
-//! the input, which then belongs into the folder of its reader.
+//! the input, which then belongs into the folder of its reader. `tests/fuzz` has the same readers look for inputs by the paths they take.
 #![expect(
     clippy::print_stderr,
     clippy::disallowed_methods,
     reason = "a test says what failed, and is told how long to look"
 )]
 
+#[expect(unreachable_pub, reason = "the targets in `tests/fuzz` have it, too")]
+mod readers;
+
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-use rye_core::definition;
-use rye_core::directive;
-use rye_core::expr::{self, Condition};
-use rye_core::frame::{Frame, SegmentId};
-use rye_core::id::{ItemId, ItemKind, ItemRef, Lsn, RunId};
-use rye_core::model::Event;
-use rye_core::seal::{self, Token};
-use rye_core::yaml;
-use rye_schema::Schema;
-use serde_json::Value;
 
 /// Changed inputs of each reader, unless more are asked for.
 const ROUNDS: u64 = 1_500;
@@ -185,155 +177,63 @@ fn attempt(name: &str, seed: u64, round: u64, input: &[u8], read: impl Fn(&[u8])
     assert!(took <= MOST_TIME, "{name} took {took:?}");
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn value(bytes: &[u8]) -> Value {
-    serde_json::from_slice(bytes).unwrap_or_else(|_| Value::String(text(bytes)))
-}
-
 #[test]
 fn frames() {
-    let whole = |segment, payload: &[u8]| {
-        let mut bytes = Vec::new();
-        let frame = Frame {
-            segment: SegmentId(segment),
-            lsn: Lsn(7),
-            durable: Lsn(3),
-            payload,
-        };
-        frame.encode(&mut bytes);
-        bytes
-    };
     let payloads = corpus("frames", None);
-    let mut corpus: Vec<_> = payloads.iter().map(|payload| whole(1, payload)).collect();
-    corpus.push(
-        payloads
-            .iter()
-            .flat_map(|payload| whole(1, payload))
-            .collect(),
-    );
-    look("frames", &corpus, |bytes| {
-        let _length = Frame::payload_length(bytes);
-        let first = Frame::decode(SegmentId(1), bytes);
-        let found: Vec<_> = Frame::search(SegmentId(1), bytes).collect();
-        assert_eq!(
-            first.is_some(),
-            found.first() == first.as_ref() && first.is_some()
-        );
-        for frame in found {
-            let mut again = Vec::new();
-            frame.encode(&mut again);
-            assert!(bytes.windows(again.len()).any(|part| part == again));
-        }
-    });
+    let mut corpus: Vec<_> = payloads
+        .iter()
+        .map(|payload| readers::frame(payload))
+        .collect();
+    corpus.push(corpus.concat());
+    look("frames", &corpus, readers::frames);
 }
 
 #[test]
 fn texts_of_yaml() {
     let corpus = corpus("yaml", Some((".ai", "yaml")));
-    look("yaml", &corpus, |bytes| {
-        let _document = yaml::parse(&text(bytes));
-    });
+    look("yaml", &corpus, readers::yaml);
 }
 
 #[test]
 fn graphs() {
     let corpus = corpus("graphs", Some(("tests/data/golden/tools", "yaml")));
-    look("graphs", &corpus, |bytes| {
-        let text = text(bytes);
-        let report = definition::validate(&text);
-        if let Ok((graph, _)) = definition::parse(&text) {
-            let _drawn = format!("{graph:?}");
-        } else {
-            assert!(!report.is_sound());
-        }
-    });
+    look("graphs", &corpus, readers::graphs);
 }
 
 #[test]
 fn directives() {
     let corpus = corpus("directives", Some((".ai", "md")));
-    let id = ItemId::new("t/mutated").expect("it is one");
-    look("directives", &corpus, |bytes| {
-        let _read = directive::parse(&text(bytes), &id);
-    });
+    look("directives", &corpus, readers::directives);
 }
 
 #[test]
 fn templates() {
-    look("templates", &corpus("templates", None), |bytes| {
-        let template = Value::String(text(bytes));
-        let _faults = expr::check(&template);
-        let _read = expr::references(&template);
-    });
+    look("templates", &corpus("templates", None), readers::templates);
 }
 
 #[test]
 fn conditions() {
-    look("conditions", &corpus("conditions", None), |bytes| {
-        if let Ok((condition, _)) = Condition::parse(&value(bytes)) {
-            let _shown = (condition.to_string(), condition.paths().len());
-        }
-    });
+    let corpus = corpus("conditions", None);
+    look("conditions", &corpus, readers::conditions);
 }
 
 #[test]
 fn schemas() {
-    let sample = serde_json::json!({"a": [1, "x", null], "b": {"c": true}});
-    look("schemas", &corpus("schemas", None), |bytes| {
-        if let Ok(schema) = Schema::new(&value(bytes)) {
-            let _problems = schema.problems(&sample, 20);
-        }
-    });
+    look("schemas", &corpus("schemas", None), readers::schemas);
 }
 
 #[test]
 fn ids() {
-    look("ids", &corpus("ids", None), |bytes| {
-        let text = text(bytes);
-        for kind in [ItemKind::Tool, ItemKind::Directive, ItemKind::Knowledge] {
-            if let Ok(item) = ItemRef::parse(&text, kind) {
-                let shown = item.to_string();
-                let again = ItemRef::parse(&shown, kind).map(|item| item.to_string());
-                assert_eq!(again.ok(), Some(shown));
-            }
-        }
-        if let Ok(run) = RunId::new(text.clone()) {
-            assert_eq!(run.as_str(), text);
-        }
-    });
+    look("ids", &corpus("ids", None), readers::ids);
 }
 
 #[test]
 fn envelopes() {
-    look("envelopes", &corpus("envelopes", None), |bytes| {
-        let text = text(bytes);
-        let _document = expr::parse_json(&text);
-        for name in Event::names() {
-            let _event = Event::read(name, &text);
-        }
-    });
+    look("envelopes", &corpus("envelopes", None), readers::envelopes);
 }
 
 #[test]
 fn signature_lines() {
-    look(
-        "signatures",
-        &corpus("signatures", Some((".ai", "yaml"))),
-        |bytes| {
-            let text = text(bytes);
-            let normal = seal::normalise(&text);
-            for extension in ["yaml", "py", "md", "sh", "js"] {
-                let _claim = seal::inspect(ItemKind::Tool, extension, &normal);
-                if let Ok(bare) = seal::strip(ItemKind::Tool, extension, &normal) {
-                    assert!(bare.len() <= normal.len() + 1);
-                }
-            }
-            for line in text.lines() {
-                let _token = Token::parse(line);
-            }
-        },
-    );
+    let corpus = corpus("signatures", Some((".ai", "yaml")));
+    look("signatures", &corpus, readers::signatures);
 }

@@ -1,0 +1,6 @@
+//! The readers of `daemon/core/tests/mutated`, for the targets.
+
+#[path = "../../../daemon/core/tests/mutated/readers.rs"]
+mod readers;
+
+pub use readers::*;

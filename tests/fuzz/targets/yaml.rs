@@ -1,0 +1,6 @@
+//! See `rye_fuzz::yaml`.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| rye_fuzz::yaml(bytes));
