@@ -40,6 +40,15 @@ const WIDE: &str = "start: each\nnodes:\n  each:\n    type: foreach\n    over: \
     action: {item_id: rye/core/echo, params: {n: \"${item}\"}}\n    collect: out\n    next: done\n  \
     done: {type: return, output: {}}";
 
+/// Doubles its state with each step, until that takes too much memory.
+const DOUBLES: &str = "max_steps: 100\nstate: {s: [null, null]}\nstart: a\nnodes:\n  \
+    a: {assign: {s: {a: \"${state.s}\", b: \"${state.s}\"}}, next: a}";
+
+/// Steps that do nothing but match a pattern that gives up.
+const MATCHES: &str = "max_steps: 400\nstate: {text: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}\nstart: a\nnodes:\n  \
+    a: {type: gate, next: [{to: end, when: {path: state.text, op: regex, value: '^(?=a)(a+a+)+$(?<=b)'}}, {to: a}]}\n  \
+    end: {type: return}";
+
 /// Two nodes that call each other until the step limit ends the run.
 fn endless(item: &str) -> String {
     format!(
@@ -63,7 +72,7 @@ fn large() -> String {
 }
 
 /// Every figure, in the order in which they are measured.
-const FIGURES: [&str; 9] = [
+const FIGURES: [&str; 10] = [
     "waiting_run",
     "one_run",
     "64_runs",
@@ -73,6 +82,7 @@ const FIGURES: [&str; 9] = [
     "large_graph_first_step",
     "large_states",
     "ps_p99",
+    "ps_p99_attacked",
 ];
 
 fn main() {
@@ -106,6 +116,8 @@ impl Figure {
         world.graph("bench/waits", WAITS);
         world.graph("bench/wide", WIDE);
         world.graph("bench/large", &large());
+        world.graph("bench/doubles", DOUBLES);
+        world.graph("bench/matches", MATCHES);
         Self { world }
     }
 
@@ -130,7 +142,8 @@ impl Figure {
                 let inputs = json!({"ballast": "x".repeat(bytes)}).to_string();
                 self.rate(client, name, (runs, steps), &inputs).await;
             }
-            "ps_p99" => self.looks(client).await,
+            "ps_p99" => self.crowded(client).await,
+            "ps_p99_attacked" => self.attacked(client).await,
             other => unreachable!("`{other}` is no figure"),
         }
         // What it still writes down for a while is nobody's figure.
@@ -230,13 +243,33 @@ impl Figure {
         let _ended = client.wait(&[run], None).await.expect("the run ends");
     }
 
-    /// How long a list of the live runs takes while 64 runs walk.
-    async fn looks(&self, client: &Client) {
-        let mut runs = Vec::new();
+    /// How long a list of runs takes while 64 runs walk.
+    async fn crowded(&self, client: &Client) {
         for _ in 0..CROWD.0 {
             let request = self.request("bench/echo", Some(1_000_000), "{}");
-            runs.push(self.start(client, request).await);
+            let _run = self.start(client, request).await;
         }
+        self.looks(client, "ps_p99").await;
+    }
+
+    /// How long it takes while runs would take all memory and all threads.
+    async fn attacked(&self, client: &Client) {
+        let attack = async {
+            loop {
+                let mut runs = Vec::new();
+                for item in ["bench/doubles", "bench/matches"].repeat(3) {
+                    runs.push(self.start(client, self.request(item, None, "{}")).await);
+                }
+                let _failed = client.wait(&runs, None).await.expect("the runs end");
+            }
+        };
+        tokio::select! {
+            () = attack => {}
+            () = self.looks(client, "ps_p99_attacked") => {}
+        }
+    }
+
+    async fn looks(&self, client: &Client, name: &str) {
         let mut took = Vec::new();
         let first = Instant::now();
         while first.elapsed() < LOOKING {
@@ -246,7 +279,7 @@ impl Figure {
             took.push(milliseconds(began.elapsed()));
         }
         took.sort_by(f64::total_cmp);
-        figure("ps_p99", took[took.len() * 99 / 100], "ms");
+        figure(name, took[took.len() * 99 / 100], "ms");
     }
 
     /// Memory of runs that wait for their next try.

@@ -38,7 +38,7 @@ pub(crate) fn channel(world: &World) -> Channel {
     }))
 }
 
-fn start_request(world: &World, item: &str) -> v1::StartRequest {
+pub(crate) fn start_request(world: &World, item: &str) -> v1::StartRequest {
     v1::StartRequest {
         item: Some(v1::ItemRef {
             r#type: v1::ItemType::Tool.into(),
