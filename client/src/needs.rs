@@ -124,11 +124,7 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
                 ends(resumed),
             ],
         },
-        ("storage", true) => Need {
-            kind: Kind::Nothing,
-            text: "it resumes by itself when there is space on the disk again".to_owned(),
-            ways: Vec::new(),
-        },
+        ("storage", true) => lacking(resumed, why.code.as_deref()),
         (_, true) => Need {
             kind: Kind::Resume,
             text: String::new(),
@@ -138,6 +134,34 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
             ],
         },
     })
+}
+
+/// A run that lacks something without which nothing begins, and resumes by itself.
+fn lacking(run: &str, code: Option<&str>) -> Need {
+    let (text, ways) = match code {
+        Some("project_gone") => (
+            "the directory of its project is gone, or another one lies in its place: it resumes by itself when that is put back, and \
+             continues in what is there now if it is cancelled and then resumed",
+            vec![ends(run)],
+        ),
+        Some("too_many_files") => (
+            "it resumes by itself when the daemon can open files again",
+            Vec::new(),
+        ),
+        Some("out_of_memory") => (
+            "it resumes by itself when the host has memory again",
+            Vec::new(),
+        ),
+        Some(_) | None => (
+            "it resumes by itself when there is space on the disk again",
+            Vec::new(),
+        ),
+    };
+    Need {
+        kind: Kind::Nothing,
+        text: text.to_owned(),
+        ways,
+    }
 }
 
 fn ends(run: &str) -> Way {
@@ -261,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_suspended_run_names_the_commands_that_give_it_what_it_needs() {
-        let table: [(v1::Suspension, Kind, &[&str]); 11] = [
+        let table: [(v1::Suspension, Kind, &[&str]); 12] = [
             (
                 why("uncertain", "", &["charge[0]", "x"]),
                 Kind::Verdict,
@@ -317,6 +341,11 @@ mod tests {
                 &["ryectl approve r --uncertain a=retry", "ryectl deny r"],
             ),
             (why("storage", "", &[]), Kind::Nothing, &[]),
+            (
+                why("storage", "project_gone", &[]),
+                Kind::Nothing,
+                &["ryectl cancel r"],
+            ),
         ];
         for (why, kind, expected) in table {
             let reason = why.reason.clone();

@@ -220,7 +220,7 @@ impl ArtifactWriter {
     }
 
     /// Gives each waiting run that is `meant` a turn.
-    fn turns(&mut self, meant: impl Fn(&Note) -> bool) {
+    fn turns(&mut self, moves: &dyn Fn(), meant: impl Fn(&Note) -> bool) {
         let ids: Vec<RunId> = self
             .waiting
             .0
@@ -229,6 +229,7 @@ impl ArtifactWriter {
             .map(|(id, _)| id.clone())
             .collect();
         for id in ids {
+            moves();
             let Some(mut note) = self.waiting.0.remove(&id) else {
                 continue;
             };
@@ -256,9 +257,9 @@ impl ArtifactWriter {
     }
 
     /// Gives turns until every run that was suspended or ended is done or fails.
-    fn finish(&mut self) {
+    fn finish(&mut self, moves: &dyn Fn()) {
         while self.waiting.0.values().any(|note| note.settled.is_some()) {
-            self.turns(|note| note.settled.is_some());
+            self.turns(moves, |note| note.settled.is_some());
         }
     }
 
@@ -299,7 +300,7 @@ impl ArtifactWriter {
     }
 
     fn write(&mut self, id: &RunId, note: &Note, chronicle: &mut RunHistory) -> io::Result<Turn> {
-        let root = Dir::root(Path::new(&self.files))?;
+        let root = Dir::of_run(&note.spec)?;
         let caught_up = chronicle.reading.is_at(&note.upto);
         let is_due = chronicle.made.has_unwritten() || note.settled.is_some();
         self.unsynced |= is_due;
@@ -388,7 +389,7 @@ impl ArtifactWriter {
 impl ArtifactLane for ArtifactWriter {
     fn record(&mut self, run: &Run, money: &Money) -> io::Result<()> {
         let cost = &money.cost;
-        let root = Dir::root(Path::new(&self.files))?;
+        let root = Dir::of_run(&run.spec)?;
         let beside = journal::run_dir(&root, &run.id)?;
         let put = |name: &str, content: &Object| beside.replace(name, &self.signed(run, content));
         put("thread.json", &render::thread(run, cost))?;
@@ -418,14 +419,14 @@ impl ArtifactLane for ArtifactWriter {
         }
     }
 
-    fn work(&mut self) {
+    fn work(&mut self, moves: &dyn Fn()) {
         let now = Instant::now();
         if now >= self.retry_at {
             self.retry();
         }
         if now >= self.due {
             self.due = now + TURN_EVERY;
-            self.turns(|_| true);
+            self.turns(moves, |_| true);
         }
     }
 
@@ -436,9 +437,9 @@ impl ArtifactLane for ArtifactWriter {
         (!self.failing.0.is_empty()).then_some(RETRY)
     }
 
-    fn checkpoint(&mut self) -> bool {
+    fn checkpoint(&mut self, moves: &dyn Fn()) -> bool {
         self.retry();
-        self.finish();
+        self.finish(moves);
         let synced = self.sync();
         synced && !self.failing.0.values().any(|note| note.settled.is_some())
     }

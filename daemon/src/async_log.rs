@@ -16,7 +16,7 @@ mod voice;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rye_core::id::RunId;
@@ -45,7 +45,7 @@ pub struct Logs {
 
 impl Logs {
     /// The log of `run`; the same for all that have it at once.
-    pub fn of(&self, run: &RunId, spec: &Spec) -> Arc<Log> {
+    pub fn of(&self, run: &RunId, spec: &Arc<Spec>) -> Arc<Log> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(log) = open.get(run).and_then(Weak::upgrade) {
             return log;
@@ -53,7 +53,7 @@ impl Logs {
         if open.len() >= SWEEP {
             open.retain(|_, log| log.strong_count() > 0);
         }
-        let log = Arc::new(Log::new(run, &spec.files));
+        let log = Arc::new(Log::new(run, spec));
         open.insert(run.clone(), Arc::downgrade(&log));
         log
     }
@@ -63,7 +63,7 @@ impl Logs {
 #[derive(Debug)]
 pub struct Log {
     run: RunId,
-    files: PathBuf,
+    spec: Arc<Spec>,
     /// Held while somebody works on the files.
     at: Mutex<At>,
     /// Counts what was written, for those who wait for more.
@@ -80,10 +80,10 @@ struct At {
 }
 
 impl Log {
-    fn new(run: &RunId, files: &str) -> Self {
+    fn new(run: &RunId, spec: &Arc<Spec>) -> Self {
         Self {
             run: run.clone(),
-            files: PathBuf::from(files),
+            spec: Arc::clone(spec),
             at: Mutex::default(),
             written: watch::Sender::new(0),
         }
@@ -96,7 +96,7 @@ impl Log {
     /// Appends whole lines of the attempt that `heading` names. Blocks.
     fn append(&self, heading: &Arc<str>, lines: &[u8]) -> io::Result<()> {
         let mut at = self.at();
-        let directory = Dir::root(&self.files)?
+        let directory = Dir::of_run(&self.spec)?
             .state()?
             .make(&Path::new("threads").join(self.run.as_str()))?;
         let mut file = directory.append(NEW)?;
@@ -125,7 +125,7 @@ impl Log {
     /// One of the two files, if it is there. Blocks.
     fn look(&self, name: &str) -> io::Result<Option<File>> {
         let place = Path::new("state/threads").join(self.run.as_str());
-        let directory = Dir::root(&self.files).and_then(|root| root.enter(&place));
+        let directory = Dir::of_run(&self.spec).and_then(|root| root.enter(&place));
         match directory {
             Ok(directory) => directory.look(name),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -7,17 +7,39 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path};
+use std::sync::OnceLock;
 
 use nix::dir::Type;
 use nix::errno::Errno;
 use nix::fcntl::{self, AtFlags, OFlag};
 use nix::sys::stat::{self, Mode};
 use nix::unistd::{self, UnlinkatFlags};
+use rye_core::model::{DirectoryIdentity, Spec};
 
 /// An open directory.
 #[derive(Debug)]
 pub struct Dir(OwnedFd);
+
+/// The id of this boot of the machine; empty where the kernel does not tell.
+pub fn boot_id() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    BOOT.get_or_init(|| {
+        std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .map(|id| id.trim().to_owned())
+            .unwrap_or_default()
+    })
+}
+
+/// Which directory `found` tells of.
+pub fn identity(found: &std::fs::Metadata) -> DirectoryIdentity {
+    DirectoryIdentity {
+        boot_id: boot_id().to_owned(),
+        device: found.dev(),
+        inode: found.ino(),
+    }
+}
 
 /// Something in a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +88,22 @@ impl Dir {
     /// Opens the root, which must be there; its last component must not be a link.
     pub fn root(path: &Path) -> io::Result<Self> {
         Ok(Self(fcntl::open(path, DIRECTORY, Mode::empty())?))
+    }
+
+    /// Opens the directory that holds the files of a run. One in whose project another directory lies by now is refused.
+    pub fn of_run(spec: &Spec) -> io::Result<Self> {
+        let (project, files) = (Path::new(&spec.project), Path::new(&spec.files));
+        let known = spec.directory.as_ref();
+        let (Some(known), Ok(below)) = (known, files.strip_prefix(project)) else {
+            return Self::root(files);
+        };
+        let project = Self::root(project)?;
+        let found = File::from(project.0.try_clone()?).metadata()?;
+        if known.is_other(&identity(&found)) {
+            let text = "another directory lies in the place of the project";
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        project.enter(below)
     }
 
     /// Opens the directory at `relative`, which is made as far as it is missing.

@@ -31,18 +31,19 @@ use rye_item::Library;
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 
-use self::failures::{memory_exceeded, refused, unplanned, unstarted};
+use self::failures::{refused, unplanned, unstarted, without_project};
 use self::live::Live;
 use self::outcome::{declared_failure, judge, printed, reported_failure};
 use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal, Trace, Way};
 use crate::config::Config;
+use crate::exhausted::Exhausted;
 use crate::mcp::Sessions;
 use crate::memo::Memo;
 use crate::models;
 use crate::native;
 use crate::process::{Exit, Spawner, StopReason, Stopper};
 use crate::services::{
-    AttemptCtx, Dispatch, Envelope, Order, Prepared, Reply, TraceMode, timed_out,
+    AttemptCtx, Dispatch, Envelope, Order, Prepared, Reply, TraceMode, memory_exceeded, timed_out,
 };
 use crate::stop::Stop;
 use crate::task;
@@ -97,6 +98,7 @@ impl Dispatch for Dispatcher {
                 return orders.into_iter().map(prepare).collect();
             }
             let (project, planner) = (Arc::clone(&first.project), Arc::clone(&self.planner));
+            let lost: Vec<ItemRef> = orders.iter().map(|order| order.item.canonical()).collect();
             let work = move |library: &Library| -> Vec<Prepared> {
                 let mut prepared: Vec<Prepared> = Vec::with_capacity(orders.len());
                 for order in orders {
@@ -109,7 +111,11 @@ impl Dispatch for Dispatcher {
                 chains.for_each(Chain::let_go_of_files);
                 prepared
             };
-            project.visit("prepare calls", work).await
+            let visit = project.visit("prepare calls", work).await;
+            visit.unwrap_or_else(|error| {
+                let lost = lost.into_iter();
+                lost.map(|item| without_project(item, &error)).collect()
+            })
         })
     }
 
@@ -462,7 +468,12 @@ async fn native_call(
             return Err(Failure::permanent("stopped", "stopped on request").into());
         }
     };
-    work.certainty = Certainty::Known;
+    let called: Result<Value, Failure> = called;
+    let lacks = called.as_ref().err().and_then(Exhausted::of_failure);
+    work.certainty = match lacks {
+        Some(_) => Certainty::NeverStarted,
+        None => Certainty::Known,
+    };
     called.map_err(Into::into)
 }
 

@@ -46,7 +46,7 @@ use tracing::Instrument as _;
 
 use self::ahead::{Ahead, following};
 pub use self::attempt::Reports;
-use self::attempt::{Announced, Attempts, attempt};
+use self::attempt::{Announced, Attempts, Finished, attempt, held};
 pub use self::context::RunContext;
 pub use self::fail::fail;
 pub use self::job::{Ended, Job};
@@ -437,6 +437,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             let reports = Reports::new(planned.call.slot, self.reporter.clone());
             let (kind, stop) = (Arc::clone(&self.kind), self.stop.clone());
             let attempt = attempt(kind, stop, planned, durable, unless, reports);
+            let attempt = held(self.services.journal.memory(), attempt);
             actor.clone().runs(attempt).in_current_span()
         });
         self.attempts.spawn_together(attempts.collect());
@@ -475,7 +476,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             }
         };
         tokio::select! {
-            Some((call, ended)) = self.attempts.next() => self.take(call, ended).await,
+            Some((call, ended, _held)) = self.attempts.next() => self.take(call, ended).await,
             Some((slot, signal)) = self.reports.recv() => self.hear(slot, signal),
             () = pause => {}
             () = self.signal.changed() => {}
@@ -483,7 +484,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             () = self.line.called() => self.line.ask(),
         }
         // Whatever else has happened goes into the same commit: one sync for all of it.
-        while let Some((call, ended)) = self.attempts.try_next() {
+        while let Some((call, ended, _held)) = self.attempts.try_next() {
             self.take(call, ended).await;
         }
         self.hear_all();
@@ -521,7 +522,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// The next attempt that ends; `None` when none is in flight. What the others report is heard meanwhile.
-    async fn next_end(&mut self) -> Option<(Box<Call>, Ended)> {
+    async fn next_end(&mut self) -> Option<Finished> {
         loop {
             tokio::select! {
                 ended = self.attempts.next() => return ended,
@@ -535,7 +536,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     async fn leave(&mut self) -> Result<DriverExit, journal::Error> {
         self.line.leave();
         let mut receipt = KillReceipt::default();
-        while let Some((call, ended)) = self.next_end().await {
+        while let Some((call, ended, _held)) = self.next_end().await {
             match ended {
                 Ended::Stopped(ended) => receipt.merge(ended),
                 ended @ (Ended::Outcome(_) | Ended::Suspended(_) | Ended::Exhausted(_)) => {

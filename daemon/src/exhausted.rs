@@ -1,4 +1,4 @@
-//! What the host has too little of for anything to begin.
+//! What is missing for anything to begin: what the host has too little of, or the project.
 //!
 //! **Owns** how that is recognised, and what it is called. An action that meets it has not begun, and has not failed: its run is
 //! suspended, as on a full disk, and begins it later.
@@ -17,6 +17,8 @@ pub enum Exhausted {
     Files,
     /// Memory.
     Memory,
+    /// The directory of the project: it is gone, or another one lies in its place.
+    Project,
 }
 
 impl Exhausted {
@@ -36,7 +38,7 @@ impl Exhausted {
 
     /// What a failure was made of that [`Exhausted::failure`] has made.
     pub fn of_failure(failure: &Failure) -> Option<Self> {
-        [Self::Files, Self::Memory]
+        [Self::Files, Self::Memory, Self::Project]
             .into_iter()
             .find(|lack| failure.code == lack.code())
     }
@@ -46,6 +48,7 @@ impl Exhausted {
         match self {
             Self::Files => "too_many_files",
             Self::Memory => "out_of_memory",
+            Self::Project => "project_gone",
         }
     }
 

@@ -25,7 +25,7 @@ use crate::chain::{self, Chain, Terminal};
 use crate::clock::Timer;
 use crate::graphs::Graphs;
 use crate::journal::Walked;
-use crate::projects::{self, Inside, Projects};
+use crate::projects::{self, Inside, Projects, Site};
 use crate::task;
 
 /// How long a look at a file may take.
@@ -129,28 +129,23 @@ pub struct Inspector {
 
 impl Inspector {
     /// Checks a graph or a directive without running it. One that is not signed, or not as it stands, is checked all the same, and the report says so.
-    pub async fn validate(&self, item: &ItemRef, directory: &Path) -> Result<Checked, Error> {
+    pub async fn validate(&self, item: &ItemRef, site: impl Into<Site>) -> Result<Checked, Error> {
         let item = item.canonical();
         let charge = self.memory.take(MOST_MEMORY).ok_or(Error::NoMemory)?;
-        if item.kind == ItemKind::Directive {
-            let projects = Arc::clone(&self.projects);
-            let work = move |inside: &Inside<'_>| {
-                let _charge = charge;
-                directive::check(inside.library, &projects, item)
-            };
-            let visit = self.projects.visit(directory, "validate a directive", work);
-            return visit.await;
-        }
-        let item = runnable(&item)?;
-        let clock = Arc::clone(&self.clock);
+        let is_directive = item.kind == ItemKind::Directive;
+        let item = if is_directive { item } else { runnable(&item)? };
+        let (clock, projects) = (Arc::clone(&self.clock), Arc::clone(&self.projects));
         let work = move |inside: &Inside<'_>| {
             let _charge = charge;
             let late = clock.up().plus(MOST_TIME);
-            check::check(inside.library, item, &|| clock.up() > late)
+            let is_late = || clock.up() > late;
+            if is_directive {
+                directive::check(inside.library, &projects, item, &is_late)
+            } else {
+                check::check(inside.library, item, &is_late)
+            }
         };
-        self.projects
-            .visit(directory, "validate a graph", work)
-            .await
+        self.projects.visit(site, "validate an item", work).await
     }
 
     /// Draws a graph as it stands in its file.

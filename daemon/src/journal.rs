@@ -71,6 +71,7 @@ mod steps;
 mod stored;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod threads;
 mod transcript;
 mod transcript_file;

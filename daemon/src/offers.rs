@@ -121,18 +121,20 @@ pub fn gate(
     Ok((!gate.told.is_empty()).then_some(told))
 }
 
-/// The tools that `model` is offered under `layers`, and what of the permissions has no name of its own, in one warning.
+/// The tools that `model` is offered under `layers`, and what of the permissions has no name of its own, in one warning. Once `is_late`
+/// says so, no more tools are looked at.
 pub fn tools(
     library: &Library,
     directive: &Effective,
     layers: &[Layer],
     policy: &Policy,
     model: &ResolvedModel,
+    is_late: &dyn Fn() -> bool,
 ) -> Result<(Vec<Offered>, Option<String>), Error> {
     let mut left_out = LeftOut::default();
     let permissions = directive.permissions().patterns;
     let items = ItemTools {
-        tools: tools::find(library, &permissions, layers, &mut left_out),
+        tools: tools::find(library, &permissions, layers, &mut left_out, is_late),
         most_tokens: policy.preload().most_tokens,
         token_size: model.token_size,
     };

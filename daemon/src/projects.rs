@@ -6,7 +6,8 @@
 //! answers what takes no file ([`Project::built_in_at_once`]), never reads a file under a lock that another project needs, and never writes to a project.
 //!
 //! **Order.** A directory that somebody names has a gate of its own until it is known which project it belongs to; runs pass
-//! that of their project. **Failure.** A directory that is gone, or not a directory, is an error that names it.
+//! that of their project. **Failure.** A directory that is gone, or not a directory, is an error that names it. So is one that is not the
+//! one that it was: each visit on behalf of a run compares.
 
 #[cfg(test)]
 pub(crate) mod hang;
@@ -19,13 +20,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rye_core::clock::Clock;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::ItemRef;
+use rye_core::model::{DirectoryIdentity, Failure, Spec};
 use rye_core::policy::Policy;
 use rye_core::seal::sha256_hex;
 use rye_item::spaces::find_project;
 use rye_item::{Item, Library, Snapshot, Spaces, TrustStore, system};
 use serde_json::Value;
 
+use crate::beneath;
 use crate::config::Config;
+use crate::exhausted::Exhausted;
 use crate::gate::Gate;
 use crate::index::Search;
 use crate::memo::Memo;
@@ -54,6 +58,17 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// It is not the one in which a run began.
+    #[error(
+        "the project directory `{path}` is not the one that the run began in: {problem}; put that back, or cancel the run and resume \
+         it, which continues in what is there now"
+    )]
+    Replaced {
+        /// The directory.
+        path: PathBuf,
+        /// What is there.
+        problem: String,
+    },
     /// The configuration of its runs says what cannot be.
     #[error("the configuration of runs is invalid: {problem}")]
     Policy {
@@ -66,7 +81,16 @@ impl Error {
     /// Whether the directory is not there, which may pass.
     pub fn is_gone(&self) -> bool {
         let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
-        matches!(self, Self::Unusable { source, .. } if gone.contains(&source.kind()))
+        match self {
+            Self::Unusable { source, .. } => gone.contains(&source.kind()),
+            Self::Replaced { .. } => true,
+            Self::Relative { .. } | Self::Policy { .. } => false,
+        }
+    }
+
+    /// Why an action of a run has not begun, if the directory is not there.
+    pub fn gone(&self) -> Option<Failure> {
+        self.is_gone().then(|| Exhausted::Project.failure(self))
     }
 }
 
@@ -79,6 +103,7 @@ impl Kinded for Error {
             Self::Unusable { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 ErrorKind::Denied
             }
+            Self::Replaced { .. } => ErrorKind::Precondition,
             Self::Relative { .. } | Self::Unusable { .. } | Self::Policy { .. } => {
                 ErrorKind::Invalid
             }
@@ -93,6 +118,8 @@ pub struct Project {
     pub directory: PathBuf,
     /// The `.ai` that receives the files of runs; a stand-in below the state directory where there is no project.
     pub files: PathBuf,
+    /// Which directory it is.
+    pub identity: DirectoryIdentity,
     items: Arc<Items>,
     gate: Gate,
     #[cfg(test)]
@@ -100,14 +127,33 @@ pub struct Project {
 }
 
 impl Project {
-    /// Does `work` with the items seen from here, away from the runtime's workers.
+    /// Does `work` with the items seen from here, away from the runtime's workers, if the directory is still the same.
     pub async fn visit<T: Send + 'static>(
         self: &Arc<Self>,
         name: &'static str,
         work: impl FnOnce(&Library) -> T + Send + 'static,
-    ) -> T {
+    ) -> Result<T, Error> {
         let this = Arc::clone(self);
-        self.gate.pass(name, move || work(this.library())).await
+        let work = move || {
+            let library = this.library();
+            this.look_again()?;
+            Ok(work(library))
+        };
+        self.gate.pass(name, work).await
+    }
+
+    /// An error if another directory lies here by now, or none.
+    fn look_again(&self) -> Result<(), Error> {
+        let path = &self.directory;
+        let found = std::fs::symlink_metadata(path);
+        let found = found.map_err(|source| Error::Unusable {
+            path: path.clone(),
+            source,
+        })?;
+        if self.identity.is_other(&beneath::identity(&found)) {
+            return Err(replaced(path, None));
+        }
+        Ok(())
     }
 
     /// The item of this name as it is seen from here, if it is built in and no file has to be waited for to tell that.
@@ -149,6 +195,79 @@ pub struct Inside<'a> {
     pub search: &'a Search,
 }
 
+/// Which project is meant.
+#[derive(Debug, Clone)]
+pub enum Site {
+    /// The one that a directory belongs to.
+    Of(PathBuf),
+    /// The one that a run began in.
+    OfRun {
+        /// Its directory.
+        directory: PathBuf,
+        /// Which one that was.
+        identity: Option<DirectoryIdentity>,
+    },
+}
+
+impl From<&Path> for Site {
+    fn from(directory: &Path) -> Self {
+        Self::Of(directory.to_owned())
+    }
+}
+
+impl From<&PathBuf> for Site {
+    fn from(directory: &PathBuf) -> Self {
+        Self::Of(directory.clone())
+    }
+}
+
+impl From<&Spec> for Site {
+    fn from(spec: &Spec) -> Self {
+        Self::OfRun {
+            directory: PathBuf::from(&spec.project),
+            identity: spec.directory.clone(),
+        }
+    }
+}
+
+impl Site {
+    fn directory(&self) -> &Path {
+        match self {
+            Self::Of(directory) | Self::OfRun { directory, .. } => directory,
+        }
+    }
+
+    /// An error if `found` is not what is meant.
+    fn check(&self, found: &Project) -> Result<(), Error> {
+        let Self::OfRun {
+            directory,
+            identity,
+        } = self
+        else {
+            return Ok(());
+        };
+        if found.directory != *directory {
+            return Err(replaced(directory, Some(&found.directory)));
+        }
+        let known = identity.as_ref();
+        if known.is_some_and(|known| known.is_other(&found.identity)) {
+            return Err(replaced(directory, None));
+        }
+        Ok(())
+    }
+}
+
+/// That the project in `path` is not the one that a run began in; the path may lead to `other`.
+fn replaced(path: &Path, other: Option<&Path>) -> Error {
+    Error::Replaced {
+        path: path.to_owned(),
+        problem: other.map_or_else(
+            || "another directory lies there".to_owned(),
+            |other| format!("its path leads to `{}`", other.display()),
+        ),
+    }
+}
+
 /// Items, which the first who needs them opens.
 type Opened = Arc<OnceLock<Arc<Items>>>;
 
@@ -183,16 +302,16 @@ impl Projects {
         &self.config
     }
 
-    /// The project that `directory` belongs to.
-    pub async fn open(self: &Arc<Self>, directory: &Path) -> Result<Arc<Project>, Error> {
+    /// The project that is meant.
+    pub async fn open(self: &Arc<Self>, site: impl Into<Site>) -> Result<Arc<Project>, Error> {
         let work = |inside: &Inside<'_>| Ok(Arc::clone(inside.project));
-        self.visit(directory, "open a project", work).await
+        self.visit(site, "open a project", work).await
     }
 
-    /// Does `work` in the project that `directory` belongs to, away from the runtime's workers.
+    /// Does `work` in the project that is meant, away from the runtime's workers.
     pub async fn visit<T, E>(
         self: &Arc<Self>,
-        directory: &Path,
+        site: impl Into<Site>,
         name: &'static str,
         work: impl FnOnce(&Inside<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
@@ -200,10 +319,11 @@ impl Projects {
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        let (this, directory) = (Arc::clone(self), directory.to_owned());
-        let gate = self.gate_of(&directory);
+        let (this, site) = (Arc::clone(self), site.into());
+        let gate = self.gate_of(site.directory());
         let work = move || {
-            let project = Arc::new(this.find(&directory)?);
+            let project = Arc::new(this.find(site.directory())?);
+            site.check(&project)?;
             work(&Inside {
                 project: &project,
                 library: project.library(),
@@ -249,8 +369,10 @@ impl Projects {
         };
         let items = self.items(root.as_deref());
         let directory = root.unwrap_or(real);
+        let found = std::fs::symlink_metadata(&directory).map_err(unusable)?;
         Ok(Project {
             gate: self.gate_of(&directory),
+            identity: beneath::identity(&found),
             directory,
             files,
             items,

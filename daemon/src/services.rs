@@ -18,7 +18,7 @@ use rye_core::id::{Epoch, RunId};
 use rye_core::ledger::Caps;
 use rye_core::model::{Effect, Event, ProcessIdentity, RunEvent, Slot, Spec};
 
-pub use self::action::{Envelope, Order, Prepared, Reply, TraceMode, timed_out};
+pub use self::action::{Envelope, Order, Prepared, Reply, TraceMode, memory_exceeded, timed_out};
 use crate::async_log::{Logs, Voice};
 use crate::clock::Timer;
 use crate::graphs::Graphs;

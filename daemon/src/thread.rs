@@ -141,10 +141,10 @@ impl ThreadRun {
     async fn project_env(&self) -> ProjectEnv {
         let project = self.at.spec.project.clone();
         let read = move |_: &Library| ProjectEnv::new(&project, dot_env(Path::new(&project)));
-        self.at
-            .project
-            .visit("read the variables of a project", read)
-            .await
+        let visit = self.at.project.visit("read the variables", read);
+        // One that is not there gives none.
+        let none = |_gone| ProjectEnv::new(&self.at.spec.project, []);
+        visit.await.unwrap_or_else(none)
     }
 
     /// Carries out the call of a tool.

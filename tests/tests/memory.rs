@@ -82,11 +82,27 @@ fn a_run_that_asks_for_more_than_all_runs_may_have_fails_and_is_resumed_when_oth
     let _refused = start(15).code(5).tells(&["limits.memory_mb"]);
     world.write("go", "");
     assert_eq!(world.settled(&first)["status"], "completed");
-    // Whoever follows it reads its value too, of which two copies do not fit.
     let resumed = world.ryectl("resume --detach --json");
     let resumed = resumed.arg(&second).ok().json();
     let resumed = resumed["run_id"].as_str().unwrap().to_owned();
     assert_eq!(world.settled(&resumed)["status"], "completed");
+}
+
+#[test]
+fn who_follows_a_run_whose_value_never_fits_twice_is_told_the_limit_and_the_run_is_not_affected() {
+    let world = World::new();
+    let _daemon = world.start("limits: {memory_mb: 64}");
+    world.graph("t/holds", HOLDS);
+    let inputs = json!({"text": "x".repeat(10 << 20)}).to_string();
+    let file = world.write("inputs.json", inputs);
+    let follows = world.ryectl("run t/holds --input");
+    let follows = follows.arg(format!("@{}", file.display())).run().code(5);
+    let _told = follows.tells(&["limits.memory_mb", "64 MiB", "the run is not affected"]);
+    let all = world.ryectl("ps --all --json").ok().json();
+    let run = all[0]["run_id"].as_str().unwrap().to_owned();
+    assert_eq!(world.record(&run)["status"], "running");
+    world.write("go", "");
+    assert_eq!(world.settled(&run)["status"], "completed");
 }
 
 #[test]
@@ -148,6 +164,9 @@ fn slowest_answer(world: &World, attack: impl FnOnce() + Send) -> Duration {
         slowest
     })
 }
+
+/// What the daemon may keep of memory that it took for a while, in MB.
+const MOST_LEFT: u64 = 250;
 
 /// What `ps` may take on a machine that does much else: the program has to start, too.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -249,7 +268,11 @@ fn attacks_on_a_daemon_with_little_memory_leave_the_run_beside_them_alone_and_th
     assert_eq!(world.settled(&beside)["status"], "completed");
     assert_eq!(world.info()["pid"], daemon.pid());
     let left = within(Duration::from_mins(1), || {
-        (resident(&daemon) < 1024).then_some(())
+        (resident(&daemon) < MOST_LEFT).then_some(())
     });
+    println!(
+        "the slowest answer took {slowest:?}, {} MB are kept",
+        resident(&daemon)
+    );
     assert!(left.is_some(), "{} MB are kept", resident(&daemon));
 }

@@ -284,9 +284,18 @@ impl Directive {
 
 /// Reads the directive file of `id`, in which line ends are `\n`: the directive with its warnings, or all errors and warnings.
 pub fn parse(text: &str, id: &ItemId) -> Result<(Directive, Vec<Finding>), Vec<Finding>> {
+    parse_until(text, id, &|| false)
+}
+
+/// As [`parse`]; when `is_late` says so it ends with the error `too_complex`.
+pub fn parse_until(
+    text: &str,
+    id: &ItemId,
+    is_late: &dyn Fn() -> bool,
+) -> Result<(Directive, Vec<Finding>), Vec<Finding>> {
     let source = Source::find(text).map_err(|finding| vec![finding])?;
     let document = source.document().map_err(|finding| vec![finding])?;
-    let mut reader = Reader::new(&source);
+    let mut reader = Reader::until(&source, is_late);
     let directive = reader.directive(document.root_element(), id);
     if let Some(directive) = &directive {
         reader.check_placeholders(directive);

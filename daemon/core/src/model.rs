@@ -23,6 +23,7 @@ mod attempt;
 mod budget;
 mod chunks;
 mod control;
+mod directory;
 mod event;
 mod failure;
 pub mod graph;
@@ -52,6 +53,7 @@ pub use self::attempt::{Attempt, AttemptId, Slot, Unknown, Verdict};
 pub use self::budget::{Because, Budget, Funding, OpenCall};
 pub use self::chunks::Chunks;
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
+pub use self::directory::DirectoryIdentity;
 pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While};
 pub use self::failure::{Failure, Printed};
 pub use self::graph::{GraphEvent, Left};
@@ -198,6 +200,9 @@ pub struct Spec {
     pub principal: String,
     /// The run that started this one.
     pub parent: Option<RunId>,
+    /// Which directory the project was when the run was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<DirectoryIdentity>,
     /// How many ancestors it has.
     #[serde(default)]
     pub depth: u32,
@@ -257,6 +262,7 @@ impl Spec {
             files: String::new(),
             principal: String::new(),
             parent: None,
+            directory: None,
             depth: 0,
             parent_end: ParentEnd::Wait,
             children: ChildTerms::default(),

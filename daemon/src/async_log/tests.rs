@@ -4,14 +4,20 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
+use rye_core::id::{ItemId, ItemRef};
+use rye_core::model::{Budget, RunKind};
+
 use super::*;
 use crate::gate::Gate;
 
 fn log(files: &Path) -> Arc<Log> {
-    Arc::new(Log::new(
-        &RunId::new("r-1").unwrap(),
-        files.to_str().unwrap(),
-    ))
+    let run = RunId::new("r-1").unwrap();
+    let item = ItemRef::tool(ItemId::new("t/t").unwrap());
+    let spec = Spec {
+        files: files.display().to_string(),
+        ..Spec::new(RunKind::Tool, item, run.clone(), Budget::open(run.clone()))
+    };
+    Arc::new(Log::new(&run, &Arc::new(spec)))
 }
 
 fn reader(log: &Arc<Log>, node: Option<&str>, item: Option<&str>) -> Reader {

@@ -1,13 +1,17 @@
 //! What goes wrong on the way to an action, as the failure of the action.
 
+use std::time::Instant;
+
 use rye_core::error::{Kinded, with_sources};
-use rye_core::memory::Memory;
+use rye_core::id::ItemRef;
 use rye_core::model::Failure;
 
 use crate::chain;
 use crate::exhausted::Exhausted;
 use crate::port::Refusal;
 use crate::process;
+use crate::projects;
+use crate::services::Prepared;
 
 /// Why there is nothing to carry out.
 pub(super) fn unplanned(error: &chain::Error) -> Failure {
@@ -22,16 +26,6 @@ pub(super) fn unplanned(error: &chain::Error) -> Failure {
     }
 }
 
-/// What a call gave back does not fit beside what all runs hold.
-pub(super) fn memory_exceeded(memory: &Memory) -> Failure {
-    let text = format!(
-        "the values of all runs together may take {} MiB of memory (`limits.memory_mb`), and what the call gave back does not fit beside \
-         the others; resume the run when others have ended",
-        memory.most() >> 20
-    );
-    Failure::permanent("memory_exceeded", text)
-}
-
 /// Why a process did not start.
 pub(super) fn unstarted(error: &process::Error) -> Failure {
     if matches!(error, process::Error::ProgramNotFound { .. }) {
@@ -44,6 +38,19 @@ pub(super) fn unstarted(error: &process::Error) -> Failure {
 /// What would carry the action out is not there: permanent, until somebody installs it.
 fn no_program(message: String) -> Failure {
     Failure::permanent("executor_not_found", message)
+}
+
+/// A call that cannot be looked up, because the files of the project cannot.
+pub(super) fn without_project(item: ItemRef, error: &projects::Error) -> Prepared {
+    let why = error.gone().unwrap_or_else(|| refused(error));
+    Prepared {
+        item,
+        plan: Err(why.into()),
+        is_ready: false,
+        chain: None,
+        trace: None,
+        since: Instant::now(),
+    }
 }
 
 /// An error on the way to the action, as the failure of the action.

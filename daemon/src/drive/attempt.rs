@@ -3,23 +3,47 @@
 //! Nothing the driver waits for keeps its output, its timeouts or a request to stop from being looked after.
 
 use std::fmt;
+use std::future::Future;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
+use rye_core::bounds::{self, MOST_BYTES};
 use rye_core::machine::Call;
+use rye_core::memory::{Charge, Memory};
 use rye_core::model::{KillReceipt, Slot};
 use tokio::sync::mpsc;
 
 use super::plan::Planned;
 use super::{Ended, Kind, Signal};
 use crate::journal::Ticket;
-use crate::services::Services;
+use crate::services::{Services, memory_exceeded};
 use crate::stop::{Stop, Urgency};
 use crate::task::Group;
 
 /// Attempts in flight.
-pub(super) type Attempts = Group<(Box<Call>, Ended)>;
+pub(super) type Attempts = Group<Finished>;
+
+/// A call, how it ended, and the memory that its result takes until the machine has taken it in.
+pub(super) type Finished = (Box<Call>, Ended, Charge);
+
+/// What `attempt` comes to; a result for which there is no room among what all runs hold is a failure.
+pub(super) async fn held(
+    memory: Arc<Memory>,
+    attempt: impl Future<Output = (Box<Call>, Ended)>,
+) -> Finished {
+    let (call, mut ended) = attempt.await;
+    let mut charge = memory.open();
+    if let Ended::Outcome(outcome) = &mut ended
+        && !charge.grow(bounds::check(&outcome.result).unwrap_or(MOST_BYTES))
+    {
+        outcome.result = Arc::default();
+        outcome
+            .failure
+            .get_or_insert_with(|| memory_exceeded(&memory));
+    }
+    (call, ended, charge)
+}
 
 /// Where an attempt reports to before it ends.
 pub struct Reports<S> {
@@ -80,4 +104,51 @@ pub(super) async fn attempt<K: Kind>(
     }
     let ended = kind.carry_out(&call, plan, &stop, &reports).await;
     (call, ended)
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_core::clock::Timestamp;
+    use rye_core::id::{ItemId, ItemRef};
+    use rye_core::machine::{CallOutcome, Certainty};
+    use rye_core::model::Object;
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_a_call_came_to_is_counted_until_it_is_taken_in_and_fails_where_there_is_no_room()
+    {
+        let memory = Arc::new(Memory::new(1000));
+        let finish = async |result| {
+            let item = ItemRef::tool(ItemId::new("t/t").unwrap());
+            let call = Call::new(Slot::Main, item, Object::new(), Timestamp::default());
+            let outcome = CallOutcome {
+                result: Arc::new(result),
+                failure: None,
+                certainty: Certainty::Known,
+                cached: false,
+                node_input_hash: None,
+            };
+            let ended = Ended::Outcome(Box::new(outcome));
+            let attempt = async { (Box::new(call), ended) };
+            let (_, ended, charge) = held(Arc::clone(&memory), attempt).await;
+            let Ended::Outcome(outcome) = ended else {
+                unreachable!("it had one")
+            };
+            (outcome, charge)
+        };
+        let text = json!("x".repeat(600));
+        let (first, charge) = finish(text.clone()).await;
+        assert_eq!((&*first.result, first.failure), (&text, None));
+        assert!(memory.taken() > 600);
+        let (second, _nothing) = finish(text.clone()).await;
+        let code = second.failure.map(|failure| failure.code);
+        assert_eq!(code.as_deref(), Some("memory_exceeded"));
+        assert!(second.result.is_null());
+        drop(charge);
+        assert_eq!(memory.taken(), 0);
+        let (third, _) = finish(text).await;
+        assert_eq!(third.failure, None);
+    }
 }

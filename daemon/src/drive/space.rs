@@ -65,7 +65,7 @@ impl<K: Kind> Drive<'_, K> {
                 Some(lack.code())
             }
         };
-        while let Some((call, ended)) = self.next_end().await {
+        while let Some((call, ended, _held)) = self.next_end().await {
             self.take(call, ended).await;
         }
         self.lack = None;

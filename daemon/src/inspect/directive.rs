@@ -3,7 +3,7 @@
 //! **Owns** what a directive file alone cannot tell: whether those it extends, the knowledge it names, its tools and the model it asks for
 //! are there and may be used, whether its outputs can be described and its prompt fits. What a start refuses ([`offers`]), it finds.
 //! **Never** asks for a secret: who checks a directive need not be who runs it. A file that may not be used is looked
-//! at as a text, as graphs are.
+//! at as a text, as graphs are. **Failure.** A look that takes too long, or more memory than it may, ends with the error `too_complex`.
 
 use rye_core::capability::Layer;
 use rye_core::conversation::{Root, ToolMode};
@@ -17,7 +17,7 @@ use rye_core::thread::Offered;
 use rye_item::{Library, Space};
 
 use super::check::{put_refusal, text_of};
-use super::{Checked, Error};
+use super::{Checked, Error, MOST_MEMORY};
 use crate::models::Models;
 use crate::projects::Projects;
 use crate::{chain, directives, offers};
@@ -27,11 +27,13 @@ pub(super) fn check(
     library: &Library,
     projects: &Projects,
     item: ItemRef,
+    is_late: &dyn Fn() -> bool,
 ) -> Result<Checked, Error> {
     let look = Look {
         library,
         projects,
         item: &item,
+        is_late,
     };
     let refusal = match library.resolve(&item, Space::Project) {
         Ok(file) => {
@@ -62,12 +64,13 @@ struct Look<'a> {
     library: &'a Library,
     projects: &'a Projects,
     item: &'a ItemRef,
+    is_late: &'a dyn Fn() -> bool,
 }
 
 impl Look<'_> {
     fn report(&self, space: Space, text: &str) -> Validation {
         let mut report = Validation::default();
-        match directive::parse(text, &self.item.id) {
+        match directive::parse_until(text, &self.item.id, self.is_late) {
             Ok((directive, findings)) => {
                 report.add(findings);
                 report.add(self.around(space, directive));
@@ -100,29 +103,44 @@ impl Look<'_> {
                 ..finding(error.code(), &error)
             }),
         }
-        if let Ok(model) = model {
-            self.offered(&effective, &model, &knowledge, &mut found);
-        }
+        let (Some(knowledge), Ok(model)) = (knowledge, model) else {
+            return found;
+        };
+        self.offered(&effective, &model, &knowledge, &mut found);
         found
     }
 
-    /// The knowledge that goes along with it; what cannot be used of it is added to `found`.
-    fn knowledge(&self, effective: &Effective, found: &mut Vec<Finding>) -> Knowledge {
+    /// The knowledge that goes along with it; what cannot be used of it is added to `found`, and that it is too much.
+    fn knowledge(&self, effective: &Effective, found: &mut Vec<Finding>) -> Option<Knowledge> {
         let context = &effective.directive.context;
-        let mut texts = |list: &[ItemId]| -> Vec<String> {
-            let items = context.kept(list);
-            let texts = items.filter_map(|item| {
-                let item = self.library.resolve(&item, Space::Project);
-                let item = item.map_err(|error| found.push(finding("item_refused", &error)));
-                item.ok().map(|item| item.knowledge())
-            });
-            texts.collect()
+        let mut left = MOST_MEMORY;
+        let mut texts = |list: &[ItemId]| -> Option<Vec<String>> {
+            let mut texts = Vec::new();
+            for item in context.kept(list) {
+                if (self.is_late)() {
+                    found.push(too_complex());
+                    return None;
+                }
+                match self.library.resolve(&item, Space::Project) {
+                    Ok(item) => {
+                        let text = item.knowledge();
+                        let Some(rest) = left.checked_sub(text.len()) else {
+                            found.push(too_complex());
+                            return None;
+                        };
+                        left = rest;
+                        texts.push(text);
+                    }
+                    Err(error) => found.push(finding("item_refused", &error)),
+                }
+            }
+            Some(texts)
         };
-        Knowledge {
-            system: texts(&context.system),
-            before: texts(&context.before),
-            after: texts(&context.after),
-        }
+        Some(Knowledge {
+            system: texts(&context.system)?,
+            before: texts(&context.before)?,
+            after: texts(&context.after)?,
+        })
     }
 
     /// Whether its tools can be offered and its outputs described, and what it begins with fits the model.
@@ -145,7 +163,15 @@ impl Look<'_> {
             source: format!("permissions of {}", self.item),
             patterns: effective.permissions().patterns,
         }];
-        match offers::tools(self.library, effective, &layers, &policy, model) {
+        match offers::tools(
+            self.library,
+            effective,
+            &layers,
+            &policy,
+            model,
+            self.is_late,
+        ) {
+            Ok(_) if (self.is_late)() => found.push(too_complex()),
             Ok((offered, left_out)) => {
                 found.extend(left_out.map(|text| warning("not_offered", text)));
                 found.extend(too_long(effective, model, knowledge, offered));
@@ -198,6 +224,18 @@ fn too_long(
         );
         warning("prompt_too_long", text)
     })
+}
+
+/// That the look was given up.
+fn too_complex() -> Finding {
+    let text = format!(
+        "the directive takes too long to check, or more than {} MiB: it names too much that is looked at; let it name less",
+        MOST_MEMORY >> 20
+    );
+    Finding {
+        severity: Severity::Error,
+        ..warning("too_complex", text)
+    }
 }
 
 fn warning(code: &'static str, message: String) -> Finding {

@@ -1,4 +1,4 @@
-//! `<state>/archive`: the final records of ended runs, one frame each, appended and synced, never changed; and
+//! `<state>/archive`: the final records of ended runs, one frame each, appended and synced, never changed, their long texts kept apart; and
 //! `<state>/base`: the records of live runs at a checkpoint, replaced as a whole. Together with the log they are
 //! the truth; the index only finds things in them.
 
@@ -17,8 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use super::log::size;
 use super::segment::sync_dir;
-use super::stored;
 use super::transcript::Head;
+use super::{stored, texts};
+use crate::object;
 
 /// Frames outside the log carry ids no segment ever gets.
 const ARCHIVE: SegmentId = SegmentId(u64::MAX);
@@ -68,8 +69,8 @@ impl Archive {
         Ok(self.file.metadata()?.len())
     }
 
-    /// The records from byte `from` on, as far as they are whole; the end of the last whole one. Stops at the first
-    /// error of `each`.
+    /// The records from byte `from` on, as far as they are whole, without their long texts; the end of the last whole one. Stops at the
+    /// first error of `each`.
     pub(super) fn scan<E: From<io::Error>>(
         &self,
         from: u64,
@@ -80,9 +81,10 @@ impl Archive {
         let mut at = from;
         let mut bytes = vec![0; HEADER_BYTES];
         while read_frame(&mut reader, &mut bytes)? {
-            let Some((lsn, stored)) = decode(&bytes)? else {
+            let Some(frame) = Frame::decode(ARCHIVE, &bytes) else {
                 break;
             };
+            let (lsn, stored) = (frame.lsn, stored::read(frame.payload)?);
             let offset = ArchiveOffset {
                 offset: at,
                 bytes: size(bytes.len()),
@@ -101,14 +103,18 @@ impl Archive {
         self.file.sync_all()
     }
 
-    /// Appends records and syncs. On an error nothing is appended.
-    pub(super) fn append(&self, records: &[(Lsn, Stored)]) -> io::Result<Vec<ArchiveOffset>> {
+    /// Appends records and syncs; their long texts go to `objects`. On an error nothing is appended.
+    pub(super) fn append(
+        &self,
+        records: &[(Lsn, Stored)],
+        objects: &object::Store,
+    ) -> io::Result<Vec<ArchiveOffset>> {
         let start = self.length()?;
         let mut bytes = Vec::new();
         let mut spots = Vec::with_capacity(records.len());
         for (lsn, stored) in records {
             let offset = start + size(bytes.len());
-            let payload = stored::write(stored)?;
+            let payload = texts::write(stored, objects)?;
             Frame {
                 segment: ARCHIVE,
                 lsn: *lsn,
@@ -131,13 +137,20 @@ impl Archive {
         written.map(|()| spots)
     }
 
-    /// The record at `offset`.
-    pub(super) fn read(&self, offset: ArchiveOffset) -> io::Result<Stored> {
+    /// The record at `offset`, with its long texts if it is said where these are.
+    pub(super) fn read(
+        &self,
+        offset: ArchiveOffset,
+        objects: Option<&object::Store>,
+    ) -> io::Result<Stored> {
         let mut bytes = vec![0; usize::try_from(offset.bytes).map_err(io::Error::other)?];
         self.file.read_exact_at(&mut bytes, offset.offset)?;
-        decode(&bytes)?
-            .map(|(_, stored)| stored)
-            .ok_or_else(|| damaged(format!("the archive is damaged at byte {}", offset.offset)))
+        let frame = Frame::decode(ARCHIVE, &bytes)
+            .ok_or_else(|| damaged(format!("the archive is damaged at byte {}", offset.offset)))?;
+        match objects {
+            Some(objects) => texts::read(frame.payload, objects),
+            None => stored::read(frame.payload),
+        }
     }
 }
 
@@ -162,13 +175,6 @@ fn read_frame(reader: &mut BufReader<File>, bytes: &mut Vec<u8>) -> io::Result<b
     // A damaged length must not make us ask for memory that no file can fill.
     let read = reader.by_ref().take(size(length)).read_to_end(bytes)?;
     Ok(read == length)
-}
-
-fn decode(bytes: &[u8]) -> io::Result<Option<(Lsn, Stored)>> {
-    let Some(frame) = Frame::decode(ARCHIVE, bytes) else {
-        return Ok(None);
-    };
-    Ok(Some((frame.lsn, stored::read(frame.payload)?)))
 }
 
 fn path(state: &Path) -> PathBuf {

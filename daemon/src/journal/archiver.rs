@@ -3,7 +3,8 @@
 //! **Never** touches a file of a project, and waits for none: lanes notify it of what is on disk there. **Order** of what must be on disk
 //! before what: archive before index and base, transcripts and base before a segment of the log is removed; archive, index and
 //! transcript before an ended run leaves memory. **Failure**: what cannot be written is tried again; until then memory and log keep
-//! it. A lane that does not answer is waited for until the log has grown to [`RETAINED`] segments, and then given up.
+//! it. A lane is waited for while it moves, up to [`LONGEST`] segments of the log; one that has not moved while [`RETAINED`] segments were
+//! written is given up.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -40,6 +41,9 @@ pub(super) struct Ended {
     /// The accounts that its end closed.
     pub(super) closed: Closed,
 }
+
+/// Segments of log kept for projects that are slower than their runs.
+const LONGEST: usize = 8 * RETAINED;
 
 /// What a lane says at a checkpoint.
 #[derive(Debug)]
@@ -86,6 +90,8 @@ pub(super) struct Archiver {
     /// Records the archive held beyond the base at open: they come once more from the log.
     known: HashMap<RunId, ArchiveOffset>,
     index: Option<Index>,
+    /// Whether that is in memory, because the one on disk does not work.
+    stands_in: bool,
     reopen_at: Instant,
     reopen_pause: Duration,
     unarchived: Vec<Ended>,
@@ -96,7 +102,11 @@ pub(super) struct Archiver {
     /// Runs whose transcript is written, and that are not in the index.
     written: HashSet<RunId>,
     waiting: Option<Waiting>,
+    /// The newest checkpoint behind that.
+    next: Option<(CheckpointJob, HashSet<String>)>,
     reports: HashMap<String, Report>,
+    /// How often each lane that is waited for had moved, and the segment that was written when it last did.
+    moved: HashMap<String, (u64, u64)>,
 }
 
 impl Archiver {
@@ -105,6 +115,7 @@ impl Archiver {
             shared,
             known,
             index: None,
+            stands_in: false,
             reopen_at: Instant::now(),
             reopen_pause: REOPEN,
             unarchived: Vec::new(),
@@ -112,7 +123,9 @@ impl Archiver {
             indexed: HashMap::new(),
             written: HashSet::new(),
             waiting: None,
+            next: None,
             reports: HashMap::new(),
+            moved: HashMap::new(),
         }
     }
 
@@ -126,10 +139,9 @@ impl Archiver {
             self.written.extend(inbox.written);
             self.archive();
             if inbox.suspect {
-                self.index = None;
-                self.reopen_at = Instant::now();
+                self.distrust_index();
             }
-            if self.index.is_none() && Instant::now() >= self.reopen_at {
+            if !self.has_index() && Instant::now() >= self.reopen_at {
                 self.open_index();
             }
             self.apply();
@@ -149,7 +161,7 @@ impl Archiver {
     }
 
     fn pause(&self) -> Option<Duration> {
-        let settled = self.unarchived.is_empty() && self.index.is_some();
+        let settled = self.unarchived.is_empty() && self.has_index();
         let last = |waiting: &Waiting| waiting.job.reply.is_some();
         let closing = self.waiting.as_ref().is_some_and(last);
         (!settled || closing).then_some(RETRY)
@@ -177,7 +189,7 @@ impl Archiver {
                 (ended.lsn, stored)
             })
             .collect();
-        match self.shared.archive.append(&records) {
+        match self.shared.archive.append(&records, &self.shared.objects) {
             Ok(spots) => {
                 for (ended, offset) in fresh.into_iter().zip(spots) {
                     self.archived(ended, offset);
@@ -195,25 +207,63 @@ impl Archiver {
         self.unindexed.push((ended, entry));
     }
 
+    /// Whether the index on disk works.
+    const fn has_index(&self) -> bool {
+        self.index.is_some() && !self.stands_in
+    }
+
+    fn distrust_index(&mut self) {
+        self.index = None;
+        self.stands_in = false;
+        self.reopen_at = Instant::now();
+    }
+
+    /// Opens the index; while it does not work, ended runs are found by one in memory.
     fn open_index(&mut self) {
-        self.shared.index.send_replace(IndexState::Opening);
-        match Index::open(&self.shared.dir, &self.shared.archive) {
+        if self.index.is_none() {
+            self.shared.index.send_replace(IndexState::Opening);
+        }
+        let (dir, archive) = (&self.shared.dir, &self.shared.archive);
+        let opened = self.shared.faults.before_index();
+        let opened = opened.map_err(IndexError::from);
+        match opened.and_then(|()| Index::open(dir, archive)) {
             Ok(index) => {
-                self.shared
-                    .index
-                    .send_replace(IndexState::Ready(index.clone()));
-                self.index = Some(index);
+                self.use_index(index);
+                self.stands_in = false;
                 self.reopen_pause = REOPEN;
             }
             Err(error) => {
                 self.reopen_at = Instant::now() + self.reopen_pause;
                 self.reopen_pause = LONGEST_REOPEN.min(self.reopen_pause * 2);
                 tracing::warn!(error = %rye_core::error::with_sources(&error), "the index cannot be opened");
-                self.shared
-                    .index
-                    .send_replace(IndexState::Broken(Arc::new(error)));
+                if self.index.is_none() {
+                    self.stand_in(error);
+                }
             }
         }
+    }
+
+    fn stand_in(&mut self, broken: IndexError) {
+        match Index::in_memory(&self.shared.archive, &self.shared.memory) {
+            Ok(index) => {
+                self.use_index(index);
+                self.stands_in = true;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "ended runs cannot be found");
+                let told = match error {
+                    IndexError::TooLarge => error,
+                    _ => broken,
+                };
+                let broken = IndexState::Broken(Arc::new(told));
+                self.shared.index.send_replace(broken);
+            }
+        }
+    }
+
+    fn use_index(&mut self, index: Index) {
+        self.index = Some(index.clone());
+        self.shared.index.send_replace(IndexState::Ready(index));
     }
 
     /// Puts what is archived into the index; after that it need not stay in memory.
@@ -233,8 +283,7 @@ impl Archiver {
             }
             Err(error) => {
                 tracing::warn!(%error, "the index failed");
-                self.index = None;
-                self.reopen_at = Instant::now();
+                self.distrust_index();
             }
         }
     }
@@ -252,42 +301,75 @@ impl Archiver {
         }
     }
 
+    /// One checkpoint waits at a time, so that lanes which are behind all the time come to its end; the last one waits for none.
     fn begin_checkpoint(&mut self, job: CheckpointJob, lanes: HashSet<String>) {
-        let earlier = self.waiting.replace(Waiting {
+        if self.waiting.is_some() && job.reply.is_none() {
+            self.next = Some((job, lanes));
+            return;
+        }
+        self.next = None;
+        self.waiting = Some(Waiting {
             job,
             lanes,
             failed: false,
             since: Instant::now(),
         });
-        // The later one covers it.
-        if let Some(reply) = earlier.and_then(|earlier| earlier.job.reply) {
-            crate::task::reply(reply, ());
-        }
     }
 
-    /// Finishes the checkpoint that waits, if no lane keeps it.
+    /// Finishes the checkpoint that waits, if no lane keeps it, and begins the next.
     fn checkpoint(&mut self) {
-        let Some(mut waiting) = self.waiting.take() else {
-            return;
-        };
-        let lsn = waiting.job.lsn;
-        for (_, report) in self.reports.extract_if(|_, report| report.lsn <= lsn) {
-            if report.lsn == lsn {
-                waiting.lanes.remove(&report.files);
-                waiting.failed |= report.covered == Covered::NotAll;
-            }
-        }
-        if !waiting.lanes.is_empty() {
+        while let Some(mut waiting) = self.waiting.take() {
+            self.hear(&mut waiting);
             let last = waiting.job.reply.is_some() && waiting.since.elapsed() >= LAST;
-            if self.shared.log.segments() >= RETAINED {
-                self.give_up(&waiting.lanes);
-            } else if last {
-                waiting.failed = true;
-            } else {
+            let stuck = self.stuck(&waiting.lanes);
+            if !stuck.is_empty() {
+                self.give_up(&stuck);
+                waiting.lanes.retain(|files| !stuck.contains(files));
+            }
+            if !waiting.lanes.is_empty() && !last {
                 self.waiting = Some(waiting);
                 return;
             }
+            waiting.failed |= !waiting.lanes.is_empty();
+            self.end_checkpoint(waiting);
+            if let Some((job, lanes)) = self.next.take() {
+                self.begin_checkpoint(job, lanes);
+            }
         }
+    }
+
+    /// What lanes have said of it: who is done with a later one is done with this.
+    fn hear(&mut self, waiting: &mut Waiting) {
+        let lsn = waiting.job.lsn;
+        self.reports.retain(|files, report| {
+            let counts = report.lsn >= lsn;
+            if counts && waiting.lanes.remove(files) {
+                waiting.failed |= report.covered == Covered::NotAll;
+            }
+            counts
+        });
+    }
+
+    /// Those of `lanes` that the log is not kept for any longer.
+    fn stuck(&mut self, lanes: &HashSet<String>) -> HashSet<String> {
+        let (shared, moved) = (&self.shared, &mut self.moved);
+        moved.retain(|files, _| lanes.contains(files));
+        let newest = shared.log.newest();
+        let is_full = shared.log.segments() >= LONGEST;
+        let is_stuck = |files: &&String| {
+            let now = shared.lanes.moved(files);
+            let known = moved.entry((*files).clone()).or_insert((now, newest));
+            if known.0 != now {
+                *known = (now, newest);
+            }
+            let still = newest.saturating_sub(known.1);
+            is_full || still >= u64::try_from(RETAINED).unwrap_or(u64::MAX)
+        };
+        lanes.iter().filter(is_stuck).cloned().collect()
+    }
+
+    fn end_checkpoint(&mut self, waiting: Waiting) {
+        let lsn = waiting.job.lsn;
         let written = if waiting.failed || !self.unarchived.is_empty() {
             tracing::info!(%lsn, "the log is kept: not everything in it is elsewhere yet");
             Ok(())
@@ -306,7 +388,7 @@ impl Archiver {
         for files in lanes {
             tracing::warn!(
                 files,
-                "a project has not answered for too long: the log is not kept for its sake"
+                "a project has not taken its files for too long: the log is not kept for its sake"
             );
         }
         let theirs = |ended: &Ended| lanes.contains(&ended.stream.spec.files);

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use rye_core::error::{ErrorKind, Kinded, excerpt};
 use rye_core::id::RunId;
+use rye_core::memory::Memory;
 use rye_core::state::{Refused, Why};
 
 use super::index::IndexError;
+use super::long::COPIES;
 use super::watermark::Failure;
 use crate::object;
 
@@ -82,11 +84,31 @@ pub enum Error {
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// What was to be read does not fit into memory.
+    /// What was to be read does not fit into memory now.
     #[error(
-        "the values of all runs and what is read of them take all the memory they may have together (`limits.memory_mb`); read on later"
+        "what all runs hold, and what is read of them, may take {} MiB of memory together (`limits.memory_mb`), and what comes next does not \
+         fit beside the rest now; the run is not affected: read on later, or raise that limit",
+        most >> 20
     )]
-    MemoryFull,
+    MemoryFull {
+        /// The limit, in bytes.
+        most: usize,
+    },
+    /// What was to be read never fits into memory.
+    #[error(
+        "the next event of run {run} has {} MiB, which take {COPIES} times as much memory while they are sent, and what all runs hold and \
+         what is read of them may take {} MiB together (`limits.memory_mb`); the run is not affected, and `ryectl get {run}` tells how \
+         it stands: raise that limit to follow it",
+        bytes.div_ceil(1 << 20), most >> 20
+    )]
+    TooLong {
+        /// The run.
+        run: RunId,
+        /// What is to be read.
+        bytes: usize,
+        /// The limit, in bytes.
+        most: usize,
+    },
     /// The index of ended runs does not answer.
     #[error("ended runs cannot be looked up")]
     Index(#[source] Arc<IndexError>),
@@ -99,6 +121,13 @@ pub enum Error {
 }
 
 impl Error {
+    /// That there is no room in `memory` now.
+    pub(super) fn memory_full(memory: &Memory) -> Self {
+        Self::MemoryFull {
+            most: memory.most(),
+        }
+    }
+
     /// Whether the journal works and only has no place to keep the commit now: it may be taken later, as it is.
     pub const fn is_out_of_space(&self) -> bool {
         match self {
@@ -115,7 +144,8 @@ impl Error {
             | Self::Refused(_)
             | Self::Unknown { .. }
             | Self::DataLoss { .. }
-            | Self::MemoryFull
+            | Self::MemoryFull { .. }
+            | Self::TooLong { .. }
             | Self::Index(_)
             | Self::PageToken { .. } => false,
         }
@@ -133,7 +163,8 @@ impl Kinded for Error {
             Self::Files { .. } | Self::Failed(_) | Self::Closed | Self::Behind | Self::Index(_) => {
                 ErrorKind::Unavailable
             }
-            Self::MemoryFull => ErrorKind::Exhausted,
+            Self::MemoryFull { .. } => ErrorKind::Exhausted,
+            Self::TooLong { .. } => ErrorKind::Precondition,
             Self::Object(source) => source.kind(),
             Self::Corrupt { .. }
             | Self::Missing { .. }

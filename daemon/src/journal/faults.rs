@@ -32,12 +32,16 @@ impl Faults {
     ) {
     }
     pub(super) const fn before_files(&self, _files: &str) {}
+
+    pub(super) const fn before_index(&self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 pub(crate) mod hooks {
     use std::io;
-    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::sync::{Condvar, Mutex};
 
     use tokio::sync::watch;
@@ -57,6 +61,16 @@ pub(crate) mod hooks {
     }
 
     #[derive(Debug, Default)]
+    struct Hanging {
+        /// The projects that hang.
+        files: Vec<String>,
+        /// The threads that stand still there.
+        threads: usize,
+        /// How many times somebody may still go on there.
+        passes: usize,
+    }
+
+    #[derive(Debug, Default)]
     pub(crate) struct Hooks {
         state: Mutex<(Sync, bool)>,
         changed: Condvar,
@@ -65,8 +79,9 @@ pub(crate) mod hooks {
         gate: watch::Sender<Gate>,
         /// Commits that stand at the gate.
         pub(crate) held: watch::Sender<usize>,
-        /// The projects that hang, and the threads that stand still there.
-        hanging: Mutex<(Vec<String>, usize)>,
+        hanging: Mutex<Hanging>,
+        /// Whether the index cannot be opened.
+        no_index: AtomicBool,
     }
 
     impl Hooks {
@@ -87,18 +102,29 @@ pub(crate) mod hooks {
 
         /// From now on the project with these `files` hangs.
         pub(crate) fn hang(&self, files: &str) {
-            lock(&self.hanging).0.push(files.to_owned());
+            lock(&self.hanging).files.push(files.to_owned());
+        }
+
+        /// Lets one piece of work be done in the projects that hang.
+        pub(crate) fn let_through(&self) {
+            lock(&self.hanging).passes += 1;
+            self.released.notify_all();
         }
 
         /// No project hangs any more.
         pub(crate) fn release(&self) {
-            lock(&self.hanging).0.clear();
+            lock(&self.hanging).files.clear();
             self.released.notify_all();
         }
 
         /// How many threads stand still in a project.
         pub(crate) fn hung(&self) -> usize {
-            lock(&self.hanging).1
+            lock(&self.hanging).threads
+        }
+
+        /// Whether the index cannot be opened from now on.
+        pub(crate) fn no_index(&self, broken: bool) {
+            self.no_index.store(broken, Ordering::Relaxed);
         }
 
         pub(crate) fn full(&self, full: bool) {
@@ -157,11 +183,22 @@ pub(crate) mod hooks {
 
         pub(crate) fn before_files(&self, files: &str) {
             let mut hanging = lock(&self.inner.hanging);
-            hanging.1 += 1;
-            while hanging.0.iter().any(|known| known == files) {
+            hanging.threads += 1;
+            while hanging.files.iter().any(|known| known == files) {
+                if let Some(left) = hanging.passes.checked_sub(1) {
+                    hanging.passes = left;
+                    break;
+                }
                 hanging = self.inner.released.wait(hanging).expect(POISON);
             }
-            hanging.1 -= 1;
+            hanging.threads -= 1;
+        }
+
+        pub(crate) fn before_index(&self) -> io::Result<()> {
+            if self.inner.no_index.load(Ordering::Relaxed) {
+                return Err(io::Error::other("an index that fails on purpose"));
+            }
+            Ok(())
         }
 
         pub(crate) fn before_prepare(&self) -> io::Result<()> {

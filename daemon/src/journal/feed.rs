@@ -8,18 +8,21 @@ use std::fmt;
 
 use futures_util::future::BoxFuture;
 use rye_core::id::Seq;
+use rye_core::memory::Charge;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::replay::{Bookmark, Replay};
+use super::replay::{Bookmark, Read, Replay};
 use super::run_stream::Listener;
 use super::{Error, Line};
 
 /// A page on its way, and who reads it.
-type Reading = BoxFuture<'static, Result<(Replay, Vec<Line>), Error>>;
+type Reading = BoxFuture<'static, Result<(Replay, Option<Read>), Error>>;
 
 /// A subscription to one run.
 pub struct Feed {
     page: VecDeque<Line>,
+    /// What the page takes.
+    charge: Option<Charge>,
     from: From,
     /// The last event given out, or the one before the first.
     last: Seq,
@@ -42,6 +45,7 @@ impl Feed {
     pub(super) const fn new(replay: Replay, last: Seq) -> Self {
         Self {
             page: VecDeque::new(),
+            charge: None,
             from: From::Past(replay),
             last,
         }
@@ -60,6 +64,7 @@ impl Feed {
                 self.last = line.seq;
                 return Some(Ok(line));
             }
+            self.charge = None;
             self.turn();
             match &mut self.from {
                 From::Over => return None,
@@ -75,16 +80,14 @@ impl Feed {
                             self.from = From::Over;
                         }
                         // The reader may have asked for later events only.
-                        if message.line.seq > self.last {
-                            self.last = message.line.seq;
-                            return Some(Ok(message.line.as_ref().clone()));
+                        let line = message.line();
+                        if line.seq > self.last {
+                            self.last = line.seq;
+                            return Some(Ok(line.clone()));
                         }
                     }
-                    Err(RecvError::Lagged(_)) => self.look_back(),
-                    Err(RecvError::Closed) => {
-                        self.from = From::Over;
-                        return Some(Err(Error::Closed));
-                    }
+                    // It has fallen behind, or there was no room for what it should hear; or the journal is gone, which it finds then.
+                    Err(RecvError::Lagged(_) | RecvError::Closed) => self.look_back(),
                 },
             }
         }
@@ -95,7 +98,7 @@ impl Feed {
         self.from = match std::mem::replace(&mut self.from, From::Over) {
             From::Present(bookmark, _) => From::Reading(Box::pin(async {
                 let replay = bookmark.open().await?;
-                Ok((replay, Vec::new()))
+                Ok((replay, None))
             })),
             other @ (From::Past(_) | From::Reading(_) | From::Over) => other,
         };
@@ -115,7 +118,7 @@ impl Feed {
         if next <= last {
             return From::Reading(Box::pin(async move {
                 let (replay, page) = replay.page(next, last).await;
-                Ok((replay, page?))
+                Ok((replay, Some(page?)))
             }));
         }
         let Some(stream) = replay.stream() else {
@@ -143,7 +146,10 @@ impl Feed {
         match reading.await {
             Ok((replay, page)) => {
                 self.from = From::Past(replay);
-                self.page = page.into();
+                if let Some((page, charge)) = page {
+                    self.page = page.into();
+                    self.charge = Some(charge);
+                }
                 Ok(())
             }
             Err(error) => {

@@ -1,9 +1,9 @@
 //! The index of ended runs: sled, which is never the only copy of anything.
 //!
 //! **Owns** `<state>/index`. One key, `applied`, says up to which byte of the archive everything is in; it is written in
-//! the same batch as what it vouches for. sled 0.34 flushes with `sync_file_range`, which a power cut does not respect, so
-//! after every flush its file is synced through a descriptor of our own, at least every [`BATCH`] runs.
-//! **Failure**: an index that panics, fails or contradicts the archive is set aside (`index.broken-<n>`) and built again.
+//! the same batch as what it vouches for, at least every [`BATCH`] runs.
+//! **Failure**: an index that panics, fails or contradicts the archive is set aside (`index.broken-<n>`) and built again; where that
+//! fails too there is one in memory until it works ([`Index::in_memory`]), which is made of the archive alike.
 //!
 //! ```text
 //! applied/4                                                u64, big endian
@@ -15,25 +15,27 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
 use std::io;
-use std::ops::{Bound, Deref};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::RunId;
 use rye_core::ledger::{AccountId, Cost};
+use rye_core::memory::Memory;
 use rye_core::model::Run;
 use rye_core::state::{Age, Closed};
 use serde::{Deserialize, Serialize};
 
+use self::store::Store;
 use super::Summary;
 use super::archive::{Archive, ArchiveOffset};
 
+mod store;
+
 /// Runs in one batch: five keys each, seldom more, below the 500 keys after which a sync is due.
 const BATCH: usize = 80;
-const CACHE_BYTES: u64 = 16 << 20;
 /// The number is that of the layout: an index of another one does not have it, and is filled again from the archive.
 const APPLIED: &[u8] = b"applied/4";
 
@@ -74,6 +76,36 @@ impl Entry {
     }
 }
 
+impl Entry {
+    /// Adds what the index holds for it.
+    fn put(&self, batch: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), IndexError> {
+        let Summary {
+            id,
+            parent,
+            created_at,
+            principal,
+            ..
+        } = &self.summary;
+        let value = serde_json::to_vec(self).map_err(IndexError::Value)?;
+        batch.push((run_key(id), value));
+        let created = |prefix: &[u8]| created_key(prefix, *created_at, id.as_str());
+        batch.push((created(&all()), Vec::new()));
+        if let Some(parent) = parent {
+            batch.push((created(&below(parent)), Vec::new()));
+        }
+        if let Some(key) = &self.start_key {
+            batch.push((start_key(principal, key), id.as_str().into()));
+        }
+        for (account, cost) in &self.accounts {
+            let (by, cost) = (id.clone(), *cost);
+            let closed = serde_json::to_vec(&ClosedAccount { by, cost });
+            batch.push((account_key(account), closed.map_err(IndexError::Value)?));
+        }
+        batch.push((APPLIED.into(), self.offset.end().to_be_bytes().into()));
+        Ok(())
+    }
+}
+
 /// Why the index does not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
@@ -89,6 +121,15 @@ pub enum IndexError {
     /// The position in it does not fit the archive.
     #[error("the index does not belong to this archive")]
     Foreign,
+    /// It is still being made of the archive.
+    #[error("the index of ended runs is being built from the archive; ask again in a while")]
+    Building,
+    /// There is no more room for it in memory.
+    #[error(
+        "the index cannot be used on disk, and there are too many ended runs to find them without it; what keeps it from working \
+         stands in the log of the daemon"
+    )]
+    TooLarge,
     /// The journal was closed.
     #[error("the index is closed")]
     Closed,
@@ -97,64 +138,30 @@ pub enum IndexError {
     Files(#[from] io::Error),
 }
 
-/// Runs `work` on sled, which is known to panic on images it does not like.
-fn guarded<T>(work: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(IndexError::Panicked))
-}
-
+/// Finds ended runs. A copy is another handle.
 #[derive(Debug, Clone)]
-pub(super) struct Index {
-    db: Store,
-    dir: PathBuf,
-}
-
-/// sled, whose last handle writes when it is dropped, and panics if it cannot.
-#[derive(Debug, Clone)]
-struct Store(Option<sled::Db>);
-
-impl Deref for Store {
-    type Target = sled::Db;
-
-    fn deref(&self) -> &sled::Db {
-        self.0.as_ref().expect("it is taken when it is dropped")
-    }
-}
-
-impl Drop for Store {
-    fn drop(&mut self) {
-        let db = self.0.take();
-        if let Err(error) = guarded(|| {
-            drop(db);
-            Ok(())
-        }) {
-            tracing::warn!(%error, "the index was not closed in good order");
-        }
-    }
-}
+pub(super) struct Index(Store);
 
 impl Index {
     /// Opens the index in `state` and brings it up to the archive; sets a broken one aside and builds it again. Blocks.
     pub(super) fn open(state: &Path, archive: &Archive) -> Result<Self, IndexError> {
-        match guarded(|| Self::try_open(state, archive)) {
-            Ok(index) => Ok(index),
-            Err(error) => {
-                tracing::warn!(%error, "the index is set aside and built again");
-                set_aside(state)?;
-                guarded(|| Self::try_open(state, archive))
-            }
-        }
+        let dir = directory(state);
+        let opened = || Self(Store::open(&dir)?).up_to(archive);
+        opened().or_else(|error| {
+            tracing::warn!(%error, "the index is set aside and built again");
+            store::set_aside(&dir)?;
+            opened()
+        })
     }
 
-    fn try_open(state: &Path, archive: &Archive) -> Result<Self, IndexError> {
-        let dir = directory(state);
-        let db = sled::Config::new()
-            .path(&dir)
-            .cache_capacity(CACHE_BYTES)
-            .flush_every_ms(None)
-            .open()?;
-        let db = Store(Some(db));
-        let index = Self { db, dir };
-        let applied = index.applied()?;
+    /// An index of `archive` in memory. Blocks.
+    pub(super) fn in_memory(archive: &Archive, memory: &Arc<Memory>) -> Result<Self, IndexError> {
+        Self(Store::in_memory(memory)).up_to(archive)
+    }
+
+    /// The same with all that stands in `archive`.
+    fn up_to(self, archive: &Archive) -> Result<Self, IndexError> {
+        let applied = self.applied()?;
         let length = archive.length()?;
         if applied > length {
             return Err(IndexError::Foreign);
@@ -163,23 +170,23 @@ impl Index {
         let end = archive.scan(applied, |offset, _, stored| {
             batch.push(Entry::new(&stored.run, &stored.closed, offset));
             if batch.len() == BATCH {
-                index.apply(&std::mem::take(&mut batch))?;
+                self.apply(&std::mem::take(&mut batch))?;
             }
             Ok::<(), IndexError>(())
         })?;
-        index.apply(&batch)?;
+        self.apply(&batch)?;
         if end < length {
             tracing::error!(
                 byte = end,
                 "the archive is damaged; ended runs behind that byte cannot be found"
             );
         }
-        Ok(index)
+        Ok(self)
     }
 
     fn applied(&self) -> Result<u64, IndexError> {
-        let value = guarded(|| Ok(self.db.get(APPLIED)?))?;
-        match value.map(|value| <[u8; 8]>::try_from(value.as_ref())) {
+        let value = self.0.get(APPLIED)?;
+        match value.map(<[u8; 8]>::try_from) {
             None => Ok(0),
             Some(Ok(bytes)) => Ok(u64::from_be_bytes(bytes)),
             Some(Err(_)) => Err(IndexError::Foreign),
@@ -198,44 +205,18 @@ impl Index {
             .filter(|entry| entry.offset.offset >= applied)
             .collect();
         for entries in news.chunks(BATCH) {
-            let mut batch = sled::Batch::default();
+            let mut batch = Vec::with_capacity(5 * entries.len());
             for entry in entries {
-                let Summary {
-                    id,
-                    parent,
-                    created_at,
-                    principal,
-                    ..
-                } = &entry.summary;
-                let value = serde_json::to_vec(entry).map_err(IndexError::Value)?;
-                batch.insert(run_key(id), value);
-                batch.insert(created_key(&all(), *created_at, id.as_str()), &[]);
-                if let Some(parent) = parent {
-                    batch.insert(created_key(&below(parent), *created_at, id.as_str()), &[]);
-                }
-                if let Some(key) = &entry.start_key {
-                    batch.insert(start_key(principal, key), id.as_str());
-                }
-                for (account, cost) in &entry.accounts {
-                    let (by, cost) = (id.clone(), *cost);
-                    let closed = serde_json::to_vec(&ClosedAccount { by, cost });
-                    batch.insert(account_key(account), closed.map_err(IndexError::Value)?);
-                }
-                batch.insert(APPLIED, &entry.offset.end().to_be_bytes());
+                entry.put(&mut batch)?;
             }
-            guarded(|| {
-                self.db.apply_batch(batch)?;
-                self.db.flush()?;
-                Ok(())
-            })?;
-            File::open(self.dir.join("db"))?.sync_data()?;
+            self.0.write(batch)?;
         }
         Ok(())
     }
 
     /// The ended run `id`.
     pub(super) fn run(&self, id: &RunId) -> Result<Option<Entry>, IndexError> {
-        let value = guarded(|| Ok(self.db.get(run_key(id))?))?;
+        let value = self.0.get(&run_key(id))?;
         value
             .map(|value| serde_json::from_slice(&value).map_err(IndexError::Value))
             .transpose()
@@ -247,15 +228,15 @@ impl Index {
         principal: &str,
         key: &str,
     ) -> Result<Option<RunId>, IndexError> {
-        let value = guarded(|| Ok(self.db.get(start_key(principal, key))?))?;
+        let value = self.0.get(&start_key(principal, key))?;
         Ok(value
-            .and_then(|value| String::from_utf8(value.to_vec()).ok())
+            .and_then(|value| String::from_utf8(value).ok())
             .and_then(|id| RunId::new(id).ok()))
     }
 
     /// An account that was closed.
     pub(super) fn closed(&self, account: &AccountId) -> Result<Option<ClosedAccount>, IndexError> {
-        let value = guarded(|| Ok(self.db.get(account_key(account))?))?;
+        let value = self.0.get(&account_key(account))?;
         value
             .map(|value| serde_json::from_slice(&value).map_err(IndexError::Value))
             .transpose()
@@ -266,7 +247,7 @@ impl Index {
         &self,
         parent: Option<&RunId>,
         before: Option<&Age>,
-        mut take: impl FnMut(Summary) -> Going,
+        mut take: impl FnMut(Summary) -> ControlFlow<()>,
     ) -> Result<(), IndexError> {
         let prefix = parent.map_or_else(all, below);
         let end = match before {
@@ -274,29 +255,16 @@ impl Index {
             None => [prefix.as_slice(), &[u8::MAX; 8]].concat(),
         };
         let bounds = (Bound::Included(prefix.clone()), Bound::Excluded(end));
-        guarded(|| {
-            for key in self.db.range(bounds).keys().rev() {
-                let key = key?;
-                let id = key
-                    .get(prefix.len() + 8..)
-                    .and_then(|id| std::str::from_utf8(id).ok())
-                    .and_then(|id| RunId::new(id).ok())
-                    .ok_or(IndexError::Foreign)?;
-                let entry = self.run(&id)?.ok_or(IndexError::Foreign)?;
-                if take(entry.summary) == Going::Stop {
-                    break;
-                }
-            }
-            Ok(())
+        self.0.backwards(bounds, |key| {
+            let id = key
+                .get(prefix.len() + 8..)
+                .and_then(|id| std::str::from_utf8(id).ok())
+                .and_then(|id| RunId::new(id).ok())
+                .ok_or(IndexError::Foreign)?;
+            let entry = self.run(&id)?.ok_or(IndexError::Foreign)?;
+            Ok(take(entry.summary))
         })
     }
-}
-
-/// Whether a walk continues.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Going {
-    On,
-    Stop,
 }
 
 fn run_key(id: &RunId) -> Vec<u8> {
@@ -328,51 +296,4 @@ fn account_key(account: &AccountId) -> Vec<u8> {
 
 pub(super) fn directory(state: &Path) -> PathBuf {
     state.join("index")
-}
-
-fn set_aside(state: &Path) -> io::Result<()> {
-    let dir = directory(state);
-    if !fs::exists(&dir)? {
-        return Ok(());
-    }
-    let mut number = 1_u64;
-    while fs::exists(state.join(format!("index.broken-{number}")))? {
-        number += 1;
-    }
-    fs::rename(dir, state.join(format!("index.broken-{number}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::AsRawFd as _;
-
-    use super::*;
-
-    #[test]
-    #[expect(
-        unsafe_code,
-        reason = "the file of the index is made one that refuses every write"
-    )]
-    fn an_index_that_cannot_be_written_when_it_is_closed_brings_nobody_down() {
-        let state = tempfile::tempdir().unwrap();
-        let archive = Archive::open(state.path()).unwrap();
-        let index = Index::open(state.path(), &archive).unwrap();
-        index.db.insert("not yet", "on disk").unwrap();
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        let file = fs::canonicalize(directory(state.path()).join("db")).unwrap();
-        let mut found = 0;
-        for entry in fs::read_dir("/proc/self/fd").unwrap() {
-            let entry = entry.unwrap().path();
-            if fs::read_link(&entry).is_ok_and(|target| target == file) {
-                let number = entry.file_name().unwrap().to_str().unwrap();
-                // SAFETY: the descriptor is sled's, which keeps using it under its number and closes it.
-                let replaced =
-                    unsafe { libc::dup2(full.as_raw_fd(), number.parse::<i32>().unwrap()) };
-                assert!(replaced >= 0);
-                found += 1;
-            }
-        }
-        assert!(found > 0, "the file is open");
-        drop(index);
-    }
 }

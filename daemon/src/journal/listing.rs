@@ -1,10 +1,11 @@
-//! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index; one of them is looked for in the
-//! archive itself while the index is away, and lists wait for it.
+//! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index. While that is opened they wait
+//! for it, and after a while are told so.
 
 use std::collections::HashSet;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rye_core::access::{Caller, Scope};
 use rye_core::clock::Timestamp;
@@ -12,15 +13,14 @@ use rye_core::id::{ItemId, Lsn, RunId};
 use rye_core::model::{Run, Status};
 use rye_core::state::{self, Age};
 
-use super::archive::{ArchiveOffset, Stored};
-use super::index::{Entry, Going, Index, IndexError};
+use super::archive::Stored;
+use super::index::{Entry, Index, IndexError};
 use super::sequencer::Sequencer;
-use super::watermark::lock;
 use super::{Error, IndexState, Journal, Shared, Summary, Ticket};
 use crate::task;
 
-/// Bytes of an archive that is searched without an index: some seconds of work.
-const MOST_SEARCHED: u64 = 256 << 20;
+/// How long somebody waits for an index that is opened, or built again.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which runs are listed; an empty or absent field lets all pass.
 #[derive(Debug, Clone, Default)]
@@ -127,7 +127,11 @@ impl Journal {
             self.durable(Ticket { lsn }).await?;
             return Ok(Some(run));
         }
-        Ok(self.shared.archived(id).await?.map(|stored| stored.run))
+        Ok(self
+            .shared
+            .archived_whole(id)
+            .await?
+            .map(|stored| stored.run))
     }
 
     /// The run that `principal` started with `key`, once it is durable.
@@ -142,22 +146,9 @@ impl Journal {
             return Ok(Some(id));
         }
         let (principal, key) = (principal.to_owned(), key.to_owned());
-        let is_it = {
-            let (principal, key) = (principal.clone(), key.clone());
-            move |run: &Run| {
-                run.spec.principal == principal && run.spec.start_key.as_ref() == Some(&key)
-            }
-        };
-        let found = self
-            .shared
-            .look_up(move |index| index.by_start_key(&principal, &key));
-        match found.await {
-            Err(Error::Index(away)) => {
-                let found = self.shared.search_archive(away, is_it).await?;
-                Ok(found.map(|(_, stored)| stored.run.id.clone()))
-            }
-            found => found,
-        }
+        self.shared
+            .look_up(move |index| index.by_start_key(&principal, &key))
+            .await
     }
 
     /// At most `limit` runs that pass `filter`, newest first, from `page_token` on.
@@ -183,9 +174,9 @@ impl Journal {
                             found.push(run);
                         }
                         if found.len() < wanted {
-                            Going::On
+                            ControlFlow::Continue(())
                         } else {
-                            Going::Stop
+                            ControlFlow::Break(())
                         }
                     })?;
                     Ok(found)
@@ -303,80 +294,34 @@ impl Journal {
     }
 }
 
-/// What ends a search of the archive.
-enum Found {
-    Record(Box<(ArchiveOffset, Stored)>),
-    Fault(io::Error),
-}
-
-impl From<io::Error> for Found {
-    fn from(error: io::Error) -> Self {
-        Self::Fault(error)
-    }
-}
-
 impl Shared {
     pub(super) async fn indexed(self: &Arc<Self>, id: &RunId) -> Result<Option<Entry>, Error> {
         let wanted = id.clone();
-        match self.look_up(move |index| index.run(&wanted)).await {
-            Err(Error::Index(away)) => {
-                let wanted = id.clone();
-                let found = self.search_archive(away, move |run| run.id == wanted);
-                let entry = |(offset, stored): (ArchiveOffset, Stored)| {
-                    Entry::new(&stored.run, &stored.closed, offset)
-                };
-                Ok(found.await?.map(entry))
-            }
-            found => found,
-        }
+        self.look_up(move |index| index.run(&wanted)).await
     }
 
-    /// The record of an ended run that `is_it` names, while the index is `away`: read one after the other, of an archive that is not too
-    /// long for that.
-    async fn search_archive(
-        self: &Arc<Self>,
-        away: Arc<IndexError>,
-        is_it: impl Fn(&Run) -> bool + Send + 'static,
-    ) -> Result<Option<(ArchiveOffset, Stored)>, Error> {
-        if matches!(*away, IndexError::Closed) {
-            return Err(Error::Index(away));
-        }
-        let shared = Arc::clone(self);
-        let search = move || {
-            if shared.archive.length()? > MOST_SEARCHED {
-                return Ok(None);
-            }
-            let _one_at_a_time = lock(&shared.searching);
-            match shared.archive.scan(0, |offset, _, stored| {
-                if is_it(&stored.run) {
-                    Err(Found::Record(Box::new((offset, stored))))
-                } else {
-                    Ok(())
-                }
-            }) {
-                Ok(_end) => Ok(Some(None)),
-                Err(Found::Record(found)) => Ok(Some(Some(*found))),
-                Err(Found::Fault(error)) => Err(error),
-            }
-        };
-        match task::blocking("search the archive", search).await {
-            Ok(Some(found)) => Ok(found),
-            Ok(None) => Err(Error::Index(away)),
-            Err(source) => Err(Error::Files {
-                what: "read",
-                path: self.dir.join("archive"),
-                source,
-            }),
-        }
-    }
-
+    /// The record of an ended run without its long texts, which its transcript is read without.
     pub(super) async fn archived(self: &Arc<Self>, id: &RunId) -> Result<Option<Stored>, Error> {
+        self.from_archive(id, false).await
+    }
+
+    /// The record of an ended run.
+    async fn archived_whole(self: &Arc<Self>, id: &RunId) -> Result<Option<Stored>, Error> {
+        self.from_archive(id, true).await
+    }
+
+    async fn from_archive(
+        self: &Arc<Self>,
+        id: &RunId,
+        with_texts: bool,
+    ) -> Result<Option<Stored>, Error> {
         let Some(entry) = self.indexed(id).await? else {
             return Ok(None);
         };
         let shared = Arc::clone(self);
         let stored = task::blocking("read the archive", move || {
-            shared.archive.read(entry.offset)
+            let objects = with_texts.then_some(&shared.objects);
+            shared.archive.read(entry.offset, objects)
         })
         .await
         .map_err(|source| {
@@ -423,10 +368,13 @@ impl Shared {
         question: &Arc<impl Fn(&Index) -> Result<T, IndexError> + Send + Sync + 'static>,
     ) -> Result<Result<T, IndexError>, Error> {
         let mut states = self.index.subscribe();
-        let state = states
-            .wait_for(|state| !matches!(state, IndexState::Opening))
-            .await
-            .map(|state| state.clone());
+        let opened = states.wait_for(|state| !matches!(state, IndexState::Opening));
+        let state = tokio::select! {
+            state = opened => state.map(|state| state.clone()),
+            () = task::sleep(Some(PATIENCE)) => {
+                return Err(Error::Index(Arc::new(IndexError::Building)));
+            }
+        };
         match state {
             Ok(IndexState::Ready(index)) => {
                 let question = Arc::clone(question);

@@ -11,7 +11,7 @@ use crate::object::{self, Digest};
 use crate::task;
 
 /// How often a payload stands in memory while it is sent: as text, and as bytes of a message.
-const COPIES: usize = 2;
+pub(super) const COPIES: usize = 2;
 
 impl Journal {
     /// `line` of `run` with its payload in it, however long that is, and the memory that it takes: to be kept as long as the line is.
@@ -20,8 +20,17 @@ impl Journal {
         let Some(bytes) = line.spilled_bytes() else {
             return Ok((line, charge));
         };
-        if !charge.grow(bytes.saturating_mul(COPIES)) {
-            return Err(Error::MemoryFull);
+        let (takes, memory) = (bytes.saturating_mul(COPIES), &self.shared.memory);
+        if !charge.grow(takes) {
+            let most = memory.most();
+            // Where the run that holds it stays in memory, waiting would not help.
+            let never = takes.saturating_add(bytes) > most;
+            let run = run.clone();
+            return Err(if never {
+                Error::TooLong { run, bytes, most }
+            } else {
+                Error::memory_full(memory)
+            });
         }
         let shared = Arc::clone(&self.shared);
         let read = task::blocking("read a long payload", move || line.whole(&shared.objects));

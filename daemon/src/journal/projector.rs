@@ -37,7 +37,7 @@ pub(super) const RENDER_EVERY: Duration = Duration::from_millis(100);
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 /// How long a lane stays that has nothing to do.
 const IDLE: Duration = Duration::from_mins(1);
-/// Segments of log kept for projects that fail.
+/// Segments of log kept for projects that fail or do not move.
 pub(super) const RETAINED: usize = 8;
 
 /// What waits to be written about one run.
@@ -171,13 +171,14 @@ impl Projector {
             }
             if self.artifacts.pause().is_some() {
                 self.shared.faults.before_files(&self.lane.files);
-                self.artifacts.work();
+                let lane = Arc::clone(&self.lane);
+                self.artifacts.work(&|| lane.moves());
             }
             if let Some(mark) = checkpoint {
                 self.checkpoint(&mark);
             }
             if taken.closed {
-                self.artifacts.checkpoint();
+                self.artifacts.checkpoint(&|| ());
                 return;
             }
             if idle && self.is_done() && self.lane_ends() {
@@ -232,10 +233,11 @@ impl Projector {
 
     fn attempt(&mut self, id: RunId, mut pending: Pending, complaint: Complaint) {
         self.shared.faults.before_files(&self.lane.files);
+        self.lane.moves();
         match self.write(&mut pending) {
             Ok(page) => self.hand_on(&id, pending, page),
             // The project did not answer for so long that the log does not hold them any more.
-            Err(error) if is_lost(&pending) => {
+            Err(error) if is_lost(&self.shared, &pending) => {
                 tracing::warn!(run = %id, %error, files = pending.stream.spec.files,
                     "the files of a run are given up: the log was not kept for them");
                 self.given_up.insert(id.clone());
@@ -370,6 +372,7 @@ impl Projector {
     /// Writes what was closed without a sync once more, with one.
     fn sync_closed(&mut self) {
         for (id, (stream, upto)) in std::mem::take(&mut self.unsynced) {
+            self.lane.moves();
             if let Err(error) = TranscriptFile::rewrite(&self.shared, &stream, upto) {
                 tracing::warn!(run = %id, %error, "a transcript cannot be synced");
                 self.unsynced.insert(id, (stream, upto));
@@ -428,6 +431,7 @@ impl Projector {
     /// Makes sure that the files are on disk up to the checkpoint, so that the log need not be.
     fn checkpoint(&mut self, mark: &Mark) {
         self.shared.faults.before_files(&self.lane.files);
+        self.lane.moves();
         if !self.failing.is_empty() {
             self.retry();
         }
@@ -435,7 +439,8 @@ impl Projector {
             self.put_back(stream, *head);
         }
         let synced = self.sync();
-        let finished = self.artifacts.checkpoint();
+        let lane = Arc::clone(&self.lane);
+        let finished = self.artifacts.checkpoint(&|| lane.moves());
         let mut covered = synced && finished && self.failing.is_empty();
         if !covered && self.shared.log.segments() >= RETAINED {
             covered = true;
@@ -460,6 +465,7 @@ impl Projector {
         self.sync_closed();
         let mut failed = Vec::new();
         for (id, sheet) in &mut self.open {
+            self.lane.moves();
             if let Err(error) = sheet.sync() {
                 tracing::warn!(run = %id, %error, "a transcript cannot be synced");
                 failed.push(id.clone());
@@ -472,10 +478,16 @@ impl Projector {
     }
 }
 
-/// Whether there are lines to be written that the log need not hold any more.
-fn is_lost(pending: &Pending) -> bool {
-    let anchor = pending.stream.published().anchor.seq;
-    pending.start.seq < pending.end.seq && anchor >= pending.end.seq
+/// Whether there are lines to be written that the log need not hold any more, or does not.
+fn is_lost(shared: &Shared, pending: &Pending) -> bool {
+    if pending.start.seq >= pending.end.seq {
+        return false;
+    }
+    let published = pending.stream.published();
+    let next = pending.start.seq.next();
+    let first = published.places(next, next);
+    let is_gone = first.iter().any(|(_, lsn)| shared.log.has_dropped(*lsn));
+    is_gone || published.anchor.seq > pending.start.seq
 }
 
 /// Whether a failure is worth a line in the log.

@@ -254,13 +254,15 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
     let entries = entries.into_iter().zip(written).zip(sums);
     for ((entry, Written { start, end, lines }), money) in entries {
         let rest = entry.rest();
-        entry.stream.publish(lsn, end, rest, || Line {
-            seq: entry.seq,
-            lsn,
-            timestamp: at,
-            event_type: entry.text.name.to_owned(),
-            payload: entry.text.payload.into(),
-        });
+        entry
+            .stream
+            .publish((lsn, end), rest, &shared.memory, || Line {
+                seq: entry.seq,
+                lsn,
+                timestamp: at,
+                event_type: entry.text.name.to_owned(),
+                payload: entry.text.payload.into(),
+            });
         if let Some(run) = entry
             .settled
             .as_ref()

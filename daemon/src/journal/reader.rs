@@ -185,7 +185,7 @@ impl Reading {
                 Ok(())
             });
             match rendered {
-                Ok(()) if !has_room => return Err(Error::MemoryFull),
+                Ok(()) if !has_room => return Err(Error::memory_full(&shared.memory)),
                 Ok(()) => {
                     let files = &stream.spec.files;
                     let extent = Extent {
@@ -310,7 +310,7 @@ impl Reading {
             };
             let takes = passed.takes();
             if !self.charge.grow(takes) {
-                return Err(Error::MemoryFull);
+                return Err(Error::memory_full(&self.shared.memory));
             }
             self.handed_out += takes;
             bytes += passed.text.len();

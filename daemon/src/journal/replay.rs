@@ -1,18 +1,20 @@
 //! What a run has done so far, read back a page at a time: from the log while it holds the events, from the verified transcript before.
 //!
-//! **Owns** how far the transcript has been read. A page is all of a history that is in memory at once. **Order.** Of the transcript
+//! **Owns** how far the transcript has been read. A page is all of a history that is in memory at once, and is counted among what all
+//! runs hold as long as somebody keeps it; who finds no room reads on later, from where it stands. **Order.** Of the transcript
 //! nothing is handed out before all of it, up to where the record says that it is on disk, was found to be what was written; it
 //! is checked once more as its lines are read. Between two pages the log may have been dropped behind a checkpoint, and the run may have
 //! ended and left memory: what comes next is looked for where it lies then. **Failure.** Where a transcript is not what was written there
 //! is nothing to read.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt as _;
 use std::sync::{Arc, Weak};
 
 use rye_core::id::{Lsn, RunId, Seq};
+use rye_core::memory::Charge;
 
 use super::archive::Stored;
 use super::history::{damaged, each_record};
@@ -26,6 +28,9 @@ use crate::task;
 const PAGE_BYTES: usize = 128 << 10;
 /// Events of a page at most.
 const PAGE_EVENTS: usize = 512;
+
+/// The events of a page, and the memory that they take.
+pub(super) type Read = (Vec<Line>, Charge);
 
 /// A page as it grows.
 #[derive(Default)]
@@ -132,11 +137,16 @@ impl Replay {
     }
 
     /// The events from `next` to `last` at most that fit on a page; one at least, unless there is none.
-    pub(super) async fn page(mut self, next: Seq, last: Seq) -> (Self, Result<Vec<Line>, Error>) {
+    pub(super) async fn page(mut self, next: Seq, last: Seq) -> (Self, Result<Read, Error>) {
+        let mut charge = self.shared.memory.open();
         // Nothing stands before the first event, in particular no transcript that would have to be there.
         let next = next.max(Seq(1));
         if next > last {
-            return (self, Ok(Vec::new()));
+            return (self, Ok((Vec::new(), charge)));
+        }
+        if !charge.grow(PAGE_BYTES) {
+            let full = Error::memory_full(&self.shared.memory);
+            return (self, Err(full));
         }
         loop {
             let work = move || {
@@ -146,12 +156,17 @@ impl Replay {
             let (read, page) = task::blocking("read a history", work).await;
             self = read;
             if !matches!(page, Err(Error::DataLoss { .. })) {
-                return (self, page);
+                let read = page.map(|lines| {
+                    let bytes = lines.iter().map(|line| line.payload.len()).sum();
+                    charge.shrink(PAGE_BYTES.saturating_sub(bytes));
+                    (lines, charge)
+                });
+                return (self, read);
             }
             // It may have ended and been archived while we read: the archive knows its final head.
             match self.moved().await {
                 Ok(true) => {}
-                Ok(false) => return (self, page),
+                Ok(false) => return (self, page.map(|lines| (lines, charge))),
                 Err(error) => return (self, Err(error)),
             }
         }
@@ -222,6 +237,8 @@ pub(super) struct Pages {
     replay: Option<Replay>,
     next: Seq,
     last: Seq,
+    /// What the last page takes.
+    charge: Option<Charge>,
 }
 
 impl Pages {
@@ -230,19 +247,22 @@ impl Pages {
             last: replay.last(),
             replay: Some(replay),
             next: Seq(1),
+            charge: None,
         }
     }
 
-    /// The next page; `None` behind the last.
+    /// The next page; `None` behind the last. Nobody keeps the one before any more.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<Line>>, Error> {
+        self.charge = None;
         let Some(replay) = self.replay.take() else {
             return Ok(None);
         };
         let (replay, page) = replay.page(self.next, self.last).await;
-        let page = page?;
+        let (page, charge) = page?;
         let Some(end) = page.last() else {
             return Ok(None);
         };
+        self.charge = Some(charge);
         self.next = end.seq.next();
         self.replay = Some(replay);
         Ok(Some(page))
@@ -365,7 +385,7 @@ impl ReadAt {
     }
 }
 
-impl Read for ReadAt {
+impl io::Read for ReadAt {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read_at(buffer, self.at)?;
         self.at += u64::try_from(read).unwrap_or(u64::MAX);

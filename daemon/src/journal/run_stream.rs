@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use rye_core::id::{Lsn, RunId, Seq};
+use rye_core::memory::{Charge, Memory};
 use rye_core::model::Spec;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
@@ -62,9 +63,24 @@ pub(super) struct Listener {
 /// What subscribers get.
 #[derive(Debug, Clone)]
 pub(super) struct Message {
-    pub(super) line: Arc<Line>,
+    line: Arc<(Line, Charge)>,
     /// Whether the run ends with it.
     pub(super) last: bool,
+}
+
+impl Message {
+    /// `None` if there is no room for it among what all runs hold.
+    fn new(line: Line, last: bool, memory: &Arc<Memory>) -> Option<Self> {
+        let mut charge = memory.open();
+        charge.grow(line.payload.len()).then(|| Self {
+            line: Arc::new((line, charge)),
+            last,
+        })
+    }
+
+    pub(super) fn line(&self) -> &Line {
+        &self.line.0
+    }
 }
 
 impl RunStream {
@@ -93,12 +109,13 @@ impl RunStream {
     }
 
     /// Shows the event at `lsn`, after which the transcript ends with `head`; `rest` if it suspended or ended the run.
-    /// `line` is made only for listeners.
+    /// `line` is made only for listeners, and counted as long as one of them may still hear it; where there is no room for it they read
+    /// it as what has been.
     pub(super) fn publish(
         &self,
-        lsn: Lsn,
-        head: Head,
+        (lsn, head): (Lsn, Head),
         rest: Option<Rest>,
+        memory: &Arc<Memory>,
         line: impl FnOnce() -> Line,
     ) {
         let last = rest.is_some_and(|rest| rest.ended);
@@ -106,11 +123,9 @@ impl RunStream {
         published.head = head;
         published.lsns.push_back(lsn);
         if let Some(feed) = &published.feed {
-            let message = Message {
-                line: Arc::new(line()),
-                last,
-            };
-            if feed.send(message).is_err() || last {
+            let message = Message::new(line(), last, memory);
+            let is_sent = message.is_some_and(|message| feed.send(message).is_ok());
+            if !is_sent || last {
                 published.feed = None;
             }
         }

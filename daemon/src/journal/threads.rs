@@ -64,8 +64,6 @@ pub(super) struct Shared {
     pub(super) index: watch::Sender<IndexState>,
     pub(super) memory: Arc<Memory>,
     pub(super) acting: Arc<Board>,
-    /// Held while the archive is searched without an index.
-    pub(super) searching: Mutex<()>,
     /// Most runs of one tree that are not over at once.
     pub(super) tree_runs: NonZeroUsize,
 }
@@ -150,7 +148,6 @@ pub(super) fn start(
         index: watch::Sender::new(IndexState::Opening),
         memory: options.memory,
         acting: Arc::new(acting),
-        searching: Mutex::default(),
         tree_runs: options.tree_runs,
     });
     if let Err(error) = shared.log.drop_through(opened.base) {

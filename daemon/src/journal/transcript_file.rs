@@ -67,7 +67,7 @@ impl Drop for Counted {
 impl TranscriptFile {
     /// Opens the transcript to take lines behind `start`; what is missing before is made again first.
     pub(super) fn open(shared: &Shared, stream: &Arc<RunStream>, start: &Head) -> io::Result<Self> {
-        let root = Dir::root(Path::new(&stream.spec.files))?;
+        let root = Dir::of_run(&stream.spec)?;
         let dir = run_dir(&root, &stream.id)?;
         let there = dir.open(TRANSCRIPT)?;
         let length = there.as_ref().map_or(Ok(0), length)?;
@@ -181,7 +181,7 @@ impl TranscriptFile {
     /// Makes what was written survive a power cut.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.fresh {
-            let root = Dir::root(Path::new(&self.stream.spec.files))?;
+            let root = Dir::of_run(&self.stream.spec)?;
             self.dir.sync()?;
             root.make(Path::new(THREADS))?.sync()?;
             root.make(Path::new("state"))?.sync()?;

@@ -2,8 +2,6 @@
 //!
 //! What may be fetched is for the layers of the run to say, whatever else it may do ([`crate::index`]).
 
-use std::path::Path;
-
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::model::{Failure, Object};
 use serde_json::Value;
@@ -36,15 +34,18 @@ pub(super) async fn fetch(params: Object, session: &Session<'_>) -> Result<Value
         Error::Index(index::Error::Denied(denied)) => {
             Failure::permanent("permission_denied", denied.to_string())
         }
-        error @ (Error::Project(_) | Error::Index(_)) => Refusal::from(&error).of_item(),
+        Error::Project(error) => {
+            let gone = error.gone();
+            gone.unwrap_or_else(|| Refusal::from(&error).of_item())
+        }
+        error @ Error::Index(_) => Refusal::from(&error).of_item(),
     };
     let asked = Asked::read(params).map_err(|error| failed(error.into()))?;
     let layers = session.spec.layers.clone();
     let (now, random) = (session.clock.up(), session.clock.random());
-    let directory = Path::new(&session.spec.project);
     let fetched = session
         .projects
-        .visit(directory, "fetch items", move |inside| {
+        .visit(session.spec, "fetch items", move |inside| {
             let caller = Caller {
                 layers: &layers,
                 now,

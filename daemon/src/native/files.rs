@@ -145,15 +145,20 @@ pub(super) async fn call(
     let work = order(tool, params)?;
     let waiting = Waiting::default();
     let watch = Watch(Arc::clone(&waiting.0));
-    let directory = Path::new(&session.spec.project);
     let random = session.clock.random();
     let done = session
         .projects
-        .visit(directory, "files of a project", move |inside| {
+        .visit(session.spec, "files of a project", move |inside| {
             work(&Workspace::open(&inside.project.directory, random)?, &watch)
         });
-    done.await
-        .map_err(|error: Error| Refusal::from(&error).of_file())
+    done.await.map_err(|error: Error| {
+        if let Error::Project(project) = &error
+            && let Some(gone) = project.gone()
+        {
+            return gone;
+        }
+        Refusal::from(&error).of_file()
+    })
 }
 
 /// What is to be done, if the parameters are such.

@@ -5,7 +5,6 @@
 //! asked; who asks again after a crash finds it signed, and it is put on record then. **Failure.** Of several items, one that cannot be
 //! signed leaves the others signed, and is named.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::capability::{Denied, Layer, Primary, permit};
@@ -24,7 +23,7 @@ use serde_json::{Value, json};
 
 use super::{Session, read};
 use crate::port::Refusal;
-use crate::projects::{self, Inside, Projects};
+use crate::projects::{self, Inside, Projects, Site};
 
 /// Why nothing is signed.
 #[derive(Debug, thiserror::Error)]
@@ -92,12 +91,14 @@ pub struct Done {
 pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let asked: Asked = read(params)?;
     let layers = session.spec.layers.clone();
-    let directory = Path::new(&session.spec.project);
-    let done = asked.within(session.projects, directory, layers, session.clock.now());
+    let done = asked.within(session.projects, session.spec, layers, session.clock.now());
     let done = done.await.map_err(|error| match error {
         Error::Denied(denied) => Failure::permanent("permission_denied", denied.to_string()),
-        error @ (Error::Project(_)
-        | Error::Key(_)
+        Error::Project(error) => {
+            let gone = error.gone();
+            gone.unwrap_or_else(|| Refusal::from(&error).of_item())
+        }
+        error @ (Error::Key(_)
         | Error::Sign(_)
         | Error::Item(_)
         | Error::Kind(_)
@@ -110,11 +111,11 @@ pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value,
 }
 
 impl Asked {
-    /// Signs it in the project that `directory` belongs to, if each of `layers` allows it.
+    /// Signs it in the project of `site`, if each of `layers` allows it.
     pub async fn within(
         self,
         projects: &Arc<Projects>,
-        directory: &Path,
+        site: impl Into<Site>,
         layers: Vec<Layer>,
         at: Timestamp,
     ) -> Result<Done, Error> {
@@ -123,7 +124,7 @@ impl Asked {
             let key = keys.load()?;
             self.carry_out(inside.library, &layers, &key, at)
         };
-        projects.visit(directory, "sign items", work).await
+        projects.visit(site, "sign items", work).await
     }
 
     fn carry_out(

@@ -33,16 +33,17 @@ impl LeftOut {
     }
 }
 
-/// The verified tools that `permissions` name and `layers` allow.
+/// The verified tools that `permissions` name and `layers` allow, as far as they were found before it was late.
 pub(super) fn find(
     library: &Library,
     permissions: &[String],
     layers: &[Layer],
     left_out: &mut LeftOut,
+    is_late: &dyn Fn() -> bool,
 ) -> Vec<ItemTool> {
     let wanted = Wanted::of(permissions);
     let mut found = BTreeSet::new();
-    for folder in &wanted.folders {
+    for folder in wanted.folders.iter().take_while(|_| !is_late()) {
         found.extend(below(library, folder, left_out));
     }
     let found = found.difference(&wanted.items).map(|item| (item, false));
@@ -51,6 +52,7 @@ pub(super) fn find(
         |item: &ItemRef| check(layers, &Capability::of(Primary::Execute, item)).is_ok();
     let tools = all.filter(|(item, _)| is_allowed(item));
     tools
+        .take_while(|_| !is_late())
         .filter_map(|(item, is_named)| match describe(library, item, is_named) {
             Ok(tool) => tool,
             Err(error) => {

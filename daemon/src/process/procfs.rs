@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 
+use crate::beneath;
+
 /// The line `/proc/<pid>/stat` as far as we use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stat {
@@ -171,9 +173,7 @@ pub(super) fn tree(root: i32) -> Vec<Stat> {
 
 /// The id of this boot of the machine; empty where the kernel does not tell.
 pub fn boot_id() -> String {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id")
-        .map(|id| id.trim().to_owned())
-        .unwrap_or_default()
+    beneath::boot_id().to_owned()
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The service `Runs`: starting, watching, steering and ending runs.
 
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -291,7 +292,7 @@ impl Runs for RunsService {
         let request = request.into_inner();
         let item = decode::item(request.item)?;
         let inspector = self.access.inspector();
-        let checked = inspector.validate(&item, request.project.as_ref());
+        let checked = inspector.validate(&item, Path::new(&request.project));
         Ok(Response::new(encode::checked(checked.await?)))
     }
 

@@ -8,6 +8,7 @@ use rye_core::cas::InputHashes;
 use rye_core::definition::Authority;
 use rye_core::id::ItemRef;
 use rye_core::machine::{Call, Certainty};
+use rye_core::memory::Memory;
 use rye_core::model::{Failure, KillReceipt, Object};
 use serde_json::{Value, json};
 
@@ -187,4 +188,14 @@ impl Envelope {
 pub fn timed_out(timeout: Duration) -> Failure {
     let text = format!("timed out after {} s", timeout.as_secs_f64());
     Failure::permanent("timeout", text).decided()
+}
+
+/// The failure of a call that gave back what does not fit beside what all runs hold.
+pub fn memory_exceeded(memory: &Memory) -> Failure {
+    let text = format!(
+        "the values of all runs together may take {} MiB of memory (`limits.memory_mb`), and what the call gave back does not fit beside \
+         the others; resume the run when others have ended",
+        memory.most() >> 20
+    );
+    Failure::permanent("memory_exceeded", text)
 }

@@ -37,7 +37,7 @@ use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
 use crate::dispatch;
 use crate::inspect::runnable;
-use crate::projects::Inside;
+use crate::projects::{Inside, Site};
 use crate::services::Services;
 
 /// A run that may be created.
@@ -65,14 +65,18 @@ impl Supervisor {
             config: Arc::clone(&self.shared.config),
         };
         let budget = self.budget(id, &request).await?;
-        let directory = request.directory.clone();
+        // A child run works where its parent does.
+        let site = match &request.lineage {
+            Some(lineage) => Site::from(&*lineage.spec),
+            None => Site::from(&request.directory),
+        };
         let work = move |inside: &Inside<'_>| match item.kind {
             ItemKind::Directive => admission.admit_thread(inside, budget, &item, &request),
             ItemKind::Tool | ItemKind::Knowledge | ItemKind::Config => {
                 admission.admit(inside, budget, &item, request)
             }
         };
-        self.projects().visit(&directory, "admit a run", work).await
+        self.projects().visit(site, "admit a run", work).await
     }
 }
 
@@ -146,6 +150,7 @@ impl Admission {
             files: project.files.to_string_lossy().into_owned(),
             principal: request.principal().to_owned(),
             parent: lineage.map(|lineage| lineage.parent.clone()),
+            directory: Some(project.identity.clone()),
             depth: lineage.map_or(0, |lineage| lineage.spec.depth + 1),
             parent_end: lineage
                 .map(|lineage| lineage.parent_end)

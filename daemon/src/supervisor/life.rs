@@ -1,7 +1,6 @@
 //! The life of one run's task.
 
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
@@ -12,6 +11,7 @@ use rye_core::model::{
 
 use super::{Asker, Begin, Beginner, Supervisor};
 use crate::drive::{self, RunContext};
+use crate::exhausted::Exhausted;
 use crate::journal::{self, Change};
 use crate::projects::Project;
 use crate::stop::{DriverExit, Stop, Urgency};
@@ -159,23 +159,19 @@ impl Supervisor {
     /// does.
     async fn open(&self, run: &Arc<Run>, stop: &Stop) -> Result<Opened, journal::Error> {
         let services = &self.shared.services;
-        let directory = Path::new(&run.spec.project);
         let mut pauses = Pauses::default();
         loop {
             let opened = tokio::select! {
-                opened = services.projects.open(directory) => opened,
+                opened = services.projects.open(&*run.spec) => opened,
                 () = stop.at_least(Urgency::Cancel) => {
                     return self.leave_unopened(run, stop).await.map(Opened::Left);
                 }
             };
             let gone = match opened {
-                Ok(project) if project.directory == directory => {
-                    return Ok(Opened::Project(project));
-                }
-                Ok(other) => format!("its path leads to `{}`", other.directory.display()),
+                Ok(project) => return Ok(Opened::Project(project)),
                 Err(error) if error.is_gone() => with_sources(&error),
                 Err(error) => {
-                    let error = Failure::permanent("project_gone", with_sources(&error));
+                    let error = Failure::permanent(Exhausted::Project.code(), with_sources(&error));
                     let left = drive::fail(self.journal(), run, error).await;
                     return left.map(Opened::Left);
                 }
@@ -196,7 +192,7 @@ impl Supervisor {
             return Ok(());
         }
         let mut why = Suspension::new(SuspendReason::Storage).at(run.current_node());
-        why.code = Some("project_gone".to_owned());
+        why.code = Some(Exhausted::Project.code().to_owned());
         let suspended = Change::event(&run.id, RunEvent::RunSuspended(why).into());
         let suspended = self.journal().commit(vec![suspended]).await?;
         self.journal().durable(suspended.ticket).await

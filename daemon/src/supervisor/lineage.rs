@@ -4,7 +4,7 @@
 //! its parent's depth, and may start no more runs than its parent may; a thread takes no more turns, tokens and time. What the end of
 //! the parent means for a run that it does not wait for (`async: true`) is said by the kinds of both, and by what the parent began with.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -26,6 +26,7 @@ use super::{Error, Lineage, Shared, Start, StartAt, Supervisor};
 use crate::directives;
 use crate::journal::{Change, Filter, Summary};
 use crate::port::{AccountView, Nest, Nested, Refusal, Resume, Runs, Wanted};
+use crate::projects::Site;
 
 /// Runs that are gathered in one go.
 const PAGE: usize = 1000;
@@ -243,8 +244,8 @@ impl Supervisor {
     }
 
     async fn validated(&self, item: &ItemRef, parent: &Run) -> Result<Nested, Failure> {
-        let directory = Path::new(&parent.spec.project);
-        match self.inspector().validate(item, directory).await {
+        let site = Site::from(&*parent.spec);
+        match self.inspector().validate(item, site).await {
             Ok(checked) => Ok(Nested::Answer(checked.report.to_json())),
             Err(error) => Err(Refusal::from(&error).of_item()),
         }

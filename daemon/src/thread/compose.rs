@@ -28,7 +28,8 @@ pub(super) async fn compose(at: &RunContext, contract: &Contract) -> Result<Prom
         let config = services.projects.config();
         prompt(library, &directive, &spec, config)
     };
-    at.project.visit("compose a prompt", work).await
+    let composed = at.project.visit("compose a prompt", work).await;
+    composed.unwrap_or_else(|error| Err(error.gone().unwrap_or_else(|| failed(&error))))
 }
 
 /// The same, for work that may block. Nothing is kept.

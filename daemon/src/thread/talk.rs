@@ -1,11 +1,13 @@
 //! The conversation of a live thread: on disk entry by entry, in memory as it is sent.
 //!
-//! **Order.** What is in memory follows what is on disk. A thread that was recovered reads its conversation once, when it is needed first.
+//! **Order.** What is in memory follows what is on disk. A thread that was recovered reads its conversation once, when it is needed first; one
+//! for whose conversation there is no room among what all runs hold reads it before each call of its model.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rye_core::conversation::{Conversation, Digest, Entry, Message, Root, walk};
 use rye_core::error::with_sources;
+use rye_core::memory::Charge;
 use rye_core::model::Failure;
 use rye_core::provider::{ResolvedModel, Wire};
 use rye_core::thread::{Answer, Reading, Reseeded};
@@ -25,7 +27,9 @@ struct Memory {
     /// The newest entry.
     head: Digest,
     /// All that was said, as it is sent.
-    wire: Wire,
+    wire: Arc<Wire>,
+    /// What it takes.
+    charge: Charge,
 }
 
 impl Talk {
@@ -51,23 +55,42 @@ impl Talk {
         let head = self.keep(entry.encode().text).await?;
         let conversation = Conversation::begin(head.clone(), root, vec![first])
             .expect("a conversation may begin with a text");
-        *self.memory() = Some(Memory {
-            head: head.clone(),
-            wire: Wire::new(&conversation, model),
-        });
+        self.remember(&head, &conversation, model);
         Ok((head, conversation.bytes()))
+    }
+
+    /// The conversation up to `head` as it is sent; it stays in memory if there is room for it.
+    fn remember(
+        &self,
+        head: &Digest,
+        conversation: &Conversation,
+        model: &ResolvedModel,
+    ) -> Arc<Wire> {
+        let wire = Arc::new(Wire::new(conversation, model));
+        let mut charge = self.journal.memory().open();
+        let has_room = charge.grow(conversation.bytes());
+        *self.memory() = has_room.then(|| Memory {
+            head: head.clone(),
+            wire: Arc::clone(&wire),
+            charge,
+        });
+        wire
     }
 
     /// Adds the entry of a turn.
     pub(super) async fn push(&self, entry: Entry) -> Result<Digest, journal::Error> {
         let head = self.keep(entry.encode().text).await?;
         let mut memory = self.memory();
+        let follows = memory.as_mut().is_some_and(|known| {
+            entry.prev.as_ref() == Some(&known.head) && known.charge.grow(entry.bytes())
+        });
         match &mut *memory {
             // A plan that was refused asks for the same again.
             Some(known) if known.head == head => {}
-            Some(known) if entry.prev.as_ref() == Some(&known.head) => {
+            Some(known) if follows => {
+                let wire = Arc::make_mut(&mut known.wire);
                 for message in &entry.messages {
-                    known.wire.push(message);
+                    wire.push(message);
                 }
                 known.head = head.clone();
             }
@@ -84,22 +107,22 @@ impl Talk {
         model: &ResolvedModel,
         max_output: u32,
     ) -> Result<String, Failure> {
-        let known = self.memory().as_ref().map(|memory| memory.head.clone());
-        if known.as_ref() != Some(head) {
-            let conversation = self.read(head.clone()).await?;
-            *self.memory() = Some(Memory {
-                head: head.clone(),
-                wire: Wire::new(&conversation, model),
-            });
-        }
-        let memory = self.memory();
-        let memory = memory
-            .as_ref()
-            .expect("the conversation is in memory by now");
+        let known = {
+            let memory = self.memory();
+            let known = memory.as_ref().filter(|known| known.head == *head);
+            known.map(|known| Arc::clone(&known.wire))
+        };
+        let wire = match known {
+            Some(wire) => wire,
+            None => {
+                let conversation = self.read(head.clone()).await?;
+                self.remember(head, &conversation, model)
+            }
+        };
         if told.is_empty() {
-            return Ok(memory.wire.body(model, max_output));
+            return Ok(wire.body(model, max_output));
         }
-        let mut wire = memory.wire.clone();
+        let mut wire = Wire::clone(&wire);
         for message in told {
             wire.push(message);
         }
@@ -161,5 +184,65 @@ impl Talk {
         };
         let read = task::blocking("read a conversation", read).await;
         read.map_err(|damage| Failure::permanent("data_loss", damage.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_core::conversation::{Block, Source, ToolMode};
+    use rye_core::provider::Asked;
+
+    use super::*;
+    use crate::models::Models;
+    use crate::node::tests::rig::Rig;
+    use crate::projects;
+
+    #[tokio::test]
+    async fn a_conversation_for_which_there_is_no_room_is_read_before_each_call() {
+        let rig = Rig::new();
+        let daemon = rig.start().await;
+        let project = rig.project("p", &[]);
+        let choose = |inside: &projects::Inside<'_>| {
+            let models = Models::read(inside.library).unwrap();
+            let chosen = models.choose(&Asked::default(), &|_, _| true);
+            Ok::<_, projects::Error>(chosen.unwrap().0)
+        };
+        let model = daemon.projects.visit(&project, "choose", choose);
+        let model = model.await.unwrap();
+        let root = Root {
+            system: Some("You count.".repeat(100)),
+            tools: Vec::new(),
+            tool_mode: ToolMode::Native,
+            origin: model.origin(),
+        };
+        let first = Message::User {
+            source: Source::Directive,
+            blocks: vec![Block::Text {
+                text: "One, two".to_owned(),
+            }],
+        };
+        let memory = daemon.journal.memory();
+        let before = memory.taken();
+        let talk = Talk::new(&daemon.journal);
+        let (head, bytes) = talk.begin(root, first, &model).await.unwrap();
+        assert_eq!(memory.taken(), before + bytes);
+        let body = talk.body(&head, &[], &model, 100).await.unwrap();
+        drop(talk);
+        assert_eq!(memory.taken(), before);
+        // Others have all there is.
+        let others = memory.most() - before;
+        memory.count(0, others);
+        let talk = Talk::new(&daemon.journal);
+        for _ in 0..2 {
+            let again = talk.body(&head, &[], &model, 100).await.unwrap();
+            assert_eq!(again, body);
+            assert!(talk.memory().is_none());
+        }
+        memory.count(others, 0);
+        let again = talk.body(&head, &[], &model, 100).await.unwrap();
+        assert_eq!(again, body);
+        assert_eq!(memory.taken(), before + bytes);
+        drop(talk);
+        daemon.stop().await;
     }
 }

@@ -109,7 +109,10 @@ impl Normal {
             Value::Array(items) => items.iter().map(|item| self.json(item)).collect(),
             Value::Object(fields) => {
                 // Whether the daemon computed for a run at the instant at which it died is chance.
-                let lasting = fields.iter().filter(|(key, _)| *key != "suspected");
+                // Which directory the project is differs by machine.
+                let lasting = fields.iter().filter(|(key, value)| {
+                    *key != "suspected" && !(*key == "directory" && value.is_object())
+                });
                 let fields = lasting.map(|(key, value)| {
                     let known = FIELDS.iter().find(|(field, _)| field == key);
                     let value = match known {

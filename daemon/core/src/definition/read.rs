@@ -17,7 +17,7 @@ const MAX_SUGGESTIONS: u32 = 32;
 /// The longest time a file may ask for, in seconds: a year.
 const MAX_SECONDS: f64 = 31_536_000.0;
 /// The code of a file that takes more time or memory to read than it may.
-pub(super) const TOO_COMPLEX: &str = "too_complex";
+pub(crate) const TOO_COMPLEX: &str = "too_complex";
 
 /// A value of the document and the JSON pointer to it.
 #[derive(Debug, Clone)]

@@ -178,6 +178,9 @@ impl Reader<'_, '_> {
         let mut required = Vec::new();
         for input in elements(element, "input") {
             self.check(input, &shape::INPUT);
+            if !self.has_time() {
+                break;
+            }
             let Some(name) = self.new_name(input, &properties) else {
                 continue;
             };
@@ -236,6 +239,9 @@ impl Reader<'_, '_> {
         let mut seen = Map::new();
         let mut outputs = Vec::new();
         for child in element.children().filter(Node::is_element) {
+            if !self.has_time() {
+                break;
+            }
             let tag = child.tag_name().name();
             if tag == "output" {
                 outputs.extend(self.output(child, &mut seen));

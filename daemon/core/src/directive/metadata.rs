@@ -310,6 +310,9 @@ impl Reader<'_, '_> {
         let mut items = Vec::new();
         for element in elements(context, name) {
             self.check(element, &shape::LABEL);
+            if !self.has_time() {
+                break;
+            }
             let text = text_of(element);
             let item = self.item(&text, ItemKind::Knowledge, text_start(element));
             items.extend(item.map(|item| item.id).filter(|id| !items.contains(id)));

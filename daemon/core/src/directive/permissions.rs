@@ -75,6 +75,9 @@ impl Reader<'_, '_> {
         for kind in TYPES {
             for item in elements(element, kind) {
                 self.check(item, &shape::PERMITTED);
+                if !self.has_time() {
+                    return;
+                }
                 let pattern = self.pattern(&format!("rye.{primary}.{kind}."), item);
                 patterns.extend(pattern);
             }

@@ -128,6 +128,10 @@ impl Reader<'_, '_> {
         let source = self.source;
         for (start, text) in source.shown() {
             for found in fill::placeholders(text) {
+                // The input that was meant is looked for among all of them.
+                if !self.tells_warnings() || !self.has_time() {
+                    return;
+                }
                 if found.of == Of::Env || schema["properties"].get(found.name).is_some() {
                     continue;
                 }

@@ -7,6 +7,7 @@ use roxmltree::{Attribute, Node};
 
 use super::shape::{Content, Shape};
 use super::source::{OPAQUE, Source, finding};
+use crate::definition::read::TOO_COMPLEX;
 use crate::definition::{Finding, Severity};
 use crate::error::excerpt;
 use crate::expr::nearest;
@@ -21,14 +22,34 @@ pub(super) type Element<'r> = Node<'r, 'r>;
 pub(super) struct Reader<'s, 't> {
     pub(super) source: &'s Source<'t>,
     findings: Vec<Finding>,
+    is_late: &'s dyn Fn() -> bool,
+    gave_up: bool,
 }
 
 impl<'s, 't> Reader<'s, 't> {
-    pub(super) const fn new(source: &'s Source<'t>) -> Self {
+    /// A reader that gives up when `is_late` says so.
+    pub(super) const fn until(source: &'s Source<'t>, is_late: &'s dyn Fn() -> bool) -> Self {
         Self {
             source,
             findings: Vec::new(),
+            is_late,
+            gave_up: false,
         }
+    }
+
+    /// Whether there is time left; says once that there is none.
+    pub(super) fn has_time(&mut self) -> bool {
+        if !self.gave_up && (self.is_late)() {
+            self.gave_up = true;
+            let message = "the file takes too long to check: make it smaller";
+            self.error(TOO_COMPLEX, 0, message);
+        }
+        !self.gave_up
+    }
+
+    /// Whether a warning more would still be told.
+    pub(super) const fn tells_warnings(&self) -> bool {
+        self.findings.len() < MOST_FINDINGS
     }
 
     /// What was found, in the order of the text.
@@ -74,8 +95,11 @@ impl<'s, 't> Reader<'s, 't> {
         self.error("not_supported", at, message);
     }
 
-    /// Holds an element against its shape.
+    /// Holds an element against its shape, if there is time left.
     pub(super) fn check(&mut self, element: Element<'_>, shape: &Shape) {
+        if !self.has_time() {
+            return;
+        }
         let name = element.tag_name().name();
         for attribute in element.attributes() {
             let known = attribute.name();

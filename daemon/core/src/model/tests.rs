@@ -827,3 +827,17 @@ fn records_survive_their_serialised_form_wherever_they_stand() {
         assert_eq!(serde_json::from_str::<Run>(&text).unwrap(), run, "{text}");
     }
 }
+
+#[test]
+fn a_directory_is_told_from_another_within_one_boot_only() {
+    let identity = |boot: &str, device, inode| DirectoryIdentity {
+        boot_id: boot.to_owned(),
+        device,
+        inode,
+    };
+    let known = identity("boot", 1, 2);
+    assert!(!known.is_other(&identity("boot", 1, 2)));
+    assert!(known.is_other(&identity("boot", 1, 3)));
+    assert!(known.is_other(&identity("boot", 2, 2)));
+    assert!(!known.is_other(&identity("next", 7, 8)), "over a reboot");
+}

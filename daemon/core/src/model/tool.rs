@@ -72,7 +72,7 @@ pub enum State {
     New,
     /// Its one call is in flight.
     Calling(Attempt),
-    /// The call ended with this result, also if it failed.
+    /// The call ended; if it failed, with this result. What one came to that did not is the outcome of the run.
     Over(Arc<Value>),
 }
 
@@ -88,7 +88,12 @@ impl State {
     /// The only transition of the call; it may end wherever it stands.
     pub(super) fn apply(&mut self, event: &ToolEvent) {
         match event {
-            ToolEvent::ToolCompleted { result, .. } => *self = Self::Over(Arc::clone(result)),
+            ToolEvent::ToolCompleted {
+                result,
+                error: Some(_),
+                ..
+            } => *self = Self::Over(Arc::clone(result)),
+            ToolEvent::ToolCompleted { error: None, .. } => *self = Self::Over(Arc::default()),
             ToolEvent::ToolCancelled { .. } => {}
         }
     }

@@ -56,7 +56,7 @@ pub(super) trait WorkState {
     /// for every kind.
     fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event>;
 
-    /// What it gave back, also if it failed.
+    /// What it gave back, if it failed.
     fn result(&self) -> Option<&Arc<Value>> {
         None
     }

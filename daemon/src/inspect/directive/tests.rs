@@ -1,7 +1,11 @@
+use std::cell::Cell;
+use std::sync::Arc;
+
 use rye_core::id::{ItemId, ItemKind};
 
 use super::*;
 use crate::node::tests::rig::Rig;
+use crate::projects::Inside;
 
 /// A directive with these attributes and insides of `metadata`.
 fn file(name: &str, attributes: &str, metadata: &str) -> String {
@@ -111,5 +115,56 @@ async fn the_bases_that_we_ship_validate_and_a_directive_extends_them() {
         let report = checked.await.unwrap().report;
         assert_eq!(report.errors, [], "{id}");
         assert_eq!(report.warnings.len(), warnings, "{id}: {report:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_look_that_takes_too_long_is_given_up_wherever_it_is_by_then() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let project = rig.project("p", &[]);
+    let names = |tag: &str, name: &str| {
+        let named = (0..20).map(|n| format!("<{tag}>t/{name}{n}</{tag}>"));
+        named.collect::<String>()
+    };
+    let text = file(
+        "wide",
+        "",
+        &format!(
+            "<permissions><execute>{}</execute></permissions><context>{}</context>",
+            names("tool", "tool"),
+            names("before", "known")
+        ),
+    );
+    rig.item(&project, ItemKind::Directive, "t/wide.md", &text);
+    let projects = Arc::clone(&daemon.supervisor.services().projects);
+    let looked = async |patience: usize| {
+        let item = ItemRef {
+            kind: ItemKind::Directive,
+            id: ItemId::new("t/wide").unwrap(),
+        };
+        let also = Arc::clone(&projects);
+        let work = move |inside: &Inside<'_>| {
+            let asked = Cell::new(0);
+            let is_late = || asked.replace(asked.get() + 1) >= patience;
+            let report = check(inside.library, &also, item, &is_late).unwrap().report;
+            Ok::<_, crate::projects::Error>((report, asked.get()))
+        };
+        projects.visit(&project, "look", work).await.unwrap()
+    };
+    let (whole, asked) = looked(usize::MAX).await;
+    assert!(
+        whole
+            .errors
+            .iter()
+            .all(|found| found.code == "item_refused")
+    );
+    assert!(asked > 80, "{asked}");
+    // While the file is read, while knowledge is, and while tools are looked up.
+    for patience in [0, 30, asked / 2, asked - 2] {
+        let (report, _) = looked(patience).await;
+        let codes: Vec<&str> = report.errors.iter().map(|found| found.code).collect();
+        let given_up = codes.iter().filter(|code| **code == "too_complex").count();
+        assert_eq!(given_up, 1, "{patience} of {asked}: {codes:?}");
     }
 }

@@ -95,6 +95,83 @@ async fn what_listening_takes_is_given_back_with_the_last_listener() {
     assert_eq!(again.next().await.unwrap().unwrap().seq, Seq(2));
 }
 
+/// Has all that runs may hold taken, but for `left` bytes, until it is dropped.
+fn all_but(journal: &Journal, left: usize) -> rye_core::memory::Charge {
+    let memory = journal.memory();
+    let mut charge = memory.open();
+    assert!(charge.grow(memory.most() - memory.taken() - left));
+    charge
+}
+
+#[tokio::test]
+async fn a_reader_for_whom_there_is_no_room_is_cut_and_reads_on_from_where_it_stood() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 600).await;
+    let before = journal.memory().taken();
+    let mut feed = journal.subscribe(&run, Seq(1)).await.unwrap();
+    let held = journal.memory().taken() - before;
+    assert!((1..200_000).contains(&held), "{held}");
+    let others = all_but(&journal, 10);
+    let mut last = Seq(0);
+    let cut = loop {
+        match feed.next().await.unwrap() {
+            Ok(line) => {
+                assert_eq!(line.seq, last.next());
+                last = line.seq;
+            }
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(cut, Error::MemoryFull { .. }), "{cut}");
+    assert!(cut.to_string().contains("limits.memory_mb"), "{cut}");
+    assert!(feed.next().await.is_none(), "it is over");
+    assert!(last > Seq(100) && last < Seq(1204), "it had a page: {last}");
+    let refused = journal.subscribe(&run, last.next()).await;
+    assert!(matches!(refused, Err(Error::MemoryFull { .. })));
+    drop((others, feed));
+    assert_eq!(journal.memory().taken(), before);
+    let mut feed = journal.subscribe(&run, last.next()).await.unwrap();
+    for seq in last.0 + 1..=1204 {
+        assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(seq));
+    }
+    drop(feed);
+    assert_eq!(journal.memory().taken(), before);
+}
+
+#[tokio::test]
+async fn what_listeners_have_not_heard_yet_counts_and_where_there_is_no_room_it_is_read_later() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let mut feed = journal.subscribe(&run, Seq(5)).await.unwrap();
+    assert!(feed.next().now_or_never().is_none(), "it listens");
+    let say = async |number: usize, length: usize| {
+        let (name, content) = (format!("said-{number}"), "x".repeat(length).into());
+        let said = rye_core::model::RunEvent::Emitted { name, content };
+        let ticket = journal.commit(vec![change(&run, said.into())]).await;
+        journal.published(ticket.unwrap().ticket).await.unwrap();
+    };
+    let before = journal.memory().taken();
+    say(1, 1000).await;
+    let held = journal.memory().taken() - before;
+    assert!((1000..1200).contains(&held), "{held}");
+    {
+        let _others = all_but(&journal, 10);
+        say(2, 2000).await;
+        assert!(journal.memory().taken() > before);
+    }
+    for seq in [5, 6] {
+        assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(seq));
+    }
+    // It listens again.
+    assert!(feed.next().now_or_never().is_none());
+    say(3, 10).await;
+    assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(7));
+    drop(feed);
+    assert_eq!(journal.memory().taken(), before);
+}
+
 async fn all(journal: &Journal, run: &rye_core::id::RunId) -> Vec<u64> {
     let mut feed = journal.subscribe(run, Seq(0)).await.unwrap();
     let mut seqs = Vec::new();

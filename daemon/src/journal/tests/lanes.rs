@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rye_core::id::RunId;
-use rye_core::model::{Spec, Status};
+use rye_core::model::{RunEvent, Spec, Status};
 use serde_json::json;
 
 use super::super::faults::Faults;
@@ -135,4 +135,61 @@ async fn the_end_of_the_journal_waits_for_a_project_that_hangs_no_longer_than_it
     // Less than it would wait of itself for projects that do not move.
     assert!(begun.elapsed() < Duration::from_millis(1500));
     rig.faults.inner.release();
+}
+
+#[tokio::test]
+async fn a_project_that_is_slower_than_its_runs_keeps_their_history() {
+    let rig = Rig::with_segments_of(8 << 10);
+    let journal = rig.open().await;
+    let slow = project(&rig, "slow");
+    let files = slow.display().to_string();
+    rig.faults.inner.hang(&files);
+    let mut runs = Vec::new();
+    for number in 0..40 {
+        let moved = journal.shared.lanes.moved(&files);
+        runs.push(ended(&journal, &rig, &slow, &format!("run-{number}")).await);
+        rig.faults.inner.let_through();
+        let moves = async || (journal.shared.lanes.moved(&files) > moved).then_some(());
+        eventually(moves).await;
+    }
+    let segments = journal.shared.log.segments();
+    assert!(segments > RETAINED, "{segments}");
+    rig.faults.inner.release();
+    for run in &runs {
+        has_files(&slow, run).await;
+        left_memory(&journal, run).await;
+        assert_eq!(journal.history(run).await.unwrap().len(), 6);
+    }
+    eventually(async || (journal.shared.log.segments() < RETAINED).then_some(())).await;
+}
+
+#[tokio::test]
+async fn runs_of_which_the_log_holds_nothing_any_more_are_given_up_and_not_tried_for_ever() {
+    let rig = Rig::with_segments_of(8 << 10);
+    let journal = rig.open().await;
+    let (dead, alive) = (project(&rig, "dead"), project(&rig, "alive"));
+    let files = dead.display().to_string();
+    rig.faults.inner.hang(&files);
+    let first = ended(&journal, &rig, &dead, "first").await;
+    eventually(async || (rig.faults.inner.hung() > 0).then_some(())).await;
+    // More than fits into the mailbox: the rest is for the log to keep.
+    let lost = begun(&journal, &rig, &dead, "lost").await;
+    let stream = Arc::downgrade(&journal.shared.stream(&lost).unwrap());
+    for _ in 0..100 {
+        let (name, content) = ("said".to_owned(), json!("x".repeat(60_000)));
+        let said = RunEvent::Emitted { name, content };
+        journal.put(vec![change(&lost, said.into())]).await;
+    }
+    journal.put(vec![change(&lost, finish())]).await;
+    let busy = begun(&journal, &rig, &alive, "busy").await;
+    for step in 1..200 {
+        journal.put(turn(&busy, step)).await;
+    }
+    left_memory(&journal, &first).await;
+    left_memory(&journal, &lost).await;
+    eventually(async || (journal.shared.log.segments() < RETAINED).then_some(())).await;
+    rig.faults.inner.release();
+    has_files(&dead, &first).await;
+    // The lane lets go of what it cannot write.
+    eventually(async || (stream.strong_count() == 0).then_some(())).await;
 }

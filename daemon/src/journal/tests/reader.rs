@@ -176,7 +176,7 @@ async fn a_reader_takes_of_the_memory_of_all_runs_and_is_refused_what_does_not_f
         Err(error) => Err(error),
     };
     assert!(
-        matches!(refused, Err(crate::journal::Error::MemoryFull)),
+        matches!(refused, Err(crate::journal::Error::MemoryFull { .. })),
         "{refused:?}"
     );
     memory.count(memory.most() - before, 0);

@@ -11,6 +11,7 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, Verifier as _};
 use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId, Seq};
+use rye_core::memory::Memory;
 use rye_core::model::{
     Budget, Effect, Event, GraphEvent, GraphSource, Object, ProcessIdentity, Run, RunEvent,
     RunKind, Slot, Spec, Status, StepStatus,
@@ -129,6 +130,7 @@ impl Rig {
         let clock: Arc<dyn Clock> = Arc::<Ticking>::clone(&self.clock);
         Options {
             segment_bytes: self.segment_bytes,
+            memory: Arc::new(Memory::new(1 << 40)),
             ..Options::new(
                 self.state(),
                 clock,

@@ -1,8 +1,10 @@
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 
-use rye_core::id::RunId;
-use rye_core::model::{Event, RunEvent, Spec, Status};
+use rye_core::id::{Epoch, RunId};
+use rye_core::model::{Event, RunEvent, RunKind, Spec, Status, ToolEvent};
+use serde_json::json;
 
 use super::super::index::IndexError;
 use super::super::sequencer::SLICE;
@@ -122,25 +124,129 @@ async fn an_index_that_is_gone_empty_or_garbage_is_built_again() {
     }
 }
 
+/// Has the index opened anew.
+fn reopen_index(journal: &Journal) {
+    journal.shared.index.send_replace(IndexState::Opening);
+    journal.shared.keeping.post(|inbox| inbox.suspect = true);
+}
+
 #[tokio::test]
-async fn ended_runs_are_found_while_the_index_is_away() {
+async fn ended_runs_are_found_and_listed_while_the_index_does_not_work() {
     let rig = Rig::new();
     let journal = rig.open().await;
-    let runs = end_runs(&rig, &journal, 3).await;
-    let away = Arc::new(IndexError::Panicked);
-    journal.shared.index.send_replace(IndexState::Broken(away));
-    for (number, run) in runs.iter().enumerate() {
-        let record = journal.run(run).await.unwrap().unwrap();
-        assert_eq!(record.status(), Status::Completed);
-        journal.ended(run).await.unwrap();
-        let key = format!("key-{number}");
-        let found = journal.by_start_key("uid:0", &key).await.unwrap();
-        assert_eq!(found.as_ref(), Some(run));
-    }
+    let mut runs = end_runs(&rig, &journal, 3).await;
+    let held = journal.memory().taken();
+    rig.faults.inner.no_index(true);
+    reopen_index(&journal);
+    assert_found(&journal, &runs).await;
     assert_eq!(journal.run(&id("nobody")).await.unwrap(), None);
     assert_eq!(journal.by_start_key("uid:1", "key-1").await.unwrap(), None);
+    journal.ended(&runs[1]).await.unwrap();
+    let below = Filter {
+        parent: Some(id("run-live")),
+        ..Filter::default()
+    };
+    let first = journal.list(&below, None, 1).await.unwrap();
+    assert_eq!(first.runs[0].id, runs[2]);
+    let rest = journal.list(&below, first.next.as_deref(), 5);
+    let rest = rest.await.unwrap();
+    assert_eq!((rest.runs.len(), &rest.runs[0].id), (1, &runs[0]));
+    // What ends meanwhile leaves memory, too, and is found.
+    let late = id("run-3");
+    let mut changes = vec![rig.create(&late)];
+    changes.extend(begin(&late));
+    changes.push(change(&late, finish()));
+    journal.put(changes).await;
+    eventually(async || journal.shared.stream(&late).is_none().then_some(())).await;
+    assert!(journal.run(&late).await.unwrap().is_some());
+    assert!(journal.memory().taken() > held, "it stands in memory");
+    // The one on disk learns of all that, and replaces it.
+    rig.faults.inner.no_index(false);
+    eventually(async || (journal.memory().taken() == held).then_some(())).await;
+    runs.push(late);
+    let listed = journal.list(&Filter::default(), None, 100).await.unwrap();
+    let ids: Vec<&RunId> = listed.runs.iter().map(|run| &run.id).collect();
+    assert_eq!(ids, runs.iter().rev().collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn who_asks_while_the_index_is_built_for_long_is_told_so() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    end_runs(&rig, &journal, 1).await;
+    journal.shared.index.send_replace(IndexState::Opening);
+    tokio::time::pause();
     let listed = journal.list(&Filter::default(), None, 10).await;
-    assert!(matches!(listed, Err(Error::Index(_))), "{listed:?}");
+    tokio::time::resume();
+    let Err(Error::Index(why)) = listed else {
+        panic!("it was listed: {listed:?}")
+    };
+    assert!(matches!(*why, IndexError::Building), "{why}");
+    // Live runs need no index.
+    let live = Filter {
+        statuses: vec![Status::Running],
+        ..Filter::default()
+    };
+    assert_eq!(journal.list(&live, None, 10).await.unwrap().runs, []);
+}
+
+/// Bytes of the files below `dir`.
+fn bytes_below(dir: &Path) -> usize {
+    image(dir).iter().map(|(_, content)| content.len()).sum()
+}
+
+/// Ends a tool run that printed `text`, waits until it has left memory, and returns what the archive and the objects have grown by.
+async fn end_tool(rig: &Rig, journal: &Journal, name: &str, text: &str) -> (usize, usize) {
+    let archive = || fs::read(rig.state().join("archive")).unwrap().len();
+    let objects = || {
+        let objects = rig.state().join("objects");
+        if objects.exists() {
+            bytes_below(&objects)
+        } else {
+            0
+        }
+    };
+    let before = (archive(), objects());
+    let run = id(name);
+    let spec = Spec {
+        kind: RunKind::Tool,
+        graph: None,
+        ..rig.spec(&run)
+    };
+    let completed = ToolEvent::ToolCompleted {
+        result: Arc::new(json!({"stdout": text})),
+        error: None,
+        elapsed_ms: 1,
+    };
+    journal
+        .put(vec![
+            Change::create(&run, Arc::new(spec)),
+            change(&run, RunEvent::started(Epoch(1)).into()),
+            change(&run, completed.into()),
+        ])
+        .await;
+    eventually(async || journal.shared.stream(&run).is_none().then_some(())).await;
+    let record = journal.record(&run).await;
+    assert_eq!(record.output().unwrap()["stdout"], text);
+    (archive() - before.0, objects() - before.1)
+}
+
+#[tokio::test]
+async fn what_a_tool_printed_is_stored_once_in_the_archive_or_beside_it() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let (archive, objects) = end_tool(&rig, &journal, "run-short", &"x".repeat(10_000)).await;
+    assert!((10_000..13_000).contains(&archive), "{archive}");
+    assert_eq!(objects, 0);
+    // The payload of its last event is an object, too, as JSON, which takes six bytes for each of these.
+    let control = "\u{1}".repeat(100_000);
+    let (archive, objects) = end_tool(&rig, &journal, "run-long", &control).await;
+    assert!(archive < 3_000, "{archive}");
+    assert!((700_000..701_000).contains(&objects), "{objects}");
+    // Who prints the same takes no more room.
+    let (archive, objects) = end_tool(&rig, &journal, "run-same", &control).await;
+    assert!(archive < 3_000, "{archive}");
+    assert_eq!(objects, 0);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
+use rye_core::memory::Memory;
 use rye_core::model::{Run, Status};
 use rye_core::seal::{SecretKey, sign_text};
 use rye_item::keys::KeyDir;
@@ -108,6 +109,7 @@ impl Rig {
         let signer = Arc::<NodeKey>::clone(&self.signer);
         let options = journal::Options {
             segment_bytes: 1 << 16,
+            memory: Arc::new(Memory::new(1 << 40)),
             ..journal::Options::new(
                 self.config.state_dir.clone(),
                 clock,
@@ -209,18 +211,25 @@ impl Rig {
             tokio::task::yield_now().await;
         };
         task::blocking("drop a journal", || drop(journal)).await;
-        for entry in std::fs::read_dir(self.root.path()).unwrap() {
-            let path = entry.unwrap().path();
-            if path != kept {
-                std::fs::remove_dir_all(path).unwrap();
+        // A project is the directory that it was.
+        for directory in std::fs::read_dir(&kept).unwrap() {
+            let directory = directory.unwrap();
+            let place = self.root.path().join(directory.file_name());
+            for entry in std::fs::read_dir(&place).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    std::fs::remove_dir_all(path).unwrap();
+                } else {
+                    std::fs::remove_file(path).unwrap();
+                }
+            }
+            for entry in std::fs::read_dir(directory.path()).unwrap() {
+                let entry = entry.unwrap();
+                std::fs::rename(entry.path(), place.join(entry.file_name())).unwrap();
             }
         }
-        for entry in std::fs::read_dir(&kept).unwrap() {
-            let entry = entry.unwrap();
-            std::fs::rename(entry.path(), self.root.path().join(entry.file_name())).unwrap();
-        }
         assert!(state.is_dir());
-        std::fs::remove_dir(&kept).unwrap();
+        std::fs::remove_dir_all(&kept).unwrap();
         self.start().await
     }
 }

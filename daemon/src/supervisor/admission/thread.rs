@@ -82,7 +82,8 @@ impl Admission {
         warnings.extend(not_granted(&own, &spec.layers));
         let layers = [spec.layers.as_slice(), &[own]].concat();
         let (offered, left_out) =
-            offers::tools(library, &effective, &layers, &policy, &model).map_err(unfit)?;
+            offers::tools(library, &effective, &layers, &policy, &model, &|| false)
+                .map_err(unfit)?;
         warnings.extend(left_out);
         let contract = Contract {
             directive: effective,

@@ -118,3 +118,65 @@ async fn a_run_whose_project_is_gone_or_leads_elsewhere_is_suspended_until_it_is
     assert_eq!(daemon.record(&run).await.status(), Status::Completed);
     daemon.stop().await;
 }
+
+/// Has two steps, each of which looks for its tool in the project.
+const STEPS: &str = "config:
+  start: a
+  nodes:
+    a: {action: {item_id: rye/bash, params: {command: one}}, next: b}
+    b: {action: {item_id: rye/bash, params: {command: two}}}
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_project_that_is_replaced_under_a_run_is_noticed_at_the_next_use_of_its_files() {
+    let stage = Stage::new(|_, _| Act::Hold);
+    let rig = Rig::staged(Arc::clone(&stage));
+    let project = rig.project("p", &[("steps", STEPS)]);
+    let mut daemon = rig.start().await;
+    let away = project.with_file_name("away");
+    // Another directory in its place; a link to another one; and another one still there after a crash.
+    for (replacement, crashes) in [("directory", false), ("link", false), ("directory", true)] {
+        stage.hold();
+        let run = daemon.run(&project, "t/steps").await;
+        stage.until(|seen| seen.held == 1).await;
+        std::fs::rename(&project, &away).unwrap();
+        if replacement == "link" {
+            let elsewhere = project.with_file_name("elsewhere");
+            std::fs::create_dir_all(elsewhere.join(".ai")).unwrap();
+            std::os::unix::fs::symlink(&elsewhere, &project).unwrap();
+        } else {
+            std::fs::create_dir_all(project.join(".ai")).unwrap();
+        }
+        if crashes {
+            daemon = rig.crash(daemon).await;
+        } else {
+            stage.release();
+        }
+        let mut commits = daemon.journal.commits(&run).unwrap();
+        while daemon.record(&run).await.suspension().is_none() {
+            commits.changed().await.unwrap();
+        }
+        let record = daemon.record(&run).await;
+        let why = record.suspension().unwrap();
+        assert_eq!(why.reason, SuspendReason::Storage);
+        assert_eq!(why.code.as_deref(), Some("project_gone"));
+        assert_eq!(std::fs::read_dir(project.join(".ai")).unwrap().count(), 0);
+        stage.release();
+        if replacement == "link" {
+            std::fs::remove_file(&project).unwrap();
+        } else {
+            std::fs::remove_dir_all(&project).unwrap();
+        }
+        std::fs::rename(&away, &project).unwrap();
+        let ended = async {
+            while !daemon.record(&run).await.status().is_terminal() {
+                rig.clock.advance(Duration::from_secs(31));
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ended).await.unwrap();
+        assert_eq!(daemon.record(&run).await.status(), Status::Completed);
+    }
+    assert_eq!(stage.broken(), Vec::<String>::new());
+    daemon.stop().await;
+}

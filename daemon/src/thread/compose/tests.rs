@@ -58,7 +58,7 @@ impl World {
         let projects = Arc::clone(&self.daemon.projects);
         let project = projects.open(&self.project).await.unwrap();
         let work = move |library: &Library| prompt(library, &directive, &spec, projects.config());
-        project.visit("compose a prompt", work).await
+        project.visit("compose a prompt", work).await.unwrap()
     }
 }
 

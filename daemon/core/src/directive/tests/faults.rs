@@ -1,5 +1,7 @@
 //! What is wrong with a file, and where.
 
+use std::cell::Cell;
+
 use super::*;
 
 /// What stands in `metadata`, what stands behind it, the code of a finding, and a part of its message.
@@ -405,4 +407,41 @@ fn versions_have_three_numbers() {
         let text = file("", "", "").replace("1.0.0", version);
         assert_eq!(parse(&text, &id()).is_ok(), fine, "{version}");
     }
+}
+
+/// A directive with so many inputs and a prompt.
+fn wide(inputs: usize, body: &str) -> String {
+    let inputs: String = (0..inputs)
+        .map(|n| format!("<input name=\"i{n}\" default=\"x\"/>"))
+        .collect();
+    file("", &format!("<inputs>{inputs}</inputs>"), body)
+}
+
+#[test]
+fn a_file_that_takes_too_long_is_given_up_wherever_it_is_by_then() {
+    let text = wide(300, "Go.");
+    for patience in [0, 3, 20, 200] {
+        let asked = Cell::new(0);
+        let is_late = || asked.replace(asked.get() + 1) >= patience;
+        let findings = parse_until(&text, &id(), &is_late).unwrap_err();
+        let given_up = codes(&findings)
+            .iter()
+            .filter(|code| *code == "TOO_COMPLEX")
+            .count();
+        assert_eq!(given_up, 1, "{patience}: {findings:?}");
+        assert!(asked.get() <= patience + 1, "nothing more is looked at");
+    }
+}
+
+#[test]
+fn unknown_inputs_are_looked_for_no_more_often_than_they_are_told_of() {
+    let text = wide(300, &"{input:nobody}".repeat(20_000));
+    let asked = Cell::new(0_usize);
+    let is_late = || {
+        asked.set(asked.get() + 1);
+        false
+    };
+    let (_, findings) = parse_until(&text, &id(), &is_late).unwrap();
+    assert_eq!(findings.len(), 100);
+    assert!(asked.get() < 1_000, "{}", asked.get());
 }

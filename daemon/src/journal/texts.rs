@@ -1,0 +1,170 @@
+//! Long texts of archived records, which are kept as objects.
+//!
+//! **Owns** what stands in their place: a NUL, `text:`, and the digest. The text is kept as it is, not as JSON writes it, and once,
+//! however often the record holds it. A text of somebody else that begins like that is taken out as well, so that nothing is mistaken
+//! for such a name. **Order.** The objects are on disk before the record that names them. **Failure.** A record whose text is gone
+//! or damaged cannot be read; others can.
+
+use std::io;
+
+use memchr::memmem;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::record::SPILL_BYTES;
+use super::stored;
+use crate::object::{self, Digest};
+
+/// What stands in the place of a text, before its digest.
+const NAMED: &str = "\0text:";
+/// The same as JSON has it.
+const NAMED_JSON: &[u8] = br#""\u0000text:"#;
+
+/// The record as it is stored, its long texts kept in `objects`. Blocks.
+pub(super) fn write<T: Serialize>(record: &T, objects: &object::Store) -> io::Result<Vec<u8>> {
+    let whole = stored::write(record)?;
+    if whole.len() <= SPILL_BYTES && !names_texts(&whole) {
+        return Ok(whole);
+    }
+    drop(whole);
+    let mut value = serde_json::to_value(record)?;
+    each_text(&mut value, &mut |text| {
+        if text.len() > SPILL_BYTES || text.starts_with(NAMED) {
+            let digest = objects.put(text.as_bytes()).map_err(failed)?;
+            *text = format!("{NAMED}{digest}");
+        }
+        Ok(())
+    })?;
+    stored::write(&value)
+}
+
+/// The record that was stored as `bytes`, with its long texts. Blocks.
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], objects: &object::Store) -> io::Result<T> {
+    if !names_texts(bytes) {
+        return stored::read(bytes);
+    }
+    let mut value: Value = stored::read(bytes)?;
+    each_text(&mut value, &mut |text| {
+        let Some(digest) = text.strip_prefix(NAMED) else {
+            return Ok(());
+        };
+        let digest: Digest = digest.parse().map_err(damaged)?;
+        let kept = objects.get(&digest).map_err(failed)?;
+        *text = String::from_utf8(kept).map_err(damaged)?;
+        Ok(())
+    })?;
+    Ok(serde_json::from_value(value)?)
+}
+
+fn names_texts(json: &[u8]) -> bool {
+    memmem::find(json, NAMED_JSON).is_some()
+}
+
+fn each_text(
+    value: &mut Value,
+    change: &mut impl FnMut(&mut String) -> io::Result<()>,
+) -> io::Result<()> {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => Ok(()),
+        Value::String(text) => change(text),
+        Value::Array(list) => list
+            .iter_mut()
+            .try_for_each(|entry| each_text(entry, change)),
+        Value::Object(map) => map
+            .values_mut()
+            .try_for_each(|entry| each_text(entry, change)),
+    }
+}
+
+fn damaged(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// What became of the object, with the kind of what the system said.
+fn failed(error: object::Error) -> io::Error {
+    let kind = match &error {
+        object::Error::Store { source, .. } => source.kind(),
+        object::Error::Read { .. } | object::Error::Damaged { .. } => io::ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn store(root: &tempfile::TempDir) -> object::Store {
+        object::Store::open(root.path().join("objects"))
+    }
+
+    fn kept(root: &tempfile::TempDir) -> u64 {
+        fn below(path: &std::path::Path) -> u64 {
+            let entries = fs::read_dir(path).into_iter().flatten();
+            let sizes = entries.map(|entry| {
+                let entry = entry.unwrap();
+                let metadata = entry.metadata().unwrap();
+                if metadata.is_dir() {
+                    below(&entry.path())
+                } else {
+                    metadata.len()
+                }
+            });
+            sizes.sum()
+        }
+        below(root.path())
+    }
+
+    #[test]
+    fn a_long_text_is_kept_once_and_as_it_is_however_often_a_record_holds_it() {
+        let root = tempfile::tempdir().unwrap();
+        let objects = store(&root);
+        let long = "\u{1}".repeat(SPILL_BYTES + 1);
+        let record = json!({"a": long, "b": {"z": [long, "short"], "a": 1.5}, "c": null});
+        let bytes = write(&record, &objects).unwrap();
+        assert!(bytes.len() < 400, "{}", bytes.len());
+        assert_eq!(kept(&root), u64::try_from(long.len()).unwrap());
+        let again: Value = read(&bytes, &objects).unwrap();
+        assert_eq!(again.to_string(), record.to_string(), "in the same order");
+    }
+
+    #[test]
+    fn a_text_that_looks_like_the_name_of_another_comes_back_as_it_was() {
+        let root = tempfile::tempdir().unwrap();
+        let objects = store(&root);
+        let secret = objects.put(b"of somebody else").unwrap();
+        for text in [
+            format!("{NAMED}{secret}"),
+            NAMED.to_owned(),
+            format!("x{NAMED}"),
+        ] {
+            let record = json!([text, {NAMED: 1}]);
+            let bytes = write(&record, &objects).unwrap();
+            assert_eq!(read::<Value>(&bytes, &objects).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn a_record_without_long_texts_is_stored_whole() {
+        let root = tempfile::tempdir().unwrap();
+        let objects = store(&root);
+        let record = json!({"a": "x".repeat(SPILL_BYTES / 2), "b": "y".repeat(SPILL_BYTES)});
+        let bytes = write(&record, &objects).unwrap();
+        assert_eq!(bytes, stored::write(&record).unwrap());
+        assert_eq!(kept(&root), 0);
+    }
+
+    #[test]
+    fn a_record_whose_text_is_gone_cannot_be_read() {
+        let root = tempfile::tempdir().unwrap();
+        let objects = store(&root);
+        let bytes = write(&json!("x".repeat(SPILL_BYTES + 1)), &objects).unwrap();
+        fs::remove_dir_all(root.path().join("objects")).unwrap();
+        let error = read::<Value>(&bytes, &objects).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+    }
+}
