@@ -171,6 +171,7 @@ impl Projector {
             }
             if self.artifacts.pause().is_some() {
                 self.shared.faults.before_files(&self.lane.files);
+                self.lane.moves();
                 let lane = Arc::clone(&self.lane);
                 self.artifacts.work(&|| lane.moves());
             }
