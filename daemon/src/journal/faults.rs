@@ -66,8 +66,6 @@ pub(crate) mod hooks {
         files: Vec<String>,
         /// The threads that stand still there.
         threads: usize,
-        /// How many times somebody may still go on there.
-        passes: usize,
     }
 
     #[derive(Debug, Default)]
@@ -103,12 +101,6 @@ pub(crate) mod hooks {
         /// From now on the project with these `files` hangs.
         pub(crate) fn hang(&self, files: &str) {
             lock(&self.hanging).files.push(files.to_owned());
-        }
-
-        /// Lets one piece of work be done in the projects that hang.
-        pub(crate) fn let_through(&self) {
-            lock(&self.hanging).passes += 1;
-            self.released.notify_all();
         }
 
         /// No project hangs any more.
@@ -185,10 +177,6 @@ pub(crate) mod hooks {
             let mut hanging = lock(&self.inner.hanging);
             hanging.threads += 1;
             while hanging.files.iter().any(|known| known == files) {
-                if let Some(left) = hanging.passes.checked_sub(1) {
-                    hanging.passes = left;
-                    break;
-                }
                 hanging = self.inner.released.wait(hanging).expect(POISON);
             }
             hanging.threads -= 1;

@@ -138,32 +138,6 @@ async fn the_end_of_the_journal_waits_for_a_project_that_hangs_no_longer_than_it
 }
 
 #[tokio::test]
-async fn a_project_that_is_slower_than_its_runs_keeps_their_history() {
-    let rig = Rig::with_segments_of(8 << 10);
-    let journal = rig.open().await;
-    let slow = project(&rig, "slow");
-    let files = slow.display().to_string();
-    rig.faults.inner.hang(&files);
-    let mut runs = Vec::new();
-    for number in 0..40 {
-        let moved = journal.shared.lanes.moved(&files);
-        runs.push(ended(&journal, &rig, &slow, &format!("run-{number}")).await);
-        rig.faults.inner.let_through();
-        let moves = async || (journal.shared.lanes.moved(&files) > moved).then_some(());
-        eventually(moves).await;
-    }
-    let segments = journal.shared.log.segments();
-    assert!(segments > RETAINED, "{segments}");
-    rig.faults.inner.release();
-    for run in &runs {
-        has_files(&slow, run).await;
-        left_memory(&journal, run).await;
-        assert_eq!(journal.history(run).await.unwrap().len(), 6);
-    }
-    eventually(async || (journal.shared.log.segments() < RETAINED).then_some(())).await;
-}
-
-#[tokio::test]
 async fn runs_of_which_the_log_holds_nothing_any_more_are_given_up_and_not_tried_for_ever() {
     let rig = Rig::with_segments_of(8 << 10);
     let journal = rig.open().await;
