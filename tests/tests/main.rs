@@ -53,10 +53,12 @@ mod thread;
 
 mod crash;
 mod events;
+mod events_of_many;
 mod faults;
 mod full_disk;
 mod objects;
 mod storage;
 
+mod payloads;
 mod pinned;
 mod tidy;

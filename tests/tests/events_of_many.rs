@@ -1,0 +1,168 @@
+//! Events of several runs at once: of a tree, of a project, of all; from a cursor on without gap or duplicate.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+
+use rye_tests::{Outcome, World, until};
+use serde_json::Value;
+
+/// A run that starts two more, and waits for the file `go` between them.
+const OUTER: &str = r#"start: first
+nodes:
+  first: {action: {item_id: t/inner}, next: hold}
+  hold:
+    action: {item_id: rye/bash, params: {command: "touch in; until [ -e go ]; do sleep 0.01; done"}}
+    next: second
+  second: {action: {item_id: t/inner}, next: done}
+  done: {type: return}"#;
+const INNER: &str =
+    "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo}, next: done}\n  done: {type: return}";
+
+fn world() -> World {
+    let world = World::new();
+    world.graph("t/inner", INNER);
+    world.graph("t/outer", OUTER);
+    world
+}
+
+/// The positions of the events of each run, in the order in which they were told.
+fn positions(events: &[Value]) -> BTreeMap<String, Vec<u64>> {
+    let mut positions: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for event in events {
+        let run = event["run_id"].as_str().unwrap().to_owned();
+        let seq = event["seq"].as_u64().unwrap();
+        positions.entry(run).or_default().push(seq);
+    }
+    positions
+}
+
+/// The runs of `events`, each of which is told whole.
+fn whole(events: &[Value]) -> Vec<String> {
+    let told = positions(events);
+    for (run, seqs) in &told {
+        assert!(
+            seqs.iter().copied().eq((1..).take(seqs.len())),
+            "{run}: {seqs:?}"
+        );
+    }
+    told.into_keys().collect()
+}
+
+#[test]
+fn a_tree_is_followed_with_its_past_until_all_of_it_has_ended() {
+    let world = world();
+    let _daemon = world.start("");
+    let run = world.start_run("t/outer");
+    let _other = world.ryectl("run t/inner").ok();
+    until("the second step", || {
+        world.project().join("in").exists().then_some(())
+    });
+    let follower = world.ryectl("events --tree --follow --json").arg(&run);
+    let mut follower = follower.spawn();
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let mut told: Vec<Value> = Vec::new();
+    // What happens meanwhile comes behind what has been.
+    let next = |told: &mut Vec<Value>, lines: &mut dyn Iterator<Item = std::io::Result<String>>| {
+        let line = lines.next()?.unwrap();
+        told.push(serde_json::from_str(&line).unwrap());
+        Some(())
+    };
+    next(&mut told, &mut lines).unwrap();
+    world.write("go", "");
+    while next(&mut told, &mut lines).is_some() {}
+    assert!(follower.wait().unwrap().success());
+    let runs = whole(&told);
+    assert_eq!(runs.len(), 3, "{runs:?}");
+    assert!(runs.contains(&run), "{runs:?}");
+    let ends = told
+        .iter()
+        .filter(|event| event["event_type"] == "graph_completed");
+    assert_eq!(ends.count(), 3);
+    // What has been says the same; a line for people begins with the run.
+    let past = world
+        .ryectl("events --tree --json")
+        .arg(&run)
+        .ok()
+        .json_lines();
+    assert_eq!(positions(&past), positions(&told));
+    let shown = world.ryectl("events --tree").arg(&run).ok().stdout();
+    let first = shown.lines().next().unwrap();
+    assert!(first.starts_with(&format!("{run}    1  ")), "{first}");
+    // From an event that came as it happened, the same follows.
+    let live = told.iter().position(|event| event["cursor"] != "").unwrap();
+    let rest = world.ryectl("events --tree --json --from");
+    let rest = rest.arg(told[live]["cursor"].as_str().unwrap()).arg(&run);
+    assert_eq!(rest.ok().json_lines(), told[live + 1..]);
+}
+
+#[test]
+fn all_runs_and_those_of_a_project_are_followed_and_a_cursor_continues() {
+    let world = world();
+    let daemon = world.start("");
+    let elsewhere = world.root().join("elsewhere");
+    std::fs::create_dir_all(elsewhere.join(".ai")).unwrap();
+    let follow = |words: &str| {
+        let mut child = world.ryectl(words).spawn();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        (child, lines)
+    };
+    let (mut all, mut all_lines) = follow("events --all --follow --json");
+    let here = world.project().display().to_string();
+    let (mut own, own_lines) = follow(&format!("events --all --project {here} --follow --json"));
+    // A follower is there once it tells something.
+    let mut first: Vec<Value> = Vec::new();
+    until("both followers", || {
+        let _run = world.ryectl("run rye/core/echo").within(&elsewhere).ok();
+        let _run = world.ryectl("run t/inner").ok();
+        let line = all_lines.next()?.unwrap();
+        first.push(serde_json::from_str(&line).unwrap());
+        Some(())
+    });
+    let last = world.start_run("t/inner");
+    let _settled = world.settled(&last);
+    let is_end = |event: &Value| {
+        event["run_id"] == last.as_str() && event["event_type"] == "graph_completed"
+    };
+    let until_end = |lines: &mut dyn Iterator<Item = std::io::Result<String>>| {
+        let mut told: Vec<Value> = Vec::new();
+        while !told.last().is_some_and(&is_end) {
+            let line = lines.next().unwrap().unwrap();
+            told.push(serde_json::from_str(&line).unwrap());
+        }
+        told
+    };
+    let told = [first, until_end(&mut all_lines)].concat();
+    let mut own_lines = own_lines;
+    let own_told = until_end(&mut own_lines);
+    for child in [&mut all, &mut own] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let is_own = |event: &Value| {
+        !event["run_id"]
+            .as_str()
+            .unwrap()
+            .starts_with("rye-core-echo")
+    };
+    assert!(told.iter().any(|event| !is_own(event)), "{told:?}");
+    assert!(own_told.iter().all(is_own), "{own_told:?}");
+    let cursor = |event: &Value| event["cursor"].as_str().unwrap().to_owned();
+    let from = |cursor: &str| world.ryectl("events --all --json --from").arg(cursor);
+    assert_eq!(from(&cursor(&told[0])).ok().json_lines(), told[1..]);
+    // So it does behind a restart, if nothing is behind it, and is refused if there was something.
+    let end = cursor(told.last().unwrap());
+    daemon.kill();
+    let _status = daemon.ended();
+    let daemon = world.start("");
+    assert_eq!(from(&end).ok().json_lines(), [Value::Null; 0]);
+    assert_eq!(from(&cursor(&told[0])).ok().json_lines(), told[1..]);
+    drop(daemon);
+    let refused = Outcome::of(from("forged").spawn());
+    let _refused = refused.code(2).tells(&["cursor"]);
+    let _idle = world
+        .ryectl("events --all")
+        .run()
+        .code(2)
+        .tells(&["follow"]);
+    let _both = world.ryectl("events --all").arg(&last).run().code(2);
+}
