@@ -61,4 +61,5 @@ mod storage;
 
 mod payloads;
 mod pinned;
+mod projects;
 mod tidy;
