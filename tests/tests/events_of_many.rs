@@ -2,8 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
+use std::process::Child;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 
-use rye_tests::{Outcome, World, until};
+use rye_tests::until::PATIENCE;
+use rye_tests::{Ryectl, World, until};
 use serde_json::Value;
 
 /// A run that starts two more, and waits for the file `go` between them.
@@ -95,74 +99,90 @@ fn a_tree_is_followed_with_its_past_until_all_of_it_has_ended() {
     assert_eq!(rest.ok().json_lines(), told[live + 1..]);
 }
 
+/// A `ryectl` that follows, and the events it prints.
+struct Follower {
+    child: Child,
+    events: Receiver<Value>,
+}
+
+impl Follower {
+    fn new(command: Ryectl) -> Self {
+        let mut child = command.spawn();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (sender, events) = channel();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let event = serde_json::from_str(&line).unwrap();
+                if sender.send(event).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, events }
+    }
+
+    /// What it prints until the run `last` has ended.
+    fn until_end_of(&self, last: &str) -> Vec<Value> {
+        let mut told = Vec::new();
+        loop {
+            let event = self.events.recv_timeout(PATIENCE).unwrap();
+            let is_end = event["run_id"] == last && event["event_type"] == "graph_completed";
+            told.push(event);
+            if is_end {
+                return told;
+            }
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
 #[test]
 fn all_runs_and_those_of_a_project_are_followed_and_a_cursor_continues() {
-    let world = world();
+    // The log is not to move on meanwhile.
+    let world = World::measured();
+    world.graph("t/inner", INNER);
     let daemon = world.start("");
     let elsewhere = world.root().join("elsewhere");
     std::fs::create_dir_all(elsewhere.join(".ai")).unwrap();
-    let follow = |words: &str| {
-        let mut child = world.ryectl(words).spawn();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        (child, lines)
-    };
-    let (mut all, mut all_lines) = follow("events --all --follow --json");
     let here = world.project().display().to_string();
-    let (mut own, own_lines) = follow(&format!("events --all --project {here} --follow --json"));
+    let all = Follower::new(world.ryectl("events --all --follow --json"));
+    let own = format!("events --all --project {here} --follow --json");
+    let own = Follower::new(world.ryectl(&own));
     // A follower is there once it tells something.
-    let mut first: Vec<Value> = Vec::new();
+    let (mut told, mut own_told) = (Vec::new(), Vec::new());
     until("both followers", || {
         let _run = world.ryectl("run rye/core/echo").within(&elsewhere).ok();
         let _run = world.ryectl("run t/inner").ok();
-        let line = all_lines.next()?.unwrap();
-        first.push(serde_json::from_str(&line).unwrap());
-        Some(())
+        told.extend(all.events.try_iter());
+        own_told.extend(own.events.try_iter());
+        (!told.is_empty() && !own_told.is_empty()).then_some(())
     });
     let last = world.start_run("t/inner");
-    let _settled = world.settled(&last);
-    let is_end = |event: &Value| {
-        event["run_id"] == last.as_str() && event["event_type"] == "graph_completed"
-    };
-    let until_end = |lines: &mut dyn Iterator<Item = std::io::Result<String>>| {
-        let mut told: Vec<Value> = Vec::new();
-        while !told.last().is_some_and(&is_end) {
-            let line = lines.next().unwrap().unwrap();
-            told.push(serde_json::from_str(&line).unwrap());
-        }
-        told
-    };
-    let told = [first, until_end(&mut all_lines)].concat();
-    let mut own_lines = own_lines;
-    let own_told = until_end(&mut own_lines);
-    for child in [&mut all, &mut own] {
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
+    told.extend(all.until_end_of(&last));
+    own_told.extend(own.until_end_of(&last));
     let is_own = |event: &Value| {
-        !event["run_id"]
-            .as_str()
-            .unwrap()
-            .starts_with("rye-core-echo")
+        let run = event["run_id"].as_str().unwrap();
+        run.starts_with("t-inner-")
     };
-    assert!(told.iter().any(|event| !is_own(event)), "{told:?}");
+    assert!(!told.iter().all(is_own), "{told:?}");
     assert!(own_told.iter().all(is_own), "{own_told:?}");
     let cursor = |event: &Value| event["cursor"].as_str().unwrap().to_owned();
     let from = |cursor: &str| world.ryectl("events --all --json --from").arg(cursor);
-    assert_eq!(from(&cursor(&told[0])).ok().json_lines(), told[1..]);
-    // So it does behind a restart, if nothing is behind it, and is refused if there was something.
-    let end = cursor(told.last().unwrap());
+    let (first, end) = (cursor(&told[0]), cursor(told.last().unwrap()));
+    assert_eq!(from(&first).ok().json_lines(), told[1..]);
+    // A crash of the daemon changes nothing about that.
     daemon.kill();
     let _status = daemon.ended();
-    let daemon = world.start("");
+    let _daemon = world.start("");
+    assert_eq!(from(&first).ok().json_lines(), told[1..]);
     assert_eq!(from(&end).ok().json_lines(), [Value::Null; 0]);
-    assert_eq!(from(&cursor(&told[0])).ok().json_lines(), told[1..]);
-    drop(daemon);
-    let refused = Outcome::of(from("forged").spawn());
-    let _refused = refused.code(2).tells(&["cursor"]);
-    let _idle = world
-        .ryectl("events --all")
-        .run()
-        .code(2)
-        .tells(&["follow"]);
+    let _forged = from("forged").run().code(2).tells(&["cursor"]);
+    let _idle = world.ryectl("events --all").run().code(2);
     let _both = world.ryectl("events --all").arg(&last).run().code(2);
 }
