@@ -106,11 +106,15 @@ struct Follower {
 }
 
 impl Follower {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the tests have no runtime, and it ends with what it reads"
+    )]
     fn new(command: Ryectl) -> Self {
         let mut child = command.spawn();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let (sender, events) = channel();
-        thread::spawn(move || {
+        let _ends_by_itself = thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
                 let event = serde_json::from_str(&line).unwrap();
                 if sender.send(event).is_err() {

@@ -3,10 +3,10 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::process::Command;
 use std::sync::LazyLock;
 
 use regex::Regex;
+use rye_tests::command::program;
 use rye_tests::terminal::Terminal;
 use rye_tests::{World, binaries, until};
 use serde_json::Value;
@@ -33,7 +33,7 @@ static CHANGING: LazyLock<[(Regex, &str); 2]> = LazyLock::new(|| {
 fn unpack(world: &World, name: &str) {
     let from = binaries::clone_root().join("tests/projects").join(name);
     // By a process of its own: what another test starts meanwhile would have the scripts open for writing.
-    let mut copied = Command::new("cp");
+    let mut copied = program("cp");
     let copied = copied
         .arg("-R")
         .arg(from.join("."))
@@ -159,7 +159,7 @@ fn files(world: &World) -> std::path::PathBuf {
     }
     let slow = world.project().join("data/057.csv");
     fs::remove_file(&slow).unwrap();
-    let made = Command::new("mkfifo").arg(&slow).status().unwrap();
+    let made = program("mkfifo").arg(&slow).status().unwrap();
     assert!(made.success());
     slow
 }
