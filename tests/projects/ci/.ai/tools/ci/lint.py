@@ -4,6 +4,7 @@ __version__ = "1.0.0"
 __tool_type__ = "python"
 __executor_id__ = "rye/core/runtimes/python/function"
 __category__ = "ci"
+__tool_name__ = "lint"
 __tool_description__ = "Look for lines that are too long."
 
 CONFIG_SCHEMA = {
