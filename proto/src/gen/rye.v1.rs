@@ -681,10 +681,10 @@ pub struct Event {
     pub run_id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "4")]
     pub timestamp: ::core::option::Option<::prost_types::Timestamp>,
-    /// Such as `step_completed`; more words may come.
+    /// Such as `step_completed`, as in events.proto; more words may come.
     #[prost(string, tag = "5")]
     pub event_type: ::prost::alloc::string::String,
-    /// A JSON object, whole; it may be as long as a state.
+    /// A JSON object, whole; it may be as long as a state. What each type holds is described field by field in events.proto.
     #[prost(string, tag = "6")]
     pub payload_json: ::prost::alloc::string::String,
 }
