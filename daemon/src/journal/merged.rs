@@ -126,6 +126,16 @@ pub struct Wanted {
     pub follow: bool,
 }
 
+impl fmt::Debug for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Wanted")
+            .field("tree", &self.tree)
+            .field("since", &self.since)
+            .field("follow", &self.follow)
+            .finish_non_exhaustive()
+    }
+}
+
 /// What is told of several runs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Merge {
