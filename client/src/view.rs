@@ -450,9 +450,9 @@ mod tests {
         let failed: Vec<_> = view
             .failed
             .iter()
-            .map(|failed| (failed.item, failed.about.as_deref()))
+            .map(|failed| (failed.item.as_str(), failed.about.as_deref()))
             .collect();
-        assert_eq!(failed, [(1, Some("b.csv"))]);
+        assert_eq!(failed, [("1", Some("b.csv"))]);
         // Another try takes back what failed.
         take(&mut view, "step_started", &started(&json!(3)));
         assert!(view.failed.is_empty());
