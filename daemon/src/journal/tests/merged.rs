@@ -126,7 +126,7 @@ async fn many_readers_of_many_runs_miss_nothing_and_get_nothing_twice() {
 }
 
 fn begin_of(run: &RunId) -> Vec<Change> {
-    super::rig::begin(run)
+    begin(run)
 }
 
 #[tokio::test]
