@@ -66,8 +66,8 @@ pub async fn drive(
 ) -> Result<DriverExit, journal::Error> {
     let services = Arc::clone(&at.services);
     let contract = run.spec.thread.as_ref().map(|thread| &*thread.contract);
-    let terms = match Terms::read(contract.unwrap_or_default()) {
-        Ok(terms) => Arc::new(terms),
+    let terms = match services.contracts.read(contract.unwrap_or_default()) {
+        Ok(terms) => terms,
         Err(problem) => {
             let text = format!("the record of the thread cannot be read: {problem}");
             let failure = Failure::permanent("internal", text);

@@ -26,6 +26,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("journal", 3),
     ("artifacts", 4),
     ("cache", 4),
+    ("contracts", 4),
     ("graphs", 4),
     ("http", 4),
     ("port", 4),

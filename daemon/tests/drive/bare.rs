@@ -19,6 +19,7 @@ use ryed::artifacts::Artifacts;
 use ryed::async_log::Logs;
 use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
+use ryed::contracts::Contracts;
 use ryed::drive::{Ended, Job};
 use ryed::graphs::Graphs;
 use ryed::journal::{Filter, Journal, Options, Signer, Summary};
@@ -191,6 +192,7 @@ pub(crate) async fn recovered(
         dispatch: Arc::new(Nothing),
         projects: Arc::new(Projects::new(config, clock)),
         graphs: Graphs::default(),
+        contracts: Contracts::default(),
         logs: Logs::default(),
         runs: Weak::<Nobody>::new(),
         providers: Providers::new(&Environment::default(), Arc::new(HostClock)),

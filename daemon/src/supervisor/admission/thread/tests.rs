@@ -664,6 +664,24 @@ async fn a_child_thread_has_no_more_than_its_parent_leaves_and_its_account_below
 }
 
 #[tokio::test]
+async fn threads_of_one_directive_share_what_they_go_by() {
+    let world = World::new().await;
+    for name in ["one", "other"] {
+        world.directive(name, &plain(name));
+    }
+    let contracts = &world.daemon.supervisor.shared.services.contracts;
+    let mut read = Vec::new();
+    for name in ["one", "one", "other"] {
+        let spec = world.admitted(name).await.spec;
+        let text = &spec.thread.as_ref().unwrap().contract;
+        read.push(contracts.read(text).unwrap());
+    }
+    assert!(Arc::ptr_eq(&read[0], &read[1]));
+    assert!(!Arc::ptr_eq(&read[0], &read[2]));
+    contracts.read("{}").unwrap_err();
+}
+
+#[tokio::test]
 async fn a_thread_continues_with_the_limits_that_are_in_force() {
     let world = World::new().await;
     let limits = "<limits turns=\"9\" tokens=\"900\" spend=\"0.25\" spawns=\"2\" depth=\"3\" duration_seconds=\"60\"/>";
