@@ -32,6 +32,19 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::NotFound,
+        Self::Invalid,
+        Self::Precondition,
+        Self::Exists,
+        Self::Denied,
+        Self::Exhausted,
+        Self::Unavailable,
+        Self::DataLoss,
+        Self::Bug,
+    ];
+
     /// The word for it, for programs.
     pub const fn word(self) -> &'static str {
         match self {

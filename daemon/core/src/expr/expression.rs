@@ -14,7 +14,7 @@ use super::{Error, Scope};
 use crate::bounds;
 
 /// Most pipes of one expression.
-const MOST_PIPES: usize = 32;
+pub(super) const MOST_PIPES: usize = 32;
 
 /// The first alternative that is not null, through the pipes.
 #[derive(Debug)]

@@ -2,6 +2,7 @@
 
 mod graph;
 mod raised;
+mod reference;
 mod spawns;
 mod thread;
 mod unknown;

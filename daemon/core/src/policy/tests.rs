@@ -937,3 +937,26 @@ fn rows_about_providers_are_kept_as_data_and_a_bad_one_is_named_with_the_fix() {
         assert!(error.contains(part), "{error}");
     }
 }
+
+#[test]
+fn the_reference_has_every_code_that_has_a_meaning_of_its_own() {
+    let codes = rye_pages::Table::read("docs/reference.md", "failure codes").names();
+    let known = REFUSALS.into_iter().chain(STOPPED);
+    let missing: Vec<&str> = known
+        .filter(|code| !codes.iter().any(|said| said == code))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn the_reference_has_the_limits_of_threads_as_they_are_shipped() {
+    let (_, resilience) = SHIPPED[2];
+    let limits = yaml::parse(resilience).unwrap().value["limits"]["defaults"].take();
+    let limits = limits.as_object().unwrap();
+    let table = rye_pages::Table::read("docs/reference.md", "thread limits");
+    table.assert_lists(limits.keys());
+    for (name, value) in limits {
+        let said: f64 = table.cell(name, "as shipped").parse().unwrap();
+        assert_eq!(Some(said), value.as_f64(), "{name}");
+    }
+}

@@ -29,7 +29,7 @@ const TOO_LATE: &str = "approval_timeout";
 /// How often the wall clock is looked at.
 const LOOK: Duration = Duration::from_mins(1);
 /// Characters that are kept of what is asked.
-const MESSAGE_CHARS: usize = 4000;
+pub(super) const MESSAGE_CHARS: usize = 4000;
 /// What a hook asks that does not say what.
 const UNSAID: &str = "a hook of the graph asks whether the run may go on";
 
