@@ -12,6 +12,7 @@ mod harness;
 
 mod main_job;
 mod memory;
+mod pages;
 mod project;
 mod readme;
 
