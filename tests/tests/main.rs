@@ -59,5 +59,6 @@ mod full_disk;
 mod objects;
 mod storage;
 
+mod cited;
 mod pinned;
 mod tidy;
