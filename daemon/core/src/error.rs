@@ -45,7 +45,7 @@ impl ErrorKind {
         Self::Bug,
     ];
 
-    /// The word for it, for programs.
+    /// Its code, for programs.
     pub const fn word(self) -> &'static str {
         match self {
             Self::NotFound => "not_found",

@@ -219,7 +219,7 @@ impl<'d> Reader<'d> {
         Some(inputs)
     }
 
-    /// A word of a closed list, if the key is there.
+    /// A value of a closed list, if the key is there.
     fn stated<T: Copy + Default>(
         &mut self,
         config: &At<'d>,

@@ -80,7 +80,7 @@ impl Kind {
         matches!(self, Self::Action | Self::Foreach | Self::Parallel)
     }
 
-    /// Whether a run may go on behind it.
+    /// Whether a run may continue behind it.
     const fn goes_on(self) -> bool {
         !matches!(self, Self::Return | Self::Fail)
     }

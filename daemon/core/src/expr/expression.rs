@@ -168,7 +168,7 @@ impl<'t> Expression<'t> {
 pub(super) fn end(text: &str) -> Option<usize> {
     let mut scan = Scan::new(text);
     let closed = scan.find(|(_, part)| part.starts_with('}'));
-    // A quote that nothing closes is told of when what it stands in is read.
+    // A quote that nothing closes is reported when what it stands in is read.
     closed.map(|(at, _)| at).or_else(|| text.find('}'))
 }
 

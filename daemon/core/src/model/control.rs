@@ -121,7 +121,7 @@ impl Control {
         }
     }
 
-    /// The word for this answer.
+    /// The name of this answer.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Retry { .. } => "retry",

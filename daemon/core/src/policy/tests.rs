@@ -462,7 +462,7 @@ fn a_bad_pattern_is_named_with_file_entry_and_fix() {
     }
 }
 
-/// The file is refused, with what is wrong in it and how to go on.
+/// The file is refused, with what is wrong in it and how to continue.
 fn assert_named_with_the_fix(config: &Value, told: &str) {
     let error = Policy::from_config(config).unwrap_err();
     assert!(
@@ -825,7 +825,7 @@ fn hooks_come_by_layer_and_those_of_threads_not_at_all() {
         .collect();
     let expected = [("b1", 2), ("b2", 2), ("i1", 3)];
     assert_eq!(found, expected.map(|(id, layer)| (id.to_owned(), layer)));
-    // What does nothing is told: somebody relies on it.
+    // What does nothing is reported: somebody relies on it.
     let told = [
         "`context_hooks` has no effect",
         "`action_primaries` has no effect",

@@ -200,7 +200,7 @@ impl Walker {
     /// A question of this run, which nothing limits.
     fn question(&self, now: Timestamp, kind: ApprovalKind, message: &str) -> Approval {
         Approval {
-            // The event that asks is the next one, behind the notes that are yet to be told.
+            // The event that asks is the next one, behind the notes that are yet to be handed out.
             id: format!("a{}", self.run.seq.next()).into(),
             kind,
             message: message.chars().take(MESSAGE_CHARS).collect(),
