@@ -12,6 +12,7 @@ mod harness;
 
 mod main_job;
 mod memory;
+mod pages;
 mod project;
 mod readme;
 
@@ -58,5 +59,6 @@ mod full_disk;
 mod objects;
 mod storage;
 
+mod cited;
 mod pinned;
 mod tidy;

@@ -1,20 +1,9 @@
 //! What the README and the pages in `docs` show, done as it stands there.
 
-use std::fs;
-
 use rye_tests::World;
-use rye_tests::binaries::clone_root;
 use serde_json::json;
 
-/// The code block behind the line `<!-- example: ID -->` of `page`.
-fn example(page: &str, id: &str) -> String {
-    let text = fs::read_to_string(clone_root().join(page)).unwrap();
-    let mark = format!("<!-- example: {id} -->\n```");
-    let (_, rest) = text.split_once(&mark).unwrap();
-    let (_language, rest) = rest.split_once('\n').unwrap();
-    let (example, _) = rest.split_once("```\n").unwrap();
-    example.to_owned()
-}
+use crate::pages::example;
 
 #[test]
 fn the_graph_of_the_documents_is_sound_and_runs() {

@@ -423,7 +423,7 @@ pub struct Foreach {
 pub struct Fail {
     /// The template of what went wrong.
     pub message: Value,
-    /// The word for it, for programs.
+    /// Its code, for programs.
     pub code: Option<String>,
     /// The template of what the graph returns all the same.
     pub output: Option<Value>,

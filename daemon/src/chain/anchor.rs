@@ -21,7 +21,7 @@ use super::{Error, close_keys, malformed};
 use crate::beneath::{Dir, Entry, EntryKind};
 use crate::trees::{MOST_BYTES, MOST_FILES, Tree};
 
-const ANCHOR: [&str; 8] = [
+pub(super) const ANCHOR: [&str; 8] = [
     "enabled",
     "mode",
     "markers_any",
@@ -31,7 +31,7 @@ const ANCHOR: [&str; 8] = [
     "env_paths",
     "links",
 ];
-const DEPENDENCIES: [&str; 4] = ["enabled", "scope", "extensions", "exclude_dirs"];
+pub(super) const DEPENDENCIES: [&str; 4] = ["enabled", "scope", "extensions", "exclude_dirs"];
 
 /// Variables of programs that a runtime may put directories of the copy into.
 const SEARCHED: [&str; 3] = ["PATH", "PYTHONPATH", "NODE_PATH"];

@@ -27,9 +27,10 @@ pub(super) const HTTP: &str = "rye/core/runtimes/mcp/http";
 pub(super) const TOOLS: &str = "rye/core/mcp/tools";
 
 /// Keys of `config` of a tool.
-const TOOL_KEYS: [&str; 4] = ["server", "server_config_path", "tool_name", "schema_hash"];
+pub(super) const TOOL_KEYS: [&str; 4] =
+    ["server", "server_config_path", "tool_name", "schema_hash"];
 /// Keys of `config` of a server that is a process, and of one that is another host.
-const STDIO_KEYS: [&str; 7] = [
+pub(super) const STDIO_KEYS: [&str; 7] = [
     "transport",
     "command",
     "args",
@@ -38,7 +39,7 @@ const STDIO_KEYS: [&str; 7] = [
     "start_timeout",
     "timeout",
 ];
-const HTTP_KEYS: [&str; 7] = [
+pub(super) const HTTP_KEYS: [&str; 7] = [
     "transport",
     "url",
     "headers",

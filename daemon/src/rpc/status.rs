@@ -128,6 +128,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_reference_has_the_status_of_each_kind_of_error() {
+        let kinds = rye_pages::Table::read("docs/reference.md", "error kinds");
+        kinds.assert_lists(ErrorKind::ALL.map(ErrorKind::word));
+        for kind in ErrorKind::ALL {
+            let said = kinds.cell(kind.word(), "gRPC status").replace('_', "");
+            let code = format!("{:?}", code(kind)).to_uppercase();
+            assert_eq!(said, code, "{kind:?}");
+        }
+    }
+
+    #[test]
     fn a_long_message_is_cut_and_says_how_much_is_left_out() {
         assert_eq!(bounded("short\nand sound"), "short\nand sound");
         let one = "x".repeat(MESSAGE_BYTES);

@@ -142,7 +142,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The word for it, for programs: what kind of error it is, or more exactly what keeps a run from beginning.
+    /// Its code, for programs: what kind of error it is, or more exactly what keeps a run from beginning.
     pub fn reason(&self) -> &str {
         if let Self::Faulty { failure } = self {
             return &failure.code;

@@ -149,7 +149,7 @@ impl Supervisor {
         check_result(id, &request)?;
         let run = self.newest(id).await?;
         if request.approval.is_some() && (run.id != *id || !approvals::waits_for_answer(&run)) {
-            // It went on, or ended, meanwhile: what was asked is no more, and an answer is no other request to go on.
+            // It continued, or ended, meanwhile: what was asked is no more, and an answer is no other request to continue.
             return Err(approvals::nothing_open(&run));
         }
         if run.id != *id && request.asks_nothing() && !is_to_go_on(&run) {
@@ -415,7 +415,7 @@ fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Chang
     Ok(changes.collect())
 }
 
-/// Whether somebody has to do something for `run` to go on to a good end.
+/// Whether somebody has to do something for `run` to come to a good end.
 fn is_to_go_on(run: &Run) -> bool {
     match run.status() {
         Status::Suspended | Status::Error | Status::Cancelled | Status::Killed => true,

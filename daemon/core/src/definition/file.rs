@@ -15,7 +15,7 @@ use crate::money::Usd;
 use crate::seal::{canonical, sha256_hex};
 
 /// The limits of a graph: those that bind it, and those of each thread that it starts.
-const LIMITS: [&str; 6] = ["spend", "spawns", "depth", "turns", "tokens", "duration"];
+pub(super) const LIMITS: [&str; 6] = ["spend", "spawns", "depth", "turns", "tokens", "duration"];
 
 /// What choosing an edge and the hooks to act takes at most, in looks at a value.
 fn cost(nodes: &Nodes, hooks: &[Hook]) -> usize {
@@ -219,7 +219,7 @@ impl<'d> Reader<'d> {
         Some(inputs)
     }
 
-    /// A word of a closed list, if the key is there.
+    /// A value of a closed list, if the key is there.
     fn stated<T: Copy + Default>(
         &mut self,
         config: &At<'d>,

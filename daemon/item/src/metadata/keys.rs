@@ -137,3 +137,15 @@ impl Fields {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_lists_the_keys_of_tool_files() {
+        let known = READ.into_iter().chain(INFORMATIVE);
+        let known = known.chain(LATER).chain(IGNORED);
+        rye_pages::Table::read("docs/reference.md", "tool file").assert_lists(known);
+    }
+}

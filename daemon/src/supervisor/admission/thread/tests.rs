@@ -234,7 +234,7 @@ async fn a_directive_without_permissions_may_do_nothing_and_a_parent_gives_its_o
     assert_eq!(offered(&contract), ["read_artifact", "rye_execute"]);
     assert_eq!(contract.directive.parents.len(), 1);
     assert_eq!(contract.directive.directive.context.before.len(), 1);
-    // Whoever starts it may leave it less.
+    // The run that starts it may leave it less.
     let mut start = world.start("leaf");
     start.capabilities = Some(vec!["rye.fetch.*".to_owned()]);
     let contract = read(&world.admit(start).await.unwrap().spec);
