@@ -3,6 +3,7 @@
 mod approvals;
 mod budget;
 mod capability;
+mod events;
 mod graph;
 mod help;
 mod item_name;
@@ -27,6 +28,7 @@ use rye_core::id::ItemKind;
 pub(crate) use self::approvals::{Approvals, Approve, Deny};
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
+pub(crate) use self::events::Events;
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
 pub(crate) use self::help::command;
 pub(crate) use self::item_name::ItemName;
@@ -241,9 +243,12 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  ryectl logs app-deploy-1767225600-abcdefghij -f\n  ryectl logs app-deploy-1767225600-abcdefghij --node build --item 3 --tail 50"
     )]
     Logs(Logs),
-    /// Print what has happened in a run
+    /// Print what has happened in a run, or what happens in several
+    ///
+    /// Of several runs each line begins with the run. The `cursor` of an event continues where it stands, as long as the daemon
+    /// keeps what comes behind it: some megabytes of events.
     #[command(
-        after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-review-1767225600-abcdefghij --follow --deltas\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR"
+        after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-review-1767225600-abcdefghij --follow --deltas\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR\n  ryectl events app-deploy-1767225600-abcdefghij --tree --follow\n  ryectl events --all --project ~/code/app --follow --json"
     )]
     Events(Events),
     /// Print the transcript of a run: all that happened in it, whole
@@ -516,28 +521,6 @@ pub(crate) struct Resume {
     pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) attach: Attach,
-}
-
-/// Events of a run.
-#[derive(Debug, Args)]
-pub(crate) struct Events {
-    /// The run.
-    #[arg(value_name = "RUN")]
-    pub(crate) run: RunName,
-    /// Stay until the run has ended.
-    #[arg(long)]
-    pub(crate) follow: bool,
-    /// Also tell what the model of a thread says while it says it: on stderr, with --json as objects `{"delta": …}` of the stream.
-    #[arg(long, requires = "follow")]
-    pub(crate) deltas: bool,
-    /// Begin behind this position: the `cursor` of an event.
-    #[arg(
-        long,
-        value_name = "CURSOR",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) from: String,
 }
 
 /// A transcript to print.

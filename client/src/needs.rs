@@ -140,6 +140,17 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
     })
 }
 
+/// How a graph that has ended is continued, if that may come to something: where it failed, or with what failed on its way.
+pub fn mend(run: &Run) -> Option<Way> {
+    let does = match run.status {
+        "error" => "continues where it failed, once that is mended",
+        "completed_with_errors" => "repeats only what failed, once that is mended",
+        _ => return None,
+    };
+    let is_whole = run.kind == "graph" && run.steps > 0 && !run.run_id.ends_with("-step");
+    is_whole.then(|| Way::new(does, "resume", &run.run_id, &[]))
+}
+
 fn ends(run: &str) -> Way {
     Way::new("ends the run", "cancel", run, &[])
 }
@@ -352,5 +363,29 @@ mod tests {
         assert_eq!(quoted("it's"), r"'it'\''s'");
         assert_eq!(quoted("app-1@last~2"), "app-1@last~2");
         assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn a_graph_that_failed_is_continued_and_nothing_else_is() {
+        let ended = |id: &str, kind: v1::RunKind, status: v1::RunStatus, steps: u32| {
+            let run = Run::new(&v1::Run {
+                run_id: id.to_owned(),
+                kind: kind.into(),
+                status: status.into(),
+                steps,
+                ..v1::Run::default()
+            });
+            mend(&run.unwrap()).map(|way| way.command())
+        };
+        let (graph, error) = (v1::RunKind::Graph, v1::RunStatus::Error);
+        let resume = Some("ryectl resume g-1".to_owned());
+        assert_eq!(ended("g-1", graph, error, 2), resume);
+        let with_errors = v1::RunStatus::CompletedWithErrors;
+        assert_eq!(ended("g-1", graph, with_errors, 2), resume);
+        assert_eq!(ended("g-1", graph, error, 0), None, "it never began");
+        assert_eq!(ended("g-1-step", graph, error, 1), None, "one node alone");
+        assert_eq!(ended("g-1", v1::RunKind::Tool, error, 1), None);
+        assert_eq!(ended("g-1", graph, v1::RunStatus::Completed, 2), None);
+        assert_eq!(ended("g-1", graph, v1::RunStatus::Cancelled, 2), None);
     }
 }

@@ -13,7 +13,7 @@ use rye_core::error::with_sources;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::render::{Style, screen};
+use crate::render::{self, Style, screen};
 
 /// Takes back the line that stands on a terminal.
 const TAKE_BACK: &str = "\r\u{1b}[2K";
@@ -195,11 +195,14 @@ impl Output {
         self.speaking
     }
 
-    /// Shows what happens, until the next line takes its place. Only a terminal sees it.
+    /// Shows what happens, until the next line takes its place. Only a terminal sees it, and as much as fits on one line: of one that
+    /// went on below, a part would stay.
     pub(crate) fn progress(&mut self, text: &str) {
         self.take_back();
         if self.rewrites {
-            self.tell(&screen::shown(text, self.style));
+            let width = terminal_size::terminal_size_of(io::stderr());
+            let most = width.map(|(width, _)| usize::from(width.0).saturating_sub(1));
+            self.tell(&screen::shown(&render::cut(text, most), self.style));
             self.pending = true;
         }
     }

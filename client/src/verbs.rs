@@ -5,6 +5,7 @@ mod attach;
 mod budget;
 mod capability;
 mod daemon;
+mod events;
 mod execute;
 mod fetch;
 mod find;
@@ -164,7 +165,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::State(one) => runs::state(&one.run, session).await,
         Verb::Attach(watch) => Box::pin(run::watch(&watch, session)).await,
         Verb::Logs(asked) => logs::logs(asked, session).await,
-        Verb::Events(events) => runs::events(&events, session).await,
+        Verb::Events(asked) => events::events(&asked, session).await,
         Verb::Transcript(asked) => transcript::transcript(&asked, session).await,
         Verb::Wait(wait) => runs::wait(&wait, session).await,
         Verb::Cancel(runs) => runs::cancel(&runs.runs, session).await,

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::World;
 
+/// The unit in which the system counts CPU time, in milliseconds (`USER_HZ`).
+const TICK: f64 = 10.0;
+
 /// Values of one kind.
 #[derive(Debug)]
 pub struct Series {
@@ -88,6 +91,21 @@ pub fn compare(name: &str, value: f64, mark: &Mark) {
 /// A duration as a number.
 pub fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
+}
+
+/// CPU time that the daemon and its parent have used, without the processes that they started, in milliseconds.
+pub fn computed(world: &World) -> f64 {
+    let daemons = world.processes().into_iter();
+    let daemons = daemons.filter(|process| process.name == "ryed");
+    let used = daemons.map(|process| {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+        // Behind the name, which may hold anything: `utime` and `stime` are the fields 14 and 15 of all.
+        let (_, fields) = stat.rsplit_once(") ").unwrap_or_default();
+        let ticks = fields.split(' ').skip(11).take(2);
+        let ticks: f64 = ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+        ticks * TICK
+    });
+    used.sum()
 }
 
 /// Resident memory of the daemon and its parent in MB.

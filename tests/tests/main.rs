@@ -54,11 +54,14 @@ mod thread;
 
 mod crash;
 mod events;
+mod events_of_many;
 mod faults;
 mod full_disk;
 mod objects;
 mod storage;
 
 mod cited;
+mod payloads;
 mod pinned;
+mod projects;
 mod tidy;

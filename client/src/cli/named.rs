@@ -37,7 +37,7 @@ impl Verb {
             | Self::Budget(BudgetVerb::Show(one) | BudgetVerb::Tree(one)) => vec![&mut one.run],
             Self::Attach(watch) => vec![&mut watch.run],
             Self::Logs(asked) => vec![&mut asked.run],
-            Self::Events(events) => vec![&mut events.run],
+            Self::Events(events) => events.run.iter_mut().collect(),
             Self::Transcript(asked) => vec![&mut asked.run],
             Self::Wait(wait) => wait.runs.runs.iter_mut().collect(),
             Self::Cancel(runs) => runs.runs.iter_mut().collect(),

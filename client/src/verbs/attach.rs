@@ -16,7 +16,7 @@ use rye_client::Client;
 use rye_client::environment;
 use rye_client::events::{Deltas, Events, Follow, Told};
 use rye_client::exit::Exit;
-use rye_client::needs::{Need, needs};
+use rye_client::needs::{Need, Way, mend, needs};
 use rye_client::view::{News, View};
 use rye_client::{json, wire};
 use rye_core::error::{ErrorKind, Kinded as _};
@@ -443,8 +443,12 @@ fn tell_need(need: &Need, output: &mut Output) {
         output.hint(&need.text);
     }
     for way in &need.ways {
-        output.hint(&format!("{}:\n  {}", way.does, way.command()));
+        tell_way(way, output);
     }
+}
+
+fn tell_way(way: &Way, output: &mut Output) {
+    output.hint(&format!("{}:\n  {}", way.does, way.command()));
 }
 
 /// Prints what a thread gave back, and nothing if it failed; a text as text, unless it was `said` on the same screen just before. What
@@ -498,8 +502,11 @@ async fn end(
         }
     }
     if output.format() == Format::Text && !is_thread && !matches!(progress, Progress::Nothing) {
-        let word = output.style().status(record.status);
-        output.note(&format!("{word}{}", render::took(&record)));
+        // Why it is suspended is told below.
+        if status != Status::Suspended {
+            let word = output.style().status(record.status);
+            output.note(&format!("{word}{}", render::took(&record)));
+        }
         let failed = progress.failed_items();
         if !failed.is_empty() {
             output.note(&failed);
@@ -517,6 +524,11 @@ async fn end(
             if let Some(error) = &record.error {
                 output.error(&render::failure(error));
                 tell_printed(error, output);
+            }
+            if output.format() == Format::Text
+                && let Some(way) = mend(&record)
+            {
+                tell_way(&way, output);
             }
         }
     }

@@ -473,12 +473,12 @@ impl Runs for Answers {
                 let told = told.filter(|_| request.deltas).map(|(_, delta)| {
                     Ok(v1::StreamResponse {
                         delta: Some(delta.clone()),
-                        event: None,
+                        ..v1::StreamResponse::default()
                     })
                 });
                 let event = Ok(v1::StreamResponse {
                     event: Some(event.clone()),
-                    delta: None,
+                    ..v1::StreamResponse::default()
                 });
                 told.chain([event])
             })

@@ -22,7 +22,7 @@ use crate::access::{Beside, Listed};
 use crate::cache::Entry;
 use crate::chain::{self, Standing};
 use crate::inspect::Checked;
-use crate::journal::{Delta, DeltaKind, Line, StepLine, Summary, Verdict, WrittenLine};
+use crate::journal::{Delta, DeltaKind, Line, Spot, StepLine, Summary, Verdict, WrittenLine};
 use crate::object::Digest;
 use crate::port::{AccountView, MeterView};
 
@@ -264,9 +264,20 @@ pub(super) fn cursors_of(run: &RunId) -> String {
     format!("2.{}.", &hash[..12])
 }
 
-pub(super) fn event(run: &RunId, line: Line) -> v1::Event {
+/// The cursor of a stream of several runs: its form, what distinguishes the log of this daemon, and a place in it.
+pub(super) fn spot(log: &str, spot: Spot) -> String {
+    format!("{}{}.{}", spots_of(log), spot.behind, spot.more)
+}
+
+/// What every cursor of streams of several runs begins with; `log` distinguishes daemons.
+pub(super) fn spots_of(log: &str) -> String {
+    let hash = Digest::of(&[log.as_bytes()]).to_string();
+    format!("3.{}.", &hash[..12])
+}
+
+pub(super) fn event(run: &RunId, cursor: String, line: Line) -> v1::Event {
     v1::Event {
-        cursor: cursor(run, line.seq),
+        cursor,
         seq: line.seq.0,
         run_id: run.to_string(),
         timestamp: Some(timestamp(line.timestamp)),
