@@ -161,8 +161,9 @@ fn a_run_has_sixteen_servers_at_a_time_and_no_more() {
     for number in 0..17 {
         let next = number + 1;
         server(&world, &format!("s{number}"), "", &["pid"]);
-        nodes +=
-            &format!("  n{number}: {{action: {{item_id: mcp/s{number}/pid}}, retry: 0, next: n{next}}}\n");
+        nodes += &format!(
+            "  n{number}: {{action: {{item_id: mcp/s{number}/pid}}, retry: 0, next: n{next}}}\n"
+        );
     }
     world.graph(
         "t/g",

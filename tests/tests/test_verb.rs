@@ -244,7 +244,11 @@ fn interrupted_it_ends_what_runs_and_removes_its_directories() {
         assert_nothing_is_left(&world);
         fs::remove_file(&begun).unwrap();
     }
-    let runs = world.ryectl("ps --all --json").within(&world.home()).ok().json();
+    let runs = world
+        .ryectl("ps --all --json")
+        .within(&world.home())
+        .ok()
+        .json();
     let statuses: Vec<_> = runs
         .as_array()
         .unwrap()

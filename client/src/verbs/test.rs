@@ -382,16 +382,16 @@ async fn run(
             return Ok(Some(report));
         }
     };
-    let began = Instant::now();
     let what = (&source.file.tool, case);
     let ended = call::call(rig.client, &directory.root, what, &mut stopped).await;
-    report.elapsed = began.elapsed();
     if rig.keep {
         report.directory = Some(directory.root.clone());
     } else {
         directory.remove();
     }
-    match ended? {
+    let (ended, elapsed) = ended?;
+    report.elapsed = elapsed;
+    match ended {
         Ended::Interrupted => return Ok(None),
         Ended::Late => {
             let most = case.timeout.as_secs_f64();

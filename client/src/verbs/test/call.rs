@@ -44,13 +44,13 @@ pub(super) enum Ended {
     Interrupted,
 }
 
-/// Calls `tool` as `case` says, in `directory`; `stop` says when everything is to end.
+/// Calls `tool` as `case` says, in `directory`; `stop` says when everything is to end. Answers also how long the call took.
 pub(super) async fn call(
     client: &Client,
     directory: &Path,
     (tool, case): (&ItemRef, &Case),
     stop: &mut watch::Receiver<bool>,
-) -> Result<Ended, Failure> {
+) -> Result<(Ended, Duration), Failure> {
     let project = directory.display().to_string();
     let request = v1::ExecuteRequest {
         item: Some(wire::item_ref(tool)),
@@ -59,20 +59,23 @@ pub(super) async fn call(
         trace: false,
         dry_run: false,
     };
+    let began = Instant::now();
     let mut execute = pin!(client.execute(request));
     let cut = tokio::select! {
         biased;
         answer = &mut execute => {
+            let elapsed = began.elapsed();
             let ended = answered(answer)?;
             finish(client, &project, directory).await?;
-            return Ok(ended);
+            return Ok((ended, elapsed));
         }
         Ok(_) = stop.wait_for(|stop| *stop) => Ended::Interrupted,
         () = sleep(case.timeout) => Ended::Late,
     };
     end(client, &project, execute).await?;
+    let elapsed = began.elapsed();
     finish(client, &project, directory).await?;
-    Ok(cut)
+    Ok((cut, elapsed))
 }
 
 /// What the answer of the daemon says of the call; what says nothing of it is an error.
