@@ -323,7 +323,7 @@ fn what_cannot_be_tested_is_told() {
     world.write(file, signed.replace("'sum'", "'difference'"));
     let out = ryectl_test(&world, "").run().code(1);
     let _told = out.prints(&[
-        "`.ai/tools/t/add.py` was changed after",
+        "(`.ai/tools/t/add.py`) was changed after",
         "(denied)",
         "(not_found)",
     ]);
