@@ -15,6 +15,7 @@ mod named;
 mod new;
 mod ps;
 mod run_name;
+mod test;
 mod thread;
 mod values;
 
@@ -40,6 +41,7 @@ pub(crate) use self::mcp::{Import, McpVerb};
 pub(crate) use self::new::NewVerb;
 pub(crate) use self::ps::Ps;
 pub(crate) use self::run_name::RunName;
+pub(crate) use self::test::Test;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
 pub(crate) use self::values::{Answer, Limit};
 use self::values::{duration, executable};
@@ -140,6 +142,15 @@ pub(crate) enum Verb {
     /// Lock tools as they are: a tool that has a lock runs only as long as all of it is the same
     #[command(subcommand, after_help = "Example:\n  ryectl lock create team/report")]
     Lock(LockVerb),
+    /// Test tools: run the cases in `*.test.yaml` files, each in a project of its own
+    ///
+    /// A case calls the tool of its file and says what is to come of it. It runs in a temporary directory with a copy of the project's items,
+    /// so that neither the project nor another case is touched. Ends with 1 if a case failed. Tests are not signed: running them is running
+    /// what they say.
+    #[command(
+        after_help = "Examples:\n  ryectl test\n  ryectl test sample/greet --filter 'by name'\n  ryectl test .ai/tools/team --jobs 8 --junit results.xml"
+    )]
+    Test(Test),
     /// Take over the tools of a server of the Model Context Protocol
     #[command(
         subcommand,

@@ -9,6 +9,8 @@ use rye_core::expr::BadJson;
 use rye_core::id::InvalidId;
 use rye_item::{draft, init, keys, library, lock, sign, spaces, trust};
 
+use crate::verbs::TestError;
+
 /// The end of a verb that could not do its part. Large causes are boxed: a result is moved more often than it fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -33,6 +35,15 @@ pub(crate) enum Failure {
     /// Setting up a project.
     #[error(transparent)]
     Init(Box<init::Error>),
+    /// Running tests.
+    #[error(transparent)]
+    Test(Box<TestError>),
+    /// A tool that is to be imported is there already.
+    #[error("`{}` is there already and says something else; look at both, then write over it with `--replace`", path.display())]
+    Imported {
+        /// Its file.
+        path: PathBuf,
+    },
     /// Writing an item to begin with.
     #[error(transparent)]
     Draft(#[from] draft::Error),
@@ -157,6 +168,7 @@ impl Failure {
             Self::Lock(error) => local(error.kind()),
             Self::Init(error) => local(error.kind()),
             Self::Draft(error) => local(error.kind()),
+            Self::Test(error) => error.exit(),
             Self::Item(error) => local(error.kind()),
             Self::Path(error) => local(error.kind()),
             Self::NoKey(_)
@@ -173,7 +185,7 @@ impl Failure {
             | Self::Unreadable { .. } => Exit::Usage,
             Self::NoFile { .. } | Self::NoSuchRun { .. } => Exit::NotFound,
             // Not 1: that says how a run ended.
-            Self::Output(_) => Exit::Precondition,
+            Self::Output(_) | Self::Imported { .. } => Exit::Precondition,
             Self::Interrupts(_) => Exit::Internal,
         }
     }
@@ -220,6 +232,8 @@ impl Failure {
             | Self::Lock(_)
             | Self::Init(_)
             | Self::Draft(_)
+            | Self::Imported { .. }
+            | Self::Test(_)
             | Self::Item(_)
             | Self::Path(_)
             | Self::Name(_)
@@ -260,6 +274,12 @@ const fn local(kind: ErrorKind) -> Exit {
 impl From<sign::Error> for Failure {
     fn from(error: sign::Error) -> Self {
         Self::Sign(Box::new(error))
+    }
+}
+
+impl From<TestError> for Failure {
+    fn from(error: TestError) -> Self {
+        Self::Test(Box::new(error))
     }
 }
 

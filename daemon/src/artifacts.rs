@@ -448,7 +448,11 @@ impl ArtifactLane for ArtifactWriter {
             return true;
         }
         let root = Dir::root(Path::new(&self.files));
-        let synced = root.and_then(|root| root.sync_file_system());
+        let synced = match root {
+            // What was removed with its project is in nobody's way.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            root => root.and_then(|root| root.sync_file_system()),
+        };
         if let Err(error) = &synced {
             tracing::warn!(files = self.files, %error, "the files of a project cannot be synced");
         }

@@ -50,6 +50,7 @@ mod resume;
 mod rpc;
 mod steered;
 mod steering;
+mod test_verb;
 mod thread;
 
 mod crash;

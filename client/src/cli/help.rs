@@ -40,7 +40,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "budget",
         ],
     ),
-    ("Items", &["ls", "show", "fetch", "mcp", "models"]),
+    ("Items", &["ls", "show", "fetch", "test", "mcp", "models"]),
     ("Trust", &["key", "sign", "verify", "lock"]),
     (
         "The daemon and its files",

@@ -61,6 +61,7 @@ impl Verb {
             | Self::Fetch(_)
             | Self::Ls(_)
             | Self::Show(_)
+            | Self::Test(_)
             | Self::Completions(_)
             | Self::Ps(_)
             | Self::Cache(_)
@@ -116,6 +117,7 @@ impl Verb {
             | Self::Budget(_)
             | Self::Cache(_)
             | Self::Objects(_)
+            | Self::Test(_)
             | Self::Completions(_)
             | Self::Daemon(_) => Vec::new(),
         }

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 68] = [
+const VERBS: [&str; 69] = [
     "",
     "init",
     "key",
@@ -40,6 +40,7 @@ const VERBS: [&str; 68] = [
     "ls",
     "show",
     "fetch",
+    "test",
     "ps",
     "get",
     "can",

@@ -50,7 +50,7 @@ use crate::yaml;
 pub use self::action::{FETCH, SIGN};
 pub use crate::expr::Severity;
 pub use hooks::{Authority, Hook, HookAction, HookEvent};
-pub use inputs::{Inputs, coerce};
+pub use inputs::{Inputs, MISFIT, coerce};
 pub use retry::{Backoff, Retry};
 pub use uses::{About, Remark};
 pub use validate::{Around, Validation, validate, validate_among};

@@ -17,11 +17,15 @@ use crate::spaces::{self, FOLDER, Spaces};
 use crate::trust;
 
 /// The files of the skeleton, below `.ai`.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     (".gitignore", include_str!("init/gitignore")),
     ("tools/sample/hello.yaml", include_str!("init/hello.yaml")),
     ("tools/sample/look.yaml", include_str!("init/look.yaml")),
     ("tools/sample/greet.py", include_str!("init/greet.py")),
+    (
+        "tools/sample/greet.test.yaml",
+        include_str!("init/greet.test.yaml"),
+    ),
 ];
 
 /// Why a project cannot be set up.
@@ -158,7 +162,7 @@ pub fn init(
             }
             Err(source) => return Err(Error::Write { path, source }),
         }
-        if name.starts_with("tools/") {
+        if name.starts_with("tools/") && !spaces::is_test(&path) {
             let place = spaces
                 .locate(&path)
                 .map_err(|source| Error::Place { source })?;

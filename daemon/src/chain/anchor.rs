@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rye_core::id::{ItemKind, ItemRef};
-use rye_item::spaces::MAX_SIZE;
+use rye_item::spaces::{MAX_SIZE, is_test};
 use rye_item::{Item, Library, Space, library};
 use serde_json::{Map, Value, json};
 
@@ -368,7 +368,9 @@ impl<'a> Walk<'a> {
                     if self.is_deep && !is_excluded {
                         ahead.push(below.join(&name));
                     }
-                } else if self.extensions.iter().any(|suffix| name.ends_with(suffix)) {
+                } else if self.extensions.iter().any(|suffix| name.ends_with(suffix))
+                    && !is_test(Path::new(&name))
+                {
                     let path = path.join(&name);
                     let Some(content) = content(&directory, &name, kind, &path)? else {
                         continue;

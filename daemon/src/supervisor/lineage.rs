@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rye_core::capability::Layer;
+use rye_core::definition::MISFIT;
 use rye_core::error::with_sources;
 use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::{Cost, Denied};
@@ -91,7 +92,7 @@ const fn unwaited(parent: &Spec, child: RunKind) -> ParentEnd {
 fn not_admitted(error: Error) -> Failure {
     let is_invalid = |error: &directives::Error| !matches!(error, directives::Error::Item(_));
     let code = if matches!(error, Error::Inputs { .. }) {
-        "input_validation_failed"
+        MISFIT
     } else if matches!(&error, Error::Directive(error) if is_invalid(error)) {
         "directive_validation_failed"
     } else if matches!(error, Error::NoModel(_)) {

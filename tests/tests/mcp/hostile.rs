@@ -34,8 +34,10 @@ fn a_server_that_breaks_the_rules_fails_its_call_and_nothing_else() {
     server(&world, "questions", quick, &["act"]);
     let out = execute(&world, "mcp/questions/act", &json!({}));
     assert_eq!(out["data"]["content"][0]["text"], "asked", "{out}");
-    until("the question to be declined", || {
-        world.read("heard.txt").contains("declined").then_some(())
+    until("the questions to be declined", || {
+        let heard = world.read("heard.txt");
+        let are_declined = heard.contains("declined s") && heard.contains("declined e");
+        are_declined.then_some(())
     });
     until_none_is_left(&world);
 }
