@@ -14,6 +14,7 @@ mod main_job;
 mod memory;
 mod project;
 mod readme;
+mod write_a_tool;
 
 mod apart;
 mod approvals;
