@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rye_core::id::{ItemKind, ItemRef};
 use rye_item::spaces::{MAX_SIZE, is_test};
-use rye_item::{Item, Library, Space, library};
+use rye_item::{Item, Library, Metadata, Space, library, metadata};
 use serde_json::{Map, Value, json};
 
 use super::environment::Environment;
@@ -425,7 +425,10 @@ impl<'a> Walk<'a> {
         };
         match self.library.at(&place) {
             Ok(item) => Ok(Verified::Signed(item)),
-            Err(library::Error::Unsigned { item, .. }) => Ok(Verified::Unsigned(item)),
+            Err(library::Error::Unsigned { item, .. }) if can_be_signed(path) => {
+                Ok(Verified::Unsigned(item))
+            }
+            Err(library::Error::Unsigned { .. }) => Ok(Verified::NoItem),
             Err(error) => Err(Error::Item(Box::new(error))),
         }
     }
@@ -471,8 +474,15 @@ enum Verified {
     Signed(Arc<Item>),
     /// It could be this one, and has no signature.
     Unsigned(ItemRef),
-    /// It lies where no item does.
+    /// It lies where no item does, or is of a form that no item has.
     NoItem,
+}
+
+/// Whether a file of this name can say what it is, so that somebody can sign it.
+fn can_be_signed(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let told = Metadata::parse(ItemKind::Tool, extension.unwrap_or_default(), "");
+    !matches!(told, Err(metadata::Error::NoMetadata { .. }))
 }
 
 /// What came of a file that belongs.
