@@ -12,7 +12,7 @@ use crate::expr::{Condition, nearest};
 use crate::model::{Effect, Object};
 use crate::seal::canonical;
 
-const TYPES: [&str; 7] = [
+pub(super) const TYPES: [&str; 7] = [
     "return", "gate", "foreach", "fail", "wait", "approval", "parallel",
 ];
 /// Keys that say how an action is treated.
