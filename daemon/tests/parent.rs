@@ -87,7 +87,8 @@ fn test() {
     }
 }
 
-/// Our own program, started again, with its output line by line.
+/// Our own program, started again, with its output line by line. It ignores no signal, whatever the caller of the tests does: under
+/// `nohup` or in the background of a shell some are ignored, and a script cannot trap those.
 struct Started {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -97,7 +98,9 @@ struct Started {
 
 impl Started {
     fn new(args: &[&str]) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut child = Command::new("env")
+            .arg("--default-signal")
+            .arg(std::env::current_exe().unwrap())
             .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -213,7 +216,6 @@ fn parent_of(pid: i32) -> i32 {
 }
 
 fn signals_are_passed_on_the_second_too() {
-    // No SIGINT: whoever runs the tests in the background has it ignored, and a shell cannot trap what is ignored.
     let script = "trap 'echo term' TERM; trap 'exit 5' HUP; echo ready
         while :; do sleep 0.01; done";
     let mut parent = Started::new(&["--parent", script]);

@@ -164,6 +164,66 @@ async fn accounts_come_back_from_base_archive_and_index() {
 }
 
 /// Money, turns and tokens that a run and all below it have cost.
+#[tokio::test]
+async fn what_is_left_is_that_of_the_nearest_limit_and_may_be_raised_by_what_the_next_one_has_left()
+{
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let left = |run: &str| {
+        let (call, left) = journal.spendable(&account(run)).unwrap();
+        let left = left.map(|left| {
+            (
+                left.account,
+                left.amount,
+                left.used,
+                left.limit,
+                left.bearable,
+            )
+        });
+        (call.0, left)
+    };
+    // A root of its own, a child with a share, one below that which has none, and a sibling that pays from the root.
+    journal.put(opened(&rig, "run-root", None, Some("1"))).await;
+    let below = |run, parent, limit| opened(&rig, run, Some(parent), limit);
+    journal
+        .put(below("run-share", "run-root", Some("0.3")))
+        .await;
+    journal.put(below("run-pooled", "run-share", None)).await;
+    journal.put(below("run-sibling", "run-root", None)).await;
+    journal.put(paid("run-pooled", 1, "0.1")).await;
+    let own = |bearable| {
+        let amounts = (usd("0.2"), usd("0.1"), usd("0.3"), Some(usd(bearable)));
+        Some((
+            account("run-share"),
+            amounts.0,
+            amounts.1,
+            amounts.2,
+            amounts.3,
+        ))
+    };
+    assert_eq!(
+        left("run-pooled"),
+        (2, own("1")),
+        "0.3, and the 0.7 that the root has not set aside"
+    );
+    assert_eq!(left("run-share"), (1, own("1")));
+    journal.put(paid("run-sibling", 1, "0.6")).await;
+    assert_eq!(
+        left("run-pooled"),
+        (2, own("0.4")),
+        "what the sibling has spent is not there for it"
+    );
+    let root = Some((account("run-root"), usd("0.1"), usd("0.9"), usd("1"), None));
+    assert_eq!(
+        left("run-sibling"),
+        (2, root),
+        "a root may be raised to anything"
+    );
+    journal.put(opened(&rig, "run-free", None, None)).await;
+    assert_eq!(left("run-free"), (1, None));
+    assert_eq!(journal.spendable(&account("run-none")), None);
+}
+
 async fn cost(journal: &Journal, run: &str) -> (String, u32, u64) {
     let cost = journal.cost(&account(run)).await.unwrap();
     let usage = cost.usage;
