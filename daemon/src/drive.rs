@@ -46,7 +46,7 @@ use tracing::Instrument as _;
 
 use self::ahead::{Ahead, following};
 pub use self::attempt::Reports;
-use self::attempt::{Announced, Attempts, attempt};
+use self::attempt::{Attempts, attempt};
 pub use self::context::RunContext;
 pub use self::fail::fail;
 pub use self::job::{Ended, Job};
@@ -417,13 +417,12 @@ impl<'a, K: Kind> Drive<'a, K> {
         self.machine = plan.machine;
         self.childless.clear();
         self.rebase(announced.run(&self.id));
-        let durable = attempt::announced(&self.services, announced.ticket);
-        self.begin(plan.calls, Some(&durable));
+        self.begin(plan.calls, Some(announced.ticket));
         Ok(true)
     }
 
-    /// Carries the calls out, once it is `durable` that they are announced.
-    fn begin(&mut self, calls: Vec<plan::Planned<K::Plan>>, durable: Option<&Announced>) {
+    /// Carries the calls out, once the commit that announces them is durable, if it is new.
+    fn begin(&mut self, calls: Vec<plan::Planned<K::Plan>>, announced: Option<Ticket>) {
         let run = self.machine.run();
         let strict = run.spec.durability == Durability::Strict;
         // What is planned in spite of a cancel (a hook of the end) is not stopped by it.
@@ -432,8 +431,11 @@ impl<'a, K: Kind> Drive<'a, K> {
             Some(_) => Urgency::Shutdown,
         };
         let actor = self.services.journal.acting().actor(&self.id);
+        let durable =
+            announced.map(|ticket| attempt::announced(&self.services, ticket, calls.len()));
+        let mut durable = durable.into_iter().flatten();
         let attempts = calls.into_iter().map(|planned| {
-            let durable = durable.filter(|_| planned.waits(strict)).cloned();
+            let durable = durable.next().filter(|_| planned.waits(strict));
             let reports = Reports::new(planned.call.slot, self.reporter.clone());
             let (kind, stop) = (Arc::clone(&self.kind), self.stop.clone());
             let attempt = attempt(kind, stop, planned, durable, unless, reports);

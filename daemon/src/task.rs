@@ -122,15 +122,22 @@ impl<T: Send + 'static> Group<T> {
 
     /// Starts a piece of work.
     pub fn spawn(&mut self, work: impl Future<Output = T> + Send + 'static) {
-        self.spawn_together(vec![work]);
+        self.open += 1;
+        let teller = self.teller.clone();
+        self.tasks.spawn(async move {
+            // The owner may be gone, and this task with it.
+            let _gone = teller.send(work.await);
+        });
     }
 
     /// Starts pieces of work as one task: what makes many of them ready wakes it once, and the owner once.
-    pub fn spawn_together<F>(&mut self, work: Vec<F>)
+    pub fn spawn_together<F>(&mut self, mut work: Vec<F>)
     where
         F: Future<Output = T> + Send + 'static,
     {
-        if work.is_empty() {
+        // Where many are polled the task wakes itself once more, which a single one is spared.
+        if work.len() <= 1 {
+            work.pop().into_iter().for_each(|only| self.spawn(only));
             return;
         }
         self.open += work.len();
@@ -138,7 +145,6 @@ impl<T: Send + 'static> Group<T> {
         self.tasks.spawn(async move {
             let mut work: FuturesUnordered<F> = work.into_iter().collect();
             while let Some(result) = work.next().await {
-                // The owner may be gone, and this task with it.
                 let _gone = teller.send(result);
             }
         });

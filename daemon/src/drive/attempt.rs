@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use futures_util::future::{BoxFuture, Shared};
+use futures_util::future::BoxFuture;
 use rye_core::machine::Call;
 use rye_core::model::{KillReceipt, Slot};
 use tokio::sync::mpsc;
@@ -46,15 +46,19 @@ impl<S> fmt::Debug for Reports<S> {
     }
 }
 
-/// Whether a commit became durable, once that is known. All attempts that it announces wait for one and the same, and so begin together.
-pub(super) type Announced = Shared<BoxFuture<'static, bool>>;
+/// Whether a commit became durable, once that is known.
+pub(super) type Announced = BoxFuture<'static, bool>;
 
-/// The wait for the commit `ticket`.
-pub(super) fn announced(services: &Arc<Services>, ticket: Ticket) -> Announced {
+/// The wait for the commit `ticket` of each of the `count` attempts that it announces. They all wait for one and the same, and so begin
+/// together; a single one waits by itself, for what is shared wakes also the task that has just been woken by it.
+pub(super) fn announced(services: &Arc<Services>, ticket: Ticket, count: usize) -> Vec<Announced> {
     let services = Arc::clone(services);
-    async move { services.journal.durable(ticket).await.is_ok() }
-        .boxed()
-        .shared()
+    let durable = async move { services.journal.durable(ticket).await.is_ok() }.boxed();
+    if count <= 1 {
+        return vec![durable];
+    }
+    let durable = durable.shared();
+    (0..count).map(|_| durable.clone().boxed()).collect()
 }
 
 /// Waits until `announced` is durable, and carries the call out. One whose run was stopped before that, as urgently as `unless`

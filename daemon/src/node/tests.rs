@@ -1,5 +1,6 @@
 //! The daemon in this process, without its socket.
 
+mod below;
 mod continued;
 mod cost;
 mod fence;

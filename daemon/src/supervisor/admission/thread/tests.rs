@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemKind, RunId};
 use rye_core::model::{ChildTerms, Fate, Funding, ParentEnd};
@@ -660,6 +661,23 @@ async fn a_child_thread_has_no_more_than_its_parent_leaves_and_its_account_below
         spec.budget.funding,
         Funding::Open { limit: None, .. }
     ));
+}
+
+#[tokio::test]
+async fn a_thread_continues_with_the_limits_that_are_in_force() {
+    let world = World::new().await;
+    let limits = "<limits turns=\"9\" tokens=\"900\" spend=\"0.25\" spawns=\"2\" depth=\"3\" duration_seconds=\"60\"/>";
+    world.directive("limited", &file("limited", "", limits, ""));
+    let spec = Arc::new(world.admitted("limited").await.spec);
+    let id = RunId::new("t-run-1767225600-abcdefghij").unwrap();
+    let run = Run::create(id, Timestamp::default(), Arc::clone(&spec));
+    let expected = Limits {
+        steps: None,
+        spend: None,
+        ..spec.limits.clone()
+    };
+    assert_eq!((expected.spawns, expected.depth), (Some(2), Some(3)));
+    assert_eq!(limits_in_force(&run), expected);
 }
 
 #[tokio::test]
