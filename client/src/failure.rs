@@ -148,6 +148,14 @@ pub(crate) enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// The log of the daemon cannot be read.
+    #[error("cannot read the log of the daemon, `{}`", path.display())]
+    NoLog {
+        /// Where it would be.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// Stdout cannot be written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -184,6 +192,10 @@ impl Failure {
             | Self::SeveralRuns { .. }
             | Self::Unreadable { .. } => Exit::Usage,
             Self::NoFile { .. } | Self::NoSuchRun { .. } => Exit::NotFound,
+            Self::NoLog { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Exit::NotFound
+            }
+            Self::NoLog { .. } => Exit::Refused,
             // Not 1: that says how a run ended.
             Self::Output(_) | Self::Imported { .. } => Exit::Precondition,
             Self::Interrupts(_) => Exit::Internal,
@@ -221,6 +233,10 @@ impl Failure {
             Self::NotJson { flag, .. } => Some(format!(
                 "give an object: {flag} '{{\"key\": \"text\"}}', {flag} @FILE, or {flag} - for stdin"
             )),
+            Self::NoLog { .. } => Some(
+                "a daemon that `ryectl` starts logs there; that of a service manager logs where this one keeps logs, as in `journalctl -u ryed`"
+                    .to_owned(),
+            ),
             Self::OtherProject { project, .. } => {
                 Some(format!("name its project: --project {}", project.display()))
             }

@@ -22,6 +22,7 @@ mod new;
 mod objects;
 mod run;
 mod runs;
+mod schema;
 mod sign;
 mod test;
 mod transcript;
@@ -153,6 +154,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Thread(ThreadVerb::Show(show)) => models::show(show, session).await,
         Verb::Models => models::list(session).await,
         Verb::New(draft) => new::new(draft, session),
+        Verb::Schema { kind } => schema::schema(kind, session),
         Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
         Verb::Test(asked) => Box::pin(test::test(asked, session)).await,

@@ -53,6 +53,7 @@ impl Verb {
             | Self::Verify(_)
             | Self::Lock(_)
             | Self::New(_)
+            | Self::Schema { .. }
             | Self::Mcp(_)
             | Self::Models
             | Self::Thread(_)
@@ -93,6 +94,7 @@ impl Verb {
             | Self::Thread(ThreadVerb::Say(_))
             | Self::Models
             | Self::New(_)
+            | Self::Schema { .. }
             | Self::Mcp(_)
             | Self::Ls(_)
             | Self::Ps(_)

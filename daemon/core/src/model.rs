@@ -55,7 +55,7 @@ pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While};
 pub use self::failure::{Failure, Printed};
 pub use self::graph::{GraphEvent, Left};
-pub use self::kill::{EndedProcess, Kill, KillReceipt};
+pub use self::kill::{EndedProcess, Kill, KillReceipt, Killed};
 pub use self::life::{Illegal, Life, Status};
 pub use self::parent_end::{ChildTerms, Fate, ParentEnd, Waits};
 pub use self::raised::{Below, MOST_DEPTH, Raisable, Raised, Unraised, proposed};

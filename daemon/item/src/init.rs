@@ -12,7 +12,7 @@ use rye_core::seal::Fingerprint;
 
 use crate::file;
 use crate::keys::{self, Found, KeyDir};
-use crate::sign::{self, Signed};
+use crate::sign::{self, Past, Signed};
 use crate::spaces::{self, FOLDER, Spaces};
 use crate::trust;
 
@@ -168,6 +168,8 @@ pub fn init(
                 .map_err(|source| Error::Place { source })?;
             let signed = sign::sign(&spaces, &place, &key, at);
             let signed = signed.map_err(|source| Error::Sign { source })?;
+            // Without a copy nothing is wrong but that the next signature has nothing to compare with.
+            drop(Past::of(user_space).keep(&signed));
             done.signed.push(signed);
         }
     }

@@ -14,8 +14,8 @@ use rye_core::error::with_sources;
 use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::{Cost, Denied};
 use rye_core::model::{
-    Event, Failure, Kill, KillReceipt, Life, Limits, Object, ParentEnd, Run, RunEvent, RunKind,
-    Spec, SuspendReason,
+    Event, Failure, Kill, Killed, Life, Limits, Object, ParentEnd, Run, RunEvent, RunKind, Spec,
+    SuspendReason,
 };
 use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
@@ -378,11 +378,7 @@ impl Runs for Shared {
         Box::pin(async move { Ok(this.cancel(&run, &cause).await?) })
     }
 
-    fn kill(
-        &self,
-        run: RunId,
-        asked: Kill,
-    ) -> BoxFuture<'_, Result<(Arc<Run>, KillReceipt), Refusal>> {
+    fn kill(&self, run: RunId, asked: Kill) -> BoxFuture<'_, Result<(Arc<Run>, Killed), Refusal>> {
         let this = self.supervisor();
         Box::pin(async move { Ok(this.kill(&run, asked).await?) })
     }

@@ -23,6 +23,7 @@ use rye_core::model::{
     Event, Life, Limits, Outcome, Raised, Run, RunEvent, RunKind, Status, SuspendReason, Verdict,
     thread,
 };
+use rye_core::sight::shell_word;
 
 use super::asked::brings_other_inputs;
 use super::say::{self, said};
@@ -561,8 +562,8 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
     if let Some((name, _)) = open.first() {
         let words = [Verdict::Retry, Verdict::Done, Verdict::Fail].map(Verdict::as_str);
         return Err(unfit(format!(
-            "nobody knows whether `{name}` took effect; say so: --uncertain '{name}={}'",
-            words.join("|")
+            "nobody knows whether `{name}` took effect; say so: --uncertain {}",
+            shell_word(&format!("{name}={}", words.join("|")))
         )));
     }
     Ok(events)

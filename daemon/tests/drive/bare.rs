@@ -12,7 +12,7 @@ use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
 use rye_core::machine::{CallOutcome, Certainty};
-use rye_core::model::{Budget, Failure, Kill, KillReceipt, Object, Run, RunEvent, RunKind, Spec};
+use rye_core::model::{Budget, Failure, Kill, Killed, Object, Run, RunEvent, RunKind, Spec};
 use rye_core::money::Usd;
 use rye_core::state::Change;
 use ryed::artifacts::Artifacts;
@@ -111,7 +111,7 @@ impl Runs for Nobody {
         unreachable!("{NOBODY}")
     }
 
-    fn kill(&self, _run: RunId, _asked: Kill) -> Answer<'_, (Arc<Run>, KillReceipt)> {
+    fn kill(&self, _run: RunId, _asked: Kill) -> Answer<'_, (Arc<Run>, Killed)> {
         unreachable!("{NOBODY}")
     }
 

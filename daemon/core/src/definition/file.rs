@@ -120,8 +120,15 @@ impl<'d> Reader<'d> {
                 }
             }
         }
-        for key in ["executor_id", "author"] {
+        for key in ["executor_id", "author", "title", "license"] {
             self.text(root, key);
+        }
+        let ignored = keys::IGNORED.into_iter().filter_map(|key| root.child(key));
+        let ignored: Vec<At<'d>> = ignored.collect();
+        if let Some(first) = ignored.first() {
+            let all: Vec<String> = ignored.iter().map(|at| format!("`{}`", at.key())).collect();
+            let message = format!("nothing depends on {} here", all.join(", "));
+            self.key_warn("no_effect", first, message);
         }
         if let Some(tags) = root.child("tags") {
             self.texts(&tags);

@@ -21,12 +21,17 @@ fn with_nodes(nodes: &str) -> String {
 }
 
 fn graph(text: &str) -> (Graph, Vec<Finding>) {
-    parse(text).unwrap_or_else(|findings| panic!("{text}\n{findings:#?}"))
+    let read = parse(text).unwrap_or_else(|findings| panic!("{text}\n{findings:#?}"));
+    schema::tests::assert_fits(text);
+    read
 }
 
 fn findings(text: &str) -> Vec<Finding> {
     match parse(text) {
-        Ok((_, warnings)) => warnings,
+        Ok((_, warnings)) => {
+            schema::tests::assert_fits(text);
+            warnings
+        }
         Err(findings) => findings,
     }
 }
