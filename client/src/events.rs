@@ -221,7 +221,8 @@ impl Events {
 
 /// Whether the stream is worth opening again: the daemon is away, or it cut a reader that was too slow.
 fn resumes(error: &Error) -> bool {
-    error.is_outage() || error.kind() == ErrorKind::Exhausted
+    let is_cut = error.kind() == ErrorKind::Exhausted && error.reason() != "memory_exceeded";
+    error.is_outage() || is_cut
 }
 
 fn has_ended(run: &v1::Run) -> Result<bool, Error> {

@@ -4,6 +4,7 @@
 //! by word, so that a terminal may show them, a program start them, and a page make buttons of them.
 
 use rye_core::model::Raisable;
+use rye_core::sight::shell_word;
 use serde::Serialize;
 
 use crate::json::{Run, Suspension};
@@ -57,18 +58,8 @@ impl Way {
 
     /// The command as a shell takes it.
     pub fn command(&self) -> String {
-        let words: Vec<String> = self.argv.iter().map(|word| quoted(word)).collect();
+        let words: Vec<String> = self.argv.iter().map(|word| shell_word(word)).collect();
         words.join(" ")
-    }
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./~-".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 
@@ -355,14 +346,6 @@ mod tests {
         let failed = suspended("c", why("error", "", &[]), &[]);
         let need = needs(&waits, Some(&failed)).unwrap();
         assert_eq!(commands(&need), ["ryectl resume r", "ryectl cancel r"]);
-    }
-
-    #[test]
-    fn a_word_of_a_command_is_one_word_to_a_shell() {
-        assert_eq!(quoted("a[1]=done"), "'a[1]=done'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted("app-1@last~2"), "app-1@last~2");
-        assert_eq!(quoted(""), "''");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use rye_client::environment::Environment;
 use rye_client::exit::Exit;
 use rye_core::error::with_sources;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::render::{self, Style, screen};
@@ -140,7 +141,25 @@ impl Output {
         }
     }
 
-    /// Prints one JSON document: indented for a person, on one line otherwise.
+    /// Prints what a run came to: a text as text, as it is where no screen shows it; anything else as JSON.
+    pub(crate) fn outcome(&mut self, outcome: &Value) -> Result<(), Failure> {
+        match (outcome, self.stdout) {
+            (Value::String(text), Reader::Terminal) => self.line(text.trim_end_matches('\n')),
+            (Value::String(text), Reader::Other | Reader::Gone) => {
+                self.print(text.strip_suffix('\n').unwrap_or(text))
+            }
+            (
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::Array(_)
+                | Value::Object(_),
+                _,
+            ) => self.json(outcome),
+        }
+    }
+
+    /// Prints one JSON document: indented and coloured for a person, on one line otherwise.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = match self.stdout {
             Reader::Terminal => serde_json::to_string_pretty(value),
@@ -161,7 +180,7 @@ impl Output {
 
     fn document(&mut self, json: &str) -> Result<(), Failure> {
         match self.stdout {
-            Reader::Terminal => self.print(&screen::json(json)),
+            Reader::Terminal => self.print(&screen::json(json, self.style)),
             Reader::Other | Reader::Gone => self.print(json),
         }
     }

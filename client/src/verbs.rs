@@ -22,7 +22,9 @@ mod new;
 mod objects;
 mod run;
 mod runs;
+mod schema;
 mod sign;
+mod test;
 mod transcript;
 mod verify;
 
@@ -41,6 +43,8 @@ use crate::cli::{
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::project;
+
+pub(crate) use self::test::Error as TestError;
 
 /// What every verb works with.
 #[derive(Debug)]
@@ -150,8 +154,10 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Thread(ThreadVerb::Show(show)) => models::show(show, session).await,
         Verb::Models => models::list(session).await,
         Verb::New(draft) => new::new(draft, session),
+        Verb::Schema { kind } => schema::schema(kind, session),
         Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
+        Verb::Test(asked) => Box::pin(test::test(asked, session)).await,
         Verb::Mcp(McpVerb::Import(asked)) => mcp::import(asked, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
         Verb::Ls(asked) => items::list(asked, session).await,

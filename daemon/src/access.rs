@@ -15,7 +15,7 @@ use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::memory::Charge;
 use rye_core::model::{
-    Approval, ApprovalAnswer, Kill, KillReceipt, Run, Spec, Status, SuspendReason, Verdict,
+    Approval, ApprovalAnswer, Kill, Killed, Run, Spec, Status, SuspendReason, Verdict,
 };
 use rye_core::money::Usd;
 use rye_core::policy::Risk;
@@ -560,9 +560,9 @@ impl Actionable {
     }
 
     /// Ends it and its child runs by force.
-    pub async fn kill(&self, asked: Kill) -> Result<(Visible, KillReceipt), Error> {
-        let (run, receipt) = self.supervisor.kill(&self.id, asked).await?;
-        Ok((self.at(run), receipt))
+    pub async fn kill(&self, asked: Kill) -> Result<(Visible, Killed), Error> {
+        let (run, killed) = self.supervisor.kill(&self.id, asked).await?;
+        Ok((self.at(run), killed))
     }
 
     /// Suspends it before its next attempt.

@@ -366,7 +366,7 @@ impl ArtifactWriter {
         root: &Dir,
     ) -> io::Result<()> {
         let item = note.spec.item.id.as_str();
-        let directory = root.make(&Path::new("knowledge/agent/threads").join(item))?;
+        let directory = root.pages("knowledge/agent/threads", item)?;
         let (text, seen) = chronicle.made.page();
         let text = self.signer.sign_text(&text, seen);
         directory.replace(&format!("{id}.md"), text.as_bytes())
@@ -400,7 +400,7 @@ impl ArtifactLane for ArtifactWriter {
             put("state.json", &state)?;
         }
         if let Some(page) = render::state_page(run, cost) {
-            let dir = root.make(&Path::new("knowledge/graphs").join(run.spec.item.id.as_str()))?;
+            let dir = root.pages("knowledge/graphs", run.spec.item.id.as_str())?;
             let page = self.signer.sign_text(&page, run.updated_at);
             dir.replace(&format!("{}.md", run.id), page.as_bytes())?;
         }
@@ -448,7 +448,11 @@ impl ArtifactLane for ArtifactWriter {
             return true;
         }
         let root = Dir::root(Path::new(&self.files));
-        let synced = root.and_then(|root| root.sync_file_system());
+        let synced = match root {
+            // What was removed with its project is in nobody's way.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            root => root.and_then(|root| root.sync_file_system()),
+        };
         if let Err(error) = &synced {
             tracing::warn!(files = self.files, %error, "the files of a project cannot be synced");
         }

@@ -1,8 +1,10 @@
 //! Numbers of benchmarks: medians with their spread, and how they stand against the marks of the project.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
-use std::fs;
-use std::time::Duration;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::World;
 
@@ -106,6 +108,24 @@ pub fn computed(world: &World) -> f64 {
         ticks * TICK
     });
     used.sum()
+}
+
+/// What it takes to append so many `bytes` to a file in `directory` and to sync them, over and over.
+///
+/// # Panics
+/// If the disk is full.
+pub fn append_and_sync(directory: &Path, bytes: usize, times: u32) -> Duration {
+    let path = directory.join("appended");
+    let mut file = File::create(&path).expect("the world is ours");
+    let block = vec![b'x'; bytes];
+    let began = Instant::now();
+    for _ in 0..times {
+        file.write_all(&block).expect("there is room");
+        file.sync_data().expect("it can be synced");
+    }
+    let elapsed = began.elapsed();
+    fs::remove_file(path).expect("the world is ours");
+    elapsed
 }
 
 /// Resident memory of the daemon and its parent in MB.

@@ -12,8 +12,10 @@ mod harness;
 
 mod main_job;
 mod memory;
+mod pages;
 mod project;
 mod readme;
+mod write_a_tool;
 
 mod apart;
 mod approvals;
@@ -49,6 +51,7 @@ mod resume;
 mod rpc;
 mod steered;
 mod steering;
+mod test_verb;
 mod thread;
 
 mod crash;
@@ -59,6 +62,7 @@ mod full_disk;
 mod objects;
 mod storage;
 
+mod cited;
 mod payloads;
 mod pinned;
 mod projects;

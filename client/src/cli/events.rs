@@ -22,7 +22,7 @@ pub(crate) struct Events {
     /// Also tell what the model of a thread says while it says it: on stderr, with --json as objects `{"delta": …}` of the stream.
     #[arg(long, requires = "follow", conflicts_with_all = ["tree", "all"])]
     pub(crate) deltas: bool,
-    /// Begin behind this position: the `cursor` of an event.
+    /// Begin behind this event: its `cursor`, or its number in the run.
     #[arg(
         long,
         value_name = "CURSOR",

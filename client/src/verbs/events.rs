@@ -29,12 +29,16 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
     } else {
         Deltas::No
     };
-    let mut stream = client.events_of(of, &asked.from, follow).with(deltas);
+    // An event of one run is named by its number as well as by its cursor.
+    let behind: Option<u64> = asked.from.parse().ok().filter(|_| is_one);
+    let cursor = if behind.is_some() { "" } else { &asked.from };
+    let mut stream = client.events_of(of, cursor, follow).with(deltas);
     let name = asked.run.as_ref().map_or("", cli::RunName::as_str);
     let mut view = View::new(name, 0);
     let lines = Lines::new(RunKind::Thread, output.style());
     while let Some(told) = stream.told().await? {
         match (told, output.format()) {
+            (Told::Event(event), _) if Some(event.seq) <= behind => {}
             (Told::Event(event), _) => print(&json::Event::new(&event)?, is_one, output)?,
             (Told::Delta(delta), Format::Json) => output.json_line(&json::Told::new(&delta))?,
             (Told::Delta(delta), Format::Text) => {

@@ -364,9 +364,7 @@ pub(super) async fn kill(kill: &cli::Kill, session: &mut Session) -> Result<Exit
     let mut exit = Exit::Done;
     for run in &kill.runs.runs {
         let ended = match client.kill(run.as_str(), kill.grace, kill.tree).await {
-            Ok((_, receipt)) => {
-                print_receipt(&json::KillReceipt::new(run.as_str(), receipt), output)
-            }
+            Ok((_, receipt)) => print_receipt(&receipt.into(), output),
             Err(error) => Err(error.into()),
         };
         exit = go_on(exit, ended, output);
@@ -378,21 +376,28 @@ fn print_receipt(receipt: &json::KillReceipt, output: &mut Output) -> Result<(),
     if output.format() == Format::Json {
         return output.json_line(receipt);
     }
+    output.line(&killed_lines(receipt, 0).join("\n"))
+}
+
+/// What was ended in a run, and behind that in those that it started, indented.
+fn killed_lines(receipt: &json::KillReceipt, level: usize) -> Vec<String> {
+    let indent = "  ".repeat(level);
     let ended = receipt.processes.iter().map(|process| {
         let how = match (process.signal, process.exit) {
             (Some(signal), _) => format!("by signal {signal}"),
             (None, Some(code)) => format!("with exit code {code}"),
             (None, None) => "in an unknown way".to_owned(),
         };
-        format!("  {} ({}) ended {how}", process.pid, process.comm)
+        format!("{indent}  {} ({}) ended {how}", process.pid, process.comm)
     });
     let left = receipt
         .survivors
         .iter()
-        .map(|pid| format!("  {pid} could not be ended"));
-    let lines: Vec<String> = std::iter::once(format!("{} is killed", receipt.run_id))
+        .map(|pid| format!("{indent}  {pid} could not be ended"));
+    let below = receipt.below.iter();
+    std::iter::once(format!("{indent}{} is killed", receipt.run_id))
         .chain(ended)
         .chain(left)
-        .collect();
-    output.line(&lines.join("\n"))
+        .chain(below.flat_map(|below| killed_lines(below, level + 1)))
+        .collect()
 }

@@ -312,6 +312,8 @@ impl Runs for Answers {
                 exit: None,
             }],
             survivors: vec![],
+            run_id: run.run_id.clone(),
+            below: vec![],
         };
         Ok(Response::new(v1::KillResponse {
             run: Some(run),

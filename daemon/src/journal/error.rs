@@ -84,7 +84,7 @@ pub enum Error {
     },
     /// What was to be read does not fit into memory.
     #[error(
-        "the values of all runs and what is read of them take all the memory they may have together (`limits.memory_mb`); read on later"
+        "the values of all runs and what is read of them take all the memory they may have together (`limits.memory_mb`): read it when others have ended, or raise the limit"
     )]
     MemoryFull,
     /// The index of ended runs does not answer.

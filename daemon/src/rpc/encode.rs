@@ -10,7 +10,7 @@ use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::model::graph::{At, StepWork};
 use rye_core::model::{
-    Approval, Chunks, Failure, KillReceipt, Printed, Run, RunKind, Status, Suspension,
+    Approval, Chunks, Failure, KillReceipt, Killed, Printed, Run, RunKind, Status, Suspension,
 };
 use rye_core::money::Usd;
 use rye_core::walker::InDoubt;
@@ -238,8 +238,12 @@ fn attempt(doubt: &InDoubt) -> v1::UncertainAttempt {
     }
 }
 
-pub(super) fn receipt(receipt: KillReceipt) -> v1::KillReceipt {
-    let ended = receipt.processes.into_iter();
+pub(super) fn receipt(killed: Killed) -> v1::KillReceipt {
+    let KillReceipt {
+        processes,
+        survivors,
+    } = killed.receipt;
+    let ended = processes.into_iter();
     v1::KillReceipt {
         processes: ended
             .map(|process| v1::EndedProcess {
@@ -249,7 +253,9 @@ pub(super) fn receipt(receipt: KillReceipt) -> v1::KillReceipt {
                 exit: process.exit,
             })
             .collect(),
-        survivors: receipt.survivors,
+        survivors,
+        run_id: killed.run_id.to_string(),
+        below: killed.below.into_iter().map(receipt).collect(),
     }
 }
 

@@ -209,8 +209,8 @@ impl Runs for RunsService {
         };
         let id = decode::run_id(&request.run_id)?;
         let run = self.access.actionable(&caller, &id).await?;
-        let (run, receipt) = run.kill(asked).await?;
-        let receipt = Some(encode::receipt(receipt));
+        let (run, killed) = run.kill(asked).await?;
+        let receipt = Some(encode::receipt(killed));
         let run = Some(encoded(&run).await?);
         Ok(Response::new(v1::KillResponse { run, receipt }))
     }

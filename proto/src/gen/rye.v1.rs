@@ -137,7 +137,7 @@ pub struct KillResponse {
     #[prost(message, optional, tag = "2")]
     pub receipt: ::core::option::Option<KillReceipt>,
 }
-/// What a kill ended.
+/// What a kill ended in a run.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KillReceipt {
     #[prost(message, repeated, tag = "1")]
@@ -145,6 +145,12 @@ pub struct KillReceipt {
     /// Processes that could not be ended (uninterruptible sleep).
     #[prost(int32, repeated, tag = "2")]
     pub survivors: ::prost::alloc::vec::Vec<i32>,
+    /// The run.
+    #[prost(string, tag = "3")]
+    pub run_id: ::prost::alloc::string::String,
+    /// What it ended in the runs that this one started.
+    #[prost(message, repeated, tag = "4")]
+    pub below: ::prost::alloc::vec::Vec<KillReceipt>,
 }
 /// A process that a kill ended.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1528,7 +1534,7 @@ pub struct CacheEntry {
 pub struct DropCacheRequest {
     #[prost(string, tag = "1")]
     pub project: ::prost::alloc::string::String,
-    /// The entries; none together with `all` drops every one.
+    /// The entries, by their keys or by beginnings of at least 4 digits that no other has; none together with `all` drops every one.
     #[prost(string, repeated, tag = "2")]
     pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "3")]

@@ -136,3 +136,25 @@ async fn the_end_of_the_journal_waits_for_a_project_that_hangs_no_longer_than_it
     assert!(begun.elapsed() < Duration::from_millis(1500));
     rig.faults.inner.release();
 }
+
+#[tokio::test]
+async fn a_project_that_is_removed_when_all_is_written_keeps_no_log() {
+    let rig = Rig::with_segments_of(8 << 10);
+    let journal = rig.open().await;
+    let (gone, alive) = (project(&rig, "gone"), project(&rig, "alive"));
+    let run = ended(&journal, &rig, &gone, "run-1").await;
+    has_files(&gone, &run).await;
+    left_memory(&journal, &run).await;
+    fs::remove_dir_all(&gone).unwrap();
+    let before = base(&rig);
+    let busy = begun(&journal, &rig, &alive, "busy-1").await;
+    for step in 1..200 {
+        journal.put(turn(&busy, step)).await;
+        if journal.shared.log.segments() > 2 {
+            break;
+        }
+    }
+    assert!(journal.shared.log.segments() < RETAINED);
+    eventually(async || (base(&rig) != before).then_some(())).await;
+    journal.close().await.unwrap();
+}
