@@ -3,6 +3,8 @@
 mod approvals;
 mod budget;
 mod capability;
+mod daemon;
+mod events;
 mod graph;
 mod help;
 mod item_name;
@@ -14,6 +16,7 @@ mod named;
 mod new;
 mod ps;
 mod run_name;
+mod test;
 mod thread;
 mod values;
 
@@ -21,14 +24,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::FalseyValueParser;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use rye_core::id::ItemKind;
 
 pub(crate) use self::approvals::{Approvals, Approve, Deny};
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
+pub(crate) use self::daemon::{DaemonLogs, DaemonVerb};
+pub(crate) use self::events::Events;
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
-pub(crate) use self::help::command;
+pub(crate) use self::help::{command, usage};
 pub(crate) use self::item_name::ItemName;
 use self::item_name::any_name;
 pub(crate) use self::items::{Completions, Ls, ShowItem};
@@ -38,6 +43,7 @@ pub(crate) use self::mcp::{Import, McpVerb};
 pub(crate) use self::new::NewVerb;
 pub(crate) use self::ps::Ps;
 pub(crate) use self::run_name::RunName;
+pub(crate) use self::test::Test;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
 pub(crate) use self::values::{Answer, Limit};
 use self::values::{duration, executable};
@@ -138,6 +144,15 @@ pub(crate) enum Verb {
     /// Lock tools as they are: a tool that has a lock runs only as long as all of it is the same
     #[command(subcommand, after_help = "Example:\n  ryectl lock create team/report")]
     Lock(LockVerb),
+    /// Test tools: run the cases in `*.test.yaml` files, each in a project of its own
+    ///
+    /// A case calls the tool of its file and says what is to come of it. It runs in a temporary directory with a copy of the project's items,
+    /// so that neither the project nor another case is touched. Ends with 1 if a case failed. Tests are not signed: running them is running
+    /// what they say.
+    #[command(
+        after_help = "Examples:\n  ryectl test\n  ryectl test sample/greet --filter 'by name'\n  ryectl test .ai/tools/team --jobs 8 --junit results.xml"
+    )]
+    Test(Test),
     /// Take over the tools of a server of the Model Context Protocol
     #[command(
         subcommand,
@@ -177,6 +192,17 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl new directive team/review"
     )]
     New(NewVerb),
+    /// Print the JSON Schema of a type of file, for editors
+    ///
+    /// An editor that knows it completes keys, shows what they are for, and marks what is wrong. `graph validate` looks further.
+    #[command(
+        after_help = "Example:\n  ryectl schema graph > .ai/graph.schema.json    # and in a graph below .ai/tools/team:\n  # yaml-language-server: $schema=../../graph.schema.json"
+    )]
+    Schema {
+        /// What files: graphs, or tools that are written as YAML.
+        #[arg(value_name = "FILES", value_enum)]
+        kind: FileKind,
+    },
     /// Run one item and print what it answers
     ///
     /// With --json the whole envelope is printed. Ends with 1 if the item failed.
@@ -241,9 +267,12 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  ryectl logs app-deploy-1767225600-abcdefghij -f\n  ryectl logs app-deploy-1767225600-abcdefghij --node build --item 3 --tail 50"
     )]
     Logs(Logs),
-    /// Print what has happened in a run
+    /// Print what has happened in a run, or what happens in several
+    ///
+    /// Of several runs each line begins with the run. The `cursor` of an event continues where it stands, as long as the daemon
+    /// keeps what comes behind it: some megabytes of events.
     #[command(
-        after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-review-1767225600-abcdefghij --follow --deltas\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR"
+        after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-review-1767225600-abcdefghij --follow --deltas\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR\n  ryectl events app-deploy-1767225600-abcdefghij --tree --follow\n  ryectl events --all --project ~/code/app --follow --json"
     )]
     Events(Events),
     /// Print the transcript of a run: all that happened in it, whole
@@ -328,6 +357,15 @@ pub(crate) enum Verb {
     Daemon(DaemonVerb),
 }
 
+/// Files that have a schema.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FileKind {
+    /// State graphs.
+    Graph,
+    /// Tools that are written as YAML.
+    Tool,
+}
+
 /// Verbs about keys.
 #[derive(Debug, Subcommand)]
 pub(crate) enum KeyVerb {
@@ -343,10 +381,13 @@ pub(crate) enum KeyVerb {
     /// Trust a key: items signed with it may run
     ///
     /// Your word counts more than the file's own signature.
-    #[command(after_help = "Example:\n  ryectl key trust colleague.pem")]
+    #[command(after_help = "Example:\n  ryectl key trust colleague.pem --owner ana")]
     Trust {
         /// A public key as PEM, or a trusted-key TOML.
         file: PathBuf,
+        /// Whose key it is; without it what the file says, else `local`.
+        #[arg(long, value_name = "NAME")]
+        owner: Option<String>,
     },
     /// Take a key out of your trusted keys
     #[command(after_help = "Example:\n  ryectl key untrust 0123456789abcdef")]
@@ -397,9 +438,7 @@ pub(crate) enum CacheVerb {
     #[command(after_help = "Example:\n  ryectl cache ls --json")]
     Ls,
     /// Drop entries, so that their nodes run again
-    #[command(
-        after_help = "Examples:\n  ryectl cache drop 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08\n  ryectl cache drop --all"
-    )]
+    #[command(after_help = "Examples:\n  ryectl cache drop 9f86d081\n  ryectl cache drop --all")]
     Drop(Drop),
 }
 
@@ -407,7 +446,7 @@ pub(crate) enum CacheVerb {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Drop {
-    /// Keys as `cache ls` shows them.
+    /// Keys as `cache ls` shows them, or beginnings that no other key has.
     #[arg(value_name = "KEY")]
     pub(crate) keys: Vec<String>,
     /// Every entry.
@@ -427,23 +466,6 @@ pub(crate) enum ObjectsVerb {
         #[arg(value_name = "HASH")]
         hash: String,
     },
-}
-
-/// Verbs about the daemon.
-#[derive(Debug, Subcommand)]
-pub(crate) enum DaemonVerb {
-    /// Tell whether the daemon runs; ends with 69 if not
-    #[command(after_help = "Example:\n  ryectl daemon status --json")]
-    Status,
-    /// Start the daemon in the background if it does not run
-    #[command(after_help = "Example:\n  ryectl daemon start --state-dir /var/tmp/rye")]
-    Start,
-    /// Stop the daemon: calls in flight are ended, live runs are recovered at the next start
-    #[command(after_help = "Example:\n  ryectl daemon stop")]
-    Stop,
-    /// Show what the daemon is and what is in force
-    #[command(after_help = "Example:\n  ryectl daemon info --json")]
-    Info,
 }
 
 /// Items to sign or verify.
@@ -516,28 +538,6 @@ pub(crate) struct Resume {
     pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) attach: Attach,
-}
-
-/// Events of a run.
-#[derive(Debug, Args)]
-pub(crate) struct Events {
-    /// The run.
-    #[arg(value_name = "RUN")]
-    pub(crate) run: RunName,
-    /// Stay until the run has ended.
-    #[arg(long)]
-    pub(crate) follow: bool,
-    /// Also tell what the model of a thread says while it says it: on stderr, with --json as objects `{"delta": …}` of the stream.
-    #[arg(long, requires = "follow")]
-    pub(crate) deltas: bool,
-    /// Begin behind this position: the `cursor` of an event.
-    #[arg(
-        long,
-        value_name = "CURSOR",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub(crate) from: String,
 }
 
 /// A transcript to print.

@@ -29,7 +29,7 @@ pub(crate) use self::outage::Outage;
 pub use self::outage::{Revival, Reviver, Teller};
 use crate::Error;
 use crate::error::NotStarted;
-use crate::events::{Events, Follow};
+use crate::events::{Events, Follow, Of};
 use crate::transcript::Transcript;
 use crate::wire;
 
@@ -331,7 +331,12 @@ impl Client {
 
     /// The events of a run behind `cursor` (empty: from the beginning).
     pub fn events(&self, run_id: &str, cursor: &str, follow: Follow) -> Events {
-        Events::new(self.clone(), run_id, cursor, follow)
+        self.events_of(Of::Run(run_id.to_owned()), cursor, follow)
+    }
+
+    /// The events of one run or of several behind `cursor`; see [`v1::StreamRequest`].
+    pub fn events_of(&self, of: Of, cursor: &str, follow: Follow) -> Events {
+        Events::new(self.clone(), of, cursor, follow)
     }
 
     /// Opens the stream behind [`Client::events`] once.

@@ -84,7 +84,22 @@ impl Environment {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+
+    #[test]
+    fn the_reference_lists_the_variables_that_are_read() {
+        let asked = RefCell::new(Vec::new());
+        let _environment = Environment::from_variables(|name| {
+            asked.borrow_mut().push(name.to_owned());
+            None
+        });
+        let said = rye_pages::Table::read("docs/reference.md", "client variables").names();
+        for name in asked.into_inner() {
+            assert!(said.contains(&name), "{name}");
+        }
+    }
 
     fn environment(variables: &[(&str, &str)]) -> Environment {
         Environment::from_variables(|name| {

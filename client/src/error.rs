@@ -184,7 +184,9 @@ impl Error {
             Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Some("the socket belongs to another user; name your own with --socket or --state-dir".to_owned())
             }
-            Self::CannotStart { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            Self::CannotStart { what: "run", source, .. }
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
                 Some("install `ryed` beside `ryectl`, or start it by hand".to_owned())
             }
             Self::Refused { kind: ErrorKind::DataLoss, .. } => Some(

@@ -1,8 +1,10 @@
-//! The events of one run, without gap or duplicate, over any number of connections.
+//! The events of a run, or of several, without gap or duplicate, over any number of connections.
 //!
 //! **Owns** the cursor behind the last event it handed out. When the connection breaks, or the daemon cuts a slow
 //! reader, it opens the stream again from there.
-//! **Failure.** An outage longer than half a minute, or a refusal, is returned; the next call would try again.
+//! **Failure.** An outage longer than half a minute, or a refusal, is returned; the next call would try again. One of several runs whose
+//! cursor the daemon no longer knows is refused: what came in between would be missing. So is one that broke off while it told what a tree
+//! had done before, which has no cursors.
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_proto::v1;
@@ -11,12 +13,41 @@ use tonic::Streaming;
 use crate::client::{Client, Outage};
 use crate::{Error, wire};
 
+/// Whose events they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Of {
+    /// Of one run.
+    Run(String),
+    /// Of a run and all below it.
+    Tree(String),
+    /// Of all runs of a project, by its absolute path.
+    Project(String),
+    /// Of all runs.
+    All,
+}
+
+impl Of {
+    fn request(&self) -> v1::StreamRequest {
+        let mut request = v1::StreamRequest::default();
+        match self {
+            Self::Run(id) => request.run_id.clone_from(id),
+            Self::Tree(id) => {
+                request.run_id.clone_from(id);
+                request.tree = true;
+            }
+            Self::Project(path) => request.project.clone_from(path),
+            Self::All => request.all = true,
+        }
+        request
+    }
+}
+
 /// Whether the stream stays after the events that are there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
     /// Ends with the last event there is.
     No,
-    /// Stays until the run has ended.
+    /// Stays until the run, or the tree, has ended; of a project, and of all runs, without end.
     UntilEnd,
 }
 
@@ -42,27 +73,30 @@ pub enum Told {
 #[derive(Debug)]
 pub struct Events {
     client: Client,
-    run_id: String,
+    of: Of,
     cursor: String,
     follow: Follow,
     deltas: Deltas,
     stream: Option<Streaming<v1::StreamResponse>>,
     outage: Outage,
     saw_end: bool,
+    /// Whether an event without a cursor was handed out, and none with one since.
+    adrift: bool,
 }
 
 impl Events {
-    pub(crate) fn new(client: Client, run_id: &str, cursor: &str, follow: Follow) -> Self {
+    pub(crate) fn new(client: Client, of: Of, cursor: &str, follow: Follow) -> Self {
         let outage = client.outage();
         Self {
             client,
-            run_id: run_id.to_owned(),
+            of,
             cursor: cursor.to_owned(),
             follow,
             deltas: Deltas::No,
             stream: None,
             outage,
             saw_end: false,
+            adrift: false,
         }
     }
 
@@ -100,6 +134,7 @@ impl Events {
                 Ok(Some(told)) => {
                     self.outage.over();
                     if let Told::Event(event) = &told {
+                        self.adrift = event.cursor.is_empty();
                         self.cursor.clone_from(&event.cursor);
                         let fact = wire::fact(event);
                         self.saw_end |= fact.is_some_and(|fact| fact.outcome().is_some());
@@ -122,21 +157,32 @@ impl Events {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             none => {
+                if self.adrift {
+                    return Err(broke_off());
+                }
                 let request = v1::StreamRequest {
-                    run_id: self.run_id.clone(),
                     cursor: self.cursor.clone(),
                     follow: self.follow == Follow::UntilEnd,
                     deltas: self.deltas == Deltas::Told,
+                    ..self.of.request()
                 };
                 none.insert(self.client.stream(request).await?)
             }
         };
         loop {
             match stream.message().await {
-                Ok(Some(v1::StreamResponse { event, delta })) => {
+                Ok(Some(v1::StreamResponse {
+                    event,
+                    delta,
+                    cursor,
+                })) => {
                     let told = event.map(Told::Event).or(delta.map(Told::Delta));
                     if told.is_some() {
                         return Ok(told);
+                    }
+                    if !cursor.is_empty() {
+                        self.cursor = cursor;
+                        self.adrift = false;
                     }
                 }
                 Ok(None) => return Ok(None),
@@ -147,11 +193,24 @@ impl Events {
 
     /// Whether a stream that closed in order has told everything. A daemon that shuts down closes it too.
     async fn is_over(&self) -> Result<bool, Error> {
-        if self.follow == Follow::No || self.saw_end {
+        if self.follow == Follow::No {
             return Ok(true);
         }
-        let run = self.client.get(&self.run_id).await?;
-        Ok(wire::status_of(&run)?.is_terminal())
+        match &self.of {
+            Of::Run(_) if self.saw_end => Ok(true),
+            Of::Run(id) => has_ended(&self.client.get(id).await?),
+            Of::Tree(id) => {
+                let below = self.client.below(id).await?;
+                let root = self.client.get(id).await?;
+                for run in below.iter().chain([&root]) {
+                    if !has_ended(run)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Of::Project(_) | Of::All => Ok(false),
+        }
     }
 
     async fn wait_for(&mut self, error: Error) -> Result<(), Error> {
@@ -162,7 +221,21 @@ impl Events {
 
 /// Whether the stream is worth opening again: the daemon is away, or it cut a reader that was too slow.
 fn resumes(error: &Error) -> bool {
-    error.is_outage() || error.kind() == ErrorKind::Exhausted
+    let is_cut = error.kind() == ErrorKind::Exhausted && error.reason() != "memory_exceeded";
+    error.is_outage() || is_cut
+}
+
+fn has_ended(run: &v1::Run) -> Result<bool, Error> {
+    Ok(wire::status_of(run)?.is_terminal())
+}
+
+fn broke_off() -> Error {
+    Error::Refused {
+        kind: ErrorKind::Precondition,
+        message: "the stream broke off while it told what the runs of the tree had done before; ask again"
+            .to_owned(),
+        reason: None,
+    }
 }
 
 fn closed_early() -> Error {

@@ -31,6 +31,21 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// All of them.
+    pub const ALL: [Self; 11] = [
+        Self::Done,
+        Self::Failed,
+        Self::Usage,
+        Self::NotFound,
+        Self::Refused,
+        Self::Precondition,
+        Self::Unreachable,
+        Self::Internal,
+        Self::Suspended,
+        Self::TimedOut,
+        Self::Interrupted,
+    ];
+
     /// The number the shell sees.
     pub const fn code(self) -> u8 {
         match self {
@@ -142,6 +157,16 @@ mod tests {
             (ErrorKind::Bug, 70),
         ] {
             assert_eq!(Exit::of_error(kind).code(), code, "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn the_pages_have_the_code_of_each_end_and_of_each_kind_of_error() {
+        let codes = rye_pages::Table::read("docs/steering-runs.md", "exit codes");
+        codes.assert_lists(Exit::ALL.map(|exit| exit.code().to_string()));
+        let kinds = rye_pages::Table::read("docs/reference.md", "error kinds");
+        for kind in ErrorKind::ALL {
+            kinds.assert_cell(kind.word(), "exit code", Exit::of_error(kind).code());
         }
     }
 

@@ -9,6 +9,8 @@ use rye_core::expr::BadJson;
 use rye_core::id::InvalidId;
 use rye_item::{draft, init, keys, library, lock, sign, spaces, trust};
 
+use crate::verbs::TestError;
+
 /// The end of a verb that could not do its part. Large causes are boxed: a result is moved more often than it fails.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
@@ -33,6 +35,15 @@ pub(crate) enum Failure {
     /// Setting up a project.
     #[error(transparent)]
     Init(Box<init::Error>),
+    /// Running tests.
+    #[error(transparent)]
+    Test(Box<TestError>),
+    /// A tool that is to be imported is there already.
+    #[error("`{}` is there already and says something else; look at both, then write over it with `--replace`", path.display())]
+    Imported {
+        /// Its file.
+        path: PathBuf,
+    },
     /// Writing an item to begin with.
     #[error(transparent)]
     Draft(#[from] draft::Error),
@@ -137,6 +148,14 @@ pub(crate) enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// The log of the daemon cannot be read.
+    #[error("cannot read the log of the daemon, `{}`", path.display())]
+    NoLog {
+        /// Where it would be.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// Stdout cannot be written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -157,6 +176,7 @@ impl Failure {
             Self::Lock(error) => local(error.kind()),
             Self::Init(error) => local(error.kind()),
             Self::Draft(error) => local(error.kind()),
+            Self::Test(error) => error.exit(),
             Self::Item(error) => local(error.kind()),
             Self::Path(error) => local(error.kind()),
             Self::NoKey(_)
@@ -172,8 +192,12 @@ impl Failure {
             | Self::SeveralRuns { .. }
             | Self::Unreadable { .. } => Exit::Usage,
             Self::NoFile { .. } | Self::NoSuchRun { .. } => Exit::NotFound,
+            Self::NoLog { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                Exit::NotFound
+            }
+            Self::NoLog { .. } => Exit::Refused,
             // Not 1: that says how a run ended.
-            Self::Output(_) => Exit::Precondition,
+            Self::Output(_) | Self::Imported { .. } => Exit::Precondition,
             Self::Interrupts(_) => Exit::Internal,
         }
     }
@@ -209,6 +233,10 @@ impl Failure {
             Self::NotJson { flag, .. } => Some(format!(
                 "give an object: {flag} '{{\"key\": \"text\"}}', {flag} @FILE, or {flag} - for stdin"
             )),
+            Self::NoLog { .. } => Some(
+                "a daemon that `ryectl` starts logs there; that of a service manager logs where this one keeps logs, as in `journalctl -u ryed`"
+                    .to_owned(),
+            ),
             Self::OtherProject { project, .. } => {
                 Some(format!("name its project: --project {}", project.display()))
             }
@@ -220,6 +248,8 @@ impl Failure {
             | Self::Lock(_)
             | Self::Init(_)
             | Self::Draft(_)
+            | Self::Imported { .. }
+            | Self::Test(_)
             | Self::Item(_)
             | Self::Path(_)
             | Self::Name(_)
@@ -260,6 +290,12 @@ const fn local(kind: ErrorKind) -> Exit {
 impl From<sign::Error> for Failure {
     fn from(error: sign::Error) -> Self {
         Self::Sign(Box::new(error))
+    }
+}
+
+impl From<TestError> for Failure {
+    fn from(error: TestError) -> Self {
+        Self::Test(Box::new(error))
     }
 }
 

@@ -12,7 +12,7 @@ mod transcript;
 
 use std::collections::{HashMap, HashSet};
 
-use rye_core::model::{Object, Printed, RunKind, Status};
+use rye_core::model::{Printed, RunKind, Status};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde::{Serialize, Serializer};
@@ -64,12 +64,12 @@ pub struct Run {
     pub approvals: Vec<Approval>,
     /// Why it is suspended.
     pub suspend: Option<Suspension>,
-    /// That it was asked to stop, once that was accepted.
-    pub cancel: Option<Cancel>,
     /// What it has cost.
     pub cost: Cost,
     /// How many child runs it has started, with the runs that it continues.
     pub spawn_count: u32,
+    /// That it was asked to stop, once that was accepted.
+    pub cancel: Option<Cancel>,
     /// When it started, RFC 3339.
     pub started_at: Option<String>,
     /// When it ended, RFC 3339.
@@ -302,6 +302,8 @@ pub struct KillReceipt {
     pub processes: Vec<EndedProcess>,
     /// Process ids that could not be ended.
     pub survivors: Vec<i32>,
+    /// The same of the runs that it started.
+    pub below: Vec<Self>,
 }
 
 /// A process that a kill ended.
@@ -374,36 +376,28 @@ impl Run {
             provider: some(&run.provider),
         })
     }
-}
 
-/// The result of a graph run, as a piped `run` prints it: the same members that `${result}` of a nested graph has.
-/// A tool run's is the tool's own result.
-pub fn result(run: &v1::Run) -> Result<Value, Error> {
-    let record = Run::new(run)?;
-    if record.kind == RunKind::Tool.as_str() && record.error.is_none() {
-        return Ok(record.output.unwrap_or(Value::Null));
+    /// What the run came to, if it came to its end: of a graph what its return node declares, or its state where that declares
+    /// nothing; of a tool its result; of a thread its outputs, or its last text.
+    pub fn outcome(&self) -> Option<&Value> {
+        if self.success != Some(true) {
+            return None;
+        }
+        let graph = self.state.as_ref();
+        let declared = graph.and_then(|state| self.declared().or(Some(state)));
+        declared
+            .or(self.output.as_ref())
+            .or(self.outputs.as_ref())
+            .or(self.result.as_ref())
     }
-    let mut result = Object::new();
-    let mut put = |name: &str, value: Value| result.insert(name.to_owned(), value);
-    put("success", json!(record.success.unwrap_or(false)));
-    put("status", json!(record.status));
-    put("output", record.output.unwrap_or_else(|| json!({})));
-    put("state", record.state.unwrap_or_else(|| json!({})));
-    put("steps", json!(record.steps));
-    put("graph_run_id", json!(record.run_id));
-    if !record.errors.is_empty() {
-        put("errors_suppressed", json!(record.errors_suppressed));
-        put("errors", json!(record.errors));
+
+    /// The output, if it says anything.
+    pub fn declared(&self) -> Option<&Value> {
+        let says_nothing = |output: &Value| {
+            output.is_null() || output.as_object().is_some_and(serde_json::Map::is_empty)
+        };
+        self.output.as_ref().filter(|output| !says_nothing(output))
     }
-    if let Some(error) = record.error {
-        put("error", json!(error.message));
-        put("node", json!(error.node));
-        put("code", json!(error.code));
-    }
-    if let Some(suspend) = record.suspend {
-        put("suspend", json!(suspend));
-    }
-    Ok(Value::Object(result))
 }
 
 impl Cost {
@@ -512,9 +506,8 @@ impl Event {
     }
 }
 
-impl KillReceipt {
-    /// What was ended of `run_id`.
-    pub fn new(run_id: &str, receipt: v1::KillReceipt) -> Self {
+impl From<v1::KillReceipt> for KillReceipt {
+    fn from(receipt: v1::KillReceipt) -> Self {
         let processes = receipt.processes.into_iter().map(|process| EndedProcess {
             pid: process.pid,
             comm: process.comm,
@@ -522,9 +515,10 @@ impl KillReceipt {
             exit: process.exit,
         });
         Self {
-            run_id: run_id.to_owned(),
+            run_id: receipt.run_id,
             processes: processes.collect(),
             survivors: receipt.survivors,
+            below: receipt.below.into_iter().map(Into::into).collect(),
         }
     }
 }

@@ -71,6 +71,11 @@ fn explain(mut usage: clap::Error) -> ExitCode {
         Exit::Done
     };
     suggest(&mut usage);
+    if let Some(ContextValue::StyledStr(text)) = usage.get(ContextKind::Usage)
+        && let Some(text) = cli::usage(&text.to_string())
+    {
+        usage.insert(ContextKind::Usage, ContextValue::StyledStr(text));
+    }
     // An argument that is printed back must not steer the terminal.
     let text = usage.render().to_string();
     let shown = render::screen::shown(&text, render::Style::Plain);

@@ -4,6 +4,7 @@
 //! by word, so that a terminal may show them, a program start them, and a page make buttons of them.
 
 use rye_core::model::Raisable;
+use rye_core::sight::shell_word;
 use serde::Serialize;
 
 use crate::json::{Run, Suspension};
@@ -57,18 +58,8 @@ impl Way {
 
     /// The command as a shell takes it.
     pub fn command(&self) -> String {
-        let words: Vec<String> = self.argv.iter().map(|word| quoted(word)).collect();
+        let words: Vec<String> = self.argv.iter().map(|word| shell_word(word)).collect();
         words.join(" ")
-    }
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./~-".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 
@@ -134,6 +125,17 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
             ],
         },
     })
+}
+
+/// How a graph that has ended is continued, if that may come to something: where it failed, or with what failed on its way.
+pub fn mend(run: &Run) -> Option<Way> {
+    let does = match run.status {
+        "error" => "continues where it failed, once that is mended",
+        "completed_with_errors" => "repeats only what failed, once that is mended",
+        _ => return None,
+    };
+    let is_whole = run.kind == "graph" && run.steps > 0 && !run.run_id.ends_with("-step");
+    is_whole.then(|| Way::new(does, "resume", &run.run_id, &[]))
 }
 
 /// A run that lacks something without which nothing begins, and resumes by itself.
@@ -376,10 +378,26 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_a_command_is_one_word_to_a_shell() {
-        assert_eq!(quoted("a[1]=done"), "'a[1]=done'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted("app-1@last~2"), "app-1@last~2");
-        assert_eq!(quoted(""), "''");
+    fn a_graph_that_failed_is_continued_and_nothing_else_is() {
+        let ended = |id: &str, kind: v1::RunKind, status: v1::RunStatus, steps: u32| {
+            let run = Run::new(&v1::Run {
+                run_id: id.to_owned(),
+                kind: kind.into(),
+                status: status.into(),
+                steps,
+                ..v1::Run::default()
+            });
+            mend(&run.unwrap()).map(|way| way.command())
+        };
+        let (graph, error) = (v1::RunKind::Graph, v1::RunStatus::Error);
+        let resume = Some("ryectl resume g-1".to_owned());
+        assert_eq!(ended("g-1", graph, error, 2), resume);
+        let with_errors = v1::RunStatus::CompletedWithErrors;
+        assert_eq!(ended("g-1", graph, with_errors, 2), resume);
+        assert_eq!(ended("g-1", graph, error, 0), None, "it never began");
+        assert_eq!(ended("g-1-step", graph, error, 1), None, "one node alone");
+        assert_eq!(ended("g-1", v1::RunKind::Tool, error, 1), None);
+        assert_eq!(ended("g-1", graph, v1::RunStatus::Completed, 2), None);
+        assert_eq!(ended("g-1", graph, v1::RunStatus::Cancelled, 2), None);
     }
 }

@@ -11,9 +11,10 @@ use rye_client::environment::Environment;
 use rye_client::exit::Exit;
 use rye_core::error::with_sources;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::render::{Style, screen};
+use crate::render::{self, Style, screen};
 
 /// Takes back the line that stands on a terminal.
 const TAKE_BACK: &str = "\r\u{1b}[2K";
@@ -140,7 +141,25 @@ impl Output {
         }
     }
 
-    /// Prints one JSON document: indented for a person, on one line otherwise.
+    /// Prints what a run came to: a text as text, as it is where no screen shows it; anything else as JSON.
+    pub(crate) fn outcome(&mut self, outcome: &Value) -> Result<(), Failure> {
+        match (outcome, self.stdout) {
+            (Value::String(text), Reader::Terminal) => self.line(text.trim_end_matches('\n')),
+            (Value::String(text), Reader::Other | Reader::Gone) => {
+                self.print(text.strip_suffix('\n').unwrap_or(text))
+            }
+            (
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::Array(_)
+                | Value::Object(_),
+                _,
+            ) => self.json(outcome),
+        }
+    }
+
+    /// Prints one JSON document: indented and coloured for a person, on one line otherwise.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         let text = match self.stdout {
             Reader::Terminal => serde_json::to_string_pretty(value),
@@ -161,7 +180,7 @@ impl Output {
 
     fn document(&mut self, json: &str) -> Result<(), Failure> {
         match self.stdout {
-            Reader::Terminal => self.print(&screen::json(json)),
+            Reader::Terminal => self.print(&screen::json(json, self.style)),
             Reader::Other | Reader::Gone => self.print(json),
         }
     }
@@ -195,11 +214,14 @@ impl Output {
         self.speaking
     }
 
-    /// Shows what happens, until the next line takes its place. Only a terminal sees it.
+    /// Shows what happens, until the next line takes its place. Only a terminal sees it, and as much as fits on one line: of one that
+    /// went on below, a part would stay.
     pub(crate) fn progress(&mut self, text: &str) {
         self.take_back();
         if self.rewrites {
-            self.tell(&screen::shown(text, self.style));
+            let width = terminal_size::terminal_size_of(io::stderr());
+            let most = width.map(|(width, _)| usize::from(width.0).saturating_sub(1));
+            self.tell(&screen::shown(&render::cut(text, most), self.style));
             self.pending = true;
         }
     }

@@ -378,7 +378,7 @@ pub(crate) fn finding(path: &str, finding: &json::Finding, word: &str) -> String
 
 /// What a run came to: its output, or its state where it has no output.
 pub(crate) fn body(run: &json::Run) -> Option<String> {
-    if let Some(output) = run.output.as_ref().filter(|output| !is_empty(output)) {
+    if let Some(output) = run.declared() {
         return Some(format!("output:\n{}", pretty(output)));
     }
     if let Some(outputs) = &run.outputs {
@@ -390,23 +390,9 @@ pub(crate) fn body(run: &json::Run) -> Option<String> {
         None => {}
     }
     let mut state = run.state.clone()?;
-    if let Some(members) = state.as_object_mut() {
-        members.shift_remove("inputs");
-    }
-    (!is_empty(&state)).then(|| format!("state:\n{}", pretty(&state)))
-}
-
-/// The output of a run that came to one, on a terminal: a text as text.
-pub(crate) fn output(run: &json::Run) -> Option<String> {
-    let output = run.output.as_ref().filter(|output| !is_empty(output))?;
-    Some(match output {
-        Value::String(text) => text.trim_end_matches('\n').to_owned(),
-        other @ (Value::Null
-        | Value::Bool(_)
-        | Value::Number(_)
-        | Value::Array(_)
-        | Value::Object(_)) => pretty(other),
-    })
+    let members = state.as_object_mut()?;
+    members.shift_remove("inputs");
+    (!members.is_empty()).then(|| format!("state:\n{}", pretty(&state)))
 }
 
 /// How long a run took that has ended: ` in 22.7s`.
@@ -416,14 +402,6 @@ pub(crate) fn took(run: &json::Run) -> String {
     took.map_or_else(String::new, |(began, ended)| {
         format!(" in {}", elapsed(ended.ms_since(began)))
     })
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(members) => members.is_empty(),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => false,
-    }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod attach;
 mod budget;
 mod capability;
 mod daemon;
+mod events;
 mod execute;
 mod fetch;
 mod find;
@@ -21,7 +22,9 @@ mod new;
 mod objects;
 mod run;
 mod runs;
+mod schema;
 mod sign;
+mod test;
 mod transcript;
 mod verify;
 
@@ -40,6 +43,8 @@ use crate::cli::{
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::project;
+
+pub(crate) use self::test::Error as TestError;
 
 /// What every verb works with.
 #[derive(Debug)]
@@ -149,8 +154,10 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Thread(ThreadVerb::Show(show)) => models::show(show, session).await,
         Verb::Models => models::list(session).await,
         Verb::New(draft) => new::new(draft, session),
+        Verb::Schema { kind } => schema::schema(kind, session),
         Verb::Thread(ThreadVerb::Say(say)) => runs::say(&say, session).await,
         Verb::Graph(GraphVerb::Show(show)) => graph::show(&show, session).await,
+        Verb::Test(asked) => Box::pin(test::test(asked, session)).await,
         Verb::Mcp(McpVerb::Import(asked)) => mcp::import(asked, session).await,
         Verb::Execute(execute) => execute::execute(execute, session).await,
         Verb::Ls(asked) => items::list(asked, session).await,
@@ -164,7 +171,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::State(one) => runs::state(&one.run, session).await,
         Verb::Attach(watch) => Box::pin(run::watch(&watch, session)).await,
         Verb::Logs(asked) => logs::logs(asked, session).await,
-        Verb::Events(events) => runs::events(&events, session).await,
+        Verb::Events(asked) => events::events(&asked, session).await,
         Verb::Transcript(asked) => transcript::transcript(&asked, session).await,
         Verb::Wait(wait) => runs::wait(&wait, session).await,
         Verb::Cancel(runs) => runs::cancel(&runs.runs, session).await,

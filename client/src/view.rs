@@ -38,6 +38,8 @@ pub struct View {
     pub more_failed: usize,
     /// What a model said last, whole.
     pub said: Option<String>,
+    /// Names of the branches of the step in hand.
+    branches: Vec<String>,
     /// State keys seen so far: only new ones are worth a word.
     known: HashSet<String>,
     /// Why the try failed that is told of next.
@@ -69,8 +71,8 @@ pub struct FailedItem {
     pub step: u32,
     /// Its node.
     pub node: String,
-    /// Its position, from 0.
-    pub item: u32,
+    /// Its position, from 0, or the name of the branch.
+    pub item: String,
     /// What it is: the beginning of its value.
     pub about: Option<String>,
     /// Why.
@@ -96,6 +98,7 @@ impl View {
             failed: Vec::new(),
             more_failed: 0,
             said: None,
+            branches: Vec::new(),
             known: HashSet::new(),
             why: None,
             calls: HashMap::new(),
@@ -138,12 +141,14 @@ impl View {
             node,
             now,
             items,
+            branches,
             child,
             ..
         } = event
         else {
             return None;
         };
+        self.branches = branches.iter().map(ToString::to_string).collect();
         // Another try: what failed is tried again.
         self.failed.retain(|failed| failed.step != *step);
         self.hand = Some(Hand {
@@ -243,10 +248,12 @@ impl View {
             items.failed += u32::from(error.is_some());
         }
         if let Some(error) = error {
+            let place = usize::try_from(*item).ok();
+            let branch = place.and_then(|place| self.branches.get(place));
             self.item_failed(FailedItem {
                 step: *step,
                 node: node.clone(),
-                item: *item,
+                item: branch.cloned().unwrap_or_else(|| item.to_string()),
                 about: about.clone(),
                 error: error.message.clone(),
             });
@@ -443,9 +450,9 @@ mod tests {
         let failed: Vec<_> = view
             .failed
             .iter()
-            .map(|failed| (failed.item, failed.about.as_deref()))
+            .map(|failed| (failed.item.as_str(), failed.about.as_deref()))
             .collect();
-        assert_eq!(failed, [(1, Some("b.csv"))]);
+        assert_eq!(failed, [("1", Some("b.csv"))]);
         // Another try takes back what failed.
         take(&mut view, "step_started", &started(&json!(3)));
         assert!(view.failed.is_empty());

@@ -220,7 +220,7 @@ impl ArtifactWriter {
     }
 
     /// Gives each waiting run that is `meant` a turn.
-    fn turns(&mut self, moves: &dyn Fn(), meant: impl Fn(&Note) -> bool) {
+    fn turns(&mut self, meant: impl Fn(&Note) -> bool) {
         let ids: Vec<RunId> = self
             .waiting
             .0
@@ -229,7 +229,6 @@ impl ArtifactWriter {
             .map(|(id, _)| id.clone())
             .collect();
         for id in ids {
-            moves();
             let Some(mut note) = self.waiting.0.remove(&id) else {
                 continue;
             };
@@ -257,9 +256,9 @@ impl ArtifactWriter {
     }
 
     /// Gives turns until every run that was suspended or ended is done or fails.
-    fn finish(&mut self, moves: &dyn Fn()) {
+    fn finish(&mut self) {
         while self.waiting.0.values().any(|note| note.settled.is_some()) {
-            self.turns(moves, |note| note.settled.is_some());
+            self.turns(|note| note.settled.is_some());
         }
     }
 
@@ -367,7 +366,7 @@ impl ArtifactWriter {
         root: &Dir,
     ) -> io::Result<()> {
         let item = note.spec.item.id.as_str();
-        let directory = root.make(&Path::new("knowledge/agent/threads").join(item))?;
+        let directory = root.pages("knowledge/agent/threads", item)?;
         let (text, seen) = chronicle.made.page();
         let text = self.signer.sign_text(&text, seen);
         directory.replace(&format!("{id}.md"), text.as_bytes())
@@ -401,7 +400,7 @@ impl ArtifactLane for ArtifactWriter {
             put("state.json", &state)?;
         }
         if let Some(page) = render::state_page(run, cost) {
-            let dir = root.make(&Path::new("knowledge/graphs").join(run.spec.item.id.as_str()))?;
+            let dir = root.pages("knowledge/graphs", run.spec.item.id.as_str())?;
             let page = self.signer.sign_text(&page, run.updated_at);
             dir.replace(&format!("{}.md", run.id), page.as_bytes())?;
         }
@@ -419,14 +418,14 @@ impl ArtifactLane for ArtifactWriter {
         }
     }
 
-    fn work(&mut self, moves: &dyn Fn()) {
+    fn work(&mut self) {
         let now = Instant::now();
         if now >= self.retry_at {
             self.retry();
         }
         if now >= self.due {
             self.due = now + TURN_EVERY;
-            self.turns(moves, |_| true);
+            self.turns(|_| true);
         }
     }
 
@@ -437,9 +436,9 @@ impl ArtifactLane for ArtifactWriter {
         (!self.failing.0.is_empty()).then_some(RETRY)
     }
 
-    fn checkpoint(&mut self, moves: &dyn Fn()) -> bool {
+    fn checkpoint(&mut self) -> bool {
         self.retry();
-        self.finish(moves);
+        self.finish();
         let synced = self.sync();
         synced && !self.failing.0.values().any(|note| note.settled.is_some())
     }
@@ -449,7 +448,11 @@ impl ArtifactLane for ArtifactWriter {
             return true;
         }
         let root = Dir::root(Path::new(&self.files));
-        let synced = root.and_then(|root| root.sync_file_system());
+        let synced = match root {
+            // What was removed with its project is in nobody's way.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            root => root.and_then(|root| root.sync_file_system()),
+        };
         if let Err(error) = &synced {
             tracing::warn!(files = self.files, %error, "the files of a project cannot be synced");
         }

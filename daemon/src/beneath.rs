@@ -296,6 +296,19 @@ impl Dir {
         Ok(state)
     }
 
+    /// The directory `item` below `folder`, for what runs leave behind. A folder that is new tells git to leave it alone: items are
+    /// what people share.
+    pub fn pages(&self, folder: &str, item: &str) -> io::Result<Self> {
+        let folder = Path::new(folder);
+        let is_new =
+            matches!(self.enter(folder), Err(error) if error.kind() == io::ErrorKind::NotFound);
+        let folder = self.make(folder)?;
+        if is_new {
+            folder.replace(".gitignore", b"*\n")?;
+        }
+        folder.make(Path::new(item))
+    }
+
     /// Makes the names in it survive a power cut.
     pub fn sync(&self) -> io::Result<()> {
         Ok(unistd::fsync(&self.0)?)
@@ -361,6 +374,26 @@ mod tests {
         );
         symlink(outside.path(), project.path().join("root")).unwrap();
         assert!(Dir::root(&project.path().join("root")).is_err());
+    }
+
+    #[test]
+    fn a_new_folder_for_pages_is_left_out_of_git_and_one_that_was_there_is_not() {
+        let project = tempfile::tempdir().unwrap();
+        let root = Dir::root(project.path()).unwrap();
+        fs::create_dir_all(project.path().join("knowledge/graphs")).unwrap();
+        for (folder, ignored) in [
+            ("knowledge/graphs", false),
+            ("knowledge/agent/threads", true),
+        ] {
+            for item in ["a/b", "c"] {
+                let pages = root.pages(folder, item).unwrap();
+                pages.replace("run.md", b"page").unwrap();
+            }
+            let folder = project.path().join(folder);
+            assert!(folder.join("a/b/run.md").exists());
+            let rules = fs::read_to_string(folder.join(".gitignore")).ok();
+            assert_eq!(rules.as_deref(), ignored.then_some("*\n"));
+        }
     }
 
     #[test]

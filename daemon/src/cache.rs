@@ -38,6 +38,12 @@ pub enum Error {
         /// Its `.ai`, or the stand-in.
         files: String,
     },
+    /// The beginning of a key is that of several.
+    #[error("`{beginning}` is the beginning of several keys; write more of it")]
+    Vague {
+        /// What was asked for.
+        beginning: String,
+    },
     /// The file system refused.
     #[error("failed to reach the objects of {files}")]
     Reach {
@@ -60,7 +66,7 @@ pub enum Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Digest(_) => ErrorKind::Invalid,
+            Self::Digest(_) | Self::Vague { .. } => ErrorKind::Invalid,
             Self::Object(source) => source.kind(),
             Self::Empty { .. } => ErrorKind::NotFound,
             Self::Reach { .. } => ErrorKind::Unavailable,
@@ -84,10 +90,33 @@ pub struct Entry {
     pub trusted: bool,
 }
 
+/// Digits of a key.
+const WHOLE: usize = 64;
+/// Fewest digits that stand for a key.
+const SHORTEST: usize = 4;
+
+/// Whether a text can be the beginning of a key.
+fn is_beginning(text: &str) -> bool {
+    let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.len() >= SHORTEST && text.bytes().all(is_digit)
+}
+
+/// The key among `keys` that begins so, if there is one.
+fn begun(keys: Vec<Digest>, beginning: String) -> Result<Vec<Digest>, Error> {
+    let found: Vec<Digest> = keys
+        .into_iter()
+        .filter(|key| key.to_string().starts_with(&beginning))
+        .collect();
+    match found.len() {
+        0 | 1 => Ok(found),
+        _ => Err(Error::Vague { beginning }),
+    }
+}
+
 /// What is to be forgotten.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
-    /// What has this key.
+    /// What has this key, or a key that begins so and no other does.
     Key(String),
     /// Everything.
     All,
@@ -211,6 +240,9 @@ impl Store {
             };
             let failed = |source| reach(&files, source);
             let keys = match which {
+                Which::Key(key) if key.len() < WHOLE && is_beginning(&key) => {
+                    begun(vault.cached().map_err(failed)?, key)?
+                }
                 Which::Key(key) => vec![key.parse()?],
                 Which::All => vault.cached().map_err(failed)?,
             };
@@ -309,251 +341,4 @@ fn text(object: &Object) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rye_core::seal::{SecretKey, Token, sign_json};
-    use std::fs;
-    use std::path::PathBuf;
-
-    const KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-    const OTHER: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
-
-    struct Node(SecretKey);
-
-    impl Signer for Node {
-        fn sign_hex(&self, hash: &str, at: Timestamp) -> String {
-            Token::sign(hash.to_owned(), &self.0, at).to_string()
-        }
-
-        fn sign_text(&self, body: &str, _at: Timestamp) -> String {
-            body.to_owned()
-        }
-
-        fn sign_json(&self, object: &Object, at: Timestamp) -> Object {
-            let mut object = object.clone();
-            sign_json(&mut object, &self.0, at);
-            object
-        }
-
-        fn verify_hex(&self, token: &str, hash: &str) -> bool {
-            Token::parse(token)
-                .is_some_and(|token| token.hash == hash && token.verify(self.0.public()).is_ok())
-        }
-    }
-
-    fn store(seed: u8) -> Store {
-        Store::new(Arc::new(Node(SecretKey::from_seed(&[seed; 32]))))
-    }
-
-    struct Project(tempfile::TempDir);
-
-    impl Project {
-        fn new() -> Self {
-            Self(tempfile::tempdir().unwrap())
-        }
-
-        fn files(&self) -> &str {
-            self.0.path().to_str().unwrap()
-        }
-
-        fn pointer(&self, key: &str) -> PathBuf {
-            let name = format!("state/objects/cache/nodes/{key}.json");
-            self.0.path().join(name)
-        }
-
-        fn object(&self, hash: &str) -> PathBuf {
-            let name = format!(
-                "state/objects/objects/{}/{}/{hash}.json",
-                &hash[..2],
-                &hash[2..4]
-            );
-            self.0.path().join(name)
-        }
-    }
-
-    async fn stored() -> (Project, Store) {
-        let (project, store) = (Project::new(), store(1));
-        let at = Timestamp::from_ms(1_771_840_801_234);
-        assert_eq!(
-            store.find(&Gate::default(), project.files(), KEY).await,
-            None
-        );
-        store
-            .store(
-                &Gate::default(),
-                project.files(),
-                KEY,
-                "a",
-                &json!({"n": 1}),
-                at,
-            )
-            .await;
-        (project, store)
-    }
-
-    #[tokio::test]
-    async fn what_is_stored_is_found_under_its_key_and_no_other() {
-        let (project, store) = stored().await;
-        assert_eq!(
-            store.find(&Gate::default(), project.files(), KEY).await,
-            Some(json!({"n": 1}))
-        );
-        assert_eq!(
-            store.find(&Gate::default(), project.files(), OTHER).await,
-            None
-        );
-        assert_eq!(
-            store
-                .find(&Gate::default(), project.files(), "no hash")
-                .await,
-            None
-        );
-    }
-
-    #[tokio::test]
-    async fn a_pointer_that_this_node_did_not_make_for_this_key_is_a_miss() {
-        let (project, ours) = stored().await;
-        let good = fs::read(project.pointer(KEY)).unwrap();
-        let mut altered: Value = serde_json::from_slice(&good).unwrap();
-        altered["node_name"] = json!("b");
-        let mut unsigned = altered.clone();
-        unsigned.as_object_mut().unwrap().shift_remove("_signature");
-        for forged in [
-            altered.to_string(),
-            unsigned.to_string(),
-            "{".to_owned(),
-            "[]".to_owned(),
-        ] {
-            fs::write(project.pointer(KEY), &forged).unwrap();
-            assert_eq!(
-                ours.find(&Gate::default(), project.files(), KEY).await,
-                None,
-                "{forged}"
-            );
-        }
-        // A good one of another key.
-        fs::write(project.pointer(OTHER), &good).unwrap();
-        assert_eq!(
-            ours.find(&Gate::default(), project.files(), OTHER).await,
-            None
-        );
-        // A good one of another node.
-        fs::write(project.pointer(KEY), &good).unwrap();
-        assert_eq!(
-            store(2).find(&Gate::default(), project.files(), KEY).await,
-            None
-        );
-        assert_eq!(
-            ours.find(&Gate::default(), project.files(), KEY).await,
-            Some(json!({"n": 1}))
-        );
-    }
-
-    #[tokio::test]
-    async fn a_pointer_to_an_object_that_was_changed_or_is_gone_is_a_miss() {
-        let (project, store) = stored().await;
-        let entry = store
-            .list(&Gate::default(), project.files())
-            .await
-            .unwrap()
-            .remove(0);
-        let object = project.object(&entry.node_result_hash);
-        let text = fs::read_to_string(&object).unwrap();
-        fs::write(&object, text.replace('1', "2")).unwrap();
-        assert_eq!(
-            store.find(&Gate::default(), project.files(), KEY).await,
-            None
-        );
-        let error = store
-            .object(&Gate::default(), project.files(), &entry.node_result_hash)
-            .await
-            .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::DataLoss, "{error}");
-        fs::remove_file(&object).unwrap();
-        assert_eq!(
-            store.find(&Gate::default(), project.files(), KEY).await,
-            None
-        );
-    }
-
-    #[tokio::test]
-    async fn the_cache_can_be_listed_and_dropped_and_its_objects_stay() {
-        let (project, store) = stored().await;
-        let files = project.files();
-        let at = Timestamp::from_ms(0);
-        store
-            .store(&Gate::default(), files, OTHER, "b", &json!(2), at)
-            .await;
-        fs::write(project.pointer(&"9".repeat(64)), "{}").unwrap();
-        let entries = store.list(&Gate::default(), files).await.unwrap();
-        let told: Vec<_> = entries
-            .iter()
-            .map(|entry| (entry.node.as_str(), entry.trusted))
-            .collect();
-        assert_eq!(told, [("a", true), ("", false), ("b", true)]);
-        assert_eq!(
-            entries[0].cached_at,
-            Some(Timestamp::from_ms(1_771_840_801_234))
-        );
-        assert_eq!(
-            store
-                .drop(&Gate::default(), files, Which::Key(KEY.into()))
-                .await
-                .unwrap(),
-            1
-        );
-        assert_eq!(
-            store
-                .drop(&Gate::default(), files, Which::Key(KEY.into()))
-                .await
-                .unwrap(),
-            0
-        );
-        assert_eq!(store.find(&Gate::default(), files, KEY).await, None);
-        let result = store
-            .object(&Gate::default(), files, &entries[0].node_result_hash)
-            .await
-            .unwrap();
-        assert_eq!(result["result"], json!({"n": 1}));
-        assert_eq!(
-            store
-                .drop(&Gate::default(), files, Which::All)
-                .await
-                .unwrap(),
-            2
-        );
-        assert_eq!(store.list(&Gate::default(), files).await.unwrap(), []);
-        assert!(
-            store
-                .drop(&Gate::default(), files, Which::Key("../x".into()))
-                .await
-                .is_err()
-        );
-    }
-
-    #[tokio::test]
-    async fn a_project_where_no_graph_ran_has_an_empty_cache_and_no_objects() {
-        let (project, store) = (Project::new(), store(1));
-        let files = project.files();
-        assert_eq!(store.list(&Gate::default(), files).await.unwrap(), []);
-        assert_eq!(
-            store
-                .drop(&Gate::default(), files, Which::All)
-                .await
-                .unwrap(),
-            0
-        );
-        assert_eq!(
-            store
-                .snapshot_of(&Gate::default(), files, &RunId::new("r-1").unwrap())
-                .await
-                .unwrap(),
-            None
-        );
-        let error = store
-            .object(&Gate::default(), files, KEY)
-            .await
-            .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
-    }
-}
+mod tests;

@@ -35,7 +35,7 @@ mod template;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rye_core::definition::Inputs;
+use rye_core::definition::{Inputs, MISFIT};
 use rye_core::expr::nearest;
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
 use rye_core::model::{Effect, Failure, Object, Spec};
@@ -239,7 +239,7 @@ fn complete(
         | Terminal::Thread(_) => None,
     };
     let server = match terminal {
-        Terminal::Mcp(Way::Stdio | Way::Http) => Some(server::of_tool(tool, library)?),
+        Terminal::Mcp(way @ (Way::Stdio | Way::Http)) => Some(server::of_tool(tool, way, library)?),
         Terminal::Mcp(Way::Any)
         | Terminal::Process
         | Terminal::Native(_)
@@ -490,7 +490,7 @@ impl Chain {
     fn refuse_params(&self, message: String) -> Error {
         Error::Params {
             item: self.item.clone(),
-            failure: Box::new(Failure::permanent("input_validation_failed", message)),
+            failure: Box::new(Failure::permanent(MISFIT, message)),
         }
     }
 

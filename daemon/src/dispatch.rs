@@ -258,11 +258,11 @@ impl Planner {
         }
         let hash = &resolved.tool().content_hash;
         let inputs = self.schemas.get_or_make(hash, 1, || resolved.inputs());
-        let inputs = inputs.map_err(|error| refused(&error))?;
+        let inputs = inputs.map_err(|error| unplanned(&error))?;
         let params = resolved.fit(&inputs, params);
-        let params = params.map_err(|error| refused(&error))?;
+        let params = params.map_err(|error| unplanned(&error))?;
         if let Some(server) = resolved.asked_server(&params) {
-            permitted(&server.map_err(|error| refused(&error))?)?;
+            permitted(&server.map_err(|error| unplanned(&error))?)?;
         }
         let Terminal::Thread(tool) = resolved.terminal else {
             return Ok(Found::Call(params));

@@ -95,7 +95,7 @@ pub trait Kind: Send + Sync + 'static {
         None
     }
 
-    /// Most bytes of the result of a call that are told whole, as that says which carries it out; `None` if it does not.
+    /// Most bytes of the result of a call that are sent whole, as that says which carries it out; `None` if it does not.
     fn result_limit(_plan: &Self::Plan) -> Option<u32> {
         None
     }

@@ -1,6 +1,6 @@
 //! The graphs of runs, each read once.
 //!
-//! **Owns** the parsed graphs by the SHA-256 of their verified text, as many as a few megabytes of text make. Whoever admits
+//! **Owns** the parsed graphs by the SHA-256 of their verified text, as many as a few megabytes of text make. A task that admits
 //! a run, drives it or draws it shares one. **Never** parses under a lock, nor on a worker of the runtime. **Failure.** A text that is
 //! no graph is read again at each request.
 

@@ -25,6 +25,7 @@ pub mod journal;
 
 pub mod artifacts;
 pub mod cache;
+pub mod contracts;
 pub mod graphs;
 pub mod http;
 pub mod port;

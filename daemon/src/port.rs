@@ -14,7 +14,7 @@ use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{ItemRef, Name, RunId};
 use rye_core::ledger::{AccountId, Cost, Denied, Meter, MeterId};
 use rye_core::model::{
-    ApprovalAnswer, Failure, Kill, KillReceipt, Object, Raised, Run, RunKind, Spec, Verdict,
+    ApprovalAnswer, Failure, Kill, Killed, Object, Raised, Run, RunKind, Spec, Verdict,
 };
 use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
@@ -88,11 +88,7 @@ pub trait Runs: fmt::Debug + Send + Sync {
     fn cancel(&self, run: RunId, cause: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
     /// Ends a run and its child runs by force; answers when they are over, with what had to be ended in all of them.
-    fn kill(
-        &self,
-        run: RunId,
-        asked: Kill,
-    ) -> BoxFuture<'_, Result<(Arc<Run>, KillReceipt), Refusal>>;
+    fn kill(&self, run: RunId, asked: Kill) -> BoxFuture<'_, Result<(Arc<Run>, Killed), Refusal>>;
 
     /// Appends an event of a tool's own making to the run that called it.
     fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>>;

@@ -100,8 +100,8 @@ pub async fn serve(
     let reflection = reflection.expect("the committed descriptors are valid");
 
     let streams = Streams::new(most_open_files());
-    let runs = runs_server::RunsServer::new(RunsService::new(access.clone(), streams))
-        .max_decoding_message_size(max_message);
+    let runs = RunsService::new(access.clone(), streams, &facts.node_fingerprint);
+    let runs = runs_server::RunsServer::new(runs).max_decoding_message_size(max_message);
     let items = items_server::ItemsServer::new(ItemsService::new(access.clone()))
         .max_decoding_message_size(max_message);
     let objects = objects_server::ObjectsServer::new(ObjectsService::new(access.clone()));

@@ -21,6 +21,7 @@ use rye_core::model::{Effect, Event, ProcessIdentity, RunEvent, Slot, Spec};
 pub use self::action::{Envelope, Order, Prepared, Reply, TraceMode, memory_exceeded, timed_out};
 use crate::async_log::{Logs, Voice};
 use crate::clock::Timer;
+use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::journal::Journal;
 use crate::port::Runs;
@@ -39,6 +40,8 @@ pub struct Services {
     pub projects: Arc<Projects>,
     /// Their graphs.
     pub graphs: Graphs,
+    /// What their threads go by.
+    pub contracts: Contracts,
     /// The owner of all runs; it holds these services, and they must not hold it.
     pub runs: Weak<dyn Runs>,
     /// What the tools of runs print.

@@ -55,6 +55,7 @@ use self::resume::Hold;
 use crate::async_log::Logs;
 use crate::clock::Timer;
 use crate::config::Config;
+use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::inspect::Inspector;
 use crate::journal::{self, Change, Journal, Refused, Why};
@@ -157,6 +158,7 @@ impl Supervisor {
                 dispatch,
                 projects,
                 graphs: Graphs::default(),
+                contracts: Contracts::default(),
                 logs: Logs::default(),
                 runs,
                 providers: Providers::new(&config.environment, Arc::clone(&clock)),

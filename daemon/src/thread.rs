@@ -7,7 +7,7 @@
 //! **Order.** An entry is on disk before the commit that names it. A place at the provider is waited for before anything is held, so
 //! waiting costs nobody money; what is said is reported part by part, in the order of the stream, and the end of it last.
 //! **Failure.** An entry that is missing or damaged ends the thread, and names itself; nothing is sent then. Whatever happens to a
-//! call of the model is told to the machine with what it means ([`rye_core::provider::failure`]).
+//! call of the model reaches the machine with what it means ([`rye_core::provider::failure`]).
 
 mod compose;
 mod model_call;
@@ -66,8 +66,8 @@ pub async fn drive(
 ) -> Result<DriverExit, journal::Error> {
     let services = Arc::clone(&at.services);
     let contract = run.spec.thread.as_ref().map(|thread| &*thread.contract);
-    let terms = match Terms::read(contract.unwrap_or_default()) {
-        Ok(terms) => Arc::new(terms),
+    let terms = match services.contracts.read(contract.unwrap_or_default()) {
+        Ok(terms) => terms,
         Err(problem) => {
             let text = format!("the record of the thread cannot be read: {problem}");
             let failure = Failure::permanent("internal", text);
@@ -165,7 +165,7 @@ impl ThreadRun {
         }))
     }
 
-    /// What a call came to as the model is told of it: the whole of a long result is kept before.
+    /// What a call came to as the model receives it: the whole of a long result is kept before.
     async fn told(&self, call: &Call, came_to: Box<CallOutcome>) -> Box<CallOutcome> {
         let record = self.at.services.journal.snapshot(&self.at.run);
         let turn = record.as_ref().and_then(|record| record.thread()?.turn());

@@ -12,7 +12,7 @@ use rye_client::Client;
 use rye_client::events::Follow;
 use rye_proto::v1;
 use rye_tests::World;
-use rye_tests::measure::{milliseconds, resident};
+use rye_tests::measure::{Series, computed, milliseconds, resident};
 use serde_json::json;
 
 /// Steps of the single run.
@@ -29,6 +29,12 @@ const NODES: u32 = 1000;
 const LOOKING: Duration = Duration::from_secs(10);
 /// Runs that wait at once.
 const WAITING: u32 = 500;
+/// How often a tool floods its output, with and without somebody who follows it.
+const FLOODS: u32 = 7;
+/// Prints 256 MiB, in lines of 80 bytes.
+const FLOOD: &str = "start: flood\nnodes:\n  flood:\n    \
+    action: {item_id: rye/bash, params: {command: \"yes 0123456789012345678901234567890123456789012345678901234567890123456789012345678 | head -c 268435456\"}}\n    \
+    next: done\n  done: {type: return, output: {}}";
 
 /// Waits an hour after its first try.
 const WAITS: &str = "start: try\nnodes:\n  try:\n    retry: {max: 100, backoff: fixed, delay: 3600}\n    \
@@ -72,7 +78,7 @@ fn large() -> String {
 }
 
 /// Every figure, in the order in which they are measured.
-const FIGURES: [&str; 10] = [
+const FIGURES: [&str; 11] = [
     "waiting_run",
     "one_run",
     "64_runs",
@@ -83,6 +89,7 @@ const FIGURES: [&str; 10] = [
     "large_states",
     "ps_p99",
     "ps_p99_attacked",
+    "flood",
 ];
 
 fn main() {
@@ -118,6 +125,7 @@ impl Figure {
         world.graph("bench/large", &large());
         world.graph("bench/doubles", DOUBLES);
         world.graph("bench/matches", MATCHES);
+        world.graph("bench/flood", FLOOD);
         Self { world }
     }
 
@@ -144,6 +152,7 @@ impl Figure {
             }
             "ps_p99" => self.crowded(client).await,
             "ps_p99_attacked" => self.attacked(client).await,
+            "flood" => self.floods(client).await,
             other => unreachable!("`{other}` is no figure"),
         }
         // What it still writes down for a while is nobody's figure.
@@ -280,6 +289,46 @@ impl Figure {
         }
         took.sort_by(f64::total_cmp);
         figure(name, took[took.len() * 99 / 100], "ms");
+    }
+
+    /// CPU time of the daemon while a tool floods its output, with and without somebody who follows it, in turn.
+    async fn floods(&self, client: &Client) {
+        let mut alone = Series::new("CPU of a flood", "ms");
+        let mut followed = Series::new("CPU of a flood that somebody follows", "ms");
+        for _ in 0..FLOODS {
+            alone.add(self.flood(client, Follow::No).await);
+            followed.add(self.flood(client, Follow::UntilEnd).await);
+        }
+        alone.print();
+        followed.print();
+        figure("flood", alone.median(), "ms");
+        figure("flood_followed", followed.median(), "ms");
+    }
+
+    /// What the daemon computes for one flood, whose lines are followed if `follow` says so.
+    async fn flood(&self, client: &Client, follow: Follow) -> f64 {
+        let before = computed(&self.world);
+        let run = self
+            .start(client, self.request("bench/flood", None, "{}"))
+            .await;
+        if follow == Follow::UntilEnd {
+            let request = v1::LogsRequest {
+                run_id: run.clone(),
+                follow: true,
+                ..v1::LogsRequest::default()
+            };
+            let mut lines = client.logs(request).await.expect("lines are served");
+            let mut bytes = 0;
+            while let Some(told) = lines.next().await.expect("lines come") {
+                bytes += told.text.len();
+            }
+            assert!(bytes > 0, "nothing is told of the flood");
+        }
+        let ended = client.wait(&[run], None).await.expect("the run ends");
+        for run in ended.runs {
+            assert!(run.error.is_none(), "{:?}", run.error);
+        }
+        computed(&self.world) - before
     }
 
     /// Memory of runs that wait for their next try.

@@ -4,8 +4,7 @@
 //! against the marks of the project. Numbers mean something on an otherwise idle machine only.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use rye_client::Client;
 use rye_client::events::Follow;
 use rye_proto::v1;
 use rye_tests::command::program;
-use rye_tests::measure::{Mark, Series, compare, milliseconds, resident};
+use rye_tests::measure::{Mark, Series, append_and_sync, compare, milliseconds, resident};
 use rye_tests::{World, until};
 
 /// Measurements of each kind.
@@ -201,20 +200,6 @@ async fn first_step(client: &Client, world: &World) -> Duration {
     }
     let elapsed = began.elapsed();
     finish(client, vec![started.run_id], 2).await;
-    elapsed
-}
-
-fn append_and_sync(directory: &Path, bytes: usize, times: u32) -> Duration {
-    let path = directory.join("appended");
-    let mut file = File::create(&path).expect("the world is ours");
-    let block = vec![b'x'; bytes];
-    let began = Instant::now();
-    for _ in 0..times {
-        file.write_all(&block).expect("there is room");
-        file.sync_data().expect("it can be synced");
-    }
-    let elapsed = began.elapsed();
-    fs::remove_file(path).expect("the world is ours");
     elapsed
 }
 

@@ -40,7 +40,7 @@ pub fn in_clean_environment(path: impl AsRef<OsStr>, home: &Path, directory: &Pa
 
 /// [`PATH`], with the directory of the real python3 in front if it has none. A version manager's stand-in on the caller's
 /// own `PATH` would start a shell for each step.
-fn search_path() -> &'static str {
+pub(crate) fn search_path() -> &'static str {
     static FOUND: OnceLock<String> = OnceLock::new();
     FOUND.get_or_init(|| {
         if PATH

@@ -19,6 +19,7 @@ pub mod world;
 
 pub mod measure;
 pub mod model_server;
+pub mod terminal;
 pub mod transcript;
 
 pub use command::{Outcome, Ryectl};

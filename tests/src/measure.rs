@@ -1,10 +1,15 @@
 //! Numbers of benchmarks: medians with their spread, and how they stand against the marks of the project.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
-use std::fs;
-use std::time::Duration;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use crate::World;
+
+/// The unit in which the system counts CPU time, in milliseconds (`USER_HZ`).
+const TICK: f64 = 10.0;
 
 /// Values of one kind.
 #[derive(Debug)]
@@ -88,6 +93,39 @@ pub fn compare(name: &str, value: f64, mark: &Mark) {
 /// A duration as a number.
 pub fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
+}
+
+/// CPU time that the daemon and its parent have used, without the processes that they started, in milliseconds.
+pub fn computed(world: &World) -> f64 {
+    let daemons = world.processes().into_iter();
+    let daemons = daemons.filter(|process| process.name == "ryed");
+    let used = daemons.map(|process| {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
+        // Behind the name, which may hold anything: `utime` and `stime` are the fields 14 and 15 of all.
+        let (_, fields) = stat.rsplit_once(") ").unwrap_or_default();
+        let ticks = fields.split(' ').skip(11).take(2);
+        let ticks: f64 = ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+        ticks * TICK
+    });
+    used.sum()
+}
+
+/// What it takes to append so many `bytes` to a file in `directory` and to sync them, over and over.
+///
+/// # Panics
+/// If the disk is full.
+pub fn append_and_sync(directory: &Path, bytes: usize, times: u32) -> Duration {
+    let path = directory.join("appended");
+    let mut file = File::create(&path).expect("the world is ours");
+    let block = vec![b'x'; bytes];
+    let began = Instant::now();
+    for _ in 0..times {
+        file.write_all(&block).expect("there is room");
+        file.sync_data().expect("it can be synced");
+    }
+    let elapsed = began.elapsed();
+    fs::remove_file(path).expect("the world is ours");
+    elapsed
 }
 
 /// Resident memory of the daemon and its parent in MB.

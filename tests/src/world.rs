@@ -1,15 +1,18 @@
 //! A home, a state directory and a project of their own.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::command::Ryectl;
+use crate::binaries;
+use crate::command::{Ryectl, in_clean_environment, search_path};
 use crate::daemon::Daemon;
 use crate::model_server::{ModelServer, SECRET};
 use crate::processes;
@@ -134,7 +137,7 @@ impl World {
         if !self.has_faults {
             return Vec::new();
         }
-        let library = crate::binaries::faults().to_owned();
+        let library = binaries::faults().to_owned();
         vec![
             ("LD_PRELOAD", library),
             ("RYE_FAULTS", self.root().join("faults")),
@@ -205,6 +208,23 @@ impl World {
             .env("RYE_STATE_DIR", self.state())
             .settings(self.settings())
             .words(words)
+    }
+
+    /// What a shell in the project does that finds both programs and what lies in `front` before all else, with the daemon of this
+    /// world. It is ended after five minutes.
+    pub fn shell(&self, front: &[&Path], script: &str) -> Command {
+        let (ours, rest) = (binaries::ryectl(), Path::new(search_path()));
+        let directories = ours.parent().into_iter().chain(front.iter().copied());
+        let path = directories.chain([rest]).map(Path::as_os_str);
+        let path = path.collect::<Vec<_>>().join(OsStr::new(":"));
+        let mut command = in_clean_environment("timeout", &self.home(), &self.project());
+        command
+            .args(["300", "/bin/bash", "-c", script])
+            .env("PATH", path)
+            .env("RYE_STATE_DIR", self.state())
+            .envs(self.settings())
+            .stdin(Stdio::null());
+        command
     }
 
     /// Starts the daemon by hand, with `config` (YAML, may be empty), and waits until it serves.

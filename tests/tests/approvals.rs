@@ -180,6 +180,67 @@ nodes:
 }
 
 #[test]
+fn a_wait_passes_while_there_is_no_daemon_and_is_not_begun_again() {
+    let world = World::new();
+    world.graph(
+        "t/rests",
+        "start: rest\nnodes:\n  rest: {type: wait, for: 1.5, next: done}\n  done: {type: return, output: 1}",
+    );
+    let daemon = world.start("");
+    let run = world.ryectl("run t/rests --detach").ok().line();
+    let waiting = |status: &str| {
+        let steps = world.ryectl("steps --json").arg(&run).ok().json();
+        (steps[0]["status"] == status).then_some(steps)
+    };
+    until("the wait", || waiting("waiting"));
+    daemon.kill_both();
+    drop(daemon);
+    let _daemon = world.start("");
+    let steps = until("the end of the wait", || waiting("wait"));
+    assert!(steps[0]["elapsed_ms"].as_u64() >= Some(1400), "{steps}");
+    until("the end of the run", || {
+        (world.record(&run)["status"] == "completed").then_some(())
+    });
+    let events = world.ryectl("events --json").arg(&run).ok().json_lines();
+    let begun = events
+        .iter()
+        .filter(|event| event["event_type"] == "step_waiting");
+    assert_eq!(begun.count(), 1, "{events:#?}");
+}
+
+#[test]
+fn an_answer_that_was_accepted_is_not_lost_with_the_daemon() {
+    let world = World::new();
+    world.graph("t/ship", SHIP);
+    let daemon = world.start("");
+    let run = world.ryectl("run t/ship --detach").ok().line();
+    world.settled(&run);
+    let _approved = world
+        .ryectl("approve")
+        .arg(&run)
+        .arg("--answer")
+        .arg(r#"{"replicas": 3}"#)
+        .ok();
+    daemon.kill_both();
+    drop(daemon);
+    let _daemon = world.start("");
+    let ended = until("the end of the run", || {
+        let record = world.record(&run);
+        (record["status"] == "completed").then_some(record)
+    });
+    assert_eq!(ended["output"]["replicas"], 3, "{ended}");
+    let events = world.ryectl("events --json").arg(&run).ok().json_lines();
+    let count = |kind: &str| {
+        let of_kind = events.iter().filter(|event| event["event_type"] == kind);
+        of_kind.count()
+    };
+    assert_eq!(
+        (count("approval_requested"), count("approval_answered")),
+        (1, 1)
+    );
+}
+
+#[test]
 fn nodes_that_cannot_mean_anything_are_errors_with_their_place() {
     let world = World::new();
     world.graph(

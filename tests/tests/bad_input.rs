@@ -212,7 +212,7 @@ fn inputs_come_as_json_from_a_word_a_file_or_stdin() {
     let world = World::new();
     world.graph_with("in/typed", SCHEMA, ECHO_INPUTS);
     world.write("in.json", r#"{"who": "file"}"#);
-    let who = |out: rye_tests::Outcome| out.json()["output"]["who"].clone();
+    let who = |out: rye_tests::Outcome| out.json()["who"].clone();
     assert_eq!(
         who(world
             .ryectl("run in/typed --input")
@@ -310,7 +310,7 @@ fn three_megabytes_of_params_arrive_whole() {
         .ok();
     assert_eq!(out.json()["data"], expected);
     let out = world.ryectl("run t/big --input @in.json").ok();
-    assert_eq!(out.json()["output"], expected);
+    assert_eq!(out.json(), expected);
 }
 
 #[test]

@@ -51,7 +51,7 @@ fn an_input_is_at_most_64_levels_deep() {
     }
     let input = format!("x:={}", nested(63));
     let out = world.ryectl("run t/takes -i").arg(input).ok();
-    assert_eq!(out.json()["output"].to_string(), nested(63));
+    assert_eq!(out.json().to_string(), nested(63));
     assert_all_is_readable(&world, daemon);
 }
 
@@ -78,7 +78,7 @@ fn a_result_that_is_too_deep_fails_the_step_and_nothing_else() {
         assert!(message.contains("more than 64 levels deep"), "{message}");
     }
     let out = world.ryectl("run t/calls -i levels:=62").ok();
-    assert_eq!(out.json()["output"]["value"].to_string().len(), 2 * 62 + 1);
+    assert_eq!(out.json()["value"].to_string().len(), 2 * 62 + 1);
     assert_all_is_readable(&world, daemon);
 }
 

@@ -11,7 +11,7 @@ fn denied(world: &World, words: &str) {
         .run()
         .code(1)
         .tells(&["rye.execute.tool.rye.core.echo"]);
-    assert_eq!(out.json()["code"], "permission_denied");
+    assert_eq!(out.json()["error"]["code"], "permission_denied");
     assert_eq!(out.json()["node"], "a");
 }
 
@@ -104,7 +104,7 @@ fn an_alias_is_checked_as_what_it_stands_for() {
         "permissions: [\"rye.execute.tool.rye.bash.bash\"]",
         step,
     );
-    let out = world.ryectl("run t/alias").run().code(1);
+    let out = world.ryectl("run --json t/alias").run().code(1);
     assert_eq!(out.json()["code"], "permission_denied");
     world.graph_with(
         "t/alias",
@@ -124,8 +124,11 @@ fn an_id_made_of_data_cannot_leave_what_is_allowed() {
         step,
     );
     let _ran = world.ryectl("run t/dynamic -i tool=echo").ok();
-    let out = world.ryectl("run t/dynamic -i tool=../bash").run().code(1);
-    assert_eq!(out.json()["code"], "invalid_item_id");
+    let out = world
+        .ryectl("run --json t/dynamic -i tool=../bash")
+        .run()
+        .code(1);
+    assert_eq!(out.json()["error"]["code"], "invalid_item_id");
     assert!(!world.project().join("pwned").exists());
 }
 

@@ -578,9 +578,11 @@ fn a_program_that_a_tool_brings_along_runs_only_as_it_was_signed() {
 #[test]
 fn an_interpreter_is_the_one_of_the_project_or_the_one_that_the_daemon_is_told_of() {
     let world = World::new();
-    let _fake = world.write("tongues/speak", "#!/bin/sh\necho '\"of the project\"'\n");
+    // A path is one argument, whatever a shell would make of it.
+    let ours = "tongues (of) [men] {and} $angels/speak";
+    let _fake = world.write(ours, "#!/bin/sh\necho '\"of the project\"'\n");
     let _other = world.write("other/speak", "#!/bin/sh\necho '\"of the daemon\"'\n");
-    for path in ["tongues/speak", "other/speak"] {
+    for path in [ours, "other/speak"] {
         use std::os::unix::fs::PermissionsExt as _;
         let path = world.project().join(path);
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -589,7 +591,7 @@ fn an_interpreter_is_the_one_of_the_project_or_the_one_that_the_daemon_is_told_o
         &world,
         "speaking",
         EXECUTE,
-        "env_config: {interpreter: {type: local_binary, binary: speak, search_roots: [\"{project_path}\"], search_paths: [tongues], var: RYE_TONGUE}}\n\
+        "env_config: {interpreter: {type: local_binary, binary: speak, search_roots: [\"{project_path}\"], search_paths: [\"tongues (of) [men] {and} $angels\"], var: RYE_TONGUE}}\n\
          config: {command: \"${RYE_TONGUE}\"}",
     );
     let out = world
@@ -626,4 +628,65 @@ fn a_key_of_the_original_that_nothing_depends_on_is_a_warning_once_a_run() {
     let events = world.ryectl("events --json").arg(&run).ok();
     let warnings = events.stdout().matches("native_async").count();
     assert_eq!(warnings, 1, "{}", events.stdout());
+}
+
+#[test]
+fn tools_of_one_name_in_two_projects_have_nothing_in_common() {
+    let world = World::new();
+    let other = world.home().join("other");
+    std::fs::create_dir_all(other.join(".ai/tools/t")).unwrap();
+    std::fs::create_dir_all(other.join(".ai/config/t")).unwrap();
+    let head = "version: \"1.0.0\"\ncategory: t\nname: words\n";
+    world.write(".ai/config/t/words.yaml", format!("{head}word: first\n"));
+    std::fs::write(
+        other.join(".ai/config/t/words.yaml"),
+        format!("{head}word: second\n"),
+    )
+    .unwrap();
+    world.write(".env", "WHO=first\n");
+    std::fs::write(other.join(".env"), "WHO=second\n").unwrap();
+    let script = |word: &str| {
+        format!(
+            "config_resolve: {{path: t/words.yaml}}\nconfig: {{script: \"echo {word} $WHO; cat\"}}"
+        )
+    };
+    write(&world, "who", BASH, &script("one"));
+    std::fs::write(
+        other.join(".ai/tools/t/who.yaml"),
+        element("who", BASH, &script("two")),
+    )
+    .unwrap();
+    let _signed = world.ryectl("sign config:t/words").ok();
+    let all = world.ryectl("sign config:t/words tool:t/who");
+    let _signed = all.within(&other).ok();
+    let _daemon = world.start("");
+    let run = |directory: &std::path::Path| {
+        let execute = world.ryectl("execute tool t/who --json");
+        let out = execute.within(directory).ok().json();
+        out["data"]["stdout"].as_str().unwrap().to_owned()
+    };
+    // Its script, its variable and its configuration.
+    for (directory, number, own) in [
+        (world.project(), "one", "first"),
+        (other, "two", "second"),
+        (world.project(), "one", "first"),
+    ] {
+        let said = run(&directory);
+        assert!(said.starts_with(&format!("{number} {own}\n")), "{said}");
+        assert!(said.contains(&format!("\"{own}\"}}")), "{said}");
+    }
+}
+
+#[test]
+fn a_command_has_the_time_that_its_caller_gives_it() {
+    let world = World::new();
+    let _daemon = world.start("");
+    for (params, seconds) in [
+        (json!({"command": "true"}), 120.0),
+        (json!({"command": "true", "timeout": 7200}), 7200.0),
+    ] {
+        let execute = world.ryectl("execute tool rye/bash --json --dry-run --params");
+        let out = execute.arg(params.to_string()).ok().json();
+        assert_eq!(out["data"]["timeout"], seconds);
+    }
 }

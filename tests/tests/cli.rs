@@ -38,9 +38,9 @@ fn the_exit_code_tells_how_the_run_ended() {
         ("t/bad", "error", 1),
         ("t/so-so", "completed_with_errors", 1),
     ] {
-        let out = world.ryectl("run").arg(id).run().code(code);
+        let out = world.ryectl("run --json").arg(id).run().code(code);
         assert_eq!(out.json()["status"], status);
-        let run = out.json()["graph_run_id"].as_str().unwrap().to_owned();
+        let run = out.json()["run_id"].as_str().unwrap().to_owned();
         let _waited = world.ryectl("wait").arg(run).run().code(code);
     }
 }
@@ -183,12 +183,27 @@ fn daemon_start_status_and_stop_do_what_they_say() {
         true
     );
     let _again = world.ryectl("daemon start").ok();
+    let before = world.info();
+    let restarted = world.ryectl("daemon restart --json").ok().json();
+    assert_eq!(restarted["running"], true);
+    assert_ne!(restarted["pid"], before["pid"]);
+    assert_eq!(restarted["state_dir"], before["state_dir"]);
+    let logged = world.ryectl("daemon logs --tail 1000").ok().stdout();
+    assert!(
+        logged.contains(" INFO ") && !logged.contains("{\""),
+        "{logged}"
+    );
+    let entries = world.ryectl("daemon logs --json --tail 1").ok();
+    assert!(entries.json()["timestamp"].is_string(), "{entries:?}");
     let _stopped = world.ryectl("daemon stop").ok();
     assert!(!world.socket().exists());
     assert_eq!(
         world.ryectl("daemon status --json").run().code(69).json()["running"],
         false
     );
+    let _still_there = world.ryectl("daemon logs --tail 1").ok();
+    let nowhere = world.ryectl("daemon logs --state-dir").arg(world.root());
+    let _none = nowhere.run().code(3).tells(&["ryed.log", "journalctl"]);
     let _none = world.ryectl("daemon stop").ok();
     until("the daemon to be gone", || {
         world.processes().is_empty().then_some(())
@@ -347,10 +362,9 @@ fn progress_goes_to_stderr_and_quiet_silences_it() {
         .ryectl("run t/good")
         .ok()
         .tells(&[line, "step 2/2 done ⏹"]);
-    assert_eq!(
-        out.json()["success"],
-        true,
-        "stdout holds the result and nothing else"
+    assert!(
+        out.json()["inputs"].is_object(),
+        "stdout holds the output and nothing else, which is the state where none is declared"
     );
     let _quiet = world
         .ryectl("run t/good --quiet")
@@ -441,10 +455,11 @@ fn the_project_is_the_nearest_one_or_the_one_that_is_named() {
     let world = World::new();
     world.graph("t/where", "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: pwd}}, assign: {at: \"${result.stdout}\"}, next: done}\n  done: {type: return, output: \"${state.at}\"}");
     world.write("deep/er/file", "");
+    // A text is printed as it is, and ends with one line feed.
     let expected = format!("{}\n", world.project().display());
     let deep = world.project().join("deep/er");
     assert_eq!(
-        world.ryectl("run t/where").within(&deep).ok().json()["output"],
+        world.ryectl("run t/where").within(&deep).ok().stdout(),
         expected
     );
     let elsewhere = world.root().to_owned();
@@ -454,7 +469,7 @@ fn the_project_is_the_nearest_one_or_the_one_that_is_named() {
             .arg(world.project())
             .within(&elsewhere)
             .ok()
-            .json()["output"],
+            .stdout(),
         expected
     );
     let out = world
@@ -462,7 +477,7 @@ fn the_project_is_the_nearest_one_or_the_one_that_is_named() {
         .env("RYE_PROJECT", world.project())
         .within(&elsewhere)
         .ok();
-    assert_eq!(out.json()["output"], expected);
+    assert_eq!(out.stdout(), expected);
     let _missing = world.ryectl("run t/where").within(&elsewhere).run().code(3);
 }
 

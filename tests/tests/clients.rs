@@ -1,9 +1,12 @@
-//! A client that somebody else wrote in another language, as it ships: grpc for Python with its reflection client. `RYE_GRPC_PYTHON` names
-//! a Python that has `grpcio` and `grpcio-reflection`; without it this test says so and checks nothing.
+//! Clients in another language, with what is shipped for it: grpc for Python, with its reflection client and with code that is generated
+//! from the contract. `RYE_GRPC_PYTHON` names a Python that has `grpcio`, `grpcio-reflection` and `grpcio-tools`; without it these
+//! tests say so and check nothing.
 
 use rye_tests::World;
 use rye_tests::command::in_clean_environment;
 use serde_json::{Value, json};
+
+use crate::pages::example;
 
 const ASKS: &str = r#"start: build
 nodes:
@@ -49,5 +52,73 @@ fn a_client_of_another_language_needs_no_option() {
     assert!(
         seen["listed"].as_array().unwrap().contains(&seen["run"]),
         "{seen}"
+    );
+}
+
+#[test]
+fn the_client_of_the_page_does_what_the_page_says() {
+    let Some(python) = std::env::var_os("RYE_GRPC_PYTHON") else {
+        println!("RYE_GRPC_PYTHON names no Python that has grpcio, so nothing is checked");
+        return;
+    };
+    let world = World::new();
+    let run = |arguments: &[&std::ffi::OsStr]| {
+        in_clean_environment(&python, world.root(), world.root())
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let has_tools = run(&["-c".as_ref(), "import grpc_tools".as_ref()]);
+    if !has_tools.status.success() {
+        println!("the Python of RYE_GRPC_PYTHON has no grpcio-tools, so nothing is checked");
+        return;
+    }
+    let page = "docs/call-from-another-language.md";
+    let program = world.root().join("ship.py");
+    std::fs::write(&program, example(page, "ship.py")).unwrap();
+    let graph = example("docs/ask-for-approval.md", "team/ship");
+    world.tool("team/ship.yaml", &graph);
+    let contract = rye_pages::root().join("proto/proto");
+    let generate = "-m grpc_tools.protoc --python_out=. --grpc_python_out=. rye/v1/rye.proto -I";
+    let mut generate: Vec<&std::ffi::OsStr> = generate.split(' ').map(AsRef::as_ref).collect();
+    generate.push(contract.as_os_str());
+    let generated = run(&generate);
+    let said = String::from_utf8_lossy(&generated.stderr);
+    assert!(generated.status.success(), "{said}");
+    let _daemon = world.start("");
+    let (socket, project) = (world.socket(), world.project());
+    let call = |graph: &str| {
+        let arguments = [
+            program.as_os_str(),
+            socket.as_os_str(),
+            project.as_os_str(),
+            graph.as_ref(),
+        ];
+        let ended = run(&arguments);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (
+            ended.status.code(),
+            text(&ended.stdout),
+            text(&ended.stderr),
+        )
+    };
+    let (code, said, complaint) = call("team/ship");
+    assert_eq!(code, Some(0), "{said}{complaint}");
+    for part in [
+        "event: 1 run_created\n",
+        "asked: Ship 1.2?\n",
+        "graph_completed\n",
+        "ended: RUN_STATUS_COMPLETED {\"said\":\"shipped to 2\"",
+        "log: step 1 build | built 1.2\n",
+        "log: step 3 ship | shipped to 2\n",
+    ] {
+        assert!(said.contains(part), "no {part:?} in {said}");
+    }
+    let (code, said, complaint) = call("team/none");
+    assert!(said.contains("before: team-ship-"), "{said}");
+    assert_eq!(code, Some(2), "{complaint}");
+    assert!(
+        complaint.starts_with("NOT_FOUND (not_found): "),
+        "{complaint}"
     );
 }

@@ -355,7 +355,7 @@ fn a_daemon_that_dies_is_started_again_and_an_attached_client_sees_the_end() {
     world.let_daemons_come_back();
     world.graph("t/waits", WAITS);
     let daemon = world.start("");
-    let client = world.ryectl("run t/waits --no-autostart").spawn();
+    let client = world.ryectl("run --json t/waits --no-autostart").spawn();
     until("the step to run", || {
         world.project().join("in").exists().then_some(())
     });
@@ -374,7 +374,7 @@ fn a_client_that_waits_starts_a_daemon_that_nobody_else_starts() {
     let world = World::new();
     world.graph("t/waits", WAITS);
     let daemon = world.start("");
-    let client = world.ryectl("run t/waits").spawn();
+    let client = world.ryectl("run --json t/waits").spawn();
     until("the step to run", || {
         world.project().join("in").exists().then_some(())
     });

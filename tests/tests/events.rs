@@ -289,11 +289,11 @@ fn what_a_node_reads_in_vain_is_told_on_the_terminal_and_in_the_transcript() {
         "t/vain",
         "start: a\nnodes:\n  a: {assign: {x: \"${state.nowhere}\"}, next: [{to: b, when: {path: state.x, op: eq, value: 1}}]}\n  b: {type: return}",
     );
-    let out = world.ryectl("run t/vain").ok().tells(&[
+    let out = world.ryectl("run --json t/vain").ok().tells(&[
         "warning: a: interpolation resolved to null: state.nowhere",
         "warning: a: the condition of no edge holds, so the run ends here",
     ]);
-    let run = out.json()["graph_run_id"].as_str().unwrap().to_owned();
+    let run = out.json()["run_id"].as_str().unwrap().to_owned();
     let events = world.ryectl("events --json").arg(run).ok().json_lines();
     let warnings: Vec<_> = events
         .iter()

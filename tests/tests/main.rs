@@ -12,8 +12,10 @@ mod harness;
 
 mod main_job;
 mod memory;
+mod pages;
 mod project;
 mod readme;
+mod write_a_tool;
 
 mod apart;
 mod approvals;
@@ -49,14 +51,19 @@ mod resume;
 mod rpc;
 mod steered;
 mod steering;
+mod test_verb;
 mod thread;
 
 mod crash;
 mod events;
+mod events_of_many;
 mod faults;
 mod full_disk;
 mod objects;
 mod storage;
 
+mod cited;
+mod payloads;
 mod pinned;
+mod projects;
 mod tidy;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rye_tests::{World, binaries, until};
 use serde_json::json;
 
-const RUN: &str = "run rye/examples/project-stats -i directory=.";
+const RUN: &str = "run rye/examples/project-stats -i directory=. --json";
 
 /// Six lines of Rust in two files and four of Python in one, which is the largest.
 fn fill(world: &World) {
@@ -108,10 +108,10 @@ fn an_empty_directory_takes_the_other_branch() {
 fn a_directory_that_is_not_there_fails_the_first_step() {
     let world = World::bare();
     let out = world
-        .ryectl("run rye/examples/project-stats -i directory=nowhere")
+        .ryectl("run --json rye/examples/project-stats -i directory=nowhere")
         .run()
         .code(1);
-    assert_eq!(out.json()["node"], "count");
+    assert_eq!(out.json()["error"]["node"], "count");
     let _told = out.tells(&["nowhere"]);
 }
 

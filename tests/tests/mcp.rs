@@ -94,6 +94,89 @@ fn what_a_tool_of_a_server_answers_is_data_and_its_server_ends_with_the_run() {
 }
 
 #[test]
+fn a_long_blob_is_an_object_and_a_short_one_stands_in_the_result() {
+    let world = World::new();
+    let _daemon = world.start("");
+    server(&world, "good", "", &["picture"]);
+    let out = execute(&world, "mcp/good/picture", &json!({"bytes": 100_000}));
+    let block = &out["data"]["content"][0];
+    let hash = block["object"].as_str().unwrap();
+    let expected =
+        json!({"type": "image", "mimeType": "image/png", "object": hash, "bytes": 100_000});
+    assert_eq!(*block, expected, "{out}");
+    assert_eq!(out["data"]["content"][1]["text"], "look");
+    let object = world.ryectl("objects get").arg(hash).ok().json();
+    let text = object.as_str().unwrap();
+    assert!(
+        text.starts_with("eHh4") && text.len() == 133_336,
+        "{}",
+        text.len()
+    );
+    let out = execute(&world, "mcp/good/picture", &json!({"bytes": 3}));
+    assert_eq!(out["data"]["content"][0]["data"], "eHh4", "{out}");
+}
+
+#[test]
+fn the_process_of_a_server_is_on_record_with_the_call_that_started_it() {
+    let world = World::new();
+    let _daemon = world.start("");
+    server(&world, "good", "", &["pid"]);
+    let out = world.ryectl("run mcp/good/pid --json").ok().json();
+    let events = world
+        .ryectl("events --json")
+        .arg(out["run_id"].as_str().unwrap());
+    let events = events.ok().json_lines();
+    let started: Vec<_> = events
+        .iter()
+        .filter(|event| event["event_type"] == "process_started")
+        .map(|event| &event["payload"]["process"]["pid"])
+        .collect();
+    let answered = out["output"]["parsed"].clone();
+    assert!(answered.is_u64(), "{out}");
+    assert_eq!(started, [&answered], "{events:?}");
+}
+
+#[test]
+fn a_server_is_named_by_its_id_or_as_the_original_names_it() {
+    let world = World::new();
+    let _daemon = world.start("");
+    server(&world, "good", "", &["pid"]);
+    let text = world.read(".ai/tools/mcp/good/pid.yaml");
+    for named in [
+        "server: good",
+        "server_config_path: \"{project_path}/.ai/tools/mcp/servers/good.yaml\"",
+    ] {
+        let text = text.replace("server: mcp/servers/good", named);
+        world.tool("mcp/good/pid.yaml", &text);
+        let out = execute(&world, "mcp/good/pid", &json!({}));
+        assert_eq!(out["status"], "success", "{named}: {out}");
+    }
+}
+
+#[test]
+fn a_run_has_sixteen_servers_at_a_time_and_no_more() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let mut nodes = String::new();
+    for number in 0..17 {
+        let next = number + 1;
+        server(&world, &format!("s{number}"), "", &["pid"]);
+        nodes += &format!(
+            "  n{number}: {{action: {{item_id: mcp/s{number}/pid}}, retry: 0, next: n{next}}}\n"
+        );
+    }
+    world.graph(
+        "t/g",
+        &format!("start: n0\nnodes:\n{nodes}  n17: {{type: return}}"),
+    );
+    let run = world.start_run("t/g");
+    let record = world.settled(&run);
+    assert_eq!(record["error"]["code"], "mcp_too_many_servers", "{record}");
+    assert_eq!(record["error"]["node"], "n16", "{record}");
+    until_none_is_left(&world);
+}
+
+#[test]
 fn one_server_serves_a_whole_run_and_its_child_runs() {
     let world = World::new();
     let _daemon = world.start("");
@@ -146,7 +229,8 @@ fn tools_are_imported_signed_and_pinned_and_one_that_changes_is_refused() {
         told.contains("ryectl mcp import mcp/servers/good --tools 'add' --replace"),
         "{told}"
     );
-    let _kept = import().run().code(5).tells(&["is there already"]);
+    let kept = import().run().code(5);
+    let _told = kept.tells(&["good/add.yaml` is there already", "`--replace`"]);
     let _replaced = import().arg("--replace").ok();
     let sum = execute(&world, "mcp/good/add", &json!({"a": 2, "b": 3}));
     assert_eq!(sum["data"]["sum"], 5, "{sum}");
@@ -165,20 +249,44 @@ fn a_server_is_an_item_like_any_other() {
     let text = world.read(file);
     world.write(file, text.replace("python3", "python4"));
     refused(&["servers/good.yaml", "changed after"], 4);
-    for (from, to, words) in [
-        ("transport: stdio", "transport: pipe", "`stdio` or `http`"),
-        ("  command", "  comand", "config.comand"),
-        ("mcp_server", "python", "must be `mcp_server`"),
-        ("python3", "no-such-program", "no-such-program"),
+    for (from, to, words, code) in [
+        (
+            "transport: stdio",
+            "transport: pipe",
+            "`stdio` or `http`",
+            2,
+        ),
+        ("  command", "  comand", "config.comand", 2),
+        (
+            "  transport",
+            "  timeout: soon\n  transport",
+            "config.timeout",
+            2,
+        ),
+        ("mcp_server", "python", "must be `mcp_server`", 2),
+        ("python3", "no-such-program", "no-such-program", 1),
     ] {
         world.tool("mcp/servers/good.yaml", &text.replace(from, to));
-        let out = world.ryectl("execute tool mcp/good/pid").run();
-        let _refused = out.tells(&[words]);
+        // The same of one of its tools as of the server itself.
+        for call in ["execute tool mcp/good/pid", "mcp import mcp/servers/good"] {
+            let _refused = world.ryectl(call).run().code(code).tells(&[words]);
+        }
     }
+    let import = |server: &str| world.ryectl("mcp import").arg(server).run();
+    let _missing = import("mcp/servers/none")
+        .code(3)
+        .tells(&["mcp/servers/none"]);
+    world.write(file, text.replace("python3", "python4"));
+    let _changed = import("mcp/servers/good").code(4).tells(&["changed after"]);
     world.tool("mcp/servers/good.yaml", &text);
     let other = world.read(".ai/tools/mcp/good/pid.yaml");
     world.tool("mcp/good/pid.yaml", &other.replace("mcp/stdio", "mcp/http"));
-    refused(&["pid.yaml", "rye/core/runtimes/mcp/stdio"], 1);
+    refused(&["pid.yaml", "rye/core/runtimes/mcp/stdio"], 2);
+    world.tool(
+        "mcp/good/pid.yaml",
+        &other.replace("  tool_name: pid\n", ""),
+    );
+    refused(&["pid.yaml", "config.tool_name"], 2);
     // Listing what a server has is executing it.
     world.graph_with(
         "t/list",

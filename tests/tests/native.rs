@@ -511,7 +511,7 @@ nodes:
     world.graph("t/files", &format!("{file}{OUT}"));
     let _daemon = world.start("");
     let out = world.ryectl("run t/files -i to=made/out.txt").ok();
-    assert_eq!(out.json()["output"], "made/out.txt");
+    assert_eq!(out.stdout(), "made/out.txt\n");
     assert_eq!(world.read("made/out.txt"), "2 lines\n");
     let _refused = world
         .ryectl("run t/files -i to=../out.txt")

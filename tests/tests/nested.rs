@@ -296,10 +296,12 @@ fn a_kill_ends_every_child_run_with_its_processes() {
     for run in [&top, &middle, &leaf] {
         assert_eq!(status(&world, run), "killed");
     }
-    let ended = &killed.json()["processes"];
+    let killed = killed.json();
+    let below = &killed["below"][0]["below"][0];
+    assert_eq!(below["run_id"], leaf.as_str(), "{killed}");
     assert!(
-        ended[0]["pid"].is_number(),
-        "those of the child runs: {ended}"
+        below["processes"][0]["pid"].is_number(),
+        "those of the child runs: {killed}"
     );
     assert_no_tool_is_left(&world);
     drop(daemon);
@@ -739,7 +741,7 @@ fn assert_asks_about_the_charge(world: &World, run: &str) {
     world.write("ok", "");
     let _asks = world.ryectl("resume").arg(run).run().code(5).tells(&[
         "`charge` of the child run `t-charges-",
-        "--uncertain 'charge=retry'",
+        "--uncertain charge=retry",
     ]);
     let _ended = world
         .ryectl("resume --uncertain charge=done")
@@ -748,7 +750,7 @@ fn assert_asks_about_the_charge(world: &World, run: &str) {
         .code(5);
     assert_eq!(lines(world, "ran"), ["charged"]);
     let out = world
-        .ryectl("resume --uncertain charge=retry")
+        .ryectl("resume --json --uncertain charge=retry")
         .arg(run)
         .ok();
     assert_eq!(out.json()["output"]["output"]["output"], 5);
@@ -792,10 +794,10 @@ fn no_finished_step_of_a_child_run_runs_twice_when_the_line_resumes() {
     let run = failed["run_id"].as_str().unwrap();
     let below = child(&world, run);
     world.write("ok", "");
-    let out = world.ryectl("resume").arg(run).ok();
+    let out = world.ryectl("resume --json").arg(run).ok();
     assert_eq!(out.json()["output"]["output"]["output"], 5);
     assert_eq!(lines(&world, "ran"), ["charged", "after", "after"]);
-    let next = child(&world, out.json()["graph_run_id"].as_str().unwrap());
+    let next = child(&world, out.json()["run_id"].as_str().unwrap());
     assert_eq!(world.record(&next)["continuation_of"], below);
     assert_eq!(world.record(&below)["continued_by"], next);
 }
@@ -826,7 +828,7 @@ fn a_child_run_that_was_resumed_by_itself_is_neither_repeated_nor_overtaken() {
         .unwrap()
         .to_owned();
     assert_eq!(world.settled(&own)["status"], "completed");
-    let out = world.ryectl("resume").arg(&run).ok();
+    let out = world.ryectl("resume --json").arg(&run).ok();
     assert_eq!(out.json()["output"]["output"]["graph_run_id"], own);
     assert_eq!(lines(&world, "ran"), ["charged", "charged", "after"]);
 }
@@ -921,7 +923,7 @@ fn what_the_end_of_a_run_cut_off_below_its_hook_is_repeated_only_if_somebody_say
         world.write("ok", "");
         let _asks = world.ryectl("resume").arg(&run).run().code(5).tells(&[
             "`charge` of the child run `t-charges-",
-            "--uncertain 'charge=retry'",
+            "--uncertain charge=retry",
         ]);
         assert_eq!(lines(&world, "ran"), ["charged"]);
         // The node fails as before, so the hook is asked again.
@@ -950,7 +952,10 @@ fn items_continue_their_child_runs() {
     let failed = world.ryectl(again).arg(&run).run().code(1);
     assert_eq!(failed.json()["code"], "item_failed");
     world.write("ok", "");
-    assert_eq!(world.ryectl("resume").arg(&run).ok().json()["output"], 2);
+    assert_eq!(
+        world.ryectl("resume --json").arg(&run).ok().json()["output"],
+        2
+    );
     let chain = world.ryectl("chain --json").arg(&run).ok().json();
     let runs = chain.as_array().unwrap().iter();
     let spawned: Vec<&Value> = runs.map(|run| &run["spawn_count"]).collect();

@@ -8,14 +8,14 @@ mod graphs;
 mod help;
 mod hooks;
 mod nested;
-mod normal;
+pub(crate) mod normal;
 mod refusals;
 mod scenario;
 mod shapes;
 mod steered;
 
 /// Compares `text` with the snapshot `name`.
-fn pin(name: &str, text: &str) {
+pub(crate) fn pin(name: &str, text: &str) {
     let mut settings = insta::Settings::new();
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use rye_tests::World;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn initialised() -> World {
     let world = World::bare();
@@ -32,6 +32,9 @@ fn tool_files(world: &World, extension: &str, text: &str) -> Vec<PathBuf> {
     found
 }
 
+const NEW: &str = "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: t\nname: evil\n\
+                   description: \"A tool.\"\nconfig:\n  script: \"echo 1\"\n";
+
 fn sample_graph(world: &World) -> String {
     let graph = tool_files(world, "yaml", "tool_type: graph")
         .pop()
@@ -57,7 +60,7 @@ fn edit(path: &PathBuf) {
 #[test]
 fn init_writes_a_signed_sample_that_runs() {
     let world = initialised();
-    let out = world.ryectl("run").arg(sample_graph(&world)).ok();
+    let out = world.ryectl("run --json").arg(sample_graph(&world)).ok();
     assert_eq!(out.json()["status"], "completed");
     assert!(!tool_files(&world, "py", "rye:signed:").is_empty());
     assert!(
@@ -80,6 +83,65 @@ fn an_edited_tool_is_refused_until_it_is_signed_again() {
         .tells(&[tool.file_name().unwrap().to_str().unwrap(), "ryectl sign"]);
     let _signed = world.ryectl("sign").arg(&tool).ok();
     let _ran = world.ryectl("run").arg(&graph).ok();
+}
+
+#[test]
+fn a_signature_shows_what_it_vouches_for_beyond_the_one_before() {
+    let world = initialised();
+    let path = world.project().join(".ai/tools/sample/hello.yaml");
+    let text = fs::read_to_string(&path).unwrap();
+    let wider = text.replace(
+        "permissions:\n",
+        "permissions:\n  - rye.execute.tool.rye.file-system.*\n",
+    );
+    assert_ne!(wider, text);
+    fs::write(&path, &wider).unwrap();
+    let signed = world.ryectl("sign tool:sample/hello").ok().tells(&[
+        "+1 -0 lines; changed: permissions",
+        "+  - rye.execute.tool.rye.file-system.*",
+    ]);
+    assert_eq!(
+        signed.line(),
+        format!("signed tool:sample/hello ({})", path.display())
+    );
+    // Nothing is said of what is signed already; what changes back is shown again.
+    let same = world.ryectl("sign tool:sample/hello").ok();
+    assert!(same.stderr().is_empty(), "{same:?}");
+    let now = fs::read_to_string(&path).unwrap();
+    fs::write(
+        &path,
+        now.replace("  - rye.execute.tool.rye.file-system.*\n", ""),
+    )
+    .unwrap();
+    let done = world.ryectl("sign --json tool:sample/hello").ok().json();
+    assert_eq!(
+        (&done[0]["changes"]["removed"], &done[0]["changes"]["keys"]),
+        (&json!(1), &json!(["permissions"])),
+        "{done}"
+    );
+    assert_eq!(done[0]["before"]["fingerprint"], done[0]["fingerprint"]);
+    // What a new item says nobody has signed; and of a text that is not kept here that is said.
+    world.write(".ai/tools/t/evil.yaml", NEW);
+    let _new = world
+        .ryectl("sign tool:t/evil")
+        .ok()
+        .tells(&["new: 8 lines"]);
+    fs::remove_dir_all(world.home().join(".ai/cache")).unwrap();
+    let evil = world
+        .read(".ai/tools/t/evil.yaml")
+        .replace("echo 1", "echo \u{202e}2");
+    world.write(".ai/tools/t/evil.yaml", evil);
+    let _unknown = world
+        .ryectl("sign tool:t/evil")
+        .ok()
+        .tells(&["is not kept here"]);
+    let evil = world
+        .read(".ai/tools/t/evil.yaml")
+        .replace("\u{202e}2", "\u{202e}3");
+    world.write(".ai/tools/t/evil.yaml", evil);
+    // The text of a file does not steer the terminal.
+    let shown = world.ryectl("sign tool:t/evil").ok();
+    let _shown = shown.tells(&["\\u{202e}3"]).does_not_tell("\u{202e}");
 }
 
 #[test]

@@ -1,20 +1,9 @@
 //! What the README and the pages in `docs` show, done as it stands there.
 
-use std::fs;
-
 use rye_tests::World;
-use rye_tests::binaries::clone_root;
 use serde_json::json;
 
-/// The code block behind the line `<!-- example: ID -->` of `page`.
-fn example(page: &str, id: &str) -> String {
-    let text = fs::read_to_string(clone_root().join(page)).unwrap();
-    let mark = format!("<!-- example: {id} -->\n```");
-    let (_, rest) = text.split_once(&mark).unwrap();
-    let (_language, rest) = rest.split_once('\n').unwrap();
-    let (example, _) = rest.split_once("```\n").unwrap();
-    example.to_owned()
-}
+use crate::pages::example;
 
 #[test]
 fn the_graph_of_the_documents_is_sound_and_runs() {
@@ -83,4 +72,38 @@ fn the_server_of_the_documents_is_imported_and_called() {
         "isError": false,
     });
     assert_eq!(called.ok().json(), expected);
+}
+
+#[test]
+fn the_tests_of_the_page_about_tests_pass() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let id = "shop/price";
+    world.python(
+        "shop/order",
+        "import json, os, pathlib\nassert os.environ['CURRENCY'] == 'EUR'\n\
+         path = pathlib.Path(project_path) / f\"orders/{params['order']}.json\"\n\
+         if not path.exists():\n    raise ValueError(f\"no order {params['order']}\")\n\
+         return json.loads(path.read_text())",
+    );
+    world.python(
+        "shop/times",
+        "return {'total': params['items'] * params['rate']}",
+    );
+    world.python(
+        "shop/rate",
+        "raise ValueError('nobody asks the bank in a test')",
+    );
+    world.graph_with(
+        id,
+        "permissions: [rye.execute.tool.shop.*]\nconfig_schema: {type: object, properties: {order: {type: integer}}}",
+        "start: order\nnodes:\n  \
+         order: {action: {item_id: shop/order, params: {order: \"${inputs.order}\"}}, assign: {items: \"${result.items}\"}, next: rate}\n  \
+         rate: {action: {item_id: shop/rate}, assign: {rate: \"${result.rate}\"}, next: total}\n  \
+         total: {action: {item_id: shop/times, params: {items: \"${state.items}\", rate: \"${state.rate}\"}}, \
+         assign: {total: \"${result.total}\"}, next: done}\n  done: {type: return, output: {total: \"${state.total}\"}}",
+    );
+    let file = format!(".ai/tools/{id}.test.yaml");
+    world.write(&file, example("docs/test-tools.md", id));
+    let _out = world.ryectl("test").arg(id).ok().prints(&["2 passed"]);
 }

@@ -358,7 +358,7 @@ fn a_step_that_takes_over_a_run_does_an_at_most_once_node_again_only_if_it_is_to
         let words = format!("graph step t/charge --node a --resume-from {run} {more}");
         world.ryectl(&words).run()
     };
-    let _refused = step("").code(5).tells(&["`a`", "--uncertain 'a=retry'"]);
+    let _refused = step("").code(5).tells(&["`a`", "--uncertain a=retry"]);
     let _refused = step("--uncertain a=done").code(5).tells(&["`a`"]);
     let _refused = step("--uncertain b=retry")
         .code(5)
@@ -402,9 +402,7 @@ fn an_at_most_once_step_that_failed_in_a_child_run_is_not_repeated_by_the_node_o
         let run = world.start_run("t/above");
         assert_eq!(world.settled(&run)["status"], "error", "{config}");
         assert_eq!(charged(&world), once, "{config}");
-        let _asks = resume(&world, &run)
-            .code(5)
-            .tells(&["--uncertain 'a=retry'"]);
+        let _asks = resume(&world, &run).code(5).tells(&["--uncertain a=retry"]);
         assert_eq!(charged(&world), once, "{config}");
         let again = world.ryectl("resume --uncertain a=retry").arg(&run).run();
         let _failed = again.code(1);
@@ -429,7 +427,7 @@ fn an_at_most_once_step_that_failed_after_it_began_is_repeated_only_if_somebody_
         assert_eq!(world.settled(&run)["status"], "error", "{command}");
         let _asks = resume(&world, &run)
             .code(5)
-            .tells(&["`a`: at most once", "--uncertain 'a=retry'"]);
+            .tells(&["`a`: at most once", "--uncertain a=retry"]);
         assert_eq!(charged(&world), 1, "{command}");
         let _again = world
             .ryectl("resume --uncertain a=retry")
@@ -482,9 +480,7 @@ fn a_run_suspended_behind_an_at_most_once_step_says_how_it_resumes() {
         .code(75)
         .tells(&["--uncertain a=retry"]);
     let run = suspended.json()["run_id"].as_str().unwrap().to_owned();
-    let _asks = resume(&world, &run)
-        .code(5)
-        .tells(&["--uncertain 'a=retry'"]);
+    let _asks = resume(&world, &run).code(5).tells(&["--uncertain a=retry"]);
     assert_eq!(world.record(&run)["status"], "suspended");
     assert_eq!(charged(&world), 1);
     world.write("ok", "");

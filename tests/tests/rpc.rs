@@ -321,6 +321,7 @@ async fn a_cursor_continues_behind_its_event() {
             follow: true,
             // Who wants to hear a model, too, misses no event.
             deltas: event.seq % 2 == 0,
+            ..v1::StreamRequest::default()
         };
         let mut events = runs.stream(rest).await.unwrap().into_inner();
         let mut next = event.seq + 1;

@@ -1,5 +1,7 @@
 //! Rules about the source itself.
 
+mod named;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ const DAEMON_ROWS: &[(&str, u8)] = &[
     ("journal", 3),
     ("artifacts", 4),
     ("cache", 4),
+    ("contracts", 4),
     ("graphs", 4),
     ("http", 4),
     ("port", 4),
@@ -229,7 +232,8 @@ fn files(root: &Path, extension: &str) -> Vec<PathBuf> {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             if path.is_dir() {
-                if !matches!(name.as_str(), "target" | ".git" | "gen" | "data" | "state") {
+                let is_ours = !matches!(name.as_str(), "target" | ".git" | "gen" | "data");
+                if is_ours && !path.ends_with(".ai/state") {
                     open.push(path);
                 }
             } else if path.extension().is_some_and(|found| found == extension) {

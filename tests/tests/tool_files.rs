@@ -165,7 +165,8 @@ fn data_belongs_to_a_tool_once_its_user_locked_it_and_not_with_one_byte_changed(
     with_data(&world);
     let _refused = execute(&world, "t/multi/reader")
         .code(4)
-        .tells(&["words.json", "lock create t/multi/reader"]);
+        .tells(&["words.json", "lock create t/multi/reader"])
+        .does_not_tell("sign it as");
     let _covered = lock(&world, "create t/multi/reader")
         .code(0)
         .tells(&["words.json", "nobody signed"]);
@@ -337,6 +338,102 @@ fn a_script_with_requirements_of_its_own_goes_to_uv_as_it_was_signed() {
     assert_ne!(needs["args"], other["args"]);
     let again = execute(&world, "t/needs").code(0).json();
     assert_eq!(again["data"], needs);
+}
+
+/// Puts a package `greeting` of this version into `folder`, where `uv` finds it: its `word` is `word`.
+fn wheel(world: &World, folder: &str, version: &str, word: &str) -> std::path::PathBuf {
+    let about = format!("greeting-{version}.dist-info");
+    let files = [
+        ("greeting/__init__.py", format!("word = '{word}'\n")),
+        (
+            "METADATA",
+            format!("Metadata-Version: 2.1\nName: greeting\nVersion: {version}\n"),
+        ),
+        (
+            "WHEEL",
+            "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+                .to_owned(),
+        ),
+        (
+            "RECORD",
+            format!(
+                "greeting/__init__.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n"
+            ),
+        ),
+    ];
+    for (name, text) in files {
+        let below = if name.contains('/') {
+            ""
+        } else {
+            about.as_str()
+        };
+        world.write(&format!("made/{version}/{below}/{name}"), text);
+    }
+    let package = world.project().join("made").join(version);
+    fs::create_dir_all(world.project().join(folder)).unwrap();
+    let path = world.project().join(folder);
+    let path = path.join(format!("greeting-{version}-py3-none-any.whl"));
+    let packed = rye_tests::command::in_clean_environment("python3", &world.home(), &package)
+        .args(["-m", "zipfile", "-c"])
+        .arg(&path)
+        .args(["greeting", &about])
+        .status();
+    assert!(packed.unwrap().success());
+    path
+}
+
+#[test]
+fn uv_installs_what_a_script_asks_for_and_no_file_of_the_project_says_otherwise() {
+    let Some(uv) = std::env::var_os("RYE_UV") else {
+        println!("RYE_UV names no uv, so nothing is checked");
+        return;
+    };
+    let world = World::new();
+    let _own = wheel(&world, "wheels", "1.0", "of the package");
+    // Files of the project that `uv` would read, and a module that Python would.
+    let planted = wheel(&world, "planted", "2.0", "planted");
+    let planted = planted.parent().unwrap().display().to_string();
+    world.write("uv.toml", format!("find-links = [\"{planted}\"]\n"));
+    let mine = format!(
+        "[project]\nname = \"mine\"\nversion = \"1.0\"\n[tool.uv]\nfind-links = [\"{planted}\"]\n"
+    );
+    world.write("pyproject.toml", mine);
+    world.write(".env", format!("UV_FIND_LINKS={planted}\n"));
+    for beside in ["greeting.py", ".ai/tools/t/greeting.py"] {
+        world.write(beside, "word = 'planted'\n");
+    }
+    let config = format!("interpreters: {{RYE_UV: {}}}\n", uv.display());
+    let _daemon = world.start(&config);
+    let tool = |name: &str, requires: &str| {
+        let text = format!(
+            "# /// script\n# requires-python = \">=3.9\"\n# dependencies = [{requires}]\n# ///\n__version__ = \"1.0.0\"\n\
+             __executor_id__ = \"rye/core/runtimes/python/uv\"\n__category__ = \"t\"\n__tool_name__ = \"{name}\"\n\
+             ENV_CONFIG = {{\"env\": {{\"UV_FIND_LINKS\": \"wheels\", \"UV_OFFLINE\": \"1\"}}}}\n\
+             import greeting, json, sys\n\
+             print(json.dumps({{\"word\": greeting.word, \"params\": json.load(sys.stdin), \"argv\": sys.argv[1:], \"home\": sys.prefix}}))\n"
+        );
+        world.tool(&format!("t/{name}.py"), &text);
+    };
+    let run = |name: &str| {
+        let execute = world.ryectl("execute tool").arg(format!("t/{name}"));
+        execute.words("--json --params {\"n\":1}").run()
+    };
+    tool("first", "\"greeting\"");
+    tool("second", "\"greeting>=1\"");
+    let first = run("first").code(0).json()["data"].take();
+    assert_eq!(first["word"], "of the package");
+    assert_eq!(first["params"], json!({"n": 1}));
+    let project = world.project().display().to_string();
+    assert_eq!(first["argv"], json!(["--project-path", project]));
+    // It is installed for this tool with this text, and for no other.
+    assert_eq!(run("first").code(0).json()["data"], first);
+    let second = run("second").code(0).json()["data"].take();
+    assert_eq!(second["word"], "of the package");
+    assert_ne!(second["home"], first["home"]);
+    tool("missing", "\"greeting\", \"no-such-package\"");
+    let missing = run("missing").code(1).json();
+    let told = missing["data"]["stderr"].as_str().unwrap();
+    assert!(told.contains("no-such-package"), "{missing}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The help of `ryectl` itself: its verbs in groups.
 
+use clap::builder::StyledStr;
 use clap::{Command, CommandFactory as _};
 
 use super::Cli;
@@ -40,7 +41,10 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "budget",
         ],
     ),
-    ("Items", &["ls", "show", "fetch", "mcp", "models"]),
+    (
+        "Items",
+        &["ls", "show", "fetch", "schema", "test", "mcp", "models"],
+    ),
     ("Trust", &["key", "sign", "verify", "lock"]),
     (
         "The daemon and its files",
@@ -65,6 +69,21 @@ pub(crate) fn command() -> Command {
         });
     }
     command.arg_required_else_help(true).help_template(template)
+}
+
+/// How the verb is used that `usage` is about, a usage of an error: that one lists the options that the environment has set, as if
+/// they were to be given.
+pub(crate) fn usage(usage: &str) -> Option<StyledStr> {
+    let mut root = command();
+    root.build();
+    let mut verb = &mut root;
+    for word in usage.strip_prefix("Usage: ryectl ")?.split_whitespace() {
+        if verb.find_subcommand(word).is_none() {
+            break;
+        }
+        verb = verb.find_subcommand_mut(word)?;
+    }
+    Some(verb.render_usage())
 }
 
 /// What the help of `ryectl` reads like.

@@ -37,7 +37,7 @@ impl Verb {
             | Self::Budget(BudgetVerb::Show(one) | BudgetVerb::Tree(one)) => vec![&mut one.run],
             Self::Attach(watch) => vec![&mut watch.run],
             Self::Logs(asked) => vec![&mut asked.run],
-            Self::Events(events) => vec![&mut events.run],
+            Self::Events(events) => events.run.iter_mut().collect(),
             Self::Transcript(asked) => vec![&mut asked.run],
             Self::Wait(wait) => wait.runs.runs.iter_mut().collect(),
             Self::Cancel(runs) => runs.runs.iter_mut().collect(),
@@ -53,6 +53,7 @@ impl Verb {
             | Self::Verify(_)
             | Self::Lock(_)
             | Self::New(_)
+            | Self::Schema { .. }
             | Self::Mcp(_)
             | Self::Models
             | Self::Thread(_)
@@ -61,6 +62,7 @@ impl Verb {
             | Self::Fetch(_)
             | Self::Ls(_)
             | Self::Show(_)
+            | Self::Test(_)
             | Self::Completions(_)
             | Self::Ps(_)
             | Self::Cache(_)
@@ -92,6 +94,7 @@ impl Verb {
             | Self::Thread(ThreadVerb::Say(_))
             | Self::Models
             | Self::New(_)
+            | Self::Schema { .. }
             | Self::Mcp(_)
             | Self::Ls(_)
             | Self::Ps(_)
@@ -116,6 +119,7 @@ impl Verb {
             | Self::Budget(_)
             | Self::Cache(_)
             | Self::Objects(_)
+            | Self::Test(_)
             | Self::Completions(_)
             | Self::Daemon(_) => Vec::new(),
         }

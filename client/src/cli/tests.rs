@@ -264,3 +264,24 @@ fn malformed_arguments_are_usage_errors() {
         assert!(error.use_stderr(), "{line}");
     }
 }
+
+#[test]
+fn the_reference_lists_the_variables_of_flags() {
+    fn visit(command: &clap::Command, found: &mut std::collections::BTreeSet<String>) {
+        let names = command.get_arguments().filter_map(clap::Arg::get_env);
+        found.extend(names.filter_map(|name| name.to_str().map(str::to_owned)));
+        for verb in command.get_subcommands() {
+            visit(verb, found);
+        }
+    }
+    let mut flags = std::collections::BTreeSet::new();
+    visit(&Cli::command(), &mut flags);
+    let said = rye_pages::Table::read("docs/reference.md", "client variables").names();
+    let said = said.into_iter();
+    let of_rye: std::collections::BTreeSet<String> = said
+        .filter(|name| {
+            name.starts_with("RYE_") && !["RYE_RUN_ID", "RYE_ATTEMPT"].contains(&name.as_str())
+        })
+        .collect();
+    assert_eq!(of_rye, flags);
+}

@@ -176,7 +176,18 @@ fn last_line(log: &Path) -> io::Result<String> {
     file.read_to_end(&mut tail)?;
     let tail = String::from_utf8_lossy(&tail);
     let line = tail.lines().rev().find(|line| !line.trim().is_empty());
-    Ok(line.unwrap_or_default().trim().to_owned())
+    Ok(said(line.unwrap_or_default().trim()))
+}
+
+/// What a line of the log says to people: of an entry for programs its message, and the error that it names.
+fn said(line: &str) -> String {
+    let entry: Option<serde_json::Value> = serde_json::from_str(line).ok();
+    let text = |key: &str| entry.as_ref()?.get(key)?.as_str();
+    match (text("message"), text("error")) {
+        (Some(message), Some(error)) => format!("{message}: {error}"),
+        (Some(message), None) => message.to_owned(),
+        (None, _) => line.to_owned(),
+    }
 }
 
 #[cfg(test)]
@@ -193,6 +204,12 @@ mod tests {
         )
         .unwrap();
         assert_eq!(last_line(&log).unwrap(), "error: no space left");
+        let entry = r#"{"timestamp":"t","level":"ERROR","message":"the log cannot be opened","error":"no space"}"#;
+        std::fs::write(&log, format!("{entry}\n")).unwrap();
+        assert_eq!(
+            last_line(&log).unwrap(),
+            "the log cannot be opened: no space"
+        );
         std::fs::write(&log, "").unwrap();
         assert_eq!(last_line(&log).unwrap(), "");
     }

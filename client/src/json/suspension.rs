@@ -1,7 +1,7 @@
 //! Why a run is suspended.
 
 use rye_proto::v1;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::{some, time};
@@ -15,8 +15,10 @@ pub struct Suspension {
     /// Which limit, where there are several.
     pub code: Option<String>,
     /// The value reached.
+    #[serde(serialize_with = "amount")]
     pub current: Option<String>,
     /// The value allowed.
+    #[serde(serialize_with = "amount")]
     pub max: Option<String>,
     /// The node it is suspended at.
     pub node: Option<String>,
@@ -45,6 +47,18 @@ pub struct InDoubt {
     pub item: Option<String>,
     /// With what.
     pub params: Option<Value>,
+}
+
+/// A count or a time in milliseconds as a number, money as decimal text.
+#[expect(clippy::ref_option, reason = "serde hands out the field as it is")]
+fn amount<S: Serializer>(amount: &Option<String>, serializer: S) -> Result<S::Ok, S::Error> {
+    let Some(text) = amount else {
+        return serializer.serialize_none();
+    };
+    match text.parse::<u64>() {
+        Ok(number) => serializer.serialize_u64(number),
+        Err(_) => serializer.serialize_str(text),
+    }
 }
 
 impl Suspension {

@@ -30,9 +30,9 @@ fn a_run_has_exactly_the_promised_fields_in_their_order() {
             r#"{"run_id":"g-1-a","item_id":"x/g","kind":"graph","status":"completed","parent_id":null,"#,
             r#""project":"/p","success":true,"state":{"z":1,"a":18446744073709551615,"inputs":{}},"#,
             r#""output":{"n":1},"steps":3,"outputs":null,"result":null,"error":null,"errors_suppressed":0,"#,
-            r#""errors":[],"suspend":null,"cancel":null,"cost":{"turns":0,"input_tokens":0,"output_tokens":0,"#,
+            r#""errors":[],"suspend":null,"cost":{"turns":0,"input_tokens":0,"output_tokens":0,"#,
             r#""cache_read_tokens":0,"cache_write_tokens":0,"reasoning_tokens":0,"spend":"0.000000000","#,
-            r#""estimated":false},"spawn_count":4,"started_at":"2026-02-23T10:00:01.234Z","ended_at":null,"#,
+            r#""estimated":false},"spawn_count":4,"cancel":null,"started_at":"2026-02-23T10:00:01.234Z","ended_at":null,"#,
             r#""continuation_of":null,"continued_by":null,"model":null,"provider":null}"#
         )
     );
@@ -76,36 +76,22 @@ fn errors_and_suspensions_name_every_field() {
 }
 
 #[test]
-fn the_result_of_a_run_has_every_member_on_every_outcome() {
-    let failed = v1::Run {
-        status: v1::RunStatus::Error.into(),
-        output_json: String::new(),
-        error: Some(v1::RunError {
-            message: "no".to_owned(),
-            node: "n".to_owned(),
-            code: "node_error".to_owned(),
-            retryable: false,
-            ..v1::RunError::default()
-        }),
-        ..run()
+fn values_that_a_limit_is_about_are_numbers_and_money_is_decimal_text() {
+    let suspend = |current: &str, max: &str| {
+        let suspend = v1::Suspension {
+            current: current.to_owned(),
+            max: max.to_owned(),
+            ..v1::Suspension::default()
+        };
+        let value = serde_json::to_value(Suspension::new(&suspend).unwrap()).unwrap();
+        (value["current"].clone(), value["max"].clone())
     };
+    assert_eq!(suspend("8", "9"), (json!(8), json!(9)));
     assert_eq!(
-        result(&failed).unwrap().to_string(),
-        concat!(
-            r#"{"success":false,"status":"error","output":{},"state":{"z":1,"a":18446744073709551615,"inputs":{}},"#,
-            r#""steps":3,"graph_run_id":"g-1-a","error":"no","node":"n","code":"node_error"}"#
-        )
+        suspend("0.500000000", "1.000000000"),
+        (json!("0.500000000"), json!("1.000000000"))
     );
-}
-
-#[test]
-fn the_result_of_a_tool_run_is_the_tools() {
-    let tool = v1::Run {
-        kind: v1::RunKind::Tool.into(),
-        output_json: "[1,2]".to_owned(),
-        ..run()
-    };
-    assert_eq!(result(&tool).unwrap(), json!([1, 2]));
+    assert_eq!(suspend("", ""), (Value::Null, Value::Null));
 }
 
 fn shape(trees: &[Tree]) -> String {
@@ -157,9 +143,17 @@ fn a_kill_receipt_has_the_promised_fields() {
             exit: None,
         }],
         survivors: vec![],
+        run_id: "r".to_owned(),
+        below: vec![v1::KillReceipt {
+            run_id: "c".to_owned(),
+            ..v1::KillReceipt::default()
+        }],
     };
     assert_eq!(
-        serde_json::to_string(&KillReceipt::new("r", receipt)).unwrap(),
-        r#"{"run_id":"r","processes":[{"pid":7,"comm":"sleep","signal":9,"exit":null}],"survivors":[]}"#
+        serde_json::to_string(&KillReceipt::from(receipt)).unwrap(),
+        concat!(
+            r#"{"run_id":"r","processes":[{"pid":7,"comm":"sleep","signal":9,"exit":null}],"survivors":[],"#,
+            r#""below":[{"run_id":"c","processes":[],"survivors":[],"below":[]}]}"#
+        )
     );
 }

@@ -250,7 +250,7 @@ pub(crate) fn failed_items(view: &View) -> String {
         );
         format!(
             "  {node}[{}]{}: {error}",
-            failed.item,
+            in_line(&failed.item),
             about.unwrap_or_default()
         )
     };
@@ -400,18 +400,18 @@ mod tests {
     #[test]
     fn failed_items_are_named_by_what_they_are() {
         let mut view = View::new("g", 2);
-        let failed = |item, about: Option<&str>| FailedItem {
+        let failed = |item: &str, about: Option<&str>| FailedItem {
             step: 1,
             node: "each".to_owned(),
-            item,
+            item: item.to_owned(),
             about: about.map(str::to_owned),
             error: "no\nrows".to_owned(),
         };
-        view.failed = vec![failed(1, Some("b.csv")), failed(7, None)];
+        view.failed = vec![failed("1", Some("b.csv")), failed("lint", None)];
         view.more_failed = 3;
         assert_eq!(
             failed_items(&view),
-            "  each[1] b.csv: no rows\n  each[7]: no rows\n  and 3 more"
+            "  each[1] b.csv: no rows\n  each[lint]: no rows\n  and 3 more"
         );
     }
 

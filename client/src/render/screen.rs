@@ -35,8 +35,60 @@ pub(crate) fn in_line(text: &str) -> String {
     sight::escaped(text, &[])
 }
 
-/// A JSON document as a screen may get it: the same document, with what is not seen in its texts escaped.
-pub(crate) fn json(document: &str) -> String {
+/// A JSON document as a screen may get it: the same document, with what is not seen in its texts escaped; texts and numbers may
+/// have colours.
+pub(crate) fn json(document: &str, style: Style) -> String {
+    let document = escaped(document);
+    match style {
+        Style::Colour => shown(&coloured(&document), style),
+        Style::Plain => document,
+    }
+}
+
+/// A JSON document with its values in colours; keys have none.
+fn coloured(document: &str) -> String {
+    let mut out = String::with_capacity(document.len() * 2);
+    let mut rest = document;
+    while let Some(first) = rest.chars().next() {
+        let (token, colour) = match first {
+            '"' => {
+                let (text, behind) = rest.split_at(end_of_text(rest));
+                (text, (!behind.starts_with(':')).then_some(GREEN))
+            }
+            '-' | '0'..='9' | 'a'..='z' => {
+                let is_word = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+                let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+                (&rest[..end], Some(YELLOW))
+            }
+            _ => (&rest[..first.len_utf8()], None),
+        };
+        match colour {
+            Some(colour) => {
+                out.push(colour);
+                out.push_str(token);
+                out.push(END);
+            }
+            None => out.push_str(token),
+        }
+        rest = &rest[token.len()..];
+    }
+    out
+}
+
+/// Where the text ends that `json` begins with, its quotes included.
+fn end_of_text(json: &str) -> usize {
+    let mut is_escaped = false;
+    for (at, character) in json.char_indices().skip(1) {
+        match character {
+            '"' if !is_escaped => return at + 1,
+            '\\' => is_escaped = !is_escaped,
+            _ => is_escaped = false,
+        }
+    }
+    json.len()
+}
+
+fn escaped(document: &str) -> String {
     sight::shown(document, &['\n'], |unseen, out| {
         let mut units = [0; 2];
         for unit in unseen.encode_utf16(&mut units) {
@@ -73,7 +125,7 @@ mod tests {
     #[test]
     fn a_document_on_a_screen_is_the_same_document() {
         let value = serde_json::json!({"k\u{9b}": [EVIL, "\n", "ü"]});
-        let text = json(&serde_json::to_string_pretty(&value).unwrap());
+        let text = json(&serde_json::to_string_pretty(&value).unwrap(), Style::Plain);
         assert!(
             text.chars().all(|c| c == '\n' || !sight::is_unseen(c)),
             "{text}"
@@ -82,5 +134,18 @@ mod tests {
             serde_json::from_str::<serde_json::Value>(&text).unwrap(),
             value
         );
+    }
+    #[test]
+    fn values_of_a_document_have_colours_and_keys_have_none() {
+        let value = serde_json::json!({"k": ["a\\\"b: \u{1b}", -1.5e3, null], "n": {}});
+        let document = serde_json::to_string_pretty(&value).unwrap();
+        let text = json(&document, Style::Colour);
+        let expected = concat!(
+            "{\n  \"k\": [\n    \u{1b}[32m\"a\\\\\\\"b: \\u001b\"\u{1b}[0m,\n",
+            "    \u{1b}[33m-1500.0\u{1b}[0m,\n    \u{1b}[33mnull\u{1b}[0m\n  ],\n  \"n\": {}\n}"
+        );
+        assert_eq!(text, expected);
+        let plain = text.replace("\u{1b}[32m", "").replace("\u{1b}[33m", "");
+        assert_eq!(plain.replace("\u{1b}[0m", ""), document);
     }
 }

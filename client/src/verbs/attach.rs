@@ -16,10 +16,10 @@ use rye_client::Client;
 use rye_client::environment;
 use rye_client::events::{Deltas, Events, Follow, Told};
 use rye_client::exit::Exit;
-use rye_client::needs::{Need, needs};
+use rye_client::needs::{Need, Way, mend, needs};
 use rye_client::view::{News, View};
 use rye_client::{json, wire};
-use rye_core::error::{ErrorKind, Kinded as _};
+use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
 use rye_proto::v1;
 use serde_json::Value;
@@ -28,7 +28,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use self::children::Children;
 use crate::cli;
 use crate::failure::Failure;
-use crate::output::{Format, Output, Reader};
+use crate::output::{Format, Output};
 use crate::render;
 use crate::render::lines::{self, Line, Lines};
 
@@ -84,7 +84,17 @@ pub(super) async fn watch_run(
     }
     let mut progress = Progress::of(client, &run, lines, output)?;
     progress.know(&run, cursor)?;
-    let followed = follow(client, &place, &mut progress, output).await?;
+    let followed = match follow(client, &place, &mut progress, output).await {
+        // The daemon has no memory to show what happens, which the run does not need.
+        Err(Failure::Client(error)) if error.kind() == ErrorKind::Exhausted => {
+            output.warning(&format!(
+                "what happens in the run is not shown: {}",
+                with_sources(&error)
+            ));
+            wait_out(client, &place, output).await?
+        }
+        followed => followed?,
+    };
     if followed == Followed::Left {
         return Ok(Exit::Interrupted);
     }
@@ -187,6 +197,26 @@ async fn follow(
                 Watched::Ended => followed,
                 Watched::Interrupted => Followed::Left,
             })
+        }
+    }
+}
+
+/// Waits for the end of a run without following it.
+async fn wait_out(
+    client: &Client,
+    place: &Place<'_>,
+    output: &mut Output,
+) -> Result<Followed, Failure> {
+    let mut interrupts = signal(SignalKind::interrupt()).map_err(Failure::Interrupts)?;
+    let runs = [place.run_id.to_owned()];
+    tokio::select! {
+        _ = interrupts.recv() => {
+            output.note(&format!("interrupted; the run {} continues", place.run_id));
+            Ok(Followed::Left)
+        }
+        waited = client.wait(&runs, None) => {
+            waited?;
+            Ok(Followed::ToTheEnd)
         }
     }
 }
@@ -443,37 +473,12 @@ fn tell_need(need: &Need, output: &mut Output) {
         output.hint(&need.text);
     }
     for way in &need.ways {
-        output.hint(&format!("{}:\n  {}", way.does, way.command()));
+        tell_way(way, output);
     }
 }
 
-/// Prints what a thread gave back, and nothing if it failed; a text as text, unless it was `said` on the same screen just before. What
-/// it cost is told beside it.
-fn end_thread(
-    run: &json::Run,
-    status: Status,
-    progress: &Progress,
-    output: &mut Output,
-) -> Result<(), Failure> {
-    let said = progress.said();
-    match (&run.outputs, &run.result) {
-        _ if !status.is_success() => {}
-        (None, Some(Value::String(text)))
-            if output.is_one_screen() && said == Some(text.trim()) => {}
-        (Some(outputs), _) => output.json(outputs)?,
-        (None, Some(Value::String(text))) => output.line(text)?,
-        (None, Some(other)) => output.json(other)?,
-        (None, None) => {}
-    }
-    let cost = render::budget::cost(&run.cost);
-    let cost = cost.map_or_else(String::new, |cost| format!("; cost: {cost}"));
-    output.note(&format!(
-        "{} {}{}{cost}",
-        output.style().status(run.status),
-        run.run_id,
-        render::took(run)
-    ));
-    Ok(())
+fn tell_way(way: &Way, output: &mut Output) {
+    output.hint(&format!("{}:\n  {}", way.does, way.command()));
 }
 
 /// Prints what the run came to, and ends as it did.
@@ -486,24 +491,9 @@ async fn end(
     let run = client.get(run_id).await?;
     let record = json::Run::new(&run)?;
     let status = wire::status_of(&run)?;
-    let is_thread = wire::kind_of(&run)? == RunKind::Thread;
-    match (output.format(), output.reader()) {
-        (Format::Json, _) => output.json(&record)?,
-        (Format::Text, _) if is_thread => end_thread(&record, status, progress, output)?,
-        (Format::Text, Reader::Other | Reader::Gone) => output.json(&json::result(&run)?)?,
-        (Format::Text, Reader::Terminal) => {
-            if let Some(output_of_it) = render::output(&record) {
-                output.line(&output_of_it)?;
-            }
-        }
-    }
-    if output.format() == Format::Text && !is_thread && !matches!(progress, Progress::Nothing) {
-        let word = output.style().status(record.status);
-        output.note(&format!("{word}{}", render::took(&record)));
-        let failed = progress.failed_items();
-        if !failed.is_empty() {
-            output.note(&failed);
-        }
+    match output.format() {
+        Format::Json => output.json(&record)?,
+        Format::Text => end_in_text(&record, progress, output)?,
     }
     match status {
         Status::Suspended => tell_suspended(client, &record, output).await?,
@@ -518,7 +508,41 @@ async fn end(
                 output.error(&render::failure(error));
                 tell_printed(error, output);
             }
+            if output.format() == Format::Text
+                && let Some(way) = mend(&record)
+            {
+                tell_way(&way, output);
+            }
         }
     }
     Ok(Exit::of_run(status))
+}
+
+/// Prints the output of a run, unless its model `said` it on the same screen just before, and tells how the run ended. Of a thread
+/// that is always told, with what it cost.
+fn end_in_text(run: &json::Run, progress: &Progress, output: &mut Output) -> Result<(), Failure> {
+    let was_shown = |outcome: &Value| {
+        let said = outcome.as_str().map(str::trim);
+        output.is_one_screen() && said.is_some() && said == progress.said()
+    };
+    if let Some(outcome) = run.outcome().filter(|outcome| !was_shown(outcome)) {
+        output.outcome(outcome)?;
+    }
+    let word = output.style().status(run.status);
+    let took = render::took(run);
+    if run.kind == RunKind::Thread.as_str() {
+        let cost = render::budget::cost(&run.cost);
+        let cost = cost.map_or_else(String::new, |cost| format!("; cost: {cost}"));
+        output.note(&format!("{word} {}{took}{cost}", run.run_id));
+    } else if !matches!(progress, Progress::Nothing) {
+        // Why it is suspended is told below.
+        if run.status != Status::Suspended.as_str() {
+            output.note(&format!("{word}{took}"));
+        }
+        let failed = progress.failed_items();
+        if !failed.is_empty() {
+            output.note(&failed);
+        }
+    }
+    Ok(())
 }

@@ -1,13 +1,18 @@
-//! `daemon status|start|stop|info`.
+//! `daemon status|start|stop|restart|info|logs`.
+
+mod log;
+
+use std::path::Path;
 
 use rye_client::endpoint::{self, Autostart};
 use rye_client::error::NotStarted;
 use rye_client::exit::Exit;
 use rye_client::{Client, Error, json};
+use rye_core::clock::Timestamp;
 use serde_json::json;
 
 use super::Session;
-use crate::cli::DaemonVerb;
+use crate::cli::{self, DaemonVerb};
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::render;
@@ -17,6 +22,8 @@ pub(super) async fn daemon(verb: DaemonVerb, session: &mut Session) -> Result<Ex
         DaemonVerb::Status => status(session).await,
         DaemonVerb::Start => start(session).await,
         DaemonVerb::Stop => stop(session).await,
+        DaemonVerb::Restart => restart(session).await,
+        DaemonVerb::Logs(asked) => logs(&asked, session).await,
         DaemonVerb::Info => info(session).await,
     }
 }
@@ -91,9 +98,30 @@ async fn stop(session: &mut Session) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
+/// Stops the daemon, if one runs, and starts it as `start` does.
+async fn restart(session: &mut Session) -> Result<Exit, Failure> {
+    if let Some(client) = running(session).await? {
+        endpoint::stop(&client).await?;
+    }
+    start(session).await
+}
+
+/// Prints the log of the daemon, which may be running or not.
+async fn logs(asked: &cli::DaemonLogs, session: &mut Session) -> Result<Exit, Failure> {
+    let state_dir = match running(session).await? {
+        Some(client) => client.info().await?.state_dir.into(),
+        None => session.choice().state_dir(&session.environment)?,
+    };
+    log::print(&state_dir.join("ryed.log"), asked, &mut session.output).await?;
+    Ok(Exit::Done)
+}
+
 async fn info(session: &mut Session) -> Result<Exit, Failure> {
     let client = session.client().await?;
     let daemon = json::Daemon::from(client.info().await?);
+    let now = session.environment.now;
+    let started = daemon.started_at.as_deref().and_then(Timestamp::parse);
+    let log = Path::new(&daemon.state_dir).join("ryed.log");
     match session.output.format() {
         Format::Json => session.output.json(&daemon)?,
         Format::Text => session.output.line(&render::fields(&[
@@ -102,7 +130,10 @@ async fn info(session: &mut Session) -> Result<Exit, Failure> {
             ("parent", Some(daemon.parent_pid.to_string())),
             ("epoch", Some(daemon.epoch.to_string())),
             ("started", daemon.started_at),
+            ("up", started.map(|at| render::age(now.ms_since(at)))),
             ("state", Some(daemon.state_dir)),
+            // One of a service manager logs elsewhere.
+            ("log", log.exists().then(|| log.display().to_string())),
             ("socket", Some(daemon.socket)),
             ("node key", Some(daemon.node_fingerprint)),
             ("isolation", daemon.isolation.map(str::to_owned)),

@@ -27,46 +27,52 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
     let answer = client.execute(request).await?;
     let envelope = object("envelope_json", &answer.envelope_json)?;
     let output = &mut session.output;
+    let text = |key: &str| envelope.get(key).and_then(Value::as_str);
+    let failed = text("status") == Some("error");
+    let data = envelope.get("data").filter(|data| !data.is_null());
+    let graph = data.and_then(|data| of_graph(data, &answer.run_id));
     match output.format() {
         Format::Json => output.json(&envelope)?,
         Format::Text => {
-            for step in envelope
-                .get("trace")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-            {
+            let trace = envelope.get("trace").and_then(Value::as_array);
+            for step in trace.into_iter().flatten() {
                 output.note(&step.to_string());
             }
-            if let Some(data) = envelope.get("data").filter(|data| !data.is_null()) {
-                output.json(data)?;
+            if let (false, Some(outcome)) = (failed, graph.or(data)) {
+                output.outcome(outcome)?;
             }
         }
     }
-    let text = |key: &str| envelope.get(key).and_then(Value::as_str);
-    if text("status") != Some("error") {
-        return Ok(if has_suppressed_errors(&envelope, &answer.run_id) {
-            Exit::Failed
-        } else {
-            Exit::Done
-        });
+    if !failed {
+        // A graph that handled the errors it met is no success to its caller.
+        let status = data.and_then(|data| data.get("status")?.as_str());
+        let suppressed = graph.is_some() && status == Some(Status::CompletedWithErrors.as_str());
+        return Ok(if suppressed { Exit::Failed } else { Exit::Done });
     }
-    if !answer.run_id.is_empty() {
-        let record = json::Run::new(&client.get(&answer.run_id).await?)?;
-        if record.suspend.is_some() {
-            attach::tell_suspended(&client, &record, output).await?;
-            return Ok(Exit::Suspended);
-        }
+    let record = if answer.run_id.is_empty() {
+        None
+    } else {
+        Some(json::Run::new(&client.get(&answer.run_id).await?)?)
+    };
+    if let Some(record) = record.as_ref().filter(|record| record.suspend.is_some()) {
+        attach::tell_suspended(&client, record, output).await?;
+        return Ok(Exit::Suspended);
     }
     output.error(text("error").unwrap_or("the item failed and gave no reason"));
+    if let Some(error) = record.as_ref().and_then(|record| record.error.as_ref()) {
+        attach::tell_printed(error, output);
+    }
     Ok(Exit::Failed)
 }
 
-/// Whether `envelope` is that of a graph that handled the errors it met, which is no success to its caller.
-fn has_suppressed_errors(envelope: &Object, run_id: &str) -> bool {
-    let text = |key: &str| envelope.get("data")?.get(key)?.as_str();
-    text("graph_run_id") == Some(run_id)
-        && text("status") == Some(Status::CompletedWithErrors.as_str())
+/// What a graph run came to, where `data` is the result of that run: the output of its return node, or its state.
+fn of_graph<'d>(data: &'d Value, run_id: &str) -> Option<&'d Value> {
+    let is_result = data.get("graph_run_id")?.as_str() == Some(run_id);
+    let output = data.get("output").filter(|_| is_result)?;
+    match output.as_object() {
+        Some(members) if members.is_empty() => data.get("state"),
+        Some(_) | None => Some(output),
+    }
 }
 
 /// The JSON object in a field of an answer.

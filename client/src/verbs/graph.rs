@@ -2,7 +2,6 @@
 
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
-use rye_core::id::ItemKind;
 use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::{Value, json};
@@ -105,18 +104,19 @@ pub(super) async fn validate(name: &cli::ItemName, session: &mut Session) -> Res
             for finding in &report.warnings {
                 output.line(&render::finding(&path, finding, "warning: "))?;
             }
+            let count = |number: usize, what: &str| match number {
+                0 => None,
+                1 => Some(format!("1 {what}")),
+                _ => Some(format!("{number} {what}s")),
+            };
             let (errors, warnings) = (report.errors.len(), report.warnings.len());
-            if item.kind == ItemKind::Directive {
-                output.note(&format!("{path}: errors {errors}, warnings {warnings}"));
+            let found = [count(errors, "error"), count(warnings, "warning")];
+            let found: Vec<String> = found.into_iter().flatten().collect();
+            output.note(&if found.is_empty() {
+                format!("{path}: ok")
             } else {
-                output.note(&format!(
-                    "{path}: nodes {}, errors {errors}, warnings {warnings}",
-                    report.node_count
-                ));
-                output.note(
-                    "what is in flight at a crash runs again, with the same RYE_IDEMPOTENCY_KEY; a node or a tool with `effect: at_most_once` does not",
-                );
-            }
+                format!("{path}: {}", found.join(", "))
+            });
         }
     }
     Ok(if report.success {

@@ -31,7 +31,7 @@ pub(super) fn key(verb: KeyVerb, session: &mut Session) -> Result<Exit, Failure>
         KeyVerb::Generate => generate(&local, output),
         KeyVerb::Show => show(&local, output),
         KeyVerb::List => list(&local, output),
-        KeyVerb::Trust { file } => trust(&local, &file, output),
+        KeyVerb::Trust { file, owner } => trust(&local, &file, owner, output),
         KeyVerb::Untrust { fingerprint } => untrust(&local, &fingerprint, output),
     }?;
     Ok(Exit::Done)
@@ -127,7 +127,12 @@ fn standing(key: &TrustedKey, now: Timestamp) -> String {
     }
 }
 
-fn trust(local: &Local, file: &Path, output: &mut Output) -> Result<(), Failure> {
+fn trust(
+    local: &Local,
+    file: &Path,
+    owner: Option<String>,
+    output: &mut Output,
+) -> Result<(), Failure> {
     let place = format!("`{}`", file.display());
     let mut text = String::new();
     let read =
@@ -139,7 +144,7 @@ fn trust(local: &Local, file: &Path, output: &mut Output) -> Result<(), Failure>
     let (key, named) = trust::read_key(&place, &text).map_err(Failure::NoKey)?;
     let own = local.key()?;
     let mine = key.fingerprint() == own.public().fingerprint();
-    let owner = match named {
+    let owner = match owner.or(named) {
         Some(name) if mine || name != trust::OWN => name,
         None if mine => trust::OWN.to_owned(),
         // Only the user's own key is the user's, whatever its file says.

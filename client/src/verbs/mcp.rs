@@ -179,7 +179,7 @@ impl Found {
         match &there {
             Some(there) if is_same(there) => self.done = "is as it was in",
             Some(_) if !replace => {
-                return Err(draft::Error::Exists { path: path.clone() }.into());
+                return Err(Failure::Imported { path: path.clone() });
             }
             Some(_) | None => {
                 if let Some(folder) = path.parent() {

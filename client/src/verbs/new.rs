@@ -24,14 +24,27 @@ pub(super) fn new(verb: NewVerb, session: &mut Session) -> Result<Exit, Failure>
         session.project()
     };
     let path = draft::write(&root, form, &wanted.id)?;
+    // Only tools of a project are looked at for tests.
+    let tests = if form == Form::Tool && !wanted.user {
+        draft::write_tests(&root, &wanted.id)?
+    } else {
+        None
+    };
     let item = ItemRef {
         kind: form.kind(),
         id: wanted.id,
     };
     let output = &mut session.output;
     match output.format() {
-        Format::Json => output.json(&json!({"item": item.to_string(), "path": path}))?,
-        Format::Text => output.line(&format!("wrote {}", path.display()))?,
+        Format::Json => {
+            let written = json!({"item": item.to_string(), "path": path, "tests": tests});
+            output.json(&written)?;
+        }
+        Format::Text => {
+            for path in [Some(&path), tests.as_ref()].into_iter().flatten() {
+                output.line(&format!("wrote {}", path.display()))?;
+            }
+        }
     }
     let (check, run) = match form {
         Form::Tool => (String::new(), format!("ryectl run {} -i name=Ada", item.id)),

@@ -3,22 +3,18 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use rye_client::environment::now;
-use rye_client::events::{Deltas, Follow, Told};
 use rye_client::exit::Exit;
-use rye_client::view::View;
 use rye_client::{json, wire};
-use rye_core::model::{RunKind, Status};
+use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::json;
 
 use super::{Session, attach, go_on};
 use crate::cli;
 use crate::failure::Failure;
-use crate::output::{Format, Output, Reader};
+use crate::output::{Format, Output};
 use crate::project;
 use crate::render;
-use crate::render::lines::Lines;
 
 /// Runs in a table, if nobody says how many.
 const TABLE: usize = 20;
@@ -26,6 +22,9 @@ const TABLE: usize = 20;
 const PAGE: u32 = 1000;
 /// After how long one that waits is told what for.
 const SOON: Duration = Duration::from_millis(300);
+/// Heads of columns of durations, as wide as most of them: what stands behind does not move with how long something took.
+const TOOK: &str = "TOOK  ";
+const TIME: &str = "TIME  ";
 /// Longest error of a step in text.
 const MAX_SUMMARY_CHARS: usize = 120;
 
@@ -197,7 +196,7 @@ fn print_lines(
         })
         .collect();
     let heads = [
-        "RUN", "STATUS", "WHY", "STEPS", "AGE", "TOOK", "ITEM", "PROJECT",
+        "RUN", "STATUS", "WHY", "STEPS", "AGE", TOOK, "ITEM", "PROJECT",
     ];
     let width = session.output.width();
     session
@@ -247,10 +246,8 @@ pub(super) async fn steps(run: &cli::RunName, session: &mut Session) -> Result<E
                     ]
                 })
                 .collect();
-            output.line(&render::table(
-                ["STEP", "NODE", "STATUS", "TIME", "DETAIL"],
-                &rows,
-            ))?;
+            let heads = ["STEP", "NODE", "STATUS", TIME, "DETAIL"];
+            output.line(&render::table_within(heads, &rows, output.width()))?;
             for printed in failed {
                 output.line(&printed)?;
             }
@@ -264,51 +261,6 @@ pub(super) async fn state(run: &cli::RunName, session: &mut Session) -> Result<E
     let state = wire::json("state_json", &answer.state_json)?.unwrap_or_else(|| json!({}));
     session.output.json(&state)?;
     Ok(Exit::Done)
-}
-
-pub(super) async fn events(events: &cli::Events, session: &mut Session) -> Result<Exit, Failure> {
-    let client = session.client().await?.telling(session.output.teller());
-    let output = &mut session.output;
-    let follow = if events.follow {
-        Follow::UntilEnd
-    } else {
-        Follow::No
-    };
-    let deltas = if events.deltas {
-        Deltas::Told
-    } else {
-        Deltas::No
-    };
-    let stream = client.events(events.run.as_str(), &events.from, follow);
-    let mut stream = stream.with(deltas);
-    let mut view = View::new(events.run.as_str(), 0);
-    let lines = Lines::new(RunKind::Thread, output.style());
-    while let Some(told) = stream.told().await? {
-        match (told, output.format()) {
-            (Told::Event(event), _) => print_event(&json::Event::new(&event)?, output)?,
-            (Told::Delta(delta), Format::Json) => output.json_line(&json::Told::new(&delta))?,
-            (Told::Delta(delta), Format::Text) => {
-                let news = view.hear(&delta);
-                let line = news.and_then(|news| lines.line(&view, &news, now()));
-                attach::show(line, output);
-            }
-        }
-        if output.reader() == Reader::Gone {
-            break;
-        }
-    }
-    Ok(Exit::Done)
-}
-
-fn print_event(event: &json::Event, output: &mut Output) -> Result<(), Failure> {
-    if output.format() == Format::Json {
-        return output.json_line(event);
-    }
-    let said = render::events::sentence(&event.event_type, &event.payload);
-    let at = event.timestamp.as_deref().unwrap_or("-");
-    let line = format!("{:>5}  {at}  {:<17} {said}", event.seq, event.event_type);
-    let line = render::cut(line.trim_end(), output.width());
-    output.line(&line)
 }
 
 pub(super) async fn wait(wait: &cli::Wait, session: &mut Session) -> Result<Exit, Failure> {
@@ -412,9 +364,7 @@ pub(super) async fn kill(kill: &cli::Kill, session: &mut Session) -> Result<Exit
     let mut exit = Exit::Done;
     for run in &kill.runs.runs {
         let ended = match client.kill(run.as_str(), kill.grace, kill.tree).await {
-            Ok((_, receipt)) => {
-                print_receipt(&json::KillReceipt::new(run.as_str(), receipt), output)
-            }
+            Ok((_, receipt)) => print_receipt(&receipt.into(), output),
             Err(error) => Err(error.into()),
         };
         exit = go_on(exit, ended, output);
@@ -426,21 +376,28 @@ fn print_receipt(receipt: &json::KillReceipt, output: &mut Output) -> Result<(),
     if output.format() == Format::Json {
         return output.json_line(receipt);
     }
+    output.line(&killed_lines(receipt, 0).join("\n"))
+}
+
+/// What was ended in a run, and behind that in those that it started, indented.
+fn killed_lines(receipt: &json::KillReceipt, level: usize) -> Vec<String> {
+    let indent = "  ".repeat(level);
     let ended = receipt.processes.iter().map(|process| {
         let how = match (process.signal, process.exit) {
             (Some(signal), _) => format!("by signal {signal}"),
             (None, Some(code)) => format!("with exit code {code}"),
             (None, None) => "in an unknown way".to_owned(),
         };
-        format!("  {} ({}) ended {how}", process.pid, process.comm)
+        format!("{indent}  {} ({}) ended {how}", process.pid, process.comm)
     });
     let left = receipt
         .survivors
         .iter()
-        .map(|pid| format!("  {pid} could not be ended"));
-    let lines: Vec<String> = std::iter::once(format!("{} is killed", receipt.run_id))
+        .map(|pid| format!("{indent}  {pid} could not be ended"));
+    let below = receipt.below.iter();
+    std::iter::once(format!("{indent}{} is killed", receipt.run_id))
         .chain(ended)
         .chain(left)
-        .collect();
-    output.line(&lines.join("\n"))
+        .chain(below.flat_map(|below| killed_lines(below, level + 1)))
+        .collect()
 }

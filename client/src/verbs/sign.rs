@@ -1,18 +1,41 @@
 //! `sign`.
 
 use rye_client::exit::Exit;
-use rye_item::sign::{self, Change, Signed};
-use serde_json::json;
+use rye_core::yaml;
+use rye_item::sign::{self, Change, Past, Signed};
+use serde::Serialize;
+use serde_json::{Value, json};
+use similar::{ChangeTag, TextDiff};
 
 use super::local::{Local, SystemItems};
 use super::{Session, go_on};
 use crate::cli::Targets;
 use crate::failure::Failure;
-use crate::output::Format;
+use crate::output::{Format, Output};
+use crate::render::Style;
+
+/// Lines around a change.
+const AROUND: usize = 2;
+/// Most lines of changes that are shown of one item.
+const MOST_LINES: usize = 60;
+
+/// What has changed since an item was signed before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Changes {
+    /// Lines that are new.
+    added: usize,
+    /// Lines that are gone.
+    removed: usize,
+    /// Keys at the top of a YAML file whose values are not what they were.
+    keys: Vec<String>,
+    /// The lines, as a unified diff.
+    diff: String,
+}
 
 pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Failure> {
     let local = Local::of(session)?;
     let key = local.key()?;
+    let past = Past::of(&local.user);
     let output = &mut session.output;
     local.warn_of_untrusted(key.public().fingerprint(), output);
     let mut exit = Exit::Done;
@@ -30,10 +53,17 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
         for place in places {
             match sign::sign(&local.spaces, &place, &key, local.now) {
                 Ok(done) => {
+                    let changes = past.before(&done).map(|old| Changes::between(&old, &done));
+                    if let Err(error) = past.keep(&done) {
+                        output.warning(&format!(
+                            "what was signed is not kept for comparison: {error}"
+                        ));
+                    }
                     if output.format() == Format::Text {
                         output.line(&line(&done))?;
+                        tell(&done, changes.as_ref(), output);
                     }
-                    signed.push(done);
+                    signed.push((done, changes));
                 }
                 Err(error) => exit = go_on(exit, Err(error.into()), output),
             }
@@ -43,7 +73,14 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
         let fingerprint = key.public().fingerprint();
         let signed: Vec<_> = signed
             .iter()
-            .map(|done| {
+            .map(|(done, changes)| {
+                let before = done.before.as_ref().map(|token| {
+                    json!({
+                        "content_hash": token.hash,
+                        "fingerprint": token.signer,
+                        "signed_at": token.signed_at.to_string(),
+                    })
+                });
                 json!({
                     "path": done.path,
                     "id": done.item.to_string(),
@@ -51,6 +88,8 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
                     "fingerprint": fingerprint,
                     "changed": done.change == Change::Written,
                     "named": done.named,
+                    "before": before,
+                    "changes": changes,
                 })
             })
             .collect();
@@ -68,5 +107,119 @@ fn line(done: &Signed) -> String {
         }
         Change::Written => format!("signed {item} ({path})"),
         Change::Current => format!("{item} was signed already ({path})"),
+    }
+}
+
+/// Tells what a new signature vouches for that the one before did not.
+fn tell(done: &Signed, changes: Option<&Changes>, output: &mut Output) {
+    if done.change == Change::Current {
+        return;
+    }
+    let Some(before) = &done.before else {
+        let lines = done.text.lines().count();
+        output.note(&format!("  new: {lines} lines that nobody had signed"));
+        return;
+    };
+    let since = format!("since {} signed it at {}", before.signer, before.signed_at);
+    match changes {
+        None => output.note(&format!(
+            "  {since}: what has changed is not known, for that text is not kept here; read the file"
+        )),
+        Some(changes) if changes.added + changes.removed == 0 => {
+            output.note(&format!("  {since}: nothing has changed"));
+        }
+        Some(changes) => {
+            let keys = changes.keys.join(", ");
+            let keys = if keys.is_empty() {
+                keys
+            } else {
+                format!("; changed: {keys}")
+            };
+            let (added, removed) = (changes.added, changes.removed);
+            output.note(&format!("  {since}: +{added} -{removed} lines{keys}"));
+            output.note(&changes.shown(output.style()));
+        }
+    }
+}
+
+impl Changes {
+    /// What `new` says otherwise than the text `old`.
+    fn between(old: &str, new: &Signed) -> Self {
+        let diff = TextDiff::from_lines(old, &new.text);
+        let count = |tag| {
+            let all = diff.iter_all_changes();
+            all.filter(|change| change.tag() == tag).count()
+        };
+        let is_yaml = new
+            .path
+            .extension()
+            .is_some_and(|extension| ["yaml", "yml"].iter().any(|known| extension == *known));
+        Self {
+            added: count(ChangeTag::Insert),
+            removed: count(ChangeTag::Delete),
+            keys: if is_yaml {
+                changed_keys(old, &new.text)
+            } else {
+                Vec::new()
+            },
+            diff: diff.unified_diff().context_radius(AROUND).to_string(),
+        }
+    }
+
+    /// The lines for reading, not all of them if there are many.
+    fn shown(&self, style: Style) -> String {
+        let lines: Vec<&str> = self.diff.lines().collect();
+        let some = lines.iter().take(MOST_LINES).map(|line| {
+            let text = format!("  {line}");
+            match line.chars().next() {
+                Some('+') => style.green(&text),
+                Some('-') => style.red(&text),
+                _ => text,
+            }
+        });
+        let mut some: Vec<String> = some.collect();
+        let more = lines.len().saturating_sub(MOST_LINES);
+        if more > 0 {
+            some.push(format!("  … {more} more lines"));
+        }
+        some.join("\n")
+    }
+}
+
+/// The keys at the top of two YAML texts that have not the same values in both.
+fn changed_keys(old: &str, new: &str) -> Vec<String> {
+    let members = |text: &str| match yaml::parse(text).map(|document| document.value) {
+        Ok(Value::Object(members)) => members,
+        Ok(_) | Err(_) => serde_json::Map::new(),
+    };
+    let (old, new) = (members(old), members(new));
+    let gone = old.keys().filter(|key| !new.contains_key(*key));
+    let changed = new.keys().filter(|key| old.get(*key) != new.get(*key));
+    changed.chain(gone).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_of_a_yaml_file_that_changed_are_named() {
+        let old = "a: 1\npermissions: [x]\nb: {c: 1}\ngone: 1\n";
+        let new = "b: {c: 2}\na: 1\npermissions: [x, y]\nnew: 1\n";
+        assert_eq!(changed_keys(old, new), ["b", "permissions", "new", "gone"]);
+        assert_eq!(changed_keys("a: [", "a: 1"), ["a"]);
+    }
+
+    #[test]
+    fn many_changed_lines_are_counted_and_not_all_shown() {
+        let changes = Changes {
+            added: 100,
+            removed: 0,
+            keys: Vec::new(),
+            diff: "+x\n".repeat(100),
+        };
+        let shown = changes.shown(Style::Plain);
+        assert_eq!(shown.lines().count(), MOST_LINES + 1);
+        assert!(shown.ends_with("  … 40 more lines"), "{shown}");
     }
 }

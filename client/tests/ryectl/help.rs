@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 68] = [
+const VERBS: [&str; 72] = [
     "",
     "init",
     "key",
@@ -36,10 +36,12 @@ const VERBS: [&str; 68] = [
     "new tool",
     "new graph",
     "new directive",
+    "schema",
     "execute",
     "ls",
     "show",
     "fetch",
+    "test",
     "ps",
     "get",
     "can",
@@ -73,6 +75,8 @@ const VERBS: [&str; 68] = [
     "daemon status",
     "daemon start",
     "daemon stop",
+    "daemon restart",
+    "daemon logs",
     "daemon info",
 ];
 
@@ -134,6 +138,14 @@ async fn nothing_asked_for_is_answered_with_help_and_a_mistyped_verb_with_what_i
     }
     let missing = run(&["get"]).await;
     assert_eq!((missing.code, missing.stdout.as_str()), (Some(2), ""));
+    // What the environment has set is not to be given.
+    let mut get = ryectl(home.path(), &["graph", "show"]);
+    get.env("RYE_STATE_DIR", home.path());
+    let usage = end(get).await.stderr;
+    assert!(
+        usage.contains("Usage: ryectl graph show [OPTIONS] <ITEM>\n"),
+        "{usage}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -163,13 +163,7 @@ async fn piped_stdout_holds_only_the_result_and_stderr_a_line_per_step() {
     )
     .await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_eq!(
-        ended.stdout,
-        format!(
-            "{{\"success\":true,\"status\":\"completed\",\"output\":{{\"n\":1}},\"state\":{{\"a\":1,\"inputs\":{{}}}},\
-             \"steps\":2,\"graph_run_id\":\"{RUN}\"}}\n"
-        )
-    );
+    assert_eq!(ended.stdout, "{\"n\":1}\n");
     assert_eq!(
         ended.stderr,
         format!(
@@ -194,6 +188,47 @@ async fn piped_stdout_holds_only_the_result_and_stderr_a_line_per_step() {
             .to_string()
     );
     assert!(request.has_capabilities);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_run_came_to_is_all_that_stands_on_stdout() {
+    let record = |status, kind: v1::RunKind, output: &str| v1::Run {
+        kind: kind.into(),
+        output_json: output.to_owned(),
+        state_json: if kind == v1::RunKind::Graph {
+            r#"{"a":1,"inputs":{}}"#.to_owned()
+        } else {
+            String::new()
+        },
+        ..run(status)
+    };
+    let (graph, tool, thread) = (v1::RunKind::Graph, v1::RunKind::Tool, v1::RunKind::Thread);
+    let state = "{\"a\":1,\"inputs\":{}}\n";
+    for (status, kind, output, printed) in [
+        (RunStatus::Completed, graph, "[1,\"a\"]", "[1,\"a\"]\n"),
+        (RunStatus::Completed, graph, "{}", state),
+        (RunStatus::CompletedWithErrors, graph, "", state),
+        (RunStatus::Completed, graph, "\"a\\u001b\\n\"", "a\u{1b}\n"),
+        (RunStatus::Error, graph, "{\"n\":1}", ""),
+        (RunStatus::Suspended, graph, "", ""),
+        (RunStatus::Completed, tool, "{}", "{}\n"),
+        (RunStatus::Completed, tool, "\"a\\nb\"", "a\nb\n"),
+        (RunStatus::Killed, tool, "{}", ""),
+        (RunStatus::Completed, thread, "{\"k\":1}", "{\"k\":1}\n"),
+        (RunStatus::Completed, thread, "\"Done.\"", "Done.\n"),
+        (RunStatus::Error, thread, "\"Half\"", ""),
+    ] {
+        let mut script = good();
+        script.run = record(status, kind, output).into();
+        let daemon = Daemon::serve(script);
+        for verb in [["run", "x/g"], ["attach", RUN]] {
+            let ended = ask(&daemon, &verb).await;
+            assert_eq!(ended.stdout, printed, "{status:?} {kind:?} {output}");
+        }
+        // The record is the same whatever kind of run it is of, and whatever verb prints it.
+        let whole = ask(&daemon, &["run", "x/g", "--json"]).await.stdout;
+        assert_eq!(ask(&daemon, &["get", RUN, "--json"]).await.stdout, whole);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -240,6 +275,31 @@ async fn a_broken_stream_continues_behind_the_last_event() {
             ["start", "stream from ``", "stream from `c2`"]
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_whose_events_take_more_memory_than_there_is_is_waited_for() {
+    let script = good();
+    let mut full = Status::resource_exhausted("no memory (`limits.memory_mb`)");
+    let reason = "memory_exceeded".parse().unwrap();
+    full.metadata_mut().insert("rye-reason", reason);
+    *script.streams.lock().unwrap() = [(1, StreamEnd::Failed(full))].into();
+    let daemon = Daemon::serve(script);
+    let ended = ask(&daemon, &["run", "x/g"]).await;
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(0), "{\"n\":1}\n")
+    );
+    assert!(
+        ended.stderr.contains("limits.memory_mb"),
+        "{}",
+        ended.stderr
+    );
+    assert!(
+        daemon.seen().contains(&"wait".to_owned()),
+        "{:?}",
+        daemon.seen()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -383,12 +443,19 @@ async fn looking_at_runs_prints_the_promised_json() {
              \"payload\":{{\"status\":\"completed\",\"steps\":2,\"elapsed_ms\":2400,\"output\":{{\"n\":1}}}}}}\n"
         )
     );
+    let ended = ask(&daemon, &["events", RUN, "--from", "4"]).await;
+    assert!(
+        ended.stdout.starts_with("    5  -  graph_completed"),
+        "{}",
+        ended.stdout
+    );
+    assert_eq!(ended.stdout.lines().count(), 1);
     let ended = ask(&daemon, &["kill", RUN, "--grace", "0.5", "--json"]).await;
     assert_eq!(
         ended.stdout,
         format!(
             "{{\"run_id\":\"{RUN}\",\"processes\":[{{\"pid\":7,\"comm\":\"sleep\",\"signal\":15,\"exit\":null}}],\
-             \"survivors\":[]}}\n"
+             \"survivors\":[],\"below\":[]}}\n"
         )
     );
     assert!(daemon.seen().contains(&"kill Some(500)".to_owned()));
@@ -458,6 +525,8 @@ async fn execute_prints_data_or_the_envelope_and_fails_with_the_item() {
         run: run(RunStatus::Error).into(),
         ..Script::default()
     });
+    let ended = ask(&daemon, &["execute", "tool", "x"]).await;
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(1), ""));
     let ended = ask(&daemon, &["execute", "tool", "x", "--json"]).await;
     assert_eq!(ended.code, Some(1));
     assert_eq!(ended.stderr, "error: no luck\n");

@@ -312,6 +312,8 @@ impl Runs for Answers {
                 exit: None,
             }],
             survivors: vec![],
+            run_id: run.run_id.clone(),
+            below: vec![],
         };
         Ok(Response::new(v1::KillResponse {
             run: Some(run),
@@ -473,12 +475,12 @@ impl Runs for Answers {
                 let told = told.filter(|_| request.deltas).map(|(_, delta)| {
                     Ok(v1::StreamResponse {
                         delta: Some(delta.clone()),
-                        event: None,
+                        ..v1::StreamResponse::default()
                     })
                 });
                 let event = Ok(v1::StreamResponse {
                     event: Some(event.clone()),
-                    delta: None,
+                    ..v1::StreamResponse::default()
                 });
                 told.chain([event])
             })

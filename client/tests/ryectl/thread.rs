@@ -146,7 +146,7 @@ async fn a_directive_is_checked_and_nothing_is_said_of_nodes() {
     assert_eq!(ended.code, Some(1));
     let line = "/p/count.md:7:1: there is none [unknown_element]\n";
     assert_eq!(ended.stdout, line);
-    assert_eq!(ended.stderr, "/p/count.md: errors 1, warnings 0\n");
+    assert_eq!(ended.stderr, "/p/count.md: 1 error\n");
 }
 
 /// What its model says of a text before the event `before`.

@@ -14,7 +14,7 @@ use crate::error::{ErrorKind, Kinded};
 pub const MOST_DEPTH: usize = 64;
 /// Bytes of memory, roughly, that the values of a run may take at once.
 pub const MOST_BYTES: usize = 64 << 20;
-/// From here on the author is told that the state is no place for data.
+/// From here on a warning says that the state is no place for data.
 pub const MANY_BYTES: usize = 1 << 20;
 
 /// How a value goes beyond what is allowed.

@@ -28,7 +28,7 @@ pub enum Primary {
 impl Primary {
     const ALL: [Self; 3] = [Self::Execute, Self::Fetch, Self::Sign];
 
-    /// The word used in capabilities and graph files.
+    /// The name used in capabilities and graph files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Execute => "execute",
@@ -255,7 +255,7 @@ pub fn can_match(pattern: &str) -> bool {
 
 /// Shell-style match over the whole text: `*`, `?`, `[abc]`, `[a-z]`, `[!a]`; case matters, `*` crosses dots.
 ///
-/// Linear in the product of both lengths at worst: the pattern is a caller's word. The text is made of ids, which hold none of these
+/// Linear in the product of both lengths at worst: a caller chooses the pattern. The text is made of ids, which hold none of these
 /// characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let common = common_start(pattern.as_bytes(), text.as_bytes());

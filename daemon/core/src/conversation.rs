@@ -47,7 +47,7 @@ pub struct Entry {
 pub struct Root {
     /// The system prompt.
     pub system: Option<String>,
-    /// The tools that the model may call, in the order in which it is told of them.
+    /// The tools that the model may call, in the order in which it gets them.
     pub tools: Vec<Tool>,
     /// How it calls them.
     pub tool_mode: ToolMode,
@@ -93,7 +93,7 @@ pub struct Raw(pub String);
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
-    /// What the model is told.
+    /// What the model receives.
     User {
         /// Where it came from.
         source: Source,

@@ -26,6 +26,7 @@ mod paths;
 mod permissions;
 pub(crate) mod read;
 mod retry;
+mod schema;
 pub mod show;
 mod state;
 mod uses;
@@ -50,8 +51,9 @@ use crate::yaml;
 pub use self::action::{FETCH, SIGN};
 pub use crate::expr::Severity;
 pub use hooks::{Authority, Hook, HookAction, HookEvent};
-pub use inputs::{Inputs, coerce};
+pub use inputs::{Inputs, MISFIT, coerce};
 pub use retry::{Backoff, Retry};
+pub use schema::schema;
 pub use uses::{About, Remark};
 pub use validate::{Around, Validation, validate, validate_among};
 pub use waiting::{duration, time};
@@ -423,7 +425,7 @@ pub struct Foreach {
 pub struct Fail {
     /// The template of what went wrong.
     pub message: Value,
-    /// The word for it, for programs.
+    /// Its code, for programs.
     pub code: Option<String>,
     /// The template of what the graph returns all the same.
     pub output: Option<Value>,

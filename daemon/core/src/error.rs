@@ -32,7 +32,20 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// The word for it, for programs.
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::NotFound,
+        Self::Invalid,
+        Self::Precondition,
+        Self::Exists,
+        Self::Denied,
+        Self::Exhausted,
+        Self::Unavailable,
+        Self::DataLoss,
+        Self::Bug,
+    ];
+
+    /// Its code, for programs.
     pub const fn word(self) -> &'static str {
         match self {
             Self::NotFound => "not_found",

@@ -36,7 +36,9 @@ use crate::error::{ErrorKind, Kinded, excerpt};
 use crate::yaml::push_segment;
 
 pub use condition::Condition;
-pub(crate) use condition::{Known, Patterns};
+#[cfg(test)]
+pub(crate) use condition::LEAF_KEYS;
+pub(crate) use condition::{COMBINATORS, Known, OPS, Patterns};
 pub use value::{BadJson, parse_json};
 pub use vars::Vars;
 

@@ -47,7 +47,7 @@ impl ItemKind {
     /// All kinds, in the order they are listed to people.
     pub const ALL: [Self; 4] = [Self::Tool, Self::Directive, Self::Knowledge, Self::Config];
 
-    /// The word used in ids and on the command line.
+    /// The name used in ids and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tool => "tool",

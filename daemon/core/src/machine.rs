@@ -136,7 +136,7 @@ pub struct Call {
     pub effect: Effect,
     /// Whether what its item says of itself counts, once it is looked up: nobody has said so, or not as strictly as that may.
     pub undeclared: bool,
-    /// Most bytes of its result that are told whole, as its item says of itself, once it is looked up.
+    /// Most bytes of its result that are sent whole, as its item says of itself, once it is looked up.
     pub result_limit: Option<u32>,
     /// Whether a result of the same inputs may stand in for it.
     pub caching: Caching,

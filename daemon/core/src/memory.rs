@@ -1,6 +1,6 @@
 //! The memory that the values of all runs together may take.
 //!
-//! **Owns** one number. What stands in records is counted as it is, whether or not it fits ([`Memory::count`]); whoever is about to make
+//! **Owns** one number. What stands in records is counted as it is, whether or not it fits ([`Memory::count`]); a task that is about to make
 //! something large asks first ([`Memory::take`]) and keeps the answer until what was made is counted. **Never** waits. **Failure.** What
 //! does not fit is refused, and nothing has changed then.
 

@@ -57,7 +57,7 @@ pub use self::directory::DirectoryIdentity;
 pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While};
 pub use self::failure::{Failure, Printed};
 pub use self::graph::{GraphEvent, Left};
-pub use self::kill::{EndedProcess, Kill, KillReceipt};
+pub use self::kill::{EndedProcess, Kill, KillReceipt, Killed};
 pub use self::life::{Illegal, Life, Status};
 pub use self::parent_end::{ChildTerms, Fate, ParentEnd, Waits};
 pub use self::raised::{Below, MOST_DEPTH, Raisable, Raised, Unraised, proposed};
@@ -81,7 +81,7 @@ pub enum RunKind {
 }
 
 impl RunKind {
-    /// The word used on the wire and in `--json`.
+    /// The name used on the wire and in `--json`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Graph => "graph",
@@ -366,7 +366,7 @@ pub struct SuppressedError {
     pub error: String,
 }
 
-/// How a step ended; the words of `steps --json`.
+/// How a step ended, as `steps --json` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepStatus {
@@ -391,7 +391,7 @@ pub enum StepStatus {
 }
 
 impl StepStatus {
-    /// The word used on the wire and in `--json`.
+    /// The name used on the wire and in `--json`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -448,7 +448,7 @@ impl SuspendReason {
         Self::User,
     ];
 
-    /// The word used on the wire and in `--json`.
+    /// The name used on the wire and in `--json`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Limit => "limit",
@@ -568,7 +568,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The word for it, as users see it.
+    /// Its name, as users see it.
     pub const fn status(&self) -> Status {
         match self {
             Self::Completed { .. } => Status::Completed,

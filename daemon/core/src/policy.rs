@@ -130,7 +130,7 @@ impl Policy {
         &self.ignored
     }
 
-    /// How much room there is for tools that a model is told of by name.
+    /// How much room there is for tools that a model is offered by name.
     pub const fn preload(&self) -> Preload {
         self.resilience.preload
     }

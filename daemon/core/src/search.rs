@@ -1,7 +1,7 @@
 //! Search over short texts with a few fields, by words.
 //!
 //! **Owns** the words of a text ([`words`]), the language of queries ([`Query`]) and the index ([`Index`]), which is a value in memory.
-//! **Never** reads a file and never knows what a document is: whoever fills the index gives each a number.
+//! **Never** reads a file and never knows what a document is: its caller gives each a number.
 //!
 //! **Rules.** A word is a run of letters and digits, in lower case. Documents are found by words, by beginnings of words (`auth*`), and by
 //! words in a row (`"rate limit"`), joined by `AND` (which may be left out), `OR` and `NOT` with parentheses. A word that no document holds
@@ -16,7 +16,7 @@ mod tests;
 pub use self::index::{DocId, Field, Hit, Index};
 pub use self::query::{BadQuery, Query};
 
-/// Longest word that is told from others.
+/// Longest word that is distinguished from others.
 const MOST_WORD: usize = 64;
 
 /// The words of `text`, in their order.

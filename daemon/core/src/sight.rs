@@ -68,6 +68,16 @@ pub fn in_line(text: &str, instead: char) -> String {
     shown(text, &[], |_, out| out.push(instead))
 }
 
+/// `text` as one word of a shell's command line: quoted only where it has to be.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./~-".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -115,6 +125,14 @@ mod tests {
         }
         assert_eq!(escaped("a\nb\tc", &['\n']), "a\nb\\tc");
         assert_eq!(in_line("a\nb\u{202e}c", ' '), "a b c");
+    }
+
+    #[test]
+    fn a_word_of_a_command_is_one_word_to_a_shell() {
+        assert_eq!(shell_word("a[1]=done"), "'a[1]=done'");
+        assert_eq!(shell_word("it's"), r"'it'\''s'");
+        assert_eq!(shell_word("app-1@last~2"), "app-1@last~2");
+        assert_eq!(shell_word(""), "''");
     }
 
     #[test]

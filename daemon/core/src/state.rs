@@ -45,7 +45,7 @@ pub use self::draft::{Base, Draft, Fact};
 pub use self::refused::{Refused, Why};
 pub use self::waiting::Arrival;
 
-/// Start keys of evicted runs that are kept. Whoever found a key unused in the index of ended runs may only now come to use
+/// Start keys of evicted runs that are kept. A caller that found a key unused in the index of ended runs may only now come to use
 /// it; meanwhile far fewer runs come and go.
 const LATE_KEYS: usize = 4096;
 
@@ -148,7 +148,7 @@ pub struct Applied {
     pub rows: Rows,
     /// Those who wait for money and should ask again.
     pub concerned: Vec<Arrival>,
-    /// The records before it. Whoever drops the last pointer to one frees all it holds: not under the lock.
+    /// The records before it. The task that drops the last pointer to one frees all it holds: not under the lock.
     pub replaced: Vec<Arc<Run>>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! **Owns** what is fixed about a thread ([`Contract`]), and every decision of its loop: what is sent when, which calls of tools
 //! start, what a failed call of the model leads to, what follows from a message. **Never** speaks to a provider, and knows no api:
-//! it is told what was said in parts ([`Heard`]).
+//! it receives what was said in parts ([`Heard`]).
 //!
 //! ```text
 //! compose ─► money and a place at the provider ─► call the model ─┬─ parts, calls ─► tools start while it speaks
@@ -12,14 +12,14 @@
 //!
 //! **Order.** What a call may cost at most is held in the commit that begins the turn, before anything is sent; it is settled in
 //! the commit that holds the message. Nothing follows from a call of a tool before its result is on record. Calls run side by side,
-//! those of one item one after the other, in the order of the message; their results are told in that order.
+//! those of one item one after the other, in the order of the message; their results are sent in that order.
 //!
-//! What somebody says to the thread is told before the next call of the model, and no call begins, nor does the thread come to its
-//! end by its last word, while something waits: a plan that did not know of it is refused by the record, and drawn up again.
+//! What somebody says to the thread is sent before the next call of the model, and no call begins, nor does the thread come to its
+//! end by its last message, while something waits: a plan that did not know of it is refused by the record, and drawn up again.
 //!
-//! **After a crash** the turn in hand is taken up where its record ends. A call of the model that was in flight is made again, unless
+//! **After a crash** the turn in hand continues where its record ends. A call of the model that was in flight is made again, unless
 //! calls of tools came from it: then what those had brought along is the message. A call of a tool in flight is repeated only if
-//! somebody declared that this does no harm; otherwise the model is told that nobody knows what became of it.
+//! somebody declared that this does no harm; otherwise the model learns that nobody knows what became of it.
 //!
 //! **Failure.** A limit that is reached suspends the thread; so does a failure of the provider that may pass, after as many tries as
 //! the contract names. Any other ends it.
@@ -85,7 +85,7 @@ pub enum Answer {
     Funds(Funds),
     /// The name of the entry, which is on disk.
     Kept(Digest),
-    /// The conversation told anew, which is on disk.
+    /// The restated conversation, which is on disk.
     Reseeded(Reseeded),
     /// The part of a long result, or why it cannot be read, for the call at that position.
     Read(u32, Result<String, Failure>),
@@ -110,7 +110,7 @@ pub struct Composed {
     pub warnings: Vec<String>,
 }
 
-/// A conversation that was told anew, and is on disk as one entry.
+/// A conversation that was restated, and is on disk as one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reseeded {
     /// The entry.
@@ -145,7 +145,7 @@ struct Live {
     reported: Option<Tokens>,
     /// Calls of tools in flight, and since when.
     running: BTreeMap<u32, Uptime>,
-    /// Most bytes of their results that are told whole, as far as their tools say.
+    /// Most bytes of their results that are sent whole, as far as their tools say.
     result_limits: BTreeMap<u32, u32>,
     /// What a second execution of an item would mean, as was found when it was looked up last.
     effects: BTreeMap<ItemRef, Effect>,
@@ -262,7 +262,7 @@ impl ThreadMachine {
         carried.is_some_and(|carried| carried.has_begun())
     }
 
-    /// The conversation of the thread that this one continues. A model that had the last word is asked to continue.
+    /// The conversation of the thread that this one continues. A model that spoke last is asked to continue.
     fn go_on(&mut self, now: Timestamp) -> Vec<Event> {
         let mut events = Vec::new();
         self.started(now, &mut events);

@@ -92,11 +92,27 @@ impl Form {
     }
 }
 
-/// The text of a new item. Ids hold nothing that has a meaning in any of the languages.
+/// The text of a new item.
 fn text(form: Form, id: &ItemId) -> String {
-    form.text()
-        .replace("CATEGORY", id.category())
+    filled(form.text(), id)
+}
+
+/// A text with `id` put in. Ids hold nothing that has a meaning in any of the languages.
+fn filled(text: &str, id: &ItemId) -> String {
+    text.replace("CATEGORY", id.category())
         .replace("NAME", id.name())
+}
+
+/// Writes tests of the new tool `id` beside it, and answers where they lie; `None` if there are some.
+pub fn write_tests(root: &Path, id: &ItemId) -> Result<Option<PathBuf>, Error> {
+    let text = filled(include_str!("draft/tool.test.yaml"), id);
+    let path = root.join(FOLDER).join(Form::Tool.folder());
+    let path = path.join(format!("{id}.test.yaml"));
+    match file::create(&path, text.as_bytes(), 0o644) {
+        Ok(()) => Ok(Some(path)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(source) => Err(Error::Write { path, source }),
+    }
 }
 
 /// Writes a new item `id` below the `.ai` of `root`, and answers where it lies.

@@ -12,16 +12,20 @@ use rye_core::seal::Fingerprint;
 
 use crate::file;
 use crate::keys::{self, Found, KeyDir};
-use crate::sign::{self, Signed};
+use crate::sign::{self, Past, Signed};
 use crate::spaces::{self, FOLDER, Spaces};
 use crate::trust;
 
 /// The files of the skeleton, below `.ai`.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     (".gitignore", include_str!("init/gitignore")),
     ("tools/sample/hello.yaml", include_str!("init/hello.yaml")),
     ("tools/sample/look.yaml", include_str!("init/look.yaml")),
     ("tools/sample/greet.py", include_str!("init/greet.py")),
+    (
+        "tools/sample/greet.test.yaml",
+        include_str!("init/greet.test.yaml"),
+    ),
 ];
 
 /// Why a project cannot be set up.
@@ -158,12 +162,14 @@ pub fn init(
             }
             Err(source) => return Err(Error::Write { path, source }),
         }
-        if name.starts_with("tools/") {
+        if name.starts_with("tools/") && !spaces::is_test(&path) {
             let place = spaces
                 .locate(&path)
                 .map_err(|source| Error::Place { source })?;
             let signed = sign::sign(&spaces, &place, &key, at);
             let signed = signed.map_err(|source| Error::Sign { source })?;
+            // Without a copy nothing is wrong but that the next signature has nothing to compare with.
+            drop(Past::of(user_space).keep(&signed));
             done.signed.push(signed);
         }
     }

@@ -204,6 +204,11 @@ impl Metadata {
     }
 }
 
+/// The JSON Schema of a tool that is written as YAML, for editors.
+pub fn tool_schema() -> Value {
+    keys::schema()
+}
+
 /// What a tool says about itself, under the YAML names, and where.
 fn tool_fields(extension: &str, text: &str) -> Result<Fields, Error> {
     match extension {

@@ -5,6 +5,7 @@
 //! and its line ends.
 
 mod name;
+mod past;
 mod schemas;
 
 use std::borrow::Cow;
@@ -17,12 +18,14 @@ use globset::{GlobBuilder, GlobMatcher};
 use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{InvalidId, ItemId, ItemKind, ItemRef};
-use rye_core::seal::{self, Coverage, SecretKey};
+use rye_core::seal::{self, Coverage, SecretKey, Token};
 
 use crate::file;
 use crate::library::{self, declared_place};
 use crate::metadata::{self, Metadata};
 use crate::spaces::{self, FOLDER, Place, SKIPPED, Space, Spaces};
+
+pub use self::past::Past;
 
 /// Why a file is not signed.
 #[derive(Debug, thiserror::Error)]
@@ -173,6 +176,10 @@ pub struct Signed {
     pub change: Change,
     /// Whether the item did not name itself, and does now.
     pub named: bool,
+    /// The signature that stood in the file before, of whomever and whether or not it still fitted.
+    pub before: Option<Token>,
+    /// What the signature covers, with line ends normalised.
+    pub text: String,
 }
 
 /// Whether signing changed a file.
@@ -346,14 +353,16 @@ pub fn sign(
             source,
         })?
         .trim_start_matches('\u{feff}');
+    let (kind, extension) = (place.item.kind, place.extension);
+    let before = seal::claim(kind, extension, text);
     let text = with_name(place, text)?;
     let (named, text) = (matches!(text, Cow::Owned(_)), &*text);
     check(spaces, place, text)?;
-    let (kind, extension) = (place.item.kind, place.extension);
     let seal_error = |source| Error::Seal {
         path: path.clone(),
         source,
     };
+    let covered = seal::strip(kind, extension, text).map_err(seal_error)?;
     let current = seal::inspect(kind, extension, text)
         .ok()
         .filter(|seal| seal.coverage == Coverage::Full && seal.token.verify(key.public()).is_ok());
@@ -364,6 +373,8 @@ pub fn sign(
             content_hash: seal.token.hash,
             change: Change::Current,
             named: false,
+            before,
+            text: covered,
         });
     }
     let signed = seal::sign_text(kind, extension, text, key, at).map_err(seal_error)?;
@@ -380,6 +391,8 @@ pub fn sign(
         content_hash: seal.token.hash,
         change: Change::Written,
         named,
+        before,
+        text: covered,
     })
 }
 

@@ -27,8 +27,11 @@ use crate::within::{self, errno};
 /// The folder of a space.
 pub const FOLDER: &str = ".ai";
 
+/// How the files end that hold the tests of a tool.
+const TESTS: &str = ".test.yaml";
+
 /// Folders that hold no items of one's own.
-pub(crate) const SKIPPED: [&str; 9] = [
+pub const SKIPPED: [&str; 9] = [
     "__pycache__",
     ".venv",
     "node_modules",
@@ -210,6 +213,17 @@ pub fn find_project(start: &Path, user_space: &Path) -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
+/// Whether `path` is a file of tests (`NAME.test.yaml`): it lies among tools, and is no item.
+pub fn is_test(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.len() > TESTS.len() && name.ends_with(TESTS))
+}
+
+/// Whether what is called `stem` with this extension would be an item of `kind`, but for being a file of tests.
+fn holds_tests(kind: ItemKind, stem: &str, extension: &str) -> bool {
+    kind == ItemKind::Tool && extension == "yaml" && stem.ends_with(".test")
+}
+
 impl Spaces {
     /// Names the folders that hold the `.ai` of each space. `project` is `None` outside of any project.
     pub fn new(project: Option<PathBuf>, user: PathBuf, system: PathBuf) -> Self {
@@ -280,6 +294,9 @@ impl Spaces {
             .iter()
             .copied()
             .find(|known| *known == extension)?;
+        if holds_tests(kind, stem, extension) {
+            return None;
+        }
         let id = [&rest[..rest.len() - 1], &[stem]].concat().join("/");
         Some(Place {
             item: ItemRef {
@@ -319,6 +336,7 @@ impl Spaces {
         item.kind
             .extensions()
             .iter()
+            .filter(|extension| !holds_tests(item.kind, item.id.name(), extension))
             .map(|extension| place(extension).path())
             .filter(|path| path.is_file())
             .collect()
@@ -412,6 +430,9 @@ impl Spaces {
             return Ok(None);
         }
         for &extension in item.kind.extensions() {
+            if holds_tests(item.kind, item.id.name(), extension) {
+                continue;
+            }
             let place = Place {
                 item: item.clone(),
                 space,
@@ -429,7 +450,7 @@ impl Spaces {
 /// The id of the item of `kind` that a file of this name in the folder `category` is, if it is one.
 fn item_id(kind: ItemKind, category: &str, name: &str) -> Option<ItemId> {
     let (stem, extension) = name.rsplit_once('.')?;
-    let is_known = kind.extensions().contains(&extension);
+    let is_known = kind.extensions().contains(&extension) && !holds_tests(kind, stem, extension);
     is_known.then(|| ItemId::new(format!("{category}/{stem}")).ok())?
 }
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rye_core::id::{ItemKind, ItemRef};
-use rye_item::spaces::MAX_SIZE;
-use rye_item::{Item, Library, Space, library};
+use rye_item::spaces::{MAX_SIZE, is_test};
+use rye_item::{Item, Library, Metadata, Space, library, metadata};
 use serde_json::{Map, Value, json};
 
 use super::environment::Environment;
@@ -21,7 +21,7 @@ use super::{Error, close_keys, malformed};
 use crate::beneath::{Dir, Entry, EntryKind};
 use crate::trees::{MOST_BYTES, MOST_FILES, Tree};
 
-const ANCHOR: [&str; 8] = [
+pub(super) const ANCHOR: [&str; 8] = [
     "enabled",
     "mode",
     "markers_any",
@@ -31,7 +31,7 @@ const ANCHOR: [&str; 8] = [
     "env_paths",
     "links",
 ];
-const DEPENDENCIES: [&str; 4] = ["enabled", "scope", "extensions", "exclude_dirs"];
+pub(super) const DEPENDENCIES: [&str; 4] = ["enabled", "scope", "extensions", "exclude_dirs"];
 
 /// Variables of programs that a runtime may put directories of the copy into.
 const SEARCHED: [&str; 3] = ["PATH", "PYTHONPATH", "NODE_PATH"];
@@ -368,7 +368,9 @@ impl<'a> Walk<'a> {
                     if self.is_deep && !is_excluded {
                         ahead.push(below.join(&name));
                     }
-                } else if self.extensions.iter().any(|suffix| name.ends_with(suffix)) {
+                } else if self.extensions.iter().any(|suffix| name.ends_with(suffix))
+                    && !is_test(Path::new(&name))
+                {
                     let path = path.join(&name);
                     let Some(content) = content(&directory, &name, kind, &path)? else {
                         continue;
@@ -423,7 +425,10 @@ impl<'a> Walk<'a> {
         };
         match self.library.at(&place) {
             Ok(item) => Ok(Verified::Signed(item)),
-            Err(library::Error::Unsigned { item, .. }) => Ok(Verified::Unsigned(item)),
+            Err(library::Error::Unsigned { item, .. }) if can_be_signed(path) => {
+                Ok(Verified::Unsigned(item))
+            }
+            Err(library::Error::Unsigned { .. }) => Ok(Verified::NoItem),
             Err(error) => Err(Error::Item(Box::new(error))),
         }
     }
@@ -469,8 +474,15 @@ enum Verified {
     Signed(Arc<Item>),
     /// It could be this one, and has no signature.
     Unsigned(ItemRef),
-    /// It lies where no item does.
+    /// It lies where no item does, or is of a form that no item has.
     NoItem,
+}
+
+/// Whether a file of this name can say what it is, so that somebody can sign it.
+fn can_be_signed(path: &Path) -> bool {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let told = Metadata::parse(ItemKind::Tool, extension.unwrap_or_default(), "");
+    !matches!(told, Err(metadata::Error::NoMetadata { .. }))
 }
 
 /// What came of a file that belongs.

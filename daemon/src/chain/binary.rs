@@ -17,7 +17,7 @@ use super::{Error, close_keys};
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Keys of one program.
-const KEYS: [&str; 2] = ["path", "sha256"];
+pub(super) const KEYS: [&str; 2] = ["path", "sha256"];
 
 /// The verified bytes of the program for this machine.
 pub(super) fn read(settings: &Settings<'_>) -> Result<Vec<u8>, Error> {

@@ -21,7 +21,7 @@ use crate::config::Config;
 const DOT_ENV_BYTES: u64 = 64 * 1024;
 
 /// The variables Rye itself sets for a process.
-const OWN: [&str; 4] = [
+pub(super) const OWN: [&str; 4] = [
     "RYE_RUN_ID",
     "RYE_PARENT_THREAD_ID",
     "RYE_IDEMPOTENCY_KEY",

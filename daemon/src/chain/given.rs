@@ -13,7 +13,7 @@ use super::{Error, close_keys, malformed};
 pub(super) const MEMBER: &str = "resolved_config";
 
 const FIELD: &str = "config_resolve";
-const KEYS: [&str; 2] = ["path", "mode"];
+pub(super) const KEYS: [&str; 2] = ["path", "mode"];
 
 /// What a tool is given.
 #[derive(Debug, Clone)]

@@ -14,9 +14,9 @@ use super::{Chain, Error, close_keys, malformed};
 use crate::config::Config;
 
 /// Keys of `env_config`.
-const SECTION: [&str; 2] = ["interpreter", "env"];
+pub(super) const SECTION: [&str; 2] = ["interpreter", "env"];
 /// Keys of `env_config.interpreter`.
-const KEYS: [&str; 7] = [
+pub(super) const KEYS: [&str; 7] = [
     "type",
     "binary",
     "candidates",

@@ -23,8 +23,8 @@ use crate::mcp::Remote;
 pub(super) const KEYS: [&str; 10] = [
     "method", "url", "query", "headers", "body", "auth", "retry", "success", "timeout", "env",
 ];
-const AUTH_KEYS: [&str; 6] = ["type", "token", "key", "header", "user", "password"];
-const RETRY_KEYS: [&str; 2] = ["max_attempts", "backoff"];
+pub(super) const AUTH_KEYS: [&str; 6] = ["type", "token", "key", "header", "user", "password"];
+pub(super) const RETRY_KEYS: [&str; 2] = ["max_attempts", "backoff"];
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
 /// Headers that say how a message is sent, and are no business of a tool.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{Error, close_keys, malformed};
 
 /// Keys of `child_constraints`.
-const KEYS: [&str; 2] = ["min_version", "max_version"];
+pub(super) const KEYS: [&str; 2] = ["min_version", "max_version"];
 
 /// Checks each pair of `elements`, tool first; answers the entry of a trace.
 pub(super) fn check(elements: &[impl AsRef<Item>]) -> Result<Value, Error> {

@@ -27,9 +27,10 @@ pub(super) const HTTP: &str = "rye/core/runtimes/mcp/http";
 pub(super) const TOOLS: &str = "rye/core/mcp/tools";
 
 /// Keys of `config` of a tool.
-const TOOL_KEYS: [&str; 4] = ["server", "server_config_path", "tool_name", "schema_hash"];
+pub(super) const TOOL_KEYS: [&str; 4] =
+    ["server", "server_config_path", "tool_name", "schema_hash"];
 /// Keys of `config` of a server that is a process, and of one that is another host.
-const STDIO_KEYS: [&str; 7] = [
+pub(super) const STDIO_KEYS: [&str; 7] = [
     "transport",
     "command",
     "args",
@@ -38,7 +39,7 @@ const STDIO_KEYS: [&str; 7] = [
     "start_timeout",
     "timeout",
 ];
-const HTTP_KEYS: [&str; 7] = [
+pub(super) const HTTP_KEYS: [&str; 7] = [
     "transport",
     "url",
     "headers",
@@ -85,8 +86,8 @@ pub(super) fn way(element: &Item) -> Option<Way> {
     }
 }
 
-/// The server that `tool` names.
-pub(super) fn of_tool(tool: &Item, library: &Library) -> Result<Arc<Item>, Error> {
+/// The server that `tool` names, which is reached as the tool's runtime says.
+pub(super) fn of_tool(tool: &Item, way: Way, library: &Library) -> Result<Arc<Item>, Error> {
     let config = tool.metadata.config.clone().unwrap_or_default();
     close_keys(tool, "config", &config, &TOOL_KEYS)?;
     let text = |key: &str| match config.get(key) {
@@ -98,8 +99,10 @@ pub(super) fn of_tool(tool: &Item, library: &Library) -> Result<Arc<Item>, Error
             "must be a text that is not empty",
         )),
     };
-    for key in ["tool_name", "schema_hash"] {
-        let _well_formed = text(key)?;
+    let _well_formed = text("schema_hash")?;
+    if text("tool_name")?.is_none() {
+        let problem = "is missing: name the tool as its server does";
+        return Err(malformed(tool, "config.tool_name", problem));
     }
     let (field, id) = match (text("server_config_path")?, text("server")?) {
         (Some(path), _) => ("config.server_config_path", id_of_path(path)),
@@ -113,7 +116,9 @@ pub(super) fn of_tool(tool: &Item, library: &Library) -> Result<Arc<Item>, Error
     };
     let id = ItemId::new(id)
         .map_err(|error| malformed(tool, field, &format!("names no server: {error}")))?;
-    server(&id, tool.space, library)
+    let server = server(&id, tool.space, library)?;
+    let _sound = Told::of(&server, way, tool)?;
+    Ok(server)
 }
 
 /// The id in a path of the original, such as `{project_path}/.ai/tools/mcp/servers/docs.yaml`.
@@ -147,6 +152,15 @@ impl Chain {
         })
     }
 
+    /// Whether the server can be used that `params` name, if its tools are to be listed.
+    pub fn check_asked_server(&self, params: &Object, library: &Library) -> Result<(), Error> {
+        let Some(asked) = self.asked_server(params) else {
+            return Ok(());
+        };
+        let server = server(&asked?.id, Space::Project, library)?;
+        Told::of(&server, Way::Any, self.tool()).map(drop)
+    }
+
     /// With the server that `params` name, if its tools are to be listed.
     pub fn with_asked_server(mut self, params: &Object, library: &Library) -> Result<Self, Error> {
         if let Some(asked) = self.asked_server(params) {
@@ -178,11 +192,9 @@ pub(super) fn plan(
             let tool = chain.tool();
             let told = tool.metadata.config.as_ref();
             let text = |key: &str| told.and_then(|told| told.get(key)?.as_str());
-            let missing = "is missing: name the tool as its server does";
-            let name =
-                text("tool_name").ok_or_else(|| malformed(tool, "config.tool_name", missing))?;
             Asked::Call {
-                tool: name.to_owned(),
+                // That it is there was seen when the tool was looked up.
+                tool: text("tool_name").unwrap_or_default().to_owned(),
                 pinned: text("schema_hash").map(str::to_owned),
                 params,
             }
@@ -195,6 +207,73 @@ pub(super) fn plan(
     })
 }
 
+/// What the file of a server tells, as far as it can be judged before it is started.
+struct Told {
+    /// The server as a chain of its own.
+    alone: Chain,
+    is_http: bool,
+    /// The keys that it may have.
+    keys: &'static [&'static str],
+}
+
+impl Told {
+    /// Reads the file of `server`, which `tool` reaches by `way`.
+    fn of(server: &Arc<Item>, way: Way, tool: &Item) -> Result<Self, Error> {
+        let config = server.metadata.config.as_ref();
+        let transport = config.and_then(|config| config.get("transport")?.as_str());
+        let (keys, is_http): (&[&str], _) = match transport {
+            Some("stdio") => (&STDIO_KEYS, false),
+            Some("http") => (&HTTP_KEYS, true),
+            _ => {
+                let problem = "must be `stdio` or `http`";
+                return Err(malformed(server, "config.transport", problem));
+            }
+        };
+        if way != Way::Any && transport != Some(way.word()) {
+            let executor = if way == Way::Stdio { HTTP } else { STDIO };
+            let problem = format!(
+                "is for another kind of server than `{}`, which is reached by {}: write `executor_id: {executor}`",
+                server.id(),
+                transport.unwrap_or_default(),
+            );
+            return Err(malformed(tool, "executor_id", &problem));
+        }
+        let told = Self {
+            alone: Chain {
+                item: server.item.clone(),
+                elements: vec![Arc::clone(server)],
+                given: None,
+                anchored: None,
+                files_hash: None,
+                server: None,
+                terminal: Terminal::Mcp(way),
+            },
+            is_http,
+            keys,
+        };
+        told.check()?;
+        Ok(told)
+    }
+
+    /// Whether its settings are such as can be read.
+    fn check(&self) -> Result<(), Error> {
+        let settings = self.settings()?;
+        let _times = (
+            settings.seconds("start_timeout")?,
+            settings.seconds("timeout")?,
+        );
+        let needed = if self.is_http { "url" } else { "command" };
+        match settings.text(needed)? {
+            Some(_) => Ok(()),
+            None => Err(settings.malformed(needed, "is missing")),
+        }
+    }
+
+    fn settings(&self) -> Result<Settings<'_>, Error> {
+        Settings::merge(&self.alone, self.keys)
+    }
+}
+
 /// How `server` is reached.
 fn reached(
     server: &Arc<Item>,
@@ -204,42 +283,19 @@ fn reached(
     config: &Config,
     mut environment: Environment,
 ) -> Result<mcp::Server, Error> {
-    let alone = Chain {
-        item: server.item.clone(),
-        elements: vec![Arc::clone(server)],
-        given: None,
-        anchored: None,
-        files_hash: None,
-        server: None,
-        terminal: chain.terminal,
-    };
-    let told = server.metadata.config.as_ref();
-    let transport = told.and_then(|told| told.get("transport")?.as_str());
-    let keys = match transport {
-        Some("stdio") => &STDIO_KEYS,
-        Some("http") => &HTTP_KEYS,
-        _ => {
-            let problem = "must be `stdio` or `http`";
-            return Err(malformed(server, "config.transport", problem));
-        }
-    };
-    if way != Way::Any && transport != Some(way.word()) {
-        let executor = if way == Way::Stdio { HTTP } else { STDIO };
-        let problem = format!(
-            "is for another kind of server than `{}`, which is reached by {}: write `executor_id: {executor}`",
-            server.id(),
-            transport.unwrap_or_default(),
-        );
-        return Err(malformed(chain.tool(), "executor_id", &problem));
-    }
-    let settings = Settings::merge(&alone, keys)?;
+    let told = Told::of(server, way, chain.tool())?;
+    let settings = told.settings()?;
     let _set = environment.overlay(server)?;
     let start_timeout = settings.seconds("start_timeout")?.unwrap_or(START_TIMEOUT);
     let timeout = settings.seconds("timeout")?.unwrap_or(TIMEOUT);
-    let reached = if transport == Some("http") {
-        Reached::Http(Box::new(request::server(&settings, &alone, &environment)?))
+    let reached = if told.is_http {
+        Reached::Http(Box::new(request::server(
+            &settings,
+            &told.alone,
+            &environment,
+        )?))
     } else {
-        let process = process(&alone, &settings, origin, config, environment)?;
+        let process = process(&told.alone, &settings, origin, config, environment)?;
         Reached::Stdio(Box::new(process))
     };
     Ok(mcp::Server {

@@ -1,5 +1,6 @@
 mod elements;
 mod files;
+mod reference;
 
 use std::fs;
 use std::path::PathBuf;

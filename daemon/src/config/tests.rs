@@ -3,7 +3,7 @@ use std::fs;
 use rye_core::error::with_sources;
 use rye_core::money::Usd;
 
-use super::layer::SETTINGS;
+use super::layer::{SETTINGS, Setting};
 use super::*;
 
 fn environment(variables: &[(&str, &str)]) -> Environment {
@@ -383,4 +383,48 @@ fn a_variable_to_pass_on_is_passed_on_even_if_it_is_empty() {
         .map(|(name, value)| (name.to_str().unwrap(), value.to_str().unwrap()))
         .collect();
     assert_eq!(base, [("HOME", "/home/u"), ("EMPTY", ""), ("SET", "1")]);
+}
+
+#[test]
+fn the_pages_list_every_setting_with_its_variable_and_its_default() {
+    let settings = rye_pages::Table::read("docs/configuration.md", "settings");
+    settings.assert_lists(SETTINGS.iter().map(|setting| setting.key));
+    for Setting { key, variable, .. } in &SETTINGS {
+        let variables = settings.cell(key, "variable");
+        assert!(
+            rye_pages::in_backticks(variables)
+                .iter()
+                .any(|said| said == variable),
+            "{key}: {variables}"
+        );
+    }
+    let config = load_with(&[], &[]).unwrap().config;
+    let limits = config.limits;
+    let (tool, bash) = (limits.tool_timeout.as_secs(), limits.bash_timeout.as_secs());
+    let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
+    let (output, message) = (
+        mib(limits.output_bytes.get()),
+        mib(limits.message_bytes.get()),
+    );
+    for (key, value) in [
+        ("restarts", config.restarts.to_string()),
+        (
+            "shutdown_grace_seconds",
+            config.shutdown_grace.as_secs().to_string(),
+        ),
+        ("limits.max_steps", limits.max_steps.to_string()),
+        ("limits.tool_timeout_seconds", tool.to_string()),
+        ("limits.bash_timeout_seconds", bash.to_string()),
+        ("limits.output_bytes", output.clone()),
+        ("limits.message_bytes", message.clone()),
+        ("limits.tree_runs", limits.tree_runs.to_string()),
+    ] {
+        settings.assert_cell(key, "default", value);
+    }
+    let table = rye_pages::Table::read("docs/reference.md", "limits");
+    table.assert_cell("a tool", "is", format!("{tool} s"));
+    table.assert_cell("a shell command", "is", format!("{bash} s"));
+    table.assert_cell("output of a process", "is", output);
+    table.assert_cell("a message of the control API", "is", message);
+    table.assert_cell("runs of a tree", "is", limits.tree_runs);
 }

@@ -21,6 +21,9 @@ pub(super) fn unplanned(error: &chain::Error) -> Failure {
         Failure::permanent("missing_environment_variables", with_sources(error))
     } else if matches!(error, chain::Error::LockMismatch { .. }) {
         Failure::permanent("lock_mismatch", with_sources(error))
+    } else if let chain::Error::Params { failure, .. } = error {
+        // As of a graph or a directive whose inputs do not fit.
+        Failure::permanent(&failure.code, with_sources(error))
     } else {
         refused(error)
     }

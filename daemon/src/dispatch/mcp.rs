@@ -15,6 +15,9 @@ use crate::async_log::Source;
 use crate::mcp::{self, Answer, Asked, Caller, Ending, Plan, Reached, Sessions, Trouble};
 use crate::services::{AttemptCtx, timed_out};
 
+/// Bytes of a blob, as it is written in an answer, that stand in a result.
+const LONG_BLOB: usize = 64 << 10;
+
 /// Carries out `plan`.
 pub(super) async fn call(
     servers: &Sessions,
@@ -34,12 +37,14 @@ pub(super) async fn call(
         cx.voice
             .hear(Source::Stderr, format!("{line}\n").as_bytes());
     };
+    let started = |process| cx.note_process(process);
     let caller = Caller {
         run: &cx.run,
         journal: &cx.services.journal,
         client: client.as_ref(),
         stop: &cx.stop,
         report: &report,
+        started: &started,
     };
     work.certainty = Certainty::Unknown;
     let asked = tokio::select! {
@@ -74,10 +79,54 @@ pub(super) async fn call(
             if is_unpinned {
                 warn_of_unpinned(&plan, tool, cx);
             }
+            keep_blobs(&mut result, cx).await;
             judge(tool, &result)
         }
         Err(trouble) => Err(unanswered(&trouble, &plan, &secrets, work).into()),
     }
+}
+
+/// Puts blobs of the answer that are long into the object store: their hash takes their place.
+async fn keep_blobs(result: &mut Value, cx: &AttemptCtx) {
+    let blocks = result.get_mut("content").and_then(Value::as_array_mut);
+    for (block, key) in blocks.into_iter().flatten().filter_map(blob) {
+        let Some(Value::String(blob)) = block.get(key) else {
+            continue;
+        };
+        let bytes = decoded(blob);
+        // Objects are JSON, and so is this: a text.
+        let text = Value::String(blob.clone()).to_string();
+        match cx.services.journal.keep(text).await {
+            Ok(digest) => {
+                let _blob = block.shift_remove(key);
+                block.insert("object".to_owned(), digest.to_string().into());
+                block.insert("bytes".to_owned(), bytes.into());
+            }
+            Err(error) => {
+                let told = with_sources(&error);
+                cx.warn(format!("a blob is in the result itself: {told}"));
+            }
+        }
+    }
+}
+
+/// Where the long blob of a block of content is, if it has one: an image, a sound, or a resource that is no text.
+fn blob(block: &mut Value) -> Option<(&mut Object, &'static str)> {
+    let is_resource = block.get("type").and_then(Value::as_str) == Some("resource");
+    let (holder, key) = if is_resource {
+        (block.get_mut("resource")?, "blob")
+    } else {
+        (block, "data")
+    };
+    let holder = holder.as_object_mut()?;
+    let is_long = holder.get(key)?.as_str()?.len() > LONG_BLOB;
+    is_long.then_some((holder, key))
+}
+
+/// How many bytes a text in base64 stands for.
+fn decoded(blob: &str) -> usize {
+    let digits = blob.trim_end_matches('=').len();
+    digits / 4 * 3 + (digits % 4).saturating_sub(1)
 }
 
 /// The failure of a call without an answer; what is known of the call is put into `work`.
@@ -209,6 +258,37 @@ mod tests {
         assert_eq!(data.get("status"), None);
         let plain = judge("t", &text("three")).unwrap_or_else(|_| panic!("it succeeded"));
         assert_eq!(plain.get("parsed"), None);
+    }
+
+    #[test]
+    fn the_long_blob_of_a_block_is_found_and_measured() {
+        let long = "QUJD".repeat(LONG_BLOB / 4 + 1);
+        let found = |mut block: Value| blob(&mut block).map(|(_, key)| key);
+        for (block, expected) in [
+            (json!({"type": "image", "data": long}), Some("data")),
+            (json!({"type": "audio", "data": long}), Some("data")),
+            (json!({"type": "image", "data": "QUJD"}), None),
+            (json!({"type": "text", "text": long}), None),
+            (
+                json!({"type": "resource", "resource": {"blob": long}}),
+                Some("blob"),
+            ),
+            (
+                json!({"type": "resource", "resource": {"text": long}}),
+                None,
+            ),
+        ] {
+            assert_eq!(found(block.clone()), expected, "{}", block["type"]);
+        }
+        for (blob, bytes) in [
+            ("", 0),
+            ("QQ==", 1),
+            ("QUI=", 2),
+            ("QUJD", 3),
+            ("QUJDRA", 4),
+        ] {
+            assert_eq!(decoded(blob), bytes, "{blob}");
+        }
     }
 
     #[test]

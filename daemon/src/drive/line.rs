@@ -1,6 +1,6 @@
 //! A call whose start waits for money that only open calls hold.
 //!
-//! Until it is called the run begins nothing behind it; what is in flight goes on, and so do the deadlines of the run and requests to
+//! Until it is called the run begins nothing behind it; what is in flight continues, and so do the deadlines of the run and requests to
 //! stop it. What it holds is a place in the line and nothing else: after a crash it asks again.
 
 use std::time::Duration;

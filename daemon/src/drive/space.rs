@@ -20,7 +20,7 @@ pub(super) enum Lack {
     Host(Exhausted),
 }
 
-/// Why the driver does not go on.
+/// Why the driver does not continue.
 pub(super) enum Live {
     /// The run has ended, or was left.
     Left(DriverExit),

@@ -3,8 +3,7 @@
 //! **Never** touches a file of a project, and waits for none: lanes notify it of what is on disk there. **Order** of what must be on disk
 //! before what: archive before index and base, transcripts and base before a segment of the log is removed; archive, index and
 //! transcript before an ended run leaves memory. **Failure**: what cannot be written is tried again; until then memory and log keep
-//! it. A lane is waited for while it moves, up to [`LONGEST`] segments of the log; one that has not moved while [`RETAINED`] segments were
-//! written is given up.
+//! it. A lane that does not answer is waited for until the log has grown to [`RETAINED`] segments, and then given up.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -41,9 +40,6 @@ pub(super) struct Ended {
     /// The accounts that its end closed.
     pub(super) closed: Closed,
 }
-
-/// Segments of log kept for projects that are slower than their runs.
-const LONGEST: usize = 8 * RETAINED;
 
 /// What a lane says at a checkpoint.
 #[derive(Debug)]
@@ -102,11 +98,7 @@ pub(super) struct Archiver {
     /// Runs whose transcript is written, and that are not in the index.
     written: HashSet<RunId>,
     waiting: Option<Waiting>,
-    /// The newest checkpoint behind that.
-    next: Option<(CheckpointJob, HashSet<String>)>,
     reports: HashMap<String, Report>,
-    /// How often each lane that is waited for had moved, and the segment that was written when it last did.
-    moved: HashMap<String, (u64, u64)>,
 }
 
 impl Archiver {
@@ -123,9 +115,7 @@ impl Archiver {
             indexed: HashMap::new(),
             written: HashSet::new(),
             waiting: None,
-            next: None,
             reports: HashMap::new(),
-            moved: HashMap::new(),
         }
     }
 
@@ -301,75 +291,42 @@ impl Archiver {
         }
     }
 
-    /// One checkpoint waits at a time, so that lanes which are behind all the time come to its end; the last one waits for none.
     fn begin_checkpoint(&mut self, job: CheckpointJob, lanes: HashSet<String>) {
-        if self.waiting.is_some() && job.reply.is_none() {
-            self.next = Some((job, lanes));
-            return;
-        }
-        self.next = None;
-        self.waiting = Some(Waiting {
+        let earlier = self.waiting.replace(Waiting {
             job,
             lanes,
             failed: false,
             since: Instant::now(),
         });
-    }
-
-    /// Finishes the checkpoint that waits, if no lane keeps it, and begins the next.
-    fn checkpoint(&mut self) {
-        while let Some(mut waiting) = self.waiting.take() {
-            self.hear(&mut waiting);
-            let last = waiting.job.reply.is_some() && waiting.since.elapsed() >= LAST;
-            let stuck = self.stuck(&waiting.lanes);
-            if !stuck.is_empty() {
-                self.give_up(&stuck);
-                waiting.lanes.retain(|files| !stuck.contains(files));
-            }
-            if !waiting.lanes.is_empty() && !last {
-                self.waiting = Some(waiting);
-                return;
-            }
-            waiting.failed |= !waiting.lanes.is_empty();
-            self.end_checkpoint(waiting);
-            if let Some((job, lanes)) = self.next.take() {
-                self.begin_checkpoint(job, lanes);
-            }
+        // The later one covers it.
+        if let Some(reply) = earlier.and_then(|earlier| earlier.job.reply) {
+            crate::task::reply(reply, ());
         }
     }
 
-    /// What lanes have said of it: who is done with a later one is done with this.
-    fn hear(&mut self, waiting: &mut Waiting) {
+    /// Finishes the checkpoint that waits, if no lane keeps it.
+    fn checkpoint(&mut self) {
+        let Some(mut waiting) = self.waiting.take() else {
+            return;
+        };
         let lsn = waiting.job.lsn;
-        self.reports.retain(|files, report| {
-            let counts = report.lsn >= lsn;
-            if counts && waiting.lanes.remove(files) {
+        for (_, report) in self.reports.extract_if(|_, report| report.lsn <= lsn) {
+            if report.lsn == lsn {
+                waiting.lanes.remove(&report.files);
                 waiting.failed |= report.covered == Covered::NotAll;
             }
-            counts
-        });
-    }
-
-    /// Those of `lanes` that the log is not kept for any longer.
-    fn stuck(&mut self, lanes: &HashSet<String>) -> HashSet<String> {
-        let (shared, moved) = (&self.shared, &mut self.moved);
-        moved.retain(|files, _| lanes.contains(files));
-        let newest = shared.log.newest();
-        let is_full = shared.log.segments() >= LONGEST;
-        let is_stuck = |files: &&String| {
-            let now = shared.lanes.moved(files);
-            let known = moved.entry((*files).clone()).or_insert((now, newest));
-            if known.0 != now {
-                *known = (now, newest);
+        }
+        if !waiting.lanes.is_empty() {
+            let last = waiting.job.reply.is_some() && waiting.since.elapsed() >= LAST;
+            if self.shared.log.segments() >= RETAINED {
+                self.give_up(&waiting.lanes);
+            } else if last {
+                waiting.failed = true;
+            } else {
+                self.waiting = Some(waiting);
+                return;
             }
-            let still = newest.saturating_sub(known.1);
-            is_full || still >= u64::try_from(RETAINED).unwrap_or(u64::MAX)
-        };
-        lanes.iter().filter(is_stuck).cloned().collect()
-    }
-
-    fn end_checkpoint(&mut self, waiting: Waiting) {
-        let lsn = waiting.job.lsn;
+        }
         let written = if waiting.failed || !self.unarchived.is_empty() {
             tracing::info!(%lsn, "the log is kept: not everything in it is elsewhere yet");
             Ok(())
@@ -388,7 +345,7 @@ impl Archiver {
         for files in lanes {
             tracing::warn!(
                 files,
-                "a project has not taken its files for too long: the log is not kept for its sake"
+                "a project has not answered for too long: the log is not kept for its sake"
             );
         }
         let theirs = |ended: &Ended| lanes.contains(&ended.stream.spec.files);

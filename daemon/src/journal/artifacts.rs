@@ -46,15 +46,14 @@ pub trait ArtifactLane: Send {
     /// Takes in that there is more to be made.
     fn add(&mut self, note: Note);
 
-    /// Does a piece of it, and calls `moves` for each part that is done.
-    fn work(&mut self, moves: &dyn Fn());
+    /// Does a piece of it.
+    fn work(&mut self);
 
     /// When there is more to do, if there is.
     fn pause(&self) -> Option<Duration>;
 
-    /// Finishes the runs that were suspended or ended, and calls `moves` for each part that is done; whether all that is made of them
-    /// would survive a power cut.
-    fn checkpoint(&mut self, moves: &dyn Fn()) -> bool;
+    /// Finishes the runs that were suspended or ended; whether all that is made of them would survive a power cut.
+    fn checkpoint(&mut self) -> bool;
 
     /// Makes what was written survive a power cut; whether it does.
     fn sync(&mut self) -> bool;

@@ -101,7 +101,7 @@ struct Ear {
 #[derive(Debug, Default)]
 struct Waiting {
     deltas: VecDeque<Delta>,
-    /// What they take up together.
+    /// What they take together.
     bytes: usize,
     /// Whether something was said that is not among them.
     is_behind: bool,
@@ -156,7 +156,7 @@ impl Ears {
 pub struct Speaker(Arc<RunStream>);
 
 impl Speaker {
-    /// Nothing was said yet in the call that begins: whoever listens has missed nothing.
+    /// Nothing was said yet in the call that begins: a listener has missed nothing.
     pub(super) fn begin(stream: Arc<RunStream>) -> Self {
         for ear in lock(&stream.ears.ears).iter() {
             lock(&ear.waiting).is_behind = false;
@@ -169,7 +169,7 @@ impl Speaker {
         !lock(&self.0.ears.ears).is_empty()
     }
 
-    /// Tells `delta`. Who has missed something, or has too much to hear, is told `so_far` in its place, which holds it.
+    /// Tells `delta`. Who has missed something, or has too much to hear, gets `so_far` in its place, which holds it.
     pub fn tell(&self, delta: &Delta, so_far: impl Fn() -> Delta) {
         for ear in lock(&self.0.ears.ears).iter() {
             lock(&ear.waiting).push(delta, &so_far);

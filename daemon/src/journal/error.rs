@@ -112,6 +112,11 @@ pub enum Error {
     /// The index of ended runs does not answer.
     #[error("ended runs cannot be looked up")]
     Index(#[source] Arc<IndexError>),
+    /// The log does not hold what comes behind a place: not any more, or it is the log of another daemon.
+    #[error(
+        "the log does not hold what comes behind this cursor, or not any more; look at the runs as they are (`List`), and begin without one"
+    )]
+    Passed,
     /// A page token that this journal never gave out.
     #[error("`{}` is not a page token", excerpt(token))]
     PageToken {
@@ -147,6 +152,7 @@ impl Error {
             | Self::MemoryFull { .. }
             | Self::TooLong { .. }
             | Self::Index(_)
+            | Self::Passed
             | Self::PageToken { .. } => false,
         }
     }
@@ -172,6 +178,7 @@ impl Kinded for Error {
             | Self::DataLoss { .. } => ErrorKind::DataLoss,
             Self::Refused(refused) => refused.kind(),
             Self::Unknown { .. } => ErrorKind::NotFound,
+            Self::Passed => ErrorKind::Precondition,
             Self::PageToken { .. } => ErrorKind::Invalid,
         }
     }

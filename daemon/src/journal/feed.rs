@@ -51,7 +51,7 @@ impl Feed {
         }
     }
 
-    /// Reads the first events that have been, so that whoever asked is told if they cannot be read.
+    /// Reads the first events that have been, so that the caller gets the error if they cannot be read.
     pub(super) async fn begin(&mut self) -> Result<(), Error> {
         self.turn();
         self.read().await
@@ -138,7 +138,7 @@ impl Feed {
         From::Present(replay.bookmark(), listener)
     }
 
-    /// Waits for the page that is being read. Cancel safe: it goes on being read.
+    /// Waits for the page that is being read. Cancel safe: the reading continues.
     async fn read(&mut self) -> Result<(), Error> {
         let From::Reading(reading) = &mut self.from else {
             return Ok(());

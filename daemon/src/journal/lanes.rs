@@ -3,14 +3,12 @@
 //! **Owns** which projects have a lane. One is made when there is something to write, and ends when there was nothing for a while.
 //! **Never** makes one project wait for another, and waits for none: what a lane still has to write lies in its mailbox, some
 //! megabytes at most, and beyond that in the log. **Order.** At a checkpoint each lane is marked, and notifies the archiver when
-//! everything before is on disk. **Failure.** A project that hangs keeps its thread and a bounded piece of the log: once
-//! [`RETAINED`](super::projector::RETAINED) segments were written while it did not move, the log is kept no longer for its sake. When the
-//! project moves again, it gets what lies in the mailbox; runs that would need more are left as they are. One that moves, and is slower
-//! than its runs, has the log grow further.
+//! everything before is on disk. **Failure.** A project that hangs keeps its thread and a bounded piece of the log: once the log
+//! has grown to [`RETAINED`](super::projector::RETAINED) segments for its sake, it is kept no longer. When the project moves again,
+//! it gets what lies in the mailbox; runs that would need more are left as they are.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -32,15 +30,6 @@ pub(super) struct Lane {
     /// The `files` directory of its runs.
     pub(super) files: String,
     pub(super) mailbox: Mailbox<Inbox>,
-    /// How often it has moved.
-    moved: AtomicU64,
-}
-
-impl Lane {
-    /// It does not hang.
-    pub(super) fn moves(&self) {
-        self.moved.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 #[derive(Debug)]
@@ -109,13 +98,6 @@ impl Lanes {
         marked
     }
 
-    /// How often the lane of a project has moved.
-    pub(super) fn moved(&self, files: &str) -> u64 {
-        let table = lock(&self.table);
-        let lane = table.lanes.get(files);
-        lane.map_or(0, |lane| lane.moved.load(Ordering::Relaxed))
-    }
-
     /// Removes a lane that has nothing to do; `false` if something came meanwhile.
     pub(super) fn retire(&self, lane: &Lane) -> bool {
         let mut table = lock(&self.table);
@@ -155,7 +137,6 @@ impl Table {
             let lane = Arc::new(Lane {
                 files: files.to_owned(),
                 mailbox: Mailbox::default(),
-                moved: AtomicU64::new(0),
             });
             self.lanes.insert(files.to_owned(), Arc::clone(&lane));
             self.threads += 1;

@@ -107,12 +107,6 @@ impl Log {
         lsn < lock(&self.places).first
     }
 
-    /// The segment that is being written.
-    pub(super) fn newest(&self) -> u64 {
-        let places = lock(&self.places);
-        places.segments.keys().next_back().map_or(0, |id| id.0)
-    }
-
     /// How many segments there are.
     pub(super) fn segments(&self) -> usize {
         lock(&self.places).segments.len()

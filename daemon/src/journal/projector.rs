@@ -37,7 +37,7 @@ pub(super) const RENDER_EVERY: Duration = Duration::from_millis(100);
 pub(super) const RETRY: Duration = Duration::from_secs(1);
 /// How long a lane stays that has nothing to do.
 const IDLE: Duration = Duration::from_mins(1);
-/// Segments of log kept for projects that fail or do not move.
+/// Segments of log kept for projects that fail.
 pub(super) const RETAINED: usize = 8;
 
 /// What waits to be written about one run.
@@ -171,15 +171,13 @@ impl Projector {
             }
             if self.artifacts.pause().is_some() {
                 self.shared.faults.before_files(&self.lane.files);
-                self.lane.moves();
-                let lane = Arc::clone(&self.lane);
-                self.artifacts.work(&|| lane.moves());
+                self.artifacts.work();
             }
             if let Some(mark) = checkpoint {
                 self.checkpoint(&mark);
             }
             if taken.closed {
-                self.artifacts.checkpoint(&|| ());
+                self.artifacts.checkpoint();
                 return;
             }
             if idle && self.is_done() && self.lane_ends() {
@@ -234,7 +232,6 @@ impl Projector {
 
     fn attempt(&mut self, id: RunId, mut pending: Pending, complaint: Complaint) {
         self.shared.faults.before_files(&self.lane.files);
-        self.lane.moves();
         match self.write(&mut pending) {
             Ok(page) => self.hand_on(&id, pending, page),
             // The project did not answer for so long that the log does not hold them any more.
@@ -373,7 +370,6 @@ impl Projector {
     /// Writes what was closed without a sync once more, with one.
     fn sync_closed(&mut self) {
         for (id, (stream, upto)) in std::mem::take(&mut self.unsynced) {
-            self.lane.moves();
             if let Err(error) = TranscriptFile::rewrite(&self.shared, &stream, upto) {
                 tracing::warn!(run = %id, %error, "a transcript cannot be synced");
                 self.unsynced.insert(id, (stream, upto));
@@ -432,7 +428,6 @@ impl Projector {
     /// Makes sure that the files are on disk up to the checkpoint, so that the log need not be.
     fn checkpoint(&mut self, mark: &Mark) {
         self.shared.faults.before_files(&self.lane.files);
-        self.lane.moves();
         if !self.failing.is_empty() {
             self.retry();
         }
@@ -440,8 +435,7 @@ impl Projector {
             self.put_back(stream, *head);
         }
         let synced = self.sync();
-        let lane = Arc::clone(&self.lane);
-        let finished = self.artifacts.checkpoint(&|| lane.moves());
+        let finished = self.artifacts.checkpoint();
         let mut covered = synced && finished && self.failing.is_empty();
         if !covered && self.shared.log.segments() >= RETAINED {
             covered = true;
@@ -466,7 +460,6 @@ impl Projector {
         self.sync_closed();
         let mut failed = Vec::new();
         for (id, sheet) in &mut self.open {
-            self.lane.moves();
             if let Err(error) = sheet.sync() {
                 tracing::warn!(run = %id, %error, "a transcript cannot be synced");
                 failed.push(id.clone());

@@ -26,7 +26,7 @@ use super::record::Rendered;
 use super::run_stream::{Rest, RunStream};
 use super::transcript::{Fact, Head};
 use super::watermark::Failure;
-use super::{Line, Shared};
+use super::{Line, Shared, merged};
 
 /// What the sequencer hands over, in order.
 #[derive(Debug)]
@@ -171,6 +171,17 @@ impl Entry {
         (self.pages != Pages::Keep).then(|| live.money(account, closed))
     }
 
+    /// The event as readers get it.
+    fn line(&self, lsn: Lsn, at: Timestamp) -> Line {
+        Line {
+            seq: self.seq,
+            lsn,
+            timestamp: at,
+            event_type: self.text.name.to_owned(),
+            payload: self.text.payload.as_str().into(),
+        }
+    }
+
     /// Where the run comes to rest with it, if it does.
     fn rest(&self) -> Option<Rest> {
         let run = self.settled.as_ref()?;
@@ -202,6 +213,7 @@ pub(super) fn run(
         .try_for_each(|commit| publish(shared, &mut live, commit))
         .and_then(|()| shared.durable.reach_blocking(begin));
     let result = replay.and_then(|()| {
+        drop(shared.wide.show(begin, Vec::new));
         shared.published.advance(begin);
         jobs.iter().try_for_each(|job| match job {
             Job::Commit { commit, permit } => {
@@ -251,18 +263,20 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
         .map(|entry| entry.shown(live, &closed))
         .collect();
     let urgent = entries.iter().any(|entry| entry.pages == Pages::Now);
+    let shown = shared.wide.show(lsn, || {
+        let events = entries.iter().map(|entry| merged::Event {
+            stream: Arc::clone(&entry.stream),
+            line: entry.line(lsn, at),
+            last: entry.rest().is_some_and(|rest| rest.ended),
+        });
+        events.collect()
+    });
     let entries = entries.into_iter().zip(written).zip(sums);
     for ((entry, Written { start, end, lines }), money) in entries {
         let rest = entry.rest();
         entry
             .stream
-            .publish((lsn, end), rest, &shared.memory, || Line {
-                seq: entry.seq,
-                lsn,
-                timestamp: at,
-                event_type: entry.text.name.to_owned(),
-                payload: entry.text.payload.into(),
-            });
+            .publish((lsn, end), rest, &shared.memory, || entry.line(lsn, at));
         if let Some(run) = entry
             .settled
             .as_ref()
@@ -289,6 +303,7 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
         };
         shared.lanes.add(shared, pending, urgent);
     }
+    drop(shown);
     shared.published.advance(lsn);
     Ok(())
 }

@@ -243,8 +243,13 @@ pub(super) struct Pages {
 
 impl Pages {
     pub(super) fn new(replay: Replay) -> Self {
+        Self::up_to(replay, None)
+    }
+
+    /// The same, up to the event `last` if one is named.
+    pub(super) fn up_to(replay: Replay, last: Option<Seq>) -> Self {
         Self {
-            last: replay.last(),
+            last: last.unwrap_or_else(|| replay.last()),
             replay: Some(replay),
             next: Seq(1),
             charge: None,

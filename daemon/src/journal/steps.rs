@@ -20,7 +20,7 @@ const TURN: &str = "turn";
 pub struct StepLine {
     /// Its number; of a thread the turn.
     pub step: u32,
-    /// Its node; of a thread the item that was carried out, or the word for a turn.
+    /// Its node; of a thread the item that was carried out, or `turn`.
     pub node: String,
     /// How it ended.
     pub status: StepStatus,

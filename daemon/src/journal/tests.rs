@@ -8,6 +8,7 @@ mod fence;
 mod files;
 mod lanes;
 mod line;
+mod merged;
 mod objects;
 mod reader;
 mod recovery;

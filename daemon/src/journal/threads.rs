@@ -25,6 +25,7 @@ use super::index::{Index, IndexError};
 use super::lanes::Lanes;
 use super::log::{self, Log, Writer};
 use super::mailbox::Mailbox;
+use super::merged::Wide;
 use super::projector;
 use super::publisher::{self, LiveRuns};
 use super::record::Body;
@@ -54,6 +55,8 @@ pub(super) struct Shared {
     pub(super) log: Arc<Log>,
     pub(super) durable: Arc<Watermark>,
     pub(super) published: Watermark,
+    /// What is published, for listeners to many runs.
+    pub(super) wide: Wide,
     pub(super) artifacts: Arc<dyn Artifacts>,
     pub(super) lanes: Lanes,
     /// Transcripts that are open.
@@ -139,6 +142,7 @@ pub(super) fn start(
         log,
         durable,
         published: Watermark::new(opened.base),
+        wide: Wide::new(opened.base),
         artifacts: options.artifacts,
         lanes: Lanes::new(lsn),
         open_transcripts: Arc::default(),

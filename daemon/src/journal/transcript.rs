@@ -12,7 +12,7 @@
 //! covers the SHA-256 of `rye:head:1 LF run LF seq LF hash LF state_hash`. Everything here is a pure function of the log,
 //! so a lost line comes back byte for byte.
 //!
-//! Once the log does not hold them any more, lines that somebody removed or changed are gone for good. What comes later still stands
+//! Once the log does not hold them any more, lines that somebody removed or changed are lost. What comes later still stands
 //! where it belongs; a reader gets the byte at which the transcript stops being what was written.
 
 use std::borrow::Cow;

@@ -181,10 +181,16 @@ impl TranscriptFile {
     /// Makes what was written survive a power cut.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.fresh {
-            let root = Dir::of_run(&self.stream.spec)?;
             self.dir.sync()?;
-            root.make(Path::new(THREADS))?.sync()?;
-            root.make(Path::new("state"))?.sync()?;
+            match Dir::of_run(&self.stream.spec) {
+                Ok(root) => {
+                    root.make(Path::new(THREADS))?.sync()?;
+                    root.make(Path::new("state"))?.sync()?;
+                }
+                // What was removed with its project has no place that could be lost.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
             self.fresh = false;
         }
         if self.dirty {

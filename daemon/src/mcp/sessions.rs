@@ -15,7 +15,7 @@ use rmcp::transport::Transport;
 use rmcp::{ClientHandler, ErrorData, RoleClient};
 use rye_core::error::with_sources;
 use rye_core::id::{ItemId, RunId};
-use rye_core::model::Status;
+use rye_core::model::{ProcessIdentity, Status};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -44,7 +44,7 @@ const END_OF_INPUT: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy)]
 #[expect(
     missing_debug_implementations,
-    reason = "who hears of progress cannot be shown"
+    reason = "who hears of progress and of processes cannot be shown"
 )]
 pub struct Caller<'a> {
     /// The run.
@@ -57,6 +57,8 @@ pub struct Caller<'a> {
     pub stop: &'a Stop,
     /// Hears of progress.
     pub report: &'a (dyn Fn(&str) + Sync),
+    /// Puts the process of a server on record that was started for this call.
+    pub started: &'a (dyn Fn(ProcessIdentity) + Sync),
 }
 
 /// One server of one root run.
@@ -244,7 +246,7 @@ impl Sessions {
         };
         let link = match &server.reached {
             Reached::Stdio(plan) => {
-                let started = self.start(key, plan).await;
+                let started = self.start(key, plan, caller).await;
                 let (running, pipes) = started.map_err(|error| failed(with_sources(&error)))?;
                 self.keep(keeper.process(running, Arc::clone(&tail)));
                 Link::Lines(Lines::new(pipes, inbox.clone()))
@@ -270,11 +272,13 @@ impl Sessions {
         &self,
         key: &Key,
         plan: &process::Plan,
+        caller: Caller<'_>,
     ) -> Result<(Running, Pipes), process::Error> {
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let server: String = key.hash.chars().take(12).collect();
         let tag = format!("{}{server}-{number}", tags_of(&key.root));
         let mut running = self.spawner.start(plan.clone(), &tag).await?;
+        (caller.started)(running.identity().clone());
         let pipes = running.take_pipes()?;
         Ok((running, pipes))
     }

@@ -7,16 +7,17 @@ use std::path::PathBuf;
 use rye_core::capability::Layer;
 use rye_core::definition::show::Format;
 use rye_core::expr::parse_json;
-use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
+use rye_core::id::{ItemKind, ItemRef, Lsn, RunId, Seq};
 use rye_core::model::{ApprovalAnswer, Durability, Limits, Object, Raised, Status, Verdict};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
 use tonic::{Request, Status as Refusal};
 
-use super::encode::cursors_of;
+use super::encode::{cursors_of, spots_of};
 use super::status::invalid;
 use crate::index::{Asked, Wanted};
+use crate::journal::Spot;
 use crate::native::SignAsked;
 use crate::supervisor::Start;
 
@@ -283,4 +284,73 @@ pub(super) fn cursor(run: &RunId, text: &str) -> Result<Seq, Refusal> {
         .and_then(|seq| seq.parse().ok())
         .map(Seq)
         .ok_or_else(|| invalid("cursor", format!("it is not a cursor of run `{run}`")))
+}
+
+/// The runs that a stream is about.
+#[derive(Debug)]
+pub(super) enum Streamed {
+    /// One run.
+    One(RunId),
+    /// Several.
+    Several(Group),
+}
+
+/// The runs that a stream of several is about.
+#[derive(Debug)]
+pub(super) enum Group {
+    /// A run and all below it.
+    Tree(RunId),
+    /// Those of a project, or all.
+    All(Option<String>),
+}
+
+/// What `request` streams; it names one thing.
+pub(super) fn streamed(request: &v1::StreamRequest) -> Result<Streamed, Refusal> {
+    let project = given(&request.project);
+    let id = request.run_id.as_str();
+    let group = match (id.is_empty(), project, request.all) {
+        (true, None, false) => {
+            let text = "it is missing; or name a `project`, or ask for `all`";
+            return Err(invalid("run_id", text));
+        }
+        (true, _, _) if request.tree => return Err(invalid("tree", "it needs a `run_id`")),
+        (true, project, _) => Group::All(project),
+        (false, None, false) if request.tree => Group::Tree(run_id(id)?),
+        (false, None, false) => return Ok(Streamed::One(run_id(id)?)),
+        (false, _, _) => {
+            return Err(invalid(
+                "run_id",
+                "it goes with neither `project` nor `all`",
+            ));
+        }
+    };
+    if request.deltas {
+        return Err(invalid("deltas", "they come only in the stream of one run"));
+    }
+    if !request.follow && request.cursor.is_empty() && matches!(group, Group::All(_)) {
+        let text = "a stream of a project, or of all runs, begins with what comes: set it, or give a `cursor`";
+        return Err(invalid("follow", text));
+    }
+    Ok(Streamed::Several(group))
+}
+
+/// The place in the log behind which a stream of several runs begins; see [`encode::spot`](super::encode::spot).
+pub(super) fn spot(log: &str, text: &str) -> Result<Option<Spot>, Refusal> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let place = || {
+        let (behind, more) = text.strip_prefix(&spots_of(log))?.split_once('.')?;
+        Some(Spot {
+            behind: Lsn(behind.parse().ok()?),
+            more: more.parse().ok()?,
+        })
+    };
+    let place = place().ok_or_else(|| {
+        invalid(
+            "cursor",
+            "it is not a cursor of a stream over several runs of this daemon",
+        )
+    })?;
+    Ok(Some(place))
 }

@@ -10,7 +10,7 @@ use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::model::graph::{At, StepWork};
 use rye_core::model::{
-    Approval, Chunks, Failure, KillReceipt, Printed, Run, RunKind, Status, Suspension,
+    Approval, Chunks, Failure, KillReceipt, Killed, Printed, Run, RunKind, Status, Suspension,
 };
 use rye_core::money::Usd;
 use rye_core::walker::InDoubt;
@@ -22,7 +22,7 @@ use crate::access::{Beside, Listed};
 use crate::cache::Entry;
 use crate::chain::{self, Standing};
 use crate::inspect::Checked;
-use crate::journal::{Delta, DeltaKind, Line, StepLine, Summary, Verdict, WrittenLine};
+use crate::journal::{Delta, DeltaKind, Line, Spot, StepLine, Summary, Verdict, WrittenLine};
 use crate::object::Digest;
 use crate::port::{AccountView, MeterView};
 
@@ -238,8 +238,12 @@ fn attempt(doubt: &InDoubt) -> v1::UncertainAttempt {
     }
 }
 
-pub(super) fn receipt(receipt: KillReceipt) -> v1::KillReceipt {
-    let ended = receipt.processes.into_iter();
+pub(super) fn receipt(killed: Killed) -> v1::KillReceipt {
+    let KillReceipt {
+        processes,
+        survivors,
+    } = killed.receipt;
+    let ended = processes.into_iter();
     v1::KillReceipt {
         processes: ended
             .map(|process| v1::EndedProcess {
@@ -249,7 +253,9 @@ pub(super) fn receipt(receipt: KillReceipt) -> v1::KillReceipt {
                 exit: process.exit,
             })
             .collect(),
-        survivors: receipt.survivors,
+        survivors,
+        run_id: killed.run_id.to_string(),
+        below: killed.below.into_iter().map(receipt).collect(),
     }
 }
 
@@ -264,9 +270,20 @@ pub(super) fn cursors_of(run: &RunId) -> String {
     format!("2.{}.", &hash[..12])
 }
 
-pub(super) fn event(run: &RunId, line: Line) -> v1::Event {
+/// The cursor of a stream of several runs: its form, what distinguishes the log of this daemon, and a place in it.
+pub(super) fn spot(log: &str, spot: Spot) -> String {
+    format!("{}{}.{}", spots_of(log), spot.behind, spot.more)
+}
+
+/// What every cursor of streams of several runs begins with; `log` distinguishes daemons.
+pub(super) fn spots_of(log: &str) -> String {
+    let hash = Digest::of(&[log.as_bytes()]).to_string();
+    format!("3.{}.", &hash[..12])
+}
+
+pub(super) fn event(run: &RunId, cursor: String, line: Line) -> v1::Event {
     v1::Event {
-        cursor: cursor(run, line.seq),
+        cursor,
         seq: line.seq.0,
         run_id: run.to_string(),
         timestamp: Some(timestamp(line.timestamp)),

@@ -6,16 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _};
+use rye_core::capability::Layer;
 use rye_core::id::ItemId;
 use rye_core::model::{Kill, Run, Status as RunStatus};
 use rye_proto::v1;
 use rye_proto::v1::runs_server::Runs;
 use tonic::{Request, Response, Status};
 
+use super::decode::{Group, Streamed};
 use super::status::{invalid, with_reason};
 use super::streams::Streams;
 use super::{decode, encode, logs, stream, visible};
-use crate::access::{Access, Actionable, Visible};
+use crate::access::{Access, Actionable, Extent, Visible};
 use crate::async_log::Wanted;
 use crate::journal::{Extract, Filter};
 use crate::port::Resume;
@@ -36,11 +38,17 @@ type Answer<T> = Result<Response<T>, Status>;
 pub(super) struct RunsService {
     access: Access,
     streams: Streams,
+    /// What distinguishes the log of this daemon from those of others.
+    log: Arc<str>,
 }
 
 impl RunsService {
-    pub(super) fn new(access: Access, streams: Streams) -> Self {
-        Self { access, streams }
+    pub(super) fn new(access: Access, streams: Streams, log: &str) -> Self {
+        Self {
+            access,
+            streams,
+            log: log.into(),
+        }
     }
 
     /// The run that a request names, if the caller may stop, resume and answer it.
@@ -52,6 +60,29 @@ impl RunsService {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&named(request))?;
         Ok(self.access.actionable(&caller, &id).await?)
+    }
+
+    /// The events of more than one run, as far as the caller sees them.
+    async fn several(
+        &self,
+        caller: Layer,
+        of: Group,
+        request: v1::StreamRequest,
+    ) -> Answer<<Self as Runs>::StreamStream> {
+        let extent = Extent {
+            since: decode::spot(&self.log, &request.cursor)?,
+            follow: request.follow,
+        };
+        let place = self.streams.take(&caller)?;
+        let events = match of {
+            Group::Tree(root) => {
+                let root = self.access.visible(&caller, &root).await?;
+                root.watch_tree(caller, extent).await?
+            }
+            Group::All(project) => self.access.watch(caller, project, extent).await?,
+        };
+        let events = stream::several(events, Arc::clone(&self.log));
+        Ok(Response::new(Box::pin(place.held_by(events))))
     }
 }
 
@@ -179,8 +210,8 @@ impl Runs for RunsService {
         };
         let id = decode::run_id(&request.run_id)?;
         let run = self.access.actionable(&caller, &id).await?;
-        let (run, receipt) = run.kill(asked).await?;
-        let receipt = Some(encode::receipt(receipt));
+        let (run, killed) = run.kill(asked).await?;
+        let receipt = Some(encode::receipt(killed));
         let run = Some(encoded(&run).await?);
         Ok(Response::new(v1::KillResponse { run, receipt }))
     }
@@ -435,7 +466,10 @@ impl Runs for RunsService {
 
     async fn stream(&self, request: Request<v1::StreamRequest>) -> Answer<Self::StreamStream> {
         let (caller, request) = decode::open(request)?;
-        let id = decode::run_id(&request.run_id)?;
+        let id = match decode::streamed(&request)? {
+            Streamed::One(id) => id,
+            Streamed::Several(group) => return self.several(caller, group, request).await,
+        };
         let run = Arc::new(self.access.visible(&caller, &id).await?);
         let from = decode::cursor(&id, &request.cursor)?;
         if request.deltas {

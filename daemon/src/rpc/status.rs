@@ -80,7 +80,11 @@ impl From<supervisor::Error> for Status {
 
 impl From<journal::Error> for Status {
     fn from(error: journal::Error) -> Self {
-        of(&error)
+        match error {
+            // A reader that is cut because it is slow reads on at once; here that does not help.
+            journal::Error::MemoryFull { .. } => told(&error, "memory_exceeded"),
+            error => of(&error),
+        }
     }
 }
 
@@ -126,6 +130,17 @@ pub(super) fn with_reason(mut status: Status, reason: &str) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reference_has_the_status_of_each_kind_of_error() {
+        let kinds = rye_pages::Table::read("docs/reference.md", "error kinds");
+        kinds.assert_lists(ErrorKind::ALL.map(ErrorKind::word));
+        for kind in ErrorKind::ALL {
+            let said = kinds.cell(kind.word(), "gRPC status").replace('_', "");
+            let code = format!("{:?}", code(kind)).to_uppercase();
+            assert_eq!(said, code, "{kind:?}");
+        }
+    }
 
     #[test]
     fn a_long_message_is_cut_and_says_how_much_is_left_out() {

@@ -8,8 +8,8 @@ use rye_proto::v1;
 use tonic::Status;
 
 use super::encode;
-use crate::access::Visible;
-use crate::journal::{Feed, Line, Live, Piece, Reader, Shown};
+use crate::access::{Several, Visible};
+use crate::journal::{Feed, Line, Live, Merge, Piece, Reader, Shown};
 
 /// What a stream of events carries.
 type Told = Result<v1::StreamResponse, Status>;
@@ -19,8 +19,12 @@ type Told = Result<v1::StreamResponse, Status>;
 async fn event(run: &Visible, line: Line) -> Result<(v1::StreamResponse, Charge), Status> {
     let (line, charge) = run.whole(line).await?;
     let told = v1::StreamResponse {
-        event: Some(encode::event(&run.id, line)),
-        delta: None,
+        event: Some(encode::event(
+            &run.id,
+            encode::cursor(&run.id, line.seq),
+            line,
+        )),
+        ..v1::StreamResponse::default()
     };
     Ok((told, charge))
 }
@@ -55,13 +59,44 @@ pub(super) fn live(run: Arc<Visible>, live: Live) -> impl Stream<Item = Told> + 
                 .map(|(told, charge)| (told, Some(charge))),
             Ok(Shown::Delta(said)) => {
                 let delta = Some(encode::delta(&run.id, said));
-                Ok((v1::StreamResponse { event: None, delta }, None))
+                let told = v1::StreamResponse {
+                    delta,
+                    ..v1::StreamResponse::default()
+                };
+                Ok((told, None))
             }
             Err(error) => Err(error.into()),
         };
         Some(match told {
             Ok((told, charge)) => (Ok(told), Some((run, live, charge))),
             Err(status) => (Err(status), None),
+        })
+    })
+}
+
+/// The events of several runs, and nothing behind an error; `log` distinguishes the cursors of this daemon's log.
+pub(super) fn several(of: Several, log: Arc<str>) -> impl Stream<Item = Told> + Send {
+    stream::unfold(Some((of, log, None)), |state| async move {
+        let (mut of, log, last) = state?;
+        let next = of.next().await?;
+        drop::<Option<Charge>>(last);
+        Some(match next {
+            Ok((Merge::Event(run, spot, line), charge)) => {
+                let cursor = spot.map(|spot| encode::spot(&log, spot));
+                let told = v1::StreamResponse {
+                    event: Some(encode::event(&run, cursor.unwrap_or_default(), line)),
+                    ..v1::StreamResponse::default()
+                };
+                (Ok(told), Some((of, log, charge)))
+            }
+            Ok((Merge::At(spot), charge)) => {
+                let told = v1::StreamResponse {
+                    cursor: encode::spot(&log, spot),
+                    ..v1::StreamResponse::default()
+                };
+                (Ok(told), Some((of, log, charge)))
+            }
+            Err(error) => (Err(error.into()), None),
         })
     })
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 
+use futures_util::{FutureExt as _, Stream, StreamExt as _};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use rye_core::capability::Layer;
@@ -136,7 +137,7 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     let run_id = run.to_string();
     let (item, project) = (Some(short()), project.display().to_string());
     let access = Access::new(daemon.supervisor.clone());
-    let runs = RunsService::new(access.clone(), Streams::new(100));
+    let runs = RunsService::new(access.clone(), Streams::new(100), "key");
     let items = ItemsService::new(access.clone());
     let mut asked = Asked::default();
     macro_rules! refused {
@@ -197,10 +198,209 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     asked
         .refused("Runs.Show", runs.show(by_another(show)))
         .await;
+    let tree = v1::StreamRequest {
+        run_id: run_id.clone(),
+        tree: true,
+        ..v1::StreamRequest::default()
+    };
+    asked
+        .refused("Runs.Stream", runs.stream(by_another(tree)))
+        .await;
     asked.of_resumptions(&items, &project, &run_id).await;
     let listed = runs.list(by_another(v1::ListRequest::default()));
     assert_eq!(listed.await.unwrap().into_inner().runs, []);
     asked.cover_all_but(&["Runs.List"]);
+    daemon.stop().await;
+}
+
+/// `message`, sent by the user of the runs of `daemon`.
+fn by_the_user<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.extensions_mut().insert(Layer {
+        source: "a test".to_owned(),
+        patterns: vec!["rye.*".to_owned()],
+    });
+    request
+}
+
+/// The runs of which `stream` has told what ends them, as long as `many` have not.
+async fn ended_in(
+    stream: &mut (impl Stream<Item = Result<v1::StreamResponse, Status>> + Unpin),
+    many: usize,
+) -> BTreeSet<String> {
+    let mut ended = BTreeSet::new();
+    while ended.len() < many {
+        let told = stream.next().await.expect("the stream goes on").unwrap();
+        let event = told
+            .event
+            .filter(|event| event.event_type == "graph_completed");
+        ended.extend(event.map(|event| event.run_id));
+    }
+    ended
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_of_all_runs_and_of_a_project_tells_each_caller_of_the_runs_they_see() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let (own, other) = (project(&rig, "own"), project(&rig, "other"));
+    let access = Access::new(daemon.supervisor.clone());
+    let runs = RunsService::new(access, Streams::new(100), "key");
+    let all = v1::StreamRequest {
+        all: true,
+        follow: true,
+        ..v1::StreamRequest::default()
+    };
+    let of_project = v1::StreamRequest {
+        project: other.display().to_string(),
+        follow: true,
+        ..v1::StreamRequest::default()
+    };
+    let mut seen = runs
+        .stream(by_the_user(all.clone()))
+        .await
+        .unwrap()
+        .into_inner();
+    let mut of_other = runs
+        .stream(by_the_user(of_project))
+        .await
+        .unwrap()
+        .into_inner();
+    let mut unseen = runs.stream(by_another(all)).await.unwrap().into_inner();
+    let first = daemon.run(&own, "t/short").await;
+    daemon.settled(&first).await;
+    let second = daemon.run(&other, "t/short").await;
+    daemon.settled(&second).await;
+    let names = |runs: &[&rye_core::id::RunId]| -> BTreeSet<String> {
+        runs.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(ended_in(&mut seen, 2).await, names(&[&first, &second]));
+    assert_eq!(ended_in(&mut of_other, 1).await, names(&[&second]));
+    // Whoever sees none is told where the stream begins, and nothing else.
+    let begin = unseen.next().await.unwrap().unwrap();
+    assert!(
+        begin.event.is_none() && !begin.cursor.is_empty(),
+        "{begin:?}"
+    );
+    assert!(unseen.next().now_or_never().is_none());
+    let since = v1::StreamRequest {
+        all: true,
+        cursor: begin.cursor,
+        ..v1::StreamRequest::default()
+    };
+    let mut read = runs
+        .stream(by_another(since.clone()))
+        .await
+        .unwrap()
+        .into_inner();
+    while let Some(told) = read.next().await {
+        assert_eq!(told.unwrap().event, None);
+    }
+    let mut read = runs.stream(by_the_user(since)).await.unwrap().into_inner();
+    assert_eq!(ended_in(&mut read, 2).await, names(&[&first, &second]));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stream_is_of_one_thing_and_its_cursor_of_its_kind() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let project = project(&rig, "own");
+    let run = daemon.run(&project, "t/short").await;
+    daemon.settled(&run).await;
+    let access = Access::new(daemon.supervisor.clone());
+    let runs = RunsService::new(access, Streams::new(100), "key");
+    let none = v1::StreamRequest::default();
+    let of_run = v1::StreamRequest {
+        run_id: run.to_string(),
+        ..none.clone()
+    };
+    let all = v1::StreamRequest {
+        all: true,
+        follow: true,
+        ..none.clone()
+    };
+    let tree = v1::StreamRequest {
+        tree: true,
+        ..of_run.clone()
+    };
+    let cursor = super::encode::cursor(&run, rye_core::id::Seq(1));
+    for (request, field) in [
+        (none.clone(), "run_id"),
+        (
+            v1::StreamRequest {
+                all: true,
+                ..of_run.clone()
+            },
+            "run_id",
+        ),
+        (
+            v1::StreamRequest {
+                project: "/p".to_owned(),
+                ..of_run.clone()
+            },
+            "run_id",
+        ),
+        (
+            v1::StreamRequest {
+                tree: true,
+                ..all.clone()
+            },
+            "tree",
+        ),
+        (
+            v1::StreamRequest {
+                deltas: true,
+                ..all.clone()
+            },
+            "deltas",
+        ),
+        (
+            v1::StreamRequest {
+                deltas: true,
+                follow: true,
+                ..tree.clone()
+            },
+            "deltas",
+        ),
+        (
+            v1::StreamRequest {
+                follow: false,
+                ..all.clone()
+            },
+            "follow",
+        ),
+        (
+            v1::StreamRequest {
+                cursor: cursor.clone(),
+                ..all.clone()
+            },
+            "cursor",
+        ),
+        (
+            v1::StreamRequest {
+                cursor,
+                ..tree.clone()
+            },
+            "cursor",
+        ),
+        (
+            v1::StreamRequest {
+                cursor: format!("{}1.0", super::encode::spots_of("another")),
+                ..all
+            },
+            "cursor",
+        ),
+    ] {
+        let shown = format!("{request:?}");
+        let refused = runs.stream(by_the_user(request)).await.err();
+        let refused = refused.unwrap_or_else(|| panic!("{shown} is accepted"));
+        assert_eq!(refused.code(), Code::InvalidArgument, "{shown}");
+        let named = format!("`{field}`: ");
+        assert!(refused.message().starts_with(&named), "{shown}: {refused}");
+    }
+    let mut told = runs.stream(by_the_user(tree)).await.unwrap().into_inner();
+    assert_eq!(ended_in(&mut told, 1).await.len(), 1);
     daemon.stop().await;
 }
 

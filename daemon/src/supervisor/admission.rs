@@ -283,6 +283,8 @@ impl Admission {
             .inputs()
             .and_then(|inputs| resolved.fit(&inputs, params))
             .map_err(|source| refused(&spec.item, source))?;
+        let usable = resolved.check_asked_server(&spec.inputs, library);
+        usable.map_err(|source| refused(&spec.item, source.suggesting(library)))?;
         Ok(Admitted {
             note: None,
             spec,

@@ -1,7 +1,7 @@
 //! Questions of runs to people: who has some open, what their answers do, and when it is too late for one.
 //!
 //! **Order.** An answer and what resumes the run are one commit, so that a crash leaves a run that waits, or one that has its answer.
-//! **Races.** Of two answers the first counts; the second is told that nothing is open. A question whose time is over is looked for every
+//! **Races.** Of two answers the first counts; the second is refused, since nothing is open. A question whose time is over is looked for every
 //! half second, together with files that cancel; an answer that comes before that look counts. **Times.** How long a question has been
 //! open is measured by the clock for delays, from the first look at it. Over a restart the wall clock decides how much of its time is left: at
 //! most all of it.
@@ -73,7 +73,7 @@ impl Supervisor {
         self.run_of(id).await
     }
 
-    /// Lets the runs among `live`, which are all, go on whose question nobody answered in time.
+    /// Lets the runs among `live`, which are all, continue whose question nobody answered in time.
     pub(super) async fn expire_approvals(&self, live: &[Arc<Run>]) {
         let (now, up) = (self.journal().now(), self.services().clock.up());
         let epoch = self.services().epoch;

@@ -19,7 +19,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::model::{Event, Kill, KillReceipt, Run, RunEvent, RunKind};
+use rye_core::model::{Event, Kill, KillReceipt, Killed, Run, RunEvent, RunKind};
 
 use super::{Error, Supervisor};
 use crate::journal::{self, Ticket};
@@ -33,8 +33,8 @@ impl Supervisor {
         self.run_to_end(work).await
     }
 
-    /// Ends a run and its child runs by force, as `asked`; answers when they are over, with what had to be ended in all of them.
-    pub async fn kill(&self, id: &RunId, asked: Kill) -> Result<(Arc<Run>, KillReceipt), Error> {
+    /// Ends a run and its child runs by force, as `asked`; answers when they are over, with what had to be ended in each of them.
+    pub async fn kill(&self, id: &RunId, asked: Kill) -> Result<(Arc<Run>, Killed), Error> {
         let (this, id) = (self.clone(), id.clone());
         let work = async move {
             let (cause, grace) = (asked.by.clone(), asked.grace());
@@ -55,14 +55,15 @@ impl Supervisor {
                 Err(error) => return Err(error),
             }
             let run = this.run_of(&id).await?;
-            let mut receipt = run.receipt().cloned().unwrap_or_default();
+            let mut below = Vec::with_capacity(line.len());
             // The child runs of one that was over before we came to it are ended by its own task.
-            for below in &line {
-                this.journal().ended(&below.id).await?;
-                let ended = this.run_of(&below.id).await?;
-                receipt.merge(ended.receipt().cloned().unwrap_or_default());
+            for child in &line {
+                this.journal().ended(&child.id).await?;
+                let ended = this.run_of(&child.id).await?;
+                below.push((child.spec.parent.clone(), killed_of(&ended)));
             }
-            Ok((run, receipt))
+            let killed = Killed::with(killed_of(&run), below);
+            Ok((run, killed))
         };
         self.run_to_end(work).await
     }
@@ -301,6 +302,15 @@ impl Supervisor {
             Err(Error::UnknownRun { .. }) => run.spec.parent_end.waits(),
             Err(_) => false,
         }
+    }
+}
+
+/// What was ended in `run` alone.
+fn killed_of(run: &Run) -> Killed {
+    Killed {
+        run_id: run.id.clone(),
+        receipt: run.receipt().cloned().unwrap_or_default(),
+        below: Vec::new(),
     }
 }
 

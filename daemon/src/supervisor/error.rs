@@ -1,5 +1,6 @@
 //! Why the supervisor did not do what it was asked.
 
+use rye_core::definition::MISFIT;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemRef, RunId};
 use rye_core::model::Failure;
@@ -142,10 +143,18 @@ pub enum Error {
 }
 
 impl Error {
-    /// The word for it, for programs: what kind of error it is, or more exactly what keeps a run from beginning.
+    /// Its code, for programs: what kind of error it is, or more exactly what keeps a run from beginning.
     pub fn reason(&self) -> &str {
         if let Self::Faulty { failure } = self {
             return &failure.code;
+        }
+        if let Self::Item { source, .. } = self
+            && let chain::Error::Params { failure, .. } = &**source
+        {
+            return &failure.code;
+        }
+        if let Self::Inputs { .. } = self {
+            return MISFIT;
         }
         self.kind().word()
     }

@@ -86,7 +86,7 @@ impl Supervisor {
     }
 
     /// Does everything up to the start of an item, and nothing after it: answers what would be done, as the data of an envelope,
-    /// and how it was found. There is no run of it. It tells what stands in the item, so whoever asks has to have the right to execute it.
+    /// and how it was found. There is no run of it. It tells what stands in the item, so the caller has to have the right to execute it.
     pub async fn rehearse(&self, request: Start) -> Result<(Executed, Lookup), Error> {
         let asked = runnable(&request.item)?;
         permit(&inherited_layers(&request), Primary::Execute, &asked)?;

@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use rye_core::capability::Layer;
+use rye_core::definition::MISFIT;
 use rye_core::error::with_sources;
 use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::{Cost, Denied};
 use rye_core::model::{
-    Event, Failure, Kill, KillReceipt, Life, Limits, Object, ParentEnd, Run, RunEvent, RunKind,
-    Spec, SuspendReason,
+    Event, Failure, Kill, Killed, Life, Limits, Object, ParentEnd, Run, RunEvent, RunKind, Spec,
+    SuspendReason,
 };
 use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
@@ -92,7 +93,7 @@ const fn unwaited(parent: &Spec, child: RunKind) -> ParentEnd {
 fn not_admitted(error: Error) -> Failure {
     let is_invalid = |error: &directives::Error| !matches!(error, directives::Error::Item(_));
     let code = if matches!(error, Error::Inputs { .. }) {
-        "input_validation_failed"
+        MISFIT
     } else if matches!(&error, Error::Directive(error) if is_invalid(error)) {
         "directive_validation_failed"
     } else if matches!(error, Error::NoModel(_)) {
@@ -378,11 +379,7 @@ impl Runs for Shared {
         Box::pin(async move { Ok(this.cancel(&run, &cause).await?) })
     }
 
-    fn kill(
-        &self,
-        run: RunId,
-        asked: Kill,
-    ) -> BoxFuture<'_, Result<(Arc<Run>, KillReceipt), Refusal>> {
+    fn kill(&self, run: RunId, asked: Kill) -> BoxFuture<'_, Result<(Arc<Run>, Killed), Refusal>> {
         let this = self.supervisor();
         Box::pin(async move { Ok(this.kill(&run, asked).await?) })
     }

@@ -31,7 +31,7 @@ use crate::thread;
 pub struct Preview {
     /// What it would go by.
     pub contract: Contract,
-    /// What its model would be told, with the knowledge as it is now.
+    /// What its model would receive, with the knowledge as it is now.
     pub prompt: Prompt,
     /// Its limits.
     pub limits: Limits,

@@ -56,7 +56,7 @@ impl Supervisor {
         }
     }
 
-    /// Suspends what was live in the directory that this daemon's records were copied from: whoever works there may continue the very
+    /// Suspends what was live in the directory that this daemon's records were copied from: a daemon that works there may continue the very
     /// same runs, so that nothing here resumes by itself.
     pub async fn suspend_all(&self, live: Vec<Arc<Run>>) {
         if let Err(error) = settle_open_calls(self.journal(), &live).await {
@@ -69,7 +69,7 @@ impl Supervisor {
         }
     }
 
-    /// Suspends `run`, which no task of this daemon has taken up, for `reason` and no other.
+    /// Suspends `run`, which no task of this daemon has resumed, for `reason` and no other.
     async fn suspend_found(&self, run: &Arc<Run>, reason: SuspendReason) -> Result<(), Error> {
         let why = Suspension::new(reason).at(run.current_node());
         let resumed = run.suspension().map(|_| RunEvent::RunResumed {
@@ -135,7 +135,7 @@ pub async fn settle_open_calls(journal: &Journal, live: &[Arc<Run>]) -> Result<(
     journal.published(settled.ticket).await
 }
 
-/// Whether `run` would go on without being told to: it is not suspended, or for something that passes.
+/// Whether `run` would continue without a request: it is not suspended, or for something that passes.
 fn goes_on_by_itself(run: &Run) -> bool {
     match run.suspension().map(|why| why.reason) {
         None | Some(SuspendReason::Storage) => true,

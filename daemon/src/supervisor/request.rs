@@ -1,4 +1,4 @@
-//! What callers ask of the supervisor, and what they are told.
+//! What callers ask of the supervisor, and what they get.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -110,7 +110,7 @@ pub enum StartAt {
         run: Arc<Run>,
         /// What the caller who continues it may do; the new run may do no more.
         layers: Vec<Layer>,
-        /// What the model of a thread is told before it continues.
+        /// What the model of a thread receives before it continues.
         message: Option<String>,
         /// With the text of the graph that it has on record, whatever the item says by now.
         same_text: bool,

@@ -23,6 +23,7 @@ use rye_core::model::{
     Event, Life, Limits, Outcome, Raised, Run, RunEvent, RunKind, Status, SuspendReason, Verdict,
     thread,
 };
+use rye_core::sight::shell_word;
 
 use super::asked::brings_other_inputs;
 use super::say::{self, said};
@@ -149,7 +150,7 @@ impl Supervisor {
         check_result(id, &request)?;
         let run = self.newest(id).await?;
         if request.approval.is_some() && (run.id != *id || !approvals::waits_for_answer(&run)) {
-            // It went on, or ended, meanwhile: what was asked is no more, and an answer is no other request to go on.
+            // It continued, or ended, meanwhile: what was asked is no more, and an answer is no other request to continue.
             return Err(approvals::nothing_open(&run));
         }
         if run.id != *id && request.asks_nothing() && !is_to_go_on(&run) {
@@ -415,7 +416,7 @@ fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Chang
     Ok(changes.collect())
 }
 
-/// Whether somebody has to do something for `run` to go on to a good end.
+/// Whether somebody has to do something for `run` to come to a good end.
 fn is_to_go_on(run: &Run) -> bool {
     match run.status() {
         Status::Suspended | Status::Error | Status::Cancelled | Status::Killed => true,
@@ -561,8 +562,8 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
     if let Some((name, _)) = open.first() {
         let words = [Verdict::Retry, Verdict::Done, Verdict::Fail].map(Verdict::as_str);
         return Err(unfit(format!(
-            "nobody knows whether `{name}` took effect; say so: --uncertain '{name}={}'",
-            words.join("|")
+            "nobody knows whether `{name}` took effect; say so: --uncertain {}",
+            shell_word(&format!("{name}={}", words.join("|")))
         )));
     }
     Ok(events)

@@ -1,7 +1,7 @@
 //! Saying something to a thread.
 //!
-//! **Owns** who can be spoken to, and what is refused. What is said is a fact of the thread, and its machine has the model told.
-//! **Order.** It is durable when this answers; nobody waits here until the model is told. **Races.** The thread may end, and others may
+//! **Owns** who can be spoken to, and what is refused. What is said is a fact of the thread, and its machine has it sent to the model.
+//! **Order.** It is durable when this answers; nobody waits here until the model receives it. **Races.** The thread may end, and others may
 //! fill its queue, meanwhile: the record decides, and then it is looked at again for the reason.
 
 use std::sync::Arc;

@@ -11,6 +11,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::id::RunId;
 use rye_core::model::{Run, Status, Verdict};
+use rye_core::sight::shell_word;
 
 use super::{Error, Supervisor};
 use crate::port::Resume;
@@ -132,7 +133,7 @@ pub(super) fn check_answers(run: &Run, unknown: &[Unknown], request: &Resume) ->
     }
     let names = open.filter_map(|unknown| unknown.names.first());
     let answers: BTreeSet<String> = names
-        .map(|name| format!("--uncertain '{name}=retry'"))
+        .map(|name| format!("--uncertain {}", shell_word(&format!("{name}=retry"))))
         .collect();
     let verb = if request.approval.is_some() {
         "approve"

@@ -2,7 +2,7 @@
 //!
 //! **Order.** All of it is one visit to the project, through its gate: knowledge is read when it is verified, so that the bytes which
 //! were verified are the bytes that the model reads. **Never** gives a secret away: a variable whose name any provider file uses for a
-//! secret has no value here, whoever set it.
+//! secret has no value here, wherever it was set.
 //! **Failure.** Knowledge that is not what was signed ends the thread; what is not there any more is left out, with a warning.
 
 use std::path::Path;

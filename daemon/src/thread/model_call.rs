@@ -1,6 +1,6 @@
 //! One call of the model, from its body to its end.
 //!
-//! **Order.** What the model says is told to those who listen as it comes, and before the machine hears that it is complete.
+//! **Order.** What the model says is sent to those who listen as it comes, and before the machine hears that it is complete.
 
 use rye_core::conversation::Message;
 use rye_core::error::with_sources;
@@ -91,7 +91,7 @@ pub(super) async fn carry_out(
     }
 }
 
-/// What is sent: all that was said, and what the model is told first in this turn. Beside it, who tells what the model says.
+/// What is sent: all that was said, and what the model receives first in this turn. Beside it, who tells what the model says.
 async fn body(thread: &ThreadRun) -> Result<(String, Voice), Failure> {
     let journal = &thread.at.services.journal;
     let record = journal.snapshot(&thread.at.run);
@@ -112,7 +112,7 @@ async fn body(thread: &ThreadRun) -> Result<(String, Voice), Failure> {
     Ok((body.await?, voice))
 }
 
-/// What the machine is told of a signal: parts that are complete, and what they used.
+/// What the machine receives of a signal: parts that are complete, and what they used.
 fn complete(signal: Signal) -> Option<Heard> {
     match signal {
         Signal::Block(part) => Some(Heard::Part(part)),
@@ -155,7 +155,7 @@ fn failed(thread: &ThreadRun, failure: &provider::Failure, jitter: u16) -> Heard
     }))
 }
 
-/// What happened, for programs: the provider's own word, or the class of the failure.
+/// What happened, for programs: the provider's own code, or the class of the failure.
 fn code(trouble: &Trouble, class: Class) -> &str {
     match trouble {
         Trouble::Told(error) if !error.kind.is_empty() => &error.kind,

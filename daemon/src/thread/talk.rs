@@ -156,7 +156,7 @@ impl Talk {
         Ok(name)
     }
 
-    /// The part of a long result that `reading` asks for, as the model is told of it.
+    /// The part of a long result that `reading` asks for, as the model receives it.
     pub(super) async fn part(&self, reading: Reading) -> Result<String, Failure> {
         let journal = Arc::clone(&self.journal);
         let read = move || {

@@ -1,4 +1,4 @@
-//! What the model says in one call, told to those who listen.
+//! What the model says in one call, sent to those who listen.
 //!
 //! **Owns** the end of the texts so far, for listeners who have missed something; nothing else is kept of what is said here.
 
@@ -8,7 +8,7 @@ use rye_core::provider::stream::Signal;
 
 use crate::journal::{Delta, DeltaKind, Journal, Speaker};
 
-/// Most bytes of the texts so far that a listener is told again: less than what may wait for it.
+/// Most bytes of the texts so far that a listener gets again: less than what may wait for it.
 const MOST_KEPT: usize = 16 << 10;
 
 /// What one call of the model says.
@@ -123,7 +123,7 @@ impl Voice {
         }
     }
 
-    /// Resolves when somebody begins to listen, and has been told what was said so far. Cancel safe.
+    /// Resolves when somebody begins to listen, and has got what was said so far. Cancel safe.
     pub(super) async fn joined(&self) {
         let Some(speaker) = &self.speaker else {
             return std::future::pending().await;

@@ -12,13 +12,14 @@ use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
 use rye_core::machine::{CallOutcome, Certainty};
-use rye_core::model::{Budget, Failure, Kill, KillReceipt, Object, Run, RunEvent, RunKind, Spec};
+use rye_core::model::{Budget, Failure, Kill, Killed, Object, Run, RunEvent, RunKind, Spec};
 use rye_core::money::Usd;
 use rye_core::state::Change;
 use ryed::artifacts::Artifacts;
 use ryed::async_log::Logs;
 use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
+use ryed::contracts::Contracts;
 use ryed::drive::{Ended, Job};
 use ryed::graphs::Graphs;
 use ryed::journal::{Filter, Journal, Options, Signer, Summary};
@@ -110,7 +111,7 @@ impl Runs for Nobody {
         unreachable!("{NOBODY}")
     }
 
-    fn kill(&self, _run: RunId, _asked: Kill) -> Answer<'_, (Arc<Run>, KillReceipt)> {
+    fn kill(&self, _run: RunId, _asked: Kill) -> Answer<'_, (Arc<Run>, Killed)> {
         unreachable!("{NOBODY}")
     }
 
@@ -191,6 +192,7 @@ pub(crate) async fn recovered(
         dispatch: Arc::new(Nothing),
         projects: Arc::new(Projects::new(config, clock)),
         graphs: Graphs::default(),
+        contracts: Contracts::default(),
         logs: Logs::default(),
         runs: Weak::<Nobody>::new(),
         providers: Providers::new(&Environment::default(), Arc::new(HostClock)),

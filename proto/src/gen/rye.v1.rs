@@ -137,7 +137,7 @@ pub struct KillResponse {
     #[prost(message, optional, tag = "2")]
     pub receipt: ::core::option::Option<KillReceipt>,
 }
-/// What a kill ended.
+/// What a kill ended in a run.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KillReceipt {
     #[prost(message, repeated, tag = "1")]
@@ -145,6 +145,12 @@ pub struct KillReceipt {
     /// Processes that could not be ended (uninterruptible sleep).
     #[prost(int32, repeated, tag = "2")]
     pub survivors: ::prost::alloc::vec::Vec<i32>,
+    /// The run.
+    #[prost(string, tag = "3")]
+    pub run_id: ::prost::alloc::string::String,
+    /// What it ended in the runs that this one started.
+    #[prost(message, repeated, tag = "4")]
+    pub below: ::prost::alloc::vec::Vec<KillReceipt>,
 }
 /// A process that a kill ended.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -528,27 +534,48 @@ pub struct StateResponse {
     #[prost(uint64, tag = "2")]
     pub seq: u64,
 }
+/// Of one run: `run_id`. Of several: `run_id` with `tree`, or `project`, or `all`; each run is asked whether the caller sees it.
+///
+/// A stream of several runs follows the log of the daemon. Its cursors are places in that: one continues any such stream of the same daemon,
+/// whatever runs it is about, and none of a single run. The log is kept for as long as the daemon itself needs it: some megabytes of events,
+/// of which an orderly stop leaves none. Where it no longer holds what comes behind a cursor, the stream is refused, and one that reads too
+/// slowly ends, with FAILED_PRECONDITION: nothing is left out in silence. Begin without a cursor then, and look at the runs as they are.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamRequest {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
-    /// Opaque, from an earlier event: the stream continues behind it. Empty means from the beginning.
+    /// Opaque, from an earlier answer: the stream continues behind it. Empty means from the beginning; of a project, and of all, with
+    /// what comes.
     #[prost(string, tag = "2")]
     pub cursor: ::prost::alloc::string::String,
-    /// Whether to stay until the run ends.
+    /// Whether to stay until the run, or the tree, ends; of a project, and of all, without end. Without it a project, and all, need a
+    /// `cursor`.
     #[prost(bool, tag = "3")]
     pub follow: bool,
-    /// Whether to tell what the model of a thread says while it says it, too; only together with `follow`.
+    /// Whether to tell what the model of a thread says while it says it, too; only of one run, and together with `follow`.
     #[prost(bool, tag = "4")]
     pub deltas: bool,
+    /// Whether all runs below `run_id` are told of, too. Without a cursor what each has done before comes first: one run after the other,
+    /// each behind its parent, and these events have no cursor.
+    #[prost(bool, tag = "5")]
+    pub tree: bool,
+    /// Absolute path: the runs of a project.
+    #[prost(string, tag = "6")]
+    pub project: ::prost::alloc::string::String,
+    /// All runs.
+    #[prost(bool, tag = "7")]
+    pub all: bool,
 }
-/// One of the two.
+/// One of the three.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StreamResponse {
     #[prost(message, optional, tag = "1")]
     pub event: ::core::option::Option<Event>,
     #[prost(message, optional, tag = "2")]
     pub delta: ::core::option::Option<Delta>,
+    /// Of a stream of several runs, before the first event that has one: where it begins.
+    #[prost(string, tag = "3")]
+    pub cursor: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TranscriptRequest {
@@ -650,7 +677,7 @@ pub struct Delta {
 /// Something that happened to a run, and is on disk.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Event {
-    /// Opaque: a stream from here continues after this event.
+    /// Opaque: a stream from here continues after this event. Empty of what a tree has done before its stream.
     #[prost(string, tag = "1")]
     pub cursor: ::prost::alloc::string::String,
     /// Dense per run, from 1.
@@ -660,10 +687,10 @@ pub struct Event {
     pub run_id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "4")]
     pub timestamp: ::core::option::Option<::prost_types::Timestamp>,
-    /// Such as `step_completed`; more words may come.
+    /// Such as `step_completed`, as in events.proto; more words may come.
     #[prost(string, tag = "5")]
     pub event_type: ::prost::alloc::string::String,
-    /// A JSON object, whole; it may be as long as a state.
+    /// A JSON object, whole; it may be as long as a state. What each type holds is described field by field in events.proto.
     #[prost(string, tag = "6")]
     pub payload_json: ::prost::alloc::string::String,
 }
@@ -1507,7 +1534,7 @@ pub struct CacheEntry {
 pub struct DropCacheRequest {
     #[prost(string, tag = "1")]
     pub project: ::prost::alloc::string::String,
-    /// The entries; none together with `all` drops every one.
+    /// The entries, by their keys or by beginnings of at least 4 digits that no other has; none together with `all` drops every one.
     #[prost(string, repeated, tag = "2")]
     pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(bool, tag = "3")]
@@ -2417,6 +2444,7 @@ pub mod runs_client {
             self.inner.unary(req, path, codec).await
         }
         /// The events of a run from a cursor on; with `follow`, until the run ends, and on request with what its model says meanwhile.
+        /// Or those of a tree of runs, of a project, or of all runs that the caller sees, in the order in which they happened.
         pub async fn stream(
             &mut self,
             request: impl tonic::IntoRequest<super::StreamRequest>,
@@ -2598,6 +2626,7 @@ pub mod runs_server {
             + std::marker::Send
             + 'static;
         /// The events of a run from a cursor on; with `follow`, until the run ends, and on request with what its model says meanwhile.
+        /// Or those of a tree of runs, of a project, or of all runs that the caller sees, in the order in which they happened.
         async fn stream(
             &self,
             request: tonic::Request<super::StreamRequest>,

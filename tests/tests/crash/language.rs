@@ -1,5 +1,5 @@
 //! The same for a graph that uses all of the language: parallel and sequential foreach, at-most-once effects,
-//! retries, failures that are handled, a child run, a cached node and a hook.
+//! retries, failures that are handled, a child run, a cached node, branches side by side, a wait and a hook.
 //!
 //! Every effect appends its label and its idempotency key to a file outside the daemon. Wherever the daemon was killed in the
 //! middle of an at-most-once effect, the run is suspended as `uncertain`, and is answered by what that file holds.
@@ -91,7 +91,15 @@ nodes:
         env: {THIRD: "${state.lap.third}"}
         command: 'echo "cached $RYE_IDEMPOTENCY_KEY" >>log; echo "$THIRD"'
     assign: {third: "${result.stdout}"}
-    next: around
+    next: both
+  both:
+    type: parallel
+    branches:
+      left: {item_id: rye/bash, params: {env: {N: "${state.lap.n}"}, command: 'echo "both $RYE_IDEMPOTENCY_KEY" >>log; echo "l$N"'}}
+      right: {item_id: rye/bash, params: {command: 'echo "both $RYE_IDEMPOTENCY_KEY" >>log; sleep 0.02; echo r'}}
+    assign: {both: "${result.left.stdout | trim}${result.right.stdout | trim}"}
+    next: rest
+  rest: {type: wait, for: 0.02, next: around}
   around:
     assign: {n: "${state.lap.n}"}
     next:

@@ -34,8 +34,10 @@ fn a_server_that_breaks_the_rules_fails_its_call_and_nothing_else() {
     server(&world, "questions", quick, &["act"]);
     let out = execute(&world, "mcp/questions/act", &json!({}));
     assert_eq!(out["data"]["content"][0]["text"], "asked", "{out}");
-    until("the question to be declined", || {
-        world.read("heard.txt").contains("declined").then_some(())
+    until("the questions to be declined", || {
+        let heard = world.read("heard.txt");
+        let are_declined = heard.contains("declined s") && heard.contains("declined e");
+        are_declined.then_some(())
     });
     until_none_is_left(&world);
 }
@@ -148,5 +150,21 @@ fn servers_of_a_daemon_that_died_are_ended_by_the_next() {
         (!processes.any(|process| process.pid == pid)).then_some(())
     });
     let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
+    until_none_is_left(&world);
+}
+
+#[test]
+fn a_caller_names_neither_the_server_nor_the_program_nor_the_tool() {
+    let world = World::new();
+    let _daemon = world.start("");
+    server(&world, "good", "", &["add"]);
+    server(&world, "junk", "", &[]);
+    let params = json!({
+        "a": 1, "b": 2, "server": "mcp/servers/junk", "server_config_path": ".ai/tools/mcp/servers/junk.yaml", "tool_name": "act",
+        "command": "touch", "args": ["planted"], "env": {"PATH": "/"}, "url": "http://127.0.0.1:1/", "transport": "http", "timeout": 0,
+    });
+    let out = execute(&world, "mcp/good/add", &params);
+    assert_eq!(out["data"]["parsed"], json!({"sum": 3}), "{out}");
+    assert!(!world.project().join("planted").exists());
     until_none_is_left(&world);
 }

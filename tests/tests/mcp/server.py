@@ -1,4 +1,5 @@
 """A server of the Model Context Protocol over stdio, of the standard library only. The argument says how it misbehaves, if it does."""
+import base64
 import json
 import os
 import subprocess
@@ -36,7 +37,7 @@ def tools():
     number = {"type": "number"}
     add = {"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]}
     plain = {"type": "object"}
-    names = ["pid", "boom", "never", "slow", "env", "roots", "act"]
+    names = ["pid", "boom", "never", "slow", "env", "roots", "act", "picture"]
     return [{"name": "add", "description": about, "inputSchema": add}] + [
         {"name": name, "description": name, "inputSchema": plain} for name in names
     ]
@@ -68,6 +69,8 @@ def misbehave(id):
         text(id, "second")
     elif MODE == "questions":
         send({"id": "s", "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}})
+        send({"id": "e", "method": "elicitation/create",
+              "params": {"message": "who?", "requestedSchema": {"type": "object", "properties": {}}}})
         text(id, "asked")
 
 
@@ -85,6 +88,9 @@ def call(id, name, params):
     elif name == "roots":
         send({"id": "roots", "method": "roots/list"})
         WAITING["roots"] = id
+    elif name == "picture":
+        data = base64.b64encode(b"x" * params["arguments"]["bytes"]).decode()
+        answer(id, {"content": [{"type": "image", "mimeType": "image/png", "data": data}, {"type": "text", "text": "look"}]})
     elif name == "act":
         misbehave(id)
 
@@ -112,8 +118,8 @@ for line in sys.stdin:
         call(id, message["params"]["name"], message["params"])
     elif method is None and id == "roots":
         text(WAITING["roots"], message["result"]["roots"][0]["uri"])
-    elif method is None and "error" in message:
-        note("declined")
+    elif method is None and "error" in message or message.get("result", {}).get("action") == "decline":
+        note("declined " + id)
     elif method == "notifications/cancelled":
         note("cancelled")
 note("end of input")

@@ -62,7 +62,7 @@ fn regex(pattern: &str) -> Regex {
 
 /// The names given so far.
 #[derive(Debug, Default)]
-pub(super) struct Normal {
+pub(crate) struct Normal {
     /// Paths and what they are called, the longest first.
     paths: Vec<(String, &'static str)>,
     runs: Vec<String>,
@@ -71,13 +71,13 @@ pub(super) struct Normal {
 
 impl Normal {
     /// Calls `path` by `name` from now on; longer paths come first.
-    pub(super) fn call(mut self, path: &std::path::Path, name: &'static str) -> Self {
+    pub(crate) fn call(mut self, path: &std::path::Path, name: &'static str) -> Self {
         self.paths.push((path.to_str().unwrap().to_owned(), name));
         self
     }
 
     /// `text` without what differs each time.
-    pub(super) fn text(&mut self, text: &str) -> String {
+    pub(crate) fn text(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
         for (path, name) in &self.paths {
             text = text.replace(path.as_str(), name);
@@ -103,7 +103,7 @@ impl Normal {
     }
 
     /// `value` without what differs each time.
-    pub(super) fn json(&mut self, value: &Value) -> Value {
+    pub(crate) fn json(&mut self, value: &Value) -> Value {
         match value {
             Value::String(text) => json!(self.text(text)),
             Value::Array(items) => items.iter().map(|item| self.json(item)).collect(),
@@ -140,7 +140,7 @@ fn number(known: &mut Vec<String>, name: &str) -> usize {
 }
 
 /// Every run id in `text`, in order.
-pub(super) fn run_ids(text: &str) -> Vec<String> {
+pub(crate) fn run_ids(text: &str) -> Vec<String> {
     let found = RUN.find_iter(text);
     found.map(|id| id.as_str().to_owned()).collect()
 }

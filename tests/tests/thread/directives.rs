@@ -144,12 +144,12 @@ fn what_cannot_begin_is_the_failure_of_its_node_and_makes_no_run() {
             &format!(
                 "{{{tool}, params: {{directive: t/below, inputs: {{n: 1}}, parent_thread_id: x}}}}"
             ),
-            "invalid_action",
+            "input_validation_failed",
             "parent_thread_id",
         ),
         (
             &format!("{{{tool}, params: {{directive: t/below, inputs: {{n: 1}}, _token: x}}}}"),
-            "invalid_action",
+            "input_validation_failed",
             "_token",
         ),
         (

@@ -1,4 +1,4 @@
-//! A conversation under another root: what was said in it is told anew.
+//! A conversation under another root: what was said in it is restated.
 //!
 //! A provider takes reasoning back only as it sent it, and with all that was said between. Where it does not take it back at all, the
 //! conversation begins again without: the prompt and the tools stay as they were, and of all that was said and done nothing is lost
@@ -21,7 +21,7 @@ pub enum Reseed {
     Pairs,
 }
 
-/// What stands before all that was said and done, where it is told as a text.
+/// What stands before all that was said and done, where it is sent as a text.
 const TOLD: &str = "This is what you have said and done so far. Continue from there.";
 
 impl Conversation {

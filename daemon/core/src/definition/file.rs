@@ -15,7 +15,7 @@ use crate::money::Usd;
 use crate::seal::{canonical, sha256_hex};
 
 /// The limits of a graph: those that bind it, and those of each thread that it starts.
-const LIMITS: [&str; 6] = ["spend", "spawns", "depth", "turns", "tokens", "duration"];
+pub(super) const LIMITS: [&str; 6] = ["spend", "spawns", "depth", "turns", "tokens", "duration"];
 
 /// What choosing an edge and the hooks to act takes at most, in looks at a value.
 fn cost(nodes: &Nodes, hooks: &[Hook]) -> usize {
@@ -120,8 +120,15 @@ impl<'d> Reader<'d> {
                 }
             }
         }
-        for key in ["executor_id", "author"] {
+        for key in ["executor_id", "author", "title", "license"] {
             self.text(root, key);
+        }
+        let ignored = keys::IGNORED.into_iter().filter_map(|key| root.child(key));
+        let ignored: Vec<At<'d>> = ignored.collect();
+        if let Some(first) = ignored.first() {
+            let all: Vec<String> = ignored.iter().map(|at| format!("`{}`", at.key())).collect();
+            let message = format!("nothing depends on {} here", all.join(", "));
+            self.key_warn("no_effect", first, message);
         }
         if let Some(tags) = root.child("tags") {
             self.texts(&tags);
@@ -219,7 +226,7 @@ impl<'d> Reader<'d> {
         Some(inputs)
     }
 
-    /// A word of a closed list, if the key is there.
+    /// A value of a closed list, if the key is there.
     fn stated<T: Copy + Default>(
         &mut self,
         config: &At<'d>,

@@ -76,7 +76,7 @@ impl HookEvent {
         Self::GraphCompleted,
     ];
 
-    /// The word used in graph files.
+    /// The name used in graph files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::GraphStarted => "graph_started",
@@ -104,7 +104,7 @@ impl HookEvent {
         }
     }
 
-    /// The event `word` stands for.
+    /// The event that `word` names.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|event| event.as_str() == word)
     }

@@ -10,8 +10,8 @@ use crate::model::{Failure, Object};
 
 /// Most problems reported at once.
 const MAX_PROBLEMS: usize = 20;
-/// The code of inputs that do not fit.
-const MISFIT: &str = "input_validation_failed";
+/// The code of inputs, or of parameters, that do not fit.
+pub const MISFIT: &str = "input_validation_failed";
 
 /// The inputs a graph declares.
 #[derive(Debug, Clone, Default)]

@@ -21,11 +21,19 @@ pub(crate) const FILE: Keys = Keys {
         "description",
         "author",
         "tags",
+        "title",
+        "license",
+        "references",
+        "created_at",
         "permissions",
         "env_requires",
         "config_schema",
         "limits",
         "config",
+        "tool_id",
+        "execution_owner",
+        "native_async",
+        "native_resume",
     ],
     misplaced: &[
         ("start", "it belongs below `config`"),
@@ -36,6 +44,14 @@ pub(crate) const FILE: Keys = Keys {
         ("state", "it belongs below `config`"),
     ],
 };
+
+/// Keys of a file by which the original decided how to start it.
+pub(super) const IGNORED: [&str; 4] = [
+    "tool_id",
+    "execution_owner",
+    "native_async",
+    "native_resume",
+];
 
 pub(super) const CONFIG: Keys = Keys {
     what: "`config`",

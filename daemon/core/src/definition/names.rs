@@ -10,7 +10,7 @@ use super::read::{At, Reader};
 use super::{Graph, Work};
 
 /// Names there are everywhere.
-const EVERYWHERE: [&str; 4] = ["state", "inputs", "_now", "_timestamp"];
+pub(super) const EVERYWHERE: [&str; 4] = ["state", "inputs", "_now", "_timestamp"];
 /// Keys of a schema that can allow inputs beyond `properties`.
 const OPEN: [&str; 7] = [
     "$ref",

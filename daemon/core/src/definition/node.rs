@@ -12,7 +12,7 @@ use crate::expr::{Condition, nearest};
 use crate::model::{Effect, Object};
 use crate::seal::canonical;
 
-const TYPES: [&str; 7] = [
+pub(super) const TYPES: [&str; 7] = [
     "return", "gate", "foreach", "fail", "wait", "approval", "parallel",
 ];
 /// Keys that say how an action is treated.
@@ -80,7 +80,7 @@ impl Kind {
         matches!(self, Self::Action | Self::Foreach | Self::Parallel)
     }
 
-    /// Whether a run may go on behind it.
+    /// Whether a run may continue behind it.
     const fn goes_on(self) -> bool {
         !matches!(self, Self::Return | Self::Fail)
     }
@@ -433,6 +433,52 @@ impl<'d> Reader<'d> {
             {
                 let message = "an edge before has the same `when`: this one is never taken";
                 self.warn("no_effect", &entry, message);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_pages::Table;
+
+    use super::*;
+
+    /// The types of nodes, by the words of the reference.
+    const KINDS: [(&str, Kind); 8] = [
+        ("action", Kind::Action),
+        ("foreach", Kind::Foreach),
+        ("gate", Kind::Gate),
+        ("return", Kind::Return),
+        ("fail", Kind::Fail),
+        ("wait", Kind::Wait),
+        ("approval", Kind::Approval),
+        ("parallel", Kind::Parallel),
+    ];
+
+    fn reads(kind: Kind, key: &str) -> bool {
+        if SPECIAL.contains(&key) {
+            kind.reads().contains(&key)
+        } else if HANDLING.contains(&key) {
+            kind.runs()
+        } else if ["assign", "next", "on_error"].contains(&key) {
+            kind.goes_on()
+        } else {
+            true
+        }
+    }
+
+    #[test]
+    fn the_reference_lists_the_keys_of_each_type_of_node() {
+        let table = Table::read("docs/reference.md", "node keys");
+        table.assert_lists(keys::NODE.known);
+        for key in keys::NODE.known {
+            let on = KINDS.into_iter().filter(|(_, kind)| reads(*kind, key));
+            let on: Vec<&str> = on.map(|(word, _)| word).collect();
+            if on.len() == KINDS.len() {
+                assert_eq!(table.cell(key, "on"), "all", "{key}");
+            } else {
+                table.assert_cell_lists(key, "on", on);
             }
         }
     }

@@ -336,7 +336,7 @@ impl<'d> Reader<'d> {
         texts.into_iter().collect()
     }
 
-    /// The value that the word below `key` stands for; the first of the words if there is none.
+    /// The value that the name below `key` stands for; the first of `words` if there is none.
     pub(crate) fn word<T: Copy>(
         &mut self,
         at: &At<'d>,

@@ -54,7 +54,7 @@ impl Backoff {
     }
 }
 
-/// The words of `backoff`.
+/// The values of `backoff`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     None,

@@ -94,7 +94,7 @@ impl NodeStatus {
         Self::Interrupted,
     ];
 
-    /// The word for it.
+    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -112,7 +112,7 @@ impl NodeStatus {
         }
     }
 
-    /// The status `word` stands for.
+    /// The status that `word` names.
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|status| status.as_str() == word)
     }

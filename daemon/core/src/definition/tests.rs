@@ -6,6 +6,7 @@ use super::*;
 mod closer;
 mod diagrams;
 mod language;
+mod reference;
 
 const HEAD: &str = "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\
                     category: demo\npermissions: [\"rye.execute.tool.*\"]\n";
@@ -20,12 +21,17 @@ fn with_nodes(nodes: &str) -> String {
 }
 
 fn graph(text: &str) -> (Graph, Vec<Finding>) {
-    parse(text).unwrap_or_else(|findings| panic!("{text}\n{findings:#?}"))
+    let read = parse(text).unwrap_or_else(|findings| panic!("{text}\n{findings:#?}"));
+    schema::tests::assert_fits(text);
+    read
 }
 
 fn findings(text: &str) -> Vec<Finding> {
     match parse(text) {
-        Ok((_, warnings)) => warnings,
+        Ok((_, warnings)) => {
+            schema::tests::assert_fits(text);
+            warnings
+        }
         Err(findings) => findings,
     }
 }

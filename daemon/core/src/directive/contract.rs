@@ -42,7 +42,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// The word for its type.
+    /// The name of its type.
     pub fn kind(&self) -> &str {
         self.schema["type"].as_str().unwrap_or("string")
     }

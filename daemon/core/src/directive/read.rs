@@ -13,7 +13,7 @@ use crate::error::excerpt;
 use crate::expr::nearest;
 use crate::yaml::Position;
 
-/// Most findings told; a file with more has one cause.
+/// Most findings reported; a file with more has one cause.
 const MOST_FINDINGS: usize = 100;
 
 /// An element.
@@ -202,7 +202,7 @@ impl<'s, 't> Reader<'s, 't> {
         number
     }
 
-    /// The value that the word of an attribute stands for, if it is there.
+    /// The value that an attribute names, if it is there.
     pub(super) fn word<T: Copy>(
         &mut self,
         element: Element<'_>,

@@ -23,11 +23,11 @@ use patterns::Unusable;
 
 /// What matching a pattern costs, in looks at the same text: so much that one is never walked on a worker of a runtime.
 const PATTERN_COST: usize = 1 << 32;
-const OPS: [&str; 10] = [
+pub(crate) const OPS: [&str; 10] = [
     "eq", "ne", "gt", "gte", "lt", "lte", "in", "contains", "regex", "exists",
 ];
-const LEAF_KEYS: [&str; 5] = ["path", "op", "operator", "value", "value_path"];
-const COMBINATORS: [&str; 3] = ["all", "any", "not"];
+pub(crate) const LEAF_KEYS: [&str; 5] = ["path", "op", "operator", "value", "value_path"];
+pub(crate) const COMBINATORS: [&str; 3] = ["all", "any", "not"];
 
 /// A parsed condition. Its values are literal, where they are no paths: nothing in it is interpolated.
 #[derive(Debug, Clone)]

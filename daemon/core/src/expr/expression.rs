@@ -14,7 +14,7 @@ use super::{Error, Scope};
 use crate::bounds;
 
 /// Most pipes of one expression.
-const MOST_PIPES: usize = 32;
+pub(super) const MOST_PIPES: usize = 32;
 
 /// The first alternative that is not null, through the pipes.
 #[derive(Debug)]
@@ -168,7 +168,7 @@ impl<'t> Expression<'t> {
 pub(super) fn end(text: &str) -> Option<usize> {
     let mut scan = Scan::new(text);
     let closed = scan.find(|(_, part)| part.starts_with('}'));
-    // A quote that nothing closes is told of when what it stands in is read.
+    // A quote that nothing closes is reported when what it stands in is read.
     closed.map(|(at, _)| at).or_else(|| text.find('}'))
 }
 

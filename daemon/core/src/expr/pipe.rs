@@ -36,7 +36,7 @@ pub(super) enum Pipe {
 }
 
 impl Pipe {
-    const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Json,
         Self::FromJson,
         Self::Length,

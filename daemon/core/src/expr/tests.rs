@@ -579,3 +579,19 @@ fn conditions_read_as_one_line() {
         assert_eq!(parsed.to_string(), line, "{condition}");
     }
 }
+
+#[test]
+fn the_reference_lists_the_keys_of_conditions_and_all_pipes() {
+    let table = |name| rye_pages::Table::read("docs/reference.md", name);
+    let keys = LEAF_KEYS.into_iter().chain(COMBINATORS);
+    table("condition keys").assert_lists(keys);
+    table("condition ops").assert_lists(OPS);
+    let pipes = table("pipes");
+    pipes.assert_lists(pipe::Pipe::ALL.map(pipe::Pipe::name));
+    for pipe in pipe::Pipe::ALL {
+        let shown = pipes.cell(pipe.name(), "takes").contains('(');
+        assert_eq!(shown, pipe.wants().is_some(), "{}", pipe.name());
+    }
+    let most = expression::MOST_PIPES;
+    table("limits").assert_cell("pipes of an expression", "is", most);
+}

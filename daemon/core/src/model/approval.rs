@@ -1,7 +1,7 @@
 //! Approvals: questions of a run to a person, the same for every kind of run.
 //!
 //! ```text
-//! approval_requested ─► open ─approval_answered─► answered ─(what was waiting goes on)─► gone
+//! approval_requested ─► open ─approval_answered─► answered ─(what was waiting continues)─► gone
 //!                         ├─approval_expired─► too late ─(its node fails)─► gone
 //!                         └── the run ends ─► gone, but for what a hook asked
 //! ```
@@ -9,7 +9,7 @@
 //! A node asks again when its run is continued. Nothing asks again what a hook asked, so a question of a hook that is open or denied when
 //! its run ends stays on record, and the run is not continued past it ([`Approvals::barrier`]).
 //!
-//! A run asks, and is suspended as soon as nothing else of it is in flight. Whoever may act on the run may answer, once; a run never
+//! A run asks, and is suspended as soon as nothing else of it is in flight. Those who may act on the run may answer, once; a run never
 //! may. **Order.** The answer and what resumes the run are one commit. **Failure.** An answer to what nobody asked, or that was
 //! answered, cannot happen here.
 
@@ -23,7 +23,7 @@ use super::{Event, Failure, GraphEvent, RunEvent};
 use crate::clock::Timestamp;
 use crate::id::{Epoch, Name};
 
-/// Most problems of an answer that are told at once.
+/// Most problems of an answer that are reported at once.
 const MOST_PROBLEMS: usize = 5;
 
 /// What asks.
@@ -41,7 +41,7 @@ pub enum ApprovalKind {
 }
 
 impl ApprovalKind {
-    /// The word used on the wire and in `--json`.
+    /// The name used on the wire and in `--json`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Node => "node",
@@ -116,7 +116,7 @@ impl Approval {
 pub struct ApprovalAnswer {
     /// Which question it answers.
     pub id: Name,
-    /// Whether it may go on.
+    /// Whether it may continue.
     pub approved: bool,
     /// More than yes or no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -212,7 +212,7 @@ impl Approvals {
         answers.find_map(|asked| Some((&asked.approval, &asked.answer.as_ref()?.0)))
     }
 
-    /// Why a run that has ended may not be continued, if it may not: a hook of it asked whether it goes on, and nobody approved.
+    /// Why a run that has ended may not be continued, if it may not: a hook of it asked whether it continues, and nobody approved.
     pub fn barrier(&self) -> Option<String> {
         let asked = self.0.iter().find(|asked| asked.bars())?;
         let said = match &asked.answer {
@@ -277,7 +277,7 @@ impl Approvals {
         true
     }
 
-    /// `event` happened: what was waiting for an answer has gone on, or never will.
+    /// `event` happened: what was waiting for an answer has continued, or never will.
     pub(super) fn heed(&mut self, event: &Event, ended: bool) {
         if self.0.is_empty() {
             return;

@@ -137,7 +137,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The word used on the wire and on the command line.
+    /// The name used on the wire and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Retry => "retry",
@@ -146,7 +146,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict of that word.
+    /// The verdict of that name.
     pub fn parse(word: &str) -> Option<Self> {
         [Self::Retry, Self::Done, Self::Fail]
             .into_iter()

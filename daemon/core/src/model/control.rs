@@ -10,7 +10,7 @@ pub const DEFAULT_RETRIES: u32 = 3;
 /// Steps by which a hook extends a run if it names no number.
 pub const DEFAULT_EXTENSION: u32 = 50;
 
-const ACTIONS: [&str; 7] = [
+pub(super) const ACTIONS: [&str; 7] = [
     "retry", "fail", "abort", "suspend", "escalate", "continue", "skip",
 ];
 
@@ -121,7 +121,7 @@ impl Control {
         }
     }
 
-    /// The word for this answer.
+    /// The name of this answer.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Retry { .. } => "retry",

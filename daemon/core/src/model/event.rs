@@ -84,7 +84,7 @@ pub enum Unreadable {
 }
 
 impl Event {
-    /// The word for this event in logs, transcripts and streams.
+    /// The name of this event in logs, transcripts and streams.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Run(event) => event.into(),
@@ -94,7 +94,7 @@ impl Event {
         }
     }
 
-    /// Every word that [`Event::name`] gives.
+    /// Every name that [`Event::name`] gives.
     pub fn names() -> impl Iterator<Item = &'static str> {
         let kinds = [
             RunEvent::VARIANTS,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::RunId;
+
 /// One process that a kill ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedProcess {
@@ -65,5 +67,64 @@ impl KillReceipt {
     pub fn merge(&mut self, other: Self) {
         self.processes.extend(other.processes);
         self.survivors.extend(other.survivors);
+    }
+}
+
+/// What the kill of a run ended in it, and in the runs below it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Killed {
+    /// The run.
+    pub run_id: RunId,
+    /// What was ended in it.
+    #[serde(flatten)]
+    pub receipt: KillReceipt,
+    /// The same of the runs that it started.
+    pub below: Vec<Self>,
+}
+
+impl Killed {
+    /// `top` with what `line` was: runs below it, each behind the one that started it.
+    pub fn with(top: Self, line: Vec<(Option<RunId>, Self)>) -> Self {
+        let mut all = vec![(None, top.clone())];
+        all.extend(line);
+        while let Some((parent, killed)) = all.pop() {
+            let above = all
+                .iter()
+                .position(|(_, above)| parent.as_ref() == Some(&above.run_id));
+            // One whose parent is none of them hangs below the top.
+            match all.get_mut(above.unwrap_or(0)) {
+                Some((_, above)) => above.below.insert(0, killed),
+                None => return killed,
+            }
+        }
+        top
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(killed: &Killed) -> String {
+        let below: String = killed.below.iter().map(shape).collect();
+        format!("{}({below})", &killed.run_id.as_str()[2..3])
+    }
+
+    #[test]
+    fn what_was_killed_hangs_below_what_started_it() {
+        let killed = |id: &str| Killed {
+            run_id: RunId::new(id).unwrap(),
+            receipt: KillReceipt::default(),
+            below: Vec::new(),
+        };
+        let id = |id: &str| format!("t-{id}-1767225600-aaaaaaaaaa");
+        let line = [("b", "a"), ("c", "a"), ("d", "b"), ("e", "b")];
+        let line = line.map(|(run, parent)| {
+            let parent = RunId::new(id(parent)).unwrap();
+            (Some(parent), killed(&id(run)))
+        });
+        let whole = Killed::with(killed(&id("a")), line.into());
+        assert_eq!(shape(&whole), "a(b(d()e())c())");
+        assert_eq!(shape(&Killed::with(killed(&id("a")), Vec::new())), "a()");
     }
 }

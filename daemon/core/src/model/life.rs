@@ -34,7 +34,7 @@ impl Life {
     }
 }
 
-/// The word for a part of a life, as users see it.
+/// The name of a part of a life, as users see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
@@ -69,7 +69,7 @@ impl Status {
         Self::Killed,
     ];
 
-    /// The word used on the wire, in files and in `--json`.
+    /// The name used on the wire, in files and in `--json`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Created => "created",

@@ -137,7 +137,7 @@ impl Raisable {
         Self::Depth,
     ];
 
-    /// The word by which it is raised.
+    /// The key by which it is raised.
     pub const fn key(self) -> &'static str {
         match self {
             Self::Steps => "steps",

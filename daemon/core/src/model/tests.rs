@@ -2,6 +2,7 @@
 
 mod graph;
 mod raised;
+mod reference;
 mod spawns;
 mod thread;
 mod unknown;
@@ -262,7 +263,7 @@ fn of_kill_and_money() -> [(&'static str, Event); 3] {
     ]
 }
 
-/// Every kind of event, some in several forms, under a word of its own.
+/// Every kind of event, some in several forms, under a name of its own.
 #[expect(clippy::too_many_lines, reason = "a list, one entry for each event")]
 fn every_event() -> Vec<(&'static str, Event)> {
     let error = Failure::permanent("c", "m");

@@ -58,7 +58,7 @@ pub struct State {
     pub head: Option<Digest>,
     /// How much the model reads at its next call.
     pub context: Context,
-    /// What somebody said to it that it has not been told.
+    /// What somebody said to it and its model has not received.
     #[serde(default, skip_serializing_if = "Queue::is_empty")]
     pub queue: Queue,
     /// The long results that it can read again.
@@ -70,7 +70,7 @@ pub struct State {
     /// The higher limit that it asks for, while it is suspended at one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated: Option<Arc<str>>,
-    /// Whether its conversation was told anew because the provider did not take its reasoning back; that helps once.
+    /// Whether its conversation was restated because the provider did not take its reasoning back; that helps once.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reseeded: bool,
     /// How often the model was reminded of what it has to return.
@@ -136,7 +136,7 @@ pub struct Before {
     /// How many tries failed.
     #[serde(default)]
     pub retries: u8,
-    /// What the model is told first.
+    /// What the model receives first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub texts: Vec<Told>,
     /// When it may begin, if it has to wait.
@@ -157,7 +157,7 @@ impl Before {
     }
 }
 
-/// A text that the model is told.
+/// A text that the model receives.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     /// Where it came from.
@@ -212,7 +212,7 @@ pub struct Turn {
     pub now: Timestamp,
     /// Since when its time is not yet counted: since it began, or the thread was resumed.
     pub since: Timestamp,
-    /// What the model was told first.
+    /// What the model received first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub texts: Vec<Told>,
     /// About how many tokens were sent.
@@ -274,7 +274,7 @@ pub enum CallAt {
     Done(Arc<Answered>),
 }
 
-/// What a call of a tool came to, as the model is told.
+/// What a call of a tool came to, as the model receives it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answered {
     /// The text.

@@ -41,7 +41,7 @@ pub(super) trait WorkState {
         None
     }
 
-    /// What stands for the place where the work is, if there is a word for it.
+    /// What stands for the place where the work is, if there is a name for it.
     fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str>;
 
     /// The same, of work that has come to its end: where it was before.

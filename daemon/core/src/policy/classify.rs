@@ -95,7 +95,7 @@ const DEFAULT_KEYS: [&str; 3] = ["category", "retryable", "retry_policy"];
 /// What a failure means.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Classification {
-    /// `permanent`, `transient`, `rate_limited`, `cancelled`, or a word of the configuration.
+    /// `permanent`, `transient`, `rate_limited`, `cancelled`, or a category of the configuration.
     pub category: String,
     /// The pattern that matched; the failure's own code if none was asked; `default`.
     pub code: String,

@@ -68,10 +68,10 @@ pub enum OnExceed {
     Fail,
 }
 
-/// How much room there is for tools that a model is told of by name.
+/// How much room there is for tools that a model is offered by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preload {
-    /// Most tokens of all of them; those that a directive names are told of beyond that.
+    /// Most tokens of all of them; those that a directive names are offered beyond that.
     pub most_tokens: u64,
 }
 

@@ -24,7 +24,7 @@ pub enum Risk {
     Safe,
     /// It may change what lies in the project.
     Write,
-    /// It may run commands, or make others trust what it wrote: told at the start, unless it is acknowledged.
+    /// It may run commands, or make others trust what it wrote: a warning at the start, unless it is acknowledged.
     Elevated,
     /// There is nothing that it may not do: refused, unless it is acknowledged by name.
     Unrestricted,
@@ -33,7 +33,7 @@ pub enum Risk {
 impl Risk {
     const ALL: [Self; 4] = [Self::Safe, Self::Write, Self::Elevated, Self::Unrestricted];
 
-    /// The word for it.
+    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Safe => "safe",
@@ -69,7 +69,7 @@ pub enum RiskPolicy {
 }
 
 impl RiskPolicy {
-    /// The word for it.
+    /// Its name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Allow => "allow",
@@ -88,7 +88,7 @@ pub struct Risks(Vec<(String, Risk)>);
 pub struct Gate {
     /// Permissions that keep it from starting.
     pub refused: Vec<String>,
-    /// Permissions that are told.
+    /// Permissions that are a warning.
     pub told: Vec<String>,
 }
 

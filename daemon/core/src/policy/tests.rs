@@ -462,7 +462,7 @@ fn a_bad_pattern_is_named_with_file_entry_and_fix() {
     }
 }
 
-/// The file is refused, with what is wrong in it and how to go on.
+/// The file is refused, with what is wrong in it and how to continue.
 fn assert_named_with_the_fix(config: &Value, told: &str) {
     let error = Policy::from_config(config).unwrap_err();
     assert!(
@@ -825,7 +825,7 @@ fn hooks_come_by_layer_and_those_of_threads_not_at_all() {
         .collect();
     let expected = [("b1", 2), ("b2", 2), ("i1", 3)];
     assert_eq!(found, expected.map(|(id, layer)| (id.to_owned(), layer)));
-    // What does nothing is told: somebody relies on it.
+    // What does nothing is reported: somebody relies on it.
     let told = [
         "`context_hooks` has no effect",
         "`action_primaries` has no effect",
@@ -935,5 +935,28 @@ fn rows_about_providers_are_kept_as_data_and_a_bad_one_is_named_with_the_fix() {
         "ryectl sign",
     ] {
         assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn the_reference_has_every_code_that_has_a_meaning_of_its_own() {
+    let codes = rye_pages::Table::read("docs/reference.md", "failure codes").names();
+    let known = REFUSALS.into_iter().chain(STOPPED);
+    let missing: Vec<&str> = known
+        .filter(|code| !codes.iter().any(|said| said == code))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
+fn the_reference_has_the_limits_of_threads_as_they_are_shipped() {
+    let (_, resilience) = SHIPPED[2];
+    let limits = yaml::parse(resilience).unwrap().value["limits"]["defaults"].take();
+    let limits = limits.as_object().unwrap();
+    let table = rye_pages::Table::read("docs/reference.md", "thread limits");
+    table.assert_lists(limits.keys());
+    for (name, value) in limits {
+        let said: f64 = table.cell(name, "as shipped").parse().unwrap();
+        assert_eq!(Some(said), value.as_f64(), "{name}");
     }
 }

@@ -40,10 +40,10 @@ pub struct ResolvedModel {
     pub one_call: bool,
     /// How it takes messages that are not its own.
     pub reseed: Reseed,
-    /// How it is told to think, if it is.
+    /// How it is asked to think, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<Thinking>,
-    /// How far its answers may stray, if it is told.
+    /// How far its answers may stray, if that is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
     /// What it costs.
@@ -58,11 +58,11 @@ pub struct ResolvedModel {
     pub max_parallel: u32,
 }
 
-/// How a model is told to think.
+/// How a model is asked to think.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {
-    /// By this word; without one as much as it sees fit.
+    /// By this name; without one as much as it sees fit.
     Effort(Option<String>),
     /// With this many tokens.
     Budget(u32),
@@ -94,7 +94,7 @@ impl ResolvedModel {
     }
 }
 
-/// What a call asks for; its word goes before that of the directive.
+/// What a call asks for; it goes before what the directive says.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Asked<'a> {
     /// The model, or a tier.
@@ -150,7 +150,7 @@ pub enum Unresolved {
         /// `provider/model`.
         model: String,
     },
-    /// It cannot be told to think like that.
+    /// It cannot be asked to think like that.
     #[error("the model `{model}` knows no effort `{effort}`: {known}")]
     UnknownEffort {
         /// The model.
@@ -236,7 +236,7 @@ pub fn resolve(
 }
 
 impl<'a> Market<'a> {
-    /// The model that a word stands for.
+    /// The model that a name stands for.
     fn choose(&self, want: &str) -> Result<(&'a Provider, Model), Unresolved> {
         if let Some(hint) = self.hint
             && !self.providers.contains_key(hint)
@@ -405,7 +405,7 @@ impl<'a> Market<'a> {
     }
 }
 
-/// How a model is told to think, given what is asked for.
+/// How a model is asked to think, given what is asked for.
 fn thinking(
     model: &str,
     reasoning: &Reasoning,

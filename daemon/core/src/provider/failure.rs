@@ -32,7 +32,7 @@ pub struct ApiError {
     /// `overloaded_error`, `invalid_request_error` …
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// A word of its own, if the provider has one.
+    /// A code of its own, if the provider has one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub code: String,
     /// What happened, for people.
@@ -243,7 +243,7 @@ pub fn classify<'h>(
             Class::Permanent
         }
         Failed::Answered(_) => row.map_or(Class::Permanent, |row| row.class),
-        // Told within a stream, by a word that nobody knows; or not told at all.
+        // Reported within a stream, by a code that nobody knows; or not reported at all.
         Failed::Stream { .. } => row.map_or(Class::Transient, |row| row.class),
     };
     let usual = if class == Class::RateLimited {

@@ -27,7 +27,7 @@ pub struct Model {
     pub tools: bool,
     /// How it takes messages that are not its own.
     pub reseed: Reseed,
-    /// How it is told to think.
+    /// How it is asked to think.
     pub reasoning: Reasoning,
     /// Whether it takes a temperature.
     pub temperature: bool,
@@ -35,16 +35,16 @@ pub struct Model {
     pub prices: Option<Prices>,
 }
 
-/// How a model is told to think.
+/// How a model is asked to think.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reasoning {
     /// It is not.
     None,
-    /// By a word.
+    /// By a name.
     Effort {
-        /// The words it knows, from little to much.
+        /// The names it knows, from little to much.
         levels: Vec<String>,
-        /// The word it is told if nobody asks for another.
+        /// The one that is sent if nobody asks for another.
         default: Option<String>,
     },
     /// By a number of tokens.

@@ -37,7 +37,7 @@ fn is_default<T: Default + PartialEq>(quirk: &T) -> bool {
     *quirk == T::default()
 }
 
-/// Declares a quirk with the words by which files name its values; the first is the default.
+/// Declares a quirk with the names that its values have in files; the first is the default.
 macro_rules! quirk {
     ($(#[$about:meta])* $name:ident { $(#[$first_about:meta])* $first:ident = $first_word:literal $(, $(#[$value_about:meta])* $value:ident = $word:literal)* $(,)? }) => {
         $(#[$about])*
@@ -51,7 +51,7 @@ macro_rules! quirk {
         }
 
         impl $name {
-            /// The words of files, and what they stand for.
+            /// The names in files, and what they stand for.
             pub(super) const WORDS: &'static [(&'static str, Self)] =
                 &[($first_word, Self::$first) $(, ($word, Self::$value))*];
         }

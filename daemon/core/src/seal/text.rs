@@ -137,6 +137,18 @@ pub fn inspect(kind: ItemKind, extension: &str, text: &str) -> Result<Seal, Erro
     }
 }
 
+/// The token that stands in `text`, whether or not it fits: what somebody signed before the text became what it is.
+pub fn claim(kind: ItemKind, extension: &str, text: &str) -> Option<Token> {
+    let comment = Comment::of(kind, extension).ok()?;
+    let text = normalise(text);
+    let (_, rest) = comment.split_shebang(&text);
+    let (line, _) = rest.split_once('\n')?;
+    Token::parse(
+        line.strip_prefix(comment.open)?
+            .strip_suffix(comment.close)?,
+    )
+}
+
 /// Signs the whole of `text` and returns it with its signature line; one that was there is replaced.
 ///
 /// The result has the line ends of `text`, which the signature does not cover, and no byte order mark. Line ends that are a lone `\r`

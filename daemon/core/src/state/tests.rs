@@ -440,7 +440,7 @@ proptest! {
             }
             state.assert_indexes();
         }
-        // The log tells the same story; ids that were used twice cannot be told apart in it.
+        // The log tells the same story; ids that were used twice cannot be distinguished in it.
         if evicted.is_empty() {
             let mut again = State::default();
             for (at, changes) in log {

@@ -1,6 +1,6 @@
 //! Who waits for money that only open calls hold, in the order of arrival.
 //!
-//! A request waits where it lacks money: at an account or at a meter. Whoever asks later and would take money from the same place waits
+//! A request waits where it lacks money: at an account or at a meter. A request that comes later and would take money from the same place waits
 //! behind it, however little that is; requests that do not meet do not know of each other. Nobody waits in a circle: a request waits for
 //! open calls and for older requests alone, and an open call waits for nothing.
 

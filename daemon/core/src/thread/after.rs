@@ -109,7 +109,7 @@ impl ThreadMachine {
         }
     }
 
-    /// The end of a model that makes one call for ever, although it is told not to.
+    /// The end of a model that makes one call for ever, although it is asked not to.
     fn goes_round(&self, turn: &Turn) -> Option<Next> {
         let most = self.contract().repeated_calls.saturating_mul(2);
         let times = self.repeats(turn).into_iter().max()?;
@@ -163,7 +163,7 @@ fn outcome_of(returned: &Returned) -> Outcome {
     }
 }
 
-/// What was said in the turn: what the model was told first, its message, and the results in the order of its calls.
+/// What was said in the turn: what the model received first, its message, and the results in the order of its calls.
 fn messages(turn: &Turn) -> Vec<Message> {
     let told = turn
         .texts

@@ -1,4 +1,4 @@
-//! Long results that the model reads again: which part it asks for, and what it is told of it.
+//! Long results that the model reads again: which part it asks for, and what it receives of it.
 
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ impl Reading {
         })
     }
 
-    /// What the model is told of the result `text`: the part, where it lies, and where the next one begins.
+    /// What the model receives of the result `text`: the part, where it lies, and where the next one begins.
     pub fn part_of(&self, text: &str) -> String {
         let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let characters = text.chars().count();
@@ -72,7 +72,7 @@ fn number(input: &Object, key: &str, default: u64) -> Result<u64, String> {
     }
 }
 
-/// What the model is told of the tool.
+/// How the model is offered the tool.
 pub(super) fn tool() -> Tool {
     Tool {
         name: READ.to_owned(),

@@ -78,7 +78,7 @@ impl ThreadMachine {
         }
     }
 
-    /// The model is told what was said to it, in the order in which that was said.
+    /// The model receives what was said to it, in the order in which that was said.
     fn tell_queued(&mut self, now: Timestamp, turn: u32) -> Vec<Event> {
         let mut events = Vec::new();
         let queue = self.state().queue.clone();
@@ -229,7 +229,7 @@ impl ThreadMachine {
         }
     }
 
-    /// The conversation was told anew: the turn is tried again at once.
+    /// The conversation was restated: the turn is tried again at once.
     pub(super) fn reseeded(&mut self, now: Timestamp, reseeded: Reseeded) -> Vec<Event> {
         let At::Failed(failed) = &self.state().at else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The calls of tools that a message asks for: which start when, and what the model is told of them.
+//! The calls of tools that a message asks for: which start when, and what the model receives of them.
 
 use std::sync::Arc;
 

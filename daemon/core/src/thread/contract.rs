@@ -44,7 +44,7 @@ pub struct Contract {
     pub directive: Effective,
     /// The model.
     pub model: ResolvedModel,
-    /// The tools that the model may call, in the order in which it is told of them.
+    /// The tools that the model may call, in the order in which it gets them.
     pub offered: Vec<Offered>,
     /// How often a failed call is tried again in one turn.
     pub max_retries: u8,
@@ -84,7 +84,7 @@ impl Terms {
 /// A tool that the model may call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Offered {
-    /// What the model is told of it.
+    /// How the model is offered it.
     pub tool: Tool,
     /// What a call of it does.
     pub does: Does,
@@ -195,7 +195,7 @@ impl Contract {
         }
     }
 
-    /// Most bytes of a result that the model is told whole in `turn`; `asked` is what its tool asks for.
+    /// Most bytes of a result that the model receives whole in `turn`; `asked` is what its tool asks for.
     pub fn most_told(&self, turn: &Turn, asked: Option<u32>) -> usize {
         most_bytes(turn.input, self.model.room(), asked)
     }

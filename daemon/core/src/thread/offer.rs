@@ -5,7 +5,7 @@
 //!
 //! **Rule.** Whatever may be carried out can be carried out by `rye_execute`. A tool that the permissions name, or that lies in a folder
 //! which they name, has a name of its own besides, with the schema of its parameters. Those named are always offered, the others as far as
-//! there is room. A name belongs to one item: where two items would share one, or a name would be too long, they are told apart by the
+//! there is room. A name belongs to one item: where two items would share one, or a name would be too long, they are distinguished by the
 //! hash of their ids.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -286,7 +286,7 @@ fn by_name(
     offered
 }
 
-/// What the model is told of `tool`, or why it is not.
+/// How the model is offered `tool`, or why it is not.
 fn told(tool: &ItemTool, name: Option<&String>) -> Result<Tool, &'static str> {
     let description = tool.description.as_deref();
     Ok(Tool {

@@ -98,7 +98,7 @@ impl ThreadOrder {
             ThreadTool::Start => {
                 order.is_async = true;
                 order.is_only_checked = params.switch("execute_directive")? == Some(false);
-                // The caller's own name for it, which is told back.
+                // The caller's own name for it, which is handed back.
                 params.text("thread_id", "a text")?;
             }
         }
@@ -147,7 +147,7 @@ fn checked(params: Object) -> Result<Params, Failure> {
     }
 }
 
-/// The directive that a tool is told to start.
+/// The directive that a tool is asked to start.
 fn named(params: &mut Params) -> Result<ItemRef, Failure> {
     let mut named = None;
     for key in NAMES {

@@ -1,4 +1,4 @@
-//! What a model is told of a result: all of it if it is short, otherwise its outline, and where the whole lies.
+//! What a model receives of a result: all of it if it is short, otherwise its outline, and where the whole lies.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::conversation::Digest;
 use crate::model::{Failure, Object};
 
-/// Most bytes of a result that are told whole, if its tool does not say.
+/// Most bytes of a result that are sent whole, if its tool does not say.
 const MOST_BYTES: usize = 2400;
 /// The same where the context is three quarters full, whatever the tool says.
 const CROWDED_BYTES: usize = 1200;
@@ -26,12 +26,12 @@ const MOST_DEPTH: usize = 3;
 /// Keys by which the executor describes itself.
 const ENVELOPE: [&str; 5] = ["chain", "metadata", "path", "source", "resolved_env_keys"];
 
-/// A result as a model is told of it.
+/// A result as a model receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     /// The text.
     pub text: String,
-    /// The whole, if the text is an outline: it is to be kept before the model is told.
+    /// The whole, if the text is an outline: it is to be kept before the model receives that.
     pub artifact: Option<Artifact>,
 }
 
@@ -44,7 +44,7 @@ pub struct Artifact {
     pub text: String,
 }
 
-/// Most bytes of a result that are told whole in a turn to which `input` tokens were sent, of the `room` that there is; `asked` is what its
+/// Most bytes of a result that are sent whole in a turn to which `input` tokens were sent, of the `room` that there is; `asked` is what its
 /// tool asks for.
 pub(super) fn most_bytes(input: u64, room: u64, asked: Option<u32>) -> usize {
     let asked = asked.map(|asked| usize::try_from(asked).unwrap_or(usize::MAX));
@@ -57,7 +57,7 @@ pub(super) fn most_bytes(input: u64, room: u64, asked: Option<u32>) -> usize {
     }
 }
 
-/// What a model is told of a long result that it was told of before.
+/// What a model receives of a long result that it was shown before.
 pub(super) fn once_more(artifact: &Artifact) -> String {
     let told = json!({
         "_artifact": artifact.name,
@@ -67,7 +67,7 @@ pub(super) fn once_more(artifact: &Artifact) -> String {
     told.to_string()
 }
 
-/// What a model is told of `result`, and of `failure`, of which up to `most` bytes are told whole.
+/// What a model receives of `result`, and of `failure`, of which up to `most` bytes are sent whole.
 pub fn shown(result: &Value, failure: Option<&Failure>, most: usize) -> Shown {
     let whole = match failure {
         Some(failure) => failed(result, failure),
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn less_is_told_whole_where_the_context_is_crowded_and_as_much_as_a_tool_asks_for_else() {
-        // Tokens sent, room, what the tool asks for; how many bytes are told whole.
+        // Tokens sent, room, what the tool asks for; how many bytes are sent whole.
         let table = [
             (0, 100, None, 2400),
             (75, 100, None, 2400),

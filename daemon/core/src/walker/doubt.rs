@@ -1,6 +1,6 @@
 //! Attempts whose outcome nobody knows, for the person who finds out: what each calls, under which key, since when.
 //!
-//! All are named. What they call is told as long as it stays within [`MOST_SHOWN`] bytes: a node may have thousands of items in flight, and
+//! All are named. What they call is reported as long as it stays within [`MOST_SHOWN`] bytes: a node may have thousands of items in flight, and
 //! each may be given much of the state.
 
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use crate::id::{ItemRef, Name};
 use crate::model::graph::Step;
 use crate::model::{AttemptId, Object, Run, Slot};
 
-/// Bytes of memory, roughly, that the parameters take which are told of the attempts of a run.
+/// Bytes of memory, roughly, that the parameters take which are reported of the attempts of a run.
 const MOST_SHOWN: usize = 1 << 20;
 
 /// An attempt whose outcome nobody knows.
@@ -29,7 +29,7 @@ pub struct InDoubt {
     pub key: Name,
     /// When its step began.
     pub since: Option<Timestamp>,
-    /// What it calls, and with what; none if that cannot be told any more, or is too much.
+    /// What it calls, and with what; none if that is not known any more, or is too much.
     pub call: Option<(ItemRef, Object)>,
 }
 
@@ -59,7 +59,7 @@ struct Calls<'a> {
     vars: Vars,
     /// The items of a foreach node, once one was asked for.
     list: Option<Vec<Value>>,
-    /// Bytes that may still be told.
+    /// Bytes that may still be reported.
     left: usize,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Calls<'a> {
         })
     }
 
-    /// The call of the attempt `slot`, if it can be told; when one was too much, none is told any more.
+    /// The call of the attempt `slot`, if it is known; when one was too much, none is reported any more.
     fn next(&mut self, slot: Slot) -> Option<(ItemRef, Object)> {
         if self.left == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! What the walker does, told as the nodes it attempts and the end it comes to.
+//! What the walker does, shown as the nodes it attempts and the end it comes to.
 
 mod child_runs;
 mod ends;
@@ -161,7 +161,7 @@ enum Rest {
     Ended,
 }
 
-/// A driver without a journal: calls begin at once and end when they are told to; time passes only where somebody waits.
+/// A driver without a journal: calls begin at once and end when the test says; time passes only where somebody waits.
 struct Stage {
     walker: Walker,
     graph: Arc<Graph>,
@@ -299,7 +299,7 @@ impl Stage {
         self.note(vec![event]);
     }
 
-    /// What the author was told, in order.
+    /// The warnings for the author, in order.
     fn warnings(&self) -> Vec<&str> {
         let mut told = Vec::new();
         for (_, event) in &self.log {

@@ -29,7 +29,7 @@ const TOO_LATE: &str = "approval_timeout";
 /// How often the wall clock is looked at.
 const LOOK: Duration = Duration::from_mins(1);
 /// Characters that are kept of what is asked.
-const MESSAGE_CHARS: usize = 4000;
+pub(super) const MESSAGE_CHARS: usize = 4000;
 /// What a hook asks that does not say what.
 const UNSAID: &str = "a hook of the graph asks whether the run may go on";
 
@@ -200,7 +200,7 @@ impl Walker {
     /// A question of this run, which nothing limits.
     fn question(&self, now: Timestamp, kind: ApprovalKind, message: &str) -> Approval {
         Approval {
-            // The event that asks is the next one, behind the notes that are yet to be told.
+            // The event that asks is the next one, behind the notes that are yet to be handed out.
             id: format!("a{}", self.run.seq.next()).into(),
             kind,
             message: message.chars().take(MESSAGE_CHARS).collect(),

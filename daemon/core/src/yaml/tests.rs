@@ -155,3 +155,14 @@ proptest! {
         prop_assert_eq!(value(&written.to_string()), written);
     }
 }
+
+#[test]
+fn the_reference_says_how_large_a_file_may_be() {
+    let limits = rye_pages::Table::read("docs/reference.md", "limits");
+    let bytes = MAX_BYTES >> 20;
+    let most = format!(
+        "{bytes} MiB, {} values, {MAX_DEPTH} levels",
+        survey::MAX_NODES
+    );
+    limits.assert_cell("a graph file", "is", most);
+}

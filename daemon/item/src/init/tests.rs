@@ -35,7 +35,7 @@ fn a_new_project_runs_at_once_and_an_edit_needs_a_signature() {
     let done = init(&project, &home, &keys, Timestamp::default()).unwrap();
     assert_eq!(
         (done.key, done.written.len(), done.signed.len()),
-        (Found::Created, 4, 3)
+        (Found::Created, 5, 3)
     );
 
     let spaces = Spaces::new(

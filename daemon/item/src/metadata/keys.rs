@@ -2,12 +2,12 @@
 
 use rye_core::expr::nearest;
 use rye_core::yaml;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::{Error, Unread, document};
+use super::{Error, MOST_RESULT, Unread, document};
 
 /// Keys that are read, in every notation.
-const READ: [&str; 19] = [
+pub(super) const READ: [&str; 19] = [
     "version",
     "tool_type",
     "executor_id",
@@ -49,6 +49,69 @@ const IGNORED: [&str; 4] = [
     "native_resume",
     "tool_id",
 ];
+
+/// The JSON Schema of a tool that is written as YAML, for editors. It is looser than what reads a tool, and never stricter.
+pub(super) fn schema() -> Value {
+    let (text, object, names) = (json!("string"), json!("object"), json!("array"));
+    let of = |key: &str| match key {
+        "version" | "tool_type" | "executor_id" | "category" | "name" | "description" => {
+            Some(&text)
+        }
+        "config_schema" | "input_schema" | "env_config" | "config" | "child_constraints"
+        | "anchor" | "verify_deps" => Some(&object),
+        "inputs" | "outputs" | "env_requires" => Some(&names),
+        _ => None,
+    };
+    let property = |key: &'static str| {
+        let mut schema = match (key, of(key)) {
+            ("effect", _) => json!({"enum": ["pure", "idempotent", "at_most_once", null]}),
+            ("result_limit", _) => {
+                json!({"type": ["integer", "null"], "minimum": 1, "maximum": MOST_RESULT})
+            }
+            (_, Some(kind)) => json!({"type": [kind, "null"]}),
+            (_, None) => json!({}),
+        };
+        schema["description"] = json!(about(key));
+        (key.to_owned(), schema)
+    };
+    let keys = READ.into_iter().chain(INFORMATIVE).chain(IGNORED);
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A tool of Rye",
+        "type": "object",
+        "properties": keys.map(property).collect::<Map<_, _>>(),
+        "patternProperties": {"^x-": true},
+        "additionalProperties": false,
+        "required": ["version", "tool_type", "category"],
+    })
+}
+
+/// What a key is for.
+fn about(key: &str) -> &'static str {
+    match key {
+        "version" => "Three numbers, in quotes: \"1.0.0\".",
+        "tool_type" => "Such as python, bash, http, mcp; a graph has a schema of its own.",
+        "executor_id" => "The runtime or primitive that runs it, such as rye/core/runtimes/bash.",
+        "category" => "The folder of the file below `.ai/tools`.",
+        "name" => "The file without its ending.",
+        "description" => "What the tool does: people and models read it.",
+        "effect" => "What a second execution means: pure, idempotent or at_most_once.",
+        "config_schema" => "A JSON Schema of its parameters, with their defaults.",
+        "input_schema" => "The schema of the parameters of a tool of another server.",
+        "env_config" => "Interpreter and environment.",
+        "config" => "Settings, merged along the chain; the tool wins over its runtime.",
+        "config_resolve" => "The configuration it is given: {path, mode}, or a list of these.",
+        "inputs" => "What an executor takes.",
+        "outputs" => "What it hands to its executor.",
+        "child_constraints" => "Which versions an executor runs: {min_version, max_version}.",
+        "env_requires" => "Variables without which it does not start.",
+        "anchor" => "How the files of a tool of several are found.",
+        "verify_deps" => "Which of its files have to be verified.",
+        "result_limit" => "Most bytes of its result that a model is told whole.",
+        _ if IGNORED.contains(&key) => "Of the original; nothing here depends on it.",
+        _ => "For people.",
+    }
+}
 
 /// The fields of a tool, under their YAML names, and where they stand.
 #[derive(Debug)]
@@ -135,5 +198,17 @@ impl Fields {
                 }
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_lists_the_keys_of_tool_files() {
+        let known = READ.into_iter().chain(INFORMATIVE);
+        let known = known.chain(LATER).chain(IGNORED);
+        rye_pages::Table::read("docs/reference.md", "tool file").assert_lists(known);
     }
 }

@@ -1,3 +1,7 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rye_schema::Schema;
 use serde_json::json;
 
 use super::*;
@@ -341,4 +345,75 @@ fn what_a_second_execution_means_is_one_of_three_words() {
         let error = yaml(word).unwrap_err();
         assert!(error.to_string().contains("`at_most_once`"), "{error}");
     }
+}
+
+/// The YAML files below `folder`.
+fn yaml_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let files = entries.flat_map(|path| {
+        if path.is_dir() {
+            yaml_files(&path)
+        } else {
+            vec![path]
+        }
+    });
+    files
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "yaml")
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_shipped_fits_the_schemas_that_editors_get() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (graph, tool) = (rye_core::definition::schema(), tool_schema());
+    let (graph, tool) = (Schema::new(&graph).unwrap(), Schema::new(&tool).unwrap());
+    let folders = ["../../.ai/tools", "src/draft", "src/init"];
+    let files: Vec<PathBuf> = folders
+        .iter()
+        .flat_map(|folder| yaml_files(&here.join(folder)))
+        .collect();
+    assert!(files.len() > 30, "{files:?}");
+    for file in files {
+        let value = yaml::parse(&fs::read_to_string(&file).unwrap())
+            .unwrap()
+            .value;
+        let schema = if value["tool_type"] == "graph" {
+            &graph
+        } else {
+            &tool
+        };
+        let problems = schema.problems(&value, 5).unwrap();
+        assert!(problems.is_empty(), "{}: {problems:#?}", file.display());
+    }
+}
+
+#[test]
+fn the_schema_of_a_tool_says_what_each_key_that_is_read_is_for() {
+    let schema = tool_schema();
+    for key in keys::READ {
+        let about = &schema["properties"][key]["description"];
+        assert!(about.is_string() && about != "For people.", "{key}");
+    }
+    let fits = |text: &str| {
+        let value = yaml::parse(text).unwrap().value;
+        let schema = Schema::new(&schema).unwrap();
+        schema.problems(&value, 1).unwrap().is_empty()
+    };
+    let head = "version: \"1.0.0\"\ntool_type: bash\ncategory: t\n";
+    assert!(fits(&format!("{head}x-note: 1\nresult_limit: 8192\n")));
+    for wrong in [
+        "confg: {}",
+        "config: 1",
+        "effect: twice",
+        "result_limit: 9000",
+        "permissions: []",
+    ] {
+        assert!(!fits(&format!("{head}{wrong}\n")), "{wrong}");
+    }
+    assert!(!fits("tool_type: bash\n"));
 }

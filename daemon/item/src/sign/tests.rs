@@ -319,3 +319,39 @@ fn links_and_system_items_are_not_signed() {
     let outside = world.write("project/x.yaml", GOOD);
     assert!(world.sign(outside.to_str().unwrap()).is_err());
 }
+
+#[test]
+fn what_was_signed_before_is_known_again_unless_its_copy_is_not_what_was_signed() {
+    let world = World::new();
+    let past = Past::of(&fs::canonicalize(world.root.path()).unwrap().join("home"));
+    let path = "project/.ai/tools/a/x.yaml";
+    let signed = |change: &str| {
+        let file = world.root.path().join(path);
+        let line = fs::read_to_string(&file).unwrap_or_default();
+        let line = line
+            .lines()
+            .next()
+            .filter(|line| line.contains("rye:signed"));
+        let line = line.map_or_else(String::new, |line| format!("{line}\n"));
+        world.write(path, &format!("{line}{GOOD}x-a: {change}\n"));
+        world.sign("tool:a/x").unwrap().remove(0)
+    };
+    let first = signed("one");
+    assert_eq!((&first.before, past.before(&first)), (&None, None));
+    past.keep(&first).unwrap();
+    let second = signed("two");
+    assert_eq!(past.before(&second).as_deref(), Some(first.text.as_str()));
+    // What nobody kept cannot be compared with, nor what somebody has changed since.
+    let third = signed("three");
+    assert_eq!(third.before.as_ref().unwrap().hash, second.content_hash);
+    assert_eq!(past.before(&third), None);
+    past.keep(&second).unwrap();
+    assert_eq!(past.before(&third).as_deref(), Some(second.text.as_str()));
+    let copy = format!("home/.ai/cache/signed/{}", second.content_hash);
+    world.write(&copy, "x-a: forged\n");
+    assert_eq!(past.before(&third), None);
+    // One that is signed already is what it was.
+    let again = world.sign("tool:a/x").unwrap().remove(0);
+    assert_eq!(again.change, Change::Current);
+    assert_eq!(past.before(&again), Some(third.text));
+}

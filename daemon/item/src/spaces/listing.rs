@@ -11,7 +11,7 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, SFlag, fstatat, stat};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 
-use super::{Place, Root, SKIPPED, Space, Spaces};
+use super::{Place, Root, SKIPPED, Space, Spaces, holds_tests};
 use crate::within;
 
 /// How deep folders of items lie in each other.
@@ -134,6 +134,9 @@ impl Walk<'_> {
         let extension = path.rsplit_once('.').and_then(|(id, extension)| {
             let known = self.kind.extensions().iter().copied();
             let extension = known.into_iter().find(|known| *known == extension)?;
+            if holds_tests(self.kind, id, extension) {
+                return None;
+            }
             Some((ItemId::new(id).ok()?, extension))
         });
         let Some((id, extension)) = extension else {

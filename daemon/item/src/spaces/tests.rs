@@ -182,3 +182,37 @@ fn only_regular_files_of_bounded_size_are_items() {
         Err(Error::TooLarge { .. })
     ));
 }
+
+#[test]
+fn a_file_of_tests_is_never_an_item() {
+    let root = tempfile::tempdir().unwrap();
+    let tools = root.path().join("project/.ai/tools/a");
+    for name in ["b.yaml", "b.test.yaml", "c.test.yml", ".test.yaml"] {
+        write(&tools.join(name), "x: 1\n");
+    }
+    let spaces = project(root.path());
+    let tests = tools.join("b.test.yaml");
+    assert!(is_test(&tests) && !is_test(&tools.join(".test.yaml")));
+    assert!(matches!(
+        spaces.locate(&tests),
+        Err(Error::NotAnItem { .. })
+    ));
+    let found = spaces.find(&item("a/b.test"), Space::Project).unwrap();
+    assert_eq!(found, None);
+    assert_eq!(
+        spaces.candidates(&item("a/b.test"), Space::Project),
+        Vec::<PathBuf>::new()
+    );
+    let listed = spaces.listing_of(ItemKind::Tool, Space::Project, 10);
+    let mut listed: Vec<_> = listed
+        .files
+        .iter()
+        .map(|(place, _)| place.item.id.as_str())
+        .collect();
+    listed.sort_unstable();
+    assert_eq!(listed, ["a/b", "a/c.test"]);
+    let mut ids = spaces.ids(ItemKind::Tool, "a", Space::Project).unwrap();
+    ids.sort_unstable();
+    let ids: Vec<_> = ids.iter().map(ItemId::as_str).collect();
+    assert_eq!(ids, ["a/b", "a/c.test"]);
+}

@@ -167,3 +167,25 @@ async fn runs_of_which_the_log_holds_nothing_any_more_are_given_up_and_not_tried
     // The lane lets go of what it cannot write.
     eventually(async || (stream.strong_count() == 0).then_some(())).await;
 }
+
+#[tokio::test]
+async fn a_project_that_is_removed_when_all_is_written_keeps_no_log() {
+    let rig = Rig::with_segments_of(8 << 10);
+    let journal = rig.open().await;
+    let (gone, alive) = (project(&rig, "gone"), project(&rig, "alive"));
+    let run = ended(&journal, &rig, &gone, "run-1").await;
+    has_files(&gone, &run).await;
+    left_memory(&journal, &run).await;
+    fs::remove_dir_all(&gone).unwrap();
+    let before = base(&rig);
+    let busy = begun(&journal, &rig, &alive, "busy-1").await;
+    for step in 1..200 {
+        journal.put(turn(&busy, step)).await;
+        if journal.shared.log.segments() > 2 {
+            break;
+        }
+    }
+    assert!(journal.shared.log.segments() < RETAINED);
+    eventually(async || (base(&rig) != before).then_some(())).await;
+    journal.close().await.unwrap();
+}

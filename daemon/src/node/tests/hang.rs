@@ -110,6 +110,54 @@ async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
     daemon.stop().await;
 }
 
+/// Nodes that reach for files of their project each in a way of its own: a tool for files, a search through all of them, the index,
+/// and a process, whose chain and variables are looked up.
+fn reaching(rig: &Rig, name: &str) -> PathBuf {
+    let nodes = "a: {action: {item_id: rye/file-system/read, params: {path: note.txt}}, next: b}\n    \
+                 b: {action: {item_id: rye/file-system/grep, params: {pattern: x}}, next: c}\n    \
+                 c: {action: {primary: search, params: {query: short}}, next: d}\n    \
+                 d: {action: {item_id: rye/bash, params: {command: \"true\"}}";
+    let endless =
+        format!("config:\n  start: a\n  max_steps: 1000000\n  nodes:\n    {nodes}, next: a}}\n");
+    let short = format!("config:\n  start: a\n  nodes:\n    {nodes}}}\n");
+    let directory = rig.project(name, &[("endless", &endless), ("short", &short)]);
+    std::fs::write(directory.join("note.txt"), "a note\n").unwrap();
+    directory
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_reaches_for_files_of_a_project_that_hangs_delays_no_run_of_another_one() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let (dead, alive) = (reaching(&rig, "dead"), reaching(&rig, "alive"));
+    let before = daemon.run(&alive, "t/short").await;
+    assert_eq!(daemon.settled(&before).await, Status::Completed);
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        runs.push(daemon.run(&dead, "t/endless").await);
+    }
+    daemon.projects.hang.begin(&dead);
+    assert!(daemon.projects.hang.holds(gate::AT_ONCE));
+    for _ in 0..2 {
+        let run = in_time("a start elsewhere", daemon.run(&alive, "t/short")).await;
+        let ended = in_time("a run elsewhere", daemon.settled(&run)).await;
+        assert_eq!(ended, Status::Completed);
+    }
+    assert_eq!(daemon.projects.hang.held(), gate::AT_ONCE);
+    for run in &runs {
+        let kill = Kill::new("a test", Duration::ZERO);
+        in_time("a kill", daemon.supervisor.kill(run, kill))
+            .await
+            .unwrap();
+    }
+    for run in &runs {
+        let ended = in_time("a killed run", daemon.settled(run)).await;
+        assert_eq!(ended, Status::Killed);
+    }
+    assert!(!daemon.projects.hang.release());
+    daemon.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_inside_the_daemon_wait_for_no_file_of_their_project() {
     let rig = Rig::new();

@@ -5,6 +5,7 @@
 use rye_core::definition::{Action, Graph};
 use rye_core::id::ItemRef;
 use rye_core::model::{Effect, Run, Verdict};
+use rye_core::sight::shell_word;
 use rye_item::Library;
 
 use super::{Error, StartAt};
@@ -37,7 +38,8 @@ pub(super) fn refuse(graph: &Graph, library: &Library, start_at: &StartAt) -> Re
     }
     if is_repeated && verdicts.is_empty() {
         return Err(unfit(format!(
-            "`{node}`: at most once, and has executed or may have; if it may execute again, say so: --uncertain '{node}=retry'"
+            "`{node}`: at most once, and has executed or may have; if it may execute again, say so: --uncertain {}",
+            shell_word(&format!("{node}=retry"))
         )));
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Which text of its graph a run has.
 //!
 //! **Rule.** It is the one that the item has now. One that is continued has the text it began with if the caller asks for that, and
-//! its readers are told if it has another.
+//! its readers learn of it if it has another.
 
 use std::sync::Arc;
 

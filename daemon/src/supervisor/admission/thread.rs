@@ -132,7 +132,7 @@ impl Admission {
         let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
         let spec = self.spec(inside, RunKind::Thread, what, budget, request);
         let mut layers = spec.layers.clone();
-        // Whoever asks for it, it may do no more than the one that it continues.
+        // Whatever caller asks for it, it may do no more than the one that it continues.
         layers.extend(
             old.layers
                 .iter()

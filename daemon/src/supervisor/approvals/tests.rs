@@ -222,7 +222,7 @@ async fn the_question_behind_an_at_most_once_failure_is_answered() {
     answered.await.unwrap();
     assert_eq!(daemon.ended(&run.id).await.status(), Status::Completed);
 
-    // A denial tries nothing again, and needs no word about it.
+    // A denial tries nothing again, and needs no answer about it.
     let run = daemon.run(&project(&rig), "t/once").await;
     assert_eq!(daemon.settled(&run).await, Status::Suspended);
     let answered = daemon.supervisor.answer(&run, None, said(false), vec![]);
@@ -246,7 +246,7 @@ async fn in_a_copy_no_question_expires() {
     let reason = after.suspension().map(|why| why.reason);
     assert_eq!(reason, Some(SuspendReason::Restart));
     assert_eq!(after.asks().count(), 1);
-    // Whoever resumes it means what comes of it.
+    // A caller that resumes it means what comes of it.
     let resumed = daemon.supervisor.resume(&run.id, Resume::default()).await;
     assert!(resumed.is_ok(), "{resumed:?}");
     let ended = daemon.ended(&run.id).await;

@@ -119,6 +119,68 @@ fn dot_has_shapes_labels_and_colours() {
 }
 
 #[test]
+fn nodes_that_wait_ask_branch_and_fail_say_so() {
+    let nodes = "a: {type: parallel, branches: {lint: {item_id: rye/bash}, test: {item_id: x/t}}, on_error: e, next: b}\n\
+                 b: {type: wait, for: 90s, next: c}\n\
+                 c: {type: wait, until: \"${inputs.at}\", next: d}\n\
+                 d: {type: approval, message: \"Ship ${inputs.v}?\", on_error: e}\n\
+                 e: {type: fail, message: no luck}";
+    let (graph, _) = graph(&with_nodes(nodes));
+    let overlay = BTreeMap::from([
+        ("a".to_owned(), state(NodeStatus::Ok, 1, 1_240)),
+        ("d".to_owned(), state(NodeStatus::Running, 1, 0)),
+    ]);
+    assert_eq!(
+        render(&graph, &id(), Format::Text, &overlay),
+        "demo/sample 1.0.0  5 nodes\n\
+         \n\
+         ▶ a  parallel lint: rye/bash, test: x/t  ✓ 1.2s\n\
+         \x20   → b\n\
+         \x20   ⇢ e  [on error]\n\
+         \n\
+         \x20 b  wait for 90s\n\
+         \x20   → c\n\
+         \n\
+         \x20 c  wait until ${inputs.at}\n\
+         \x20   → d\n\
+         \n\
+         \x20 d  approval: Ship ${inputs.v}?  …\n\
+         \x20   → end\n\
+         \x20   ⇢ e  [on error]\n\
+         \n\
+         \x20 e  fail: no luck\n"
+    );
+    for (format, lines) in [
+        (
+            Format::Mermaid,
+            [
+                "  n0{{\"a<br/>parallel lint: rye/bash, test: x/t<br/>✓ 1.2s\"}}\n",
+                "  n1([\"b<br/>wait for 90s\"])\n",
+                "  n3[/\"d<br/>approval: Ship #36;#123;inputs.v#125;?<br/>…\"/]\n",
+                "  n4([\"e<br/>fail: no luck\"])\n",
+                "  n3 --> finish\n",
+            ],
+        ),
+        (
+            Format::Dot,
+            [
+                "  n0 [label=\"a\\nparallel lint: rye/bash, test: x/t\\n✓ 1.2s\", shape=hexagon",
+                "  n1 [label=\"b\\nwait for 90s\", shape=box, style=\"rounded,filled\"",
+                "  n3 [label=\"d\\napproval: Ship ${inputs.v}?\\n…\", shape=parallelogram",
+                "  n4 [label=\"e\\nfail: no luck\", shape=box, style=\"rounded,filled\"",
+                "  n3 -> finish",
+            ],
+        ),
+    ] {
+        let drawn = render(&graph, &id(), format, &overlay);
+        for line in lines {
+            assert!(drawn.contains(line), "no {line:?} in {drawn}");
+        }
+        assert!(!drawn.contains("n4 -"), "{drawn}");
+    }
+}
+
+#[test]
 fn a_graph_that_ends_at_return_nodes_has_no_other_end() {
     let (graph, _) = graph(&with_nodes("a: {next: b}\nb: {type: return}"));
     for (format, end) in [

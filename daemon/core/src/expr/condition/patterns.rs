@@ -1,6 +1,6 @@
 //! The patterns of one file, compiled within what they may take together.
 //!
-//! What a compiled pattern takes is not told by the library that compiles it, so each is tried with a small limit first and then with
+//! What a compiled pattern takes is not reported by the library that compiles it, so each is tried with a small limit first and then with
 //! larger ones, and the limit that it kept is what it counts for. **Failure.** Once a pattern does not fit any more,
 //! those behind it are not compiled: one fault says so for all of them.
 

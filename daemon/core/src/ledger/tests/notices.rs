@@ -1,9 +1,9 @@
-//! What is told of a settlement.
+//! What is reported of a settlement.
 
 use super::*;
 
 impl Book {
-    /// Settles the open call of `name`, and answers with what is told of that.
+    /// Settles the open call of `name`, and answers with what is reported of that.
     fn told(&mut self, name: &str, money: &str) -> Vec<String> {
         let marks = Marks::of(&Sheet::new(&self.0), &id(name));
         self.settle(name, money).unwrap();

@@ -18,7 +18,7 @@ pub enum While {
 /// When the pages of a run show an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pages {
-    /// Nothing they show has changed for good.
+    /// Nothing they show has changed in a way that stays.
     Keep,
     /// A boundary: if the last rendering is old enough.
     Due,

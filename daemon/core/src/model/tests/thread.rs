@@ -38,7 +38,7 @@ fn asked() -> Event {
     read("limit_escalation_requested", &payload)
 }
 
-/// Somebody says something to the thread, and its model is told.
+/// Somebody says something to the thread, and its model receives it.
 fn message() -> [(&'static str, Event); 2] {
     let queued = json!({"text": "m", "by": "me"});
     let heard = json!({"turn": 1, "source": "message", "text": "m"});
@@ -64,7 +64,7 @@ fn worded(events: &[(&'static str, &str, Value)]) -> Vec<(&'static str, Event)> 
         .collect()
 }
 
-/// A thread starts, and is told what it is about.
+/// A thread starts, and receives what it is about.
 fn beginnings() -> Vec<(&'static str, Event)> {
     let directive = json!({"kind": "directive", "id": "t/d"});
     worded(&[
@@ -156,7 +156,7 @@ fn ends() -> Vec<(&'static str, Event)> {
     ])
 }
 
-/// Every event of a thread, under a word of its own.
+/// Every event of a thread, under a name of its own.
 pub(super) fn events() -> Vec<(&'static str, Event)> {
     let part = json!([{"block": {"type": "text", "text": "t"}, "raw": "{}"}]);
     let mut all = [beginnings(), turns(), ends()].concat();

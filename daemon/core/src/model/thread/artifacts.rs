@@ -1,4 +1,4 @@
-//! The long results that a thread was told of.
+//! The long results that the model of a thread was shown.
 
 use std::collections::VecDeque;
 
@@ -9,7 +9,7 @@ use crate::conversation::Digest;
 /// Most results that can be read again; the record of a thread stays small however long it lives.
 pub const MOST_ARTIFACTS: usize = 128;
 
-/// The names of the long results of which the model was told an outline, the newest last.
+/// The names of the long results of which the model received an outline, the newest last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Artifacts(VecDeque<Digest>);
@@ -20,12 +20,12 @@ impl Artifacts {
         self.0.is_empty()
     }
 
-    /// Whether the model was told of it, and not too many others since.
+    /// Whether the model was shown it, and not too many others since.
     pub fn holds(&self, name: &Digest) -> bool {
         self.0.contains(name)
     }
 
-    /// The model is told of another one, or of one once more.
+    /// The model is shown another one, or one once more.
     pub(super) fn add(&mut self, name: &Digest) {
         self.0.retain(|known| known != name);
         self.0.push_back(name.clone());

@@ -1,7 +1,7 @@
 //! What a thread takes over from another one that it continues: from where that ended, or from behind one of its turns.
 //!
 //! The conversation continues from its newest entry, and what was used of the limits counts. A call of the model that came to nothing is made
-//! again; calls of tools that had not ended are not: the model is told so. What was counted against the model (reminders, equal calls)
+//! again; calls of tools that had not ended are not: the model learns of it. What was counted against the model (reminders, equal calls)
 //! begins anew, for somebody asked it to continue.
 
 use super::{At, Before, Repeated, State, Turn};
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// Whether the last thing that was said is the last word of the model, which nothing follows.
+    /// Whether the last thing that was said is the last message of the model, which nothing follows.
     pub(crate) fn stands_behind_a_turn(&self) -> bool {
         self.is_between_turns() && self.queue.is_empty()
     }

@@ -37,7 +37,7 @@ pub enum ThreadEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         continuation_of: Option<RunId>,
     },
-    /// What the model is told before everything else.
+    /// What the model receives before everything else.
     SystemPrompt {
         /// It.
         text: String,
@@ -51,7 +51,7 @@ pub enum ThreadEvent {
         /// Bytes that the model reads.
         bytes: u64,
     },
-    /// The model is told something.
+    /// The model receives something.
     CognitionIn {
         /// Before which turn.
         turn: u32,
@@ -60,7 +60,7 @@ pub enum ThreadEvent {
         /// What it says.
         text: String,
     },
-    /// Somebody said something to the thread, which its model is told before its next call.
+    /// Somebody said something to the thread, which its model receives before its next call.
     MessageQueued {
         /// What.
         text: String,
@@ -114,14 +114,14 @@ pub enum ThreadEvent {
         position: u32,
         /// The id by which it is answered.
         call_id: String,
-        /// What the model is told.
+        /// What the model receives.
         output: String,
         /// Whether it failed.
         is_error: bool,
         /// Why it failed, for programs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         code: Option<String>,
-        /// The object that holds all of it, if the model is told a part.
+        /// The object that holds all of it, if the model receives a part.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         artifact: Option<Digest>,
         /// Wall time in milliseconds.
@@ -162,7 +162,7 @@ pub enum ThreadEvent {
         /// Not before.
         due: Timestamp,
     },
-    /// The conversation continues under another root, in which all of it is told anew.
+    /// The conversation continues under another root, in which all of it is restated.
     ContextReseeded {
         /// The turn that is tried again.
         turn: u32,
@@ -186,7 +186,7 @@ pub enum ThreadEvent {
         /// How many tries it took.
         attempts: u32,
     },
-    /// A limit leaves nothing for another turn: whoever resumes the thread is asked to raise it.
+    /// A limit leaves nothing for another turn: the one who resumes the thread is asked to raise it.
     LimitEscalationRequested {
         /// The limit, by the code of the suspension.
         limit_code: String,
@@ -194,7 +194,7 @@ pub enum ThreadEvent {
         current_value: String,
         /// What may be.
         current_max: String,
-        /// What would let it go on.
+        /// What would let it continue.
         proposed_max: String,
     },
     /// The model returned its outputs.
@@ -222,7 +222,7 @@ pub enum ThreadEvent {
     },
 }
 
-/// Why a conversation is told anew.
+/// Why a conversation is restated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -249,7 +249,7 @@ pub struct Started {
     pub attempt: u32,
     /// What a second one would mean.
     pub effect: Effect,
-    /// Whether nobody has said so: then it is not repeated after a crash, and the model is told.
+    /// Whether nobody has said so: then it is not repeated after a crash, and the model learns of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undeclared: bool,
     /// The idempotency key handed to the tool.

@@ -1,4 +1,4 @@
-//! What was said and what failed last in a thread: what whoever looks at its failure wants to know first.
+//! What was said and what failed last in a thread: what a reader of its failure wants to know first.
 
 use std::collections::VecDeque;
 
@@ -53,7 +53,7 @@ impl Recent {
         }
     }
 
-    /// The model was told what a call of `tool` came to.
+    /// The model received what a call of `tool` came to.
     pub(super) fn answer(&mut self, tool: &str, output: &str, is_error: bool) {
         let told = Told {
             tool: tool.to_owned(),

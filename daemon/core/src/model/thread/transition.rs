@@ -178,7 +178,7 @@ impl State {
         }
     }
 
-    /// The model is to be told something before the next turn; what the prompt says is told with the prompt.
+    /// The model is to receive something before the next turn; what the prompt says comes with the prompt.
     fn tell(&mut self, source: Source, text: &str) -> bool {
         match &mut self.at {
             At::Composing => source != Source::Message,
@@ -332,7 +332,7 @@ impl State {
         true
     }
 
-    /// The conversation is told anew; what the model is told first in the turn stays behind it.
+    /// The conversation is restated; what the model receives first in the turn stays behind it.
     fn reseed(&mut self, root: &Digest, bytes: u64) -> bool {
         let At::Failed(failed) = &self.at else {
             return false;

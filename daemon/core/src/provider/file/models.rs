@@ -52,7 +52,7 @@ const TIER: Keys = keys(
     ],
 );
 
-/// Reads `prices` of a model: a list of tiers, or the word `free`.
+/// Reads `prices` of a model: a list of tiers, or `free`.
 pub(in crate::provider) fn prices<'d>(reader: &mut Reader<'d>, at: &At<'d>) -> Option<Prices> {
     if at.value == "free" {
         return Some(Prices::free());

@@ -475,7 +475,7 @@ fn each_body_begins_with_the_one_before() {
         assert!(begin.starts_with(&last));
         last = begin;
     }
-    // What another model said is told in plain words, without its thoughts.
+    // What another model said is sent as plain text, without its thoughts.
     let mut other = all;
     if let Message::Assistant { origin, blocks, .. } = &mut other[1] {
         "other".clone_into(&mut origin.model);

@@ -135,7 +135,7 @@ fn spent() -> Vec<Case> {
     ]
 }
 
-/// Answers by status and word.
+/// Answers by status and code.
 fn passing() -> Vec<Case> {
     use Charge::{Hold, Nothing};
     use Class::{Permanent, RateLimited, Transient};
@@ -366,7 +366,7 @@ fn rows_class_what_a_provider_says_and_never_what_it_is_charged_at() {
             assert_eq!(verdict.base, Duration::from_secs(5));
         }
     }
-    // What happened to the connection is no provider's word.
+    // What happened to the connection is nothing that a provider says.
     let all = json!({"id": "all", "category": "permanent", "match": {"path": "status_code", "op": "exists", "value": false}});
     let rows = ErrorRows::read(&[all]).unwrap();
     assert_eq!(

@@ -45,7 +45,7 @@ fn kill(stage: &mut Stage) {
     }
 }
 
-/// What the model is told before it is called, in order.
+/// What the model receives before it is called, in order.
 fn told(stage: &Stage) -> Vec<(Source, String)> {
     let told = stage.log.iter().filter_map(|event| match event {
         Event::Thread(ThreadEvent::CognitionIn { source, text, .. }) => {

@@ -48,7 +48,7 @@ impl Dice {
     }
 }
 
-/// What a model says in a turn, after it was told of `artifacts`.
+/// What a model says in a turn, after it was shown `artifacts`.
 fn message(dice: &mut Dice, turn: u32, artifacts: &[Digest]) -> Vec<Heard> {
     if dice.below(8) == 0 {
         return says("", &[("r", "directive_return", json!({"words": turn}))]);
@@ -171,7 +171,7 @@ fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
             3..=9 if !stage.running.is_empty() => {
                 let at = dice.place(stage.running.len());
                 let text = stage.running[at].key.clone();
-                // Some are too long to be told.
+                // Some are too long to be sent.
                 let text = text.repeat(if dice.below(3) == 0 { 40 } else { 1 });
                 stage.end(at, &result(json!(text)));
             }
@@ -256,7 +256,7 @@ fn check_repeats(stage: &Stage, seed: u64) {
     }
 }
 
-/// What was said to the thread is told once, in order, unless it waits still; and no last word passes over it.
+/// What was said to the thread is sent once, in order, unless it waits still; and no last message passes over it.
 fn check_messages(stage: &Stage, seed: u64) {
     let (mut said, mut told) = (Vec::new(), Vec::new());
     for event in &stage.log {

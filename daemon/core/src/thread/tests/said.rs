@@ -27,7 +27,7 @@ fn stage() -> Stage {
     Stage::new(terms(&directive("<execute>*</execute>", "")), |_| {})
 }
 
-/// What was said to the thread and told to its model, in order.
+/// What was said to the thread and sent to its model, in order.
 fn heard(stage: &Stage) -> Vec<&str> {
     let told = stage.log.iter().filter_map(|event| match event {
         Event::Thread(ThreadEvent::CognitionIn {

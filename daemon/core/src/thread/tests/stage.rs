@@ -305,7 +305,7 @@ impl Stage {
         names.skip(begun.map_or(0, |at| at + 1)).collect()
     }
 
-    /// What the model was told of its calls, in order: ids and texts.
+    /// What the model received of its calls, in order: ids and texts.
     pub(super) fn told(&self) -> Vec<(String, String)> {
         let messages = self
             .conversation

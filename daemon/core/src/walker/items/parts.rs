@@ -102,3 +102,14 @@ impl<'g> Parts<'g> {
 fn branch(parallel: &Parallel, item: u32) -> Option<&(Name, Action)> {
     parallel.branches.get(usize::try_from(item).ok()?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reference_says_how_many_items_run_at_once() {
+        let limits = rye_pages::Table::read("docs/reference.md", "limits");
+        limits.assert_cell("items or branches at once", "is", AT_ONCE);
+    }
+}

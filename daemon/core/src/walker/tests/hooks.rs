@@ -1,4 +1,4 @@
-//! Hooks: when they are asked, what they are told, and what their answers do.
+//! Hooks: when they are asked, what they receive, and what their answers do.
 
 use super::*;
 use crate::ledger::{Cost, Usage};
@@ -336,7 +336,7 @@ fn answers_to_an_error_decide_what_follows() {
         ),
         ("action: skip", "a:error b:gate", Status::Completed, ""),
     ] {
-        // An error edge is not followed by who is told where to go.
+        // An error edge is not followed where a hook says where to go.
         for edge in ["", "on_error: b, "] {
             let nodes = FAILING.replace("assign: {k: 1}, ", &format!("assign: {{k: 1}}, {edge}"));
             let hook = control("error", answer);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::model::{GraphEvent, RunEvent};
+use crate::model::{ApprovalAnswer, GraphEvent, RunEvent};
 
 /// One node of an arbitrary graph.
 #[derive(Debug, Clone)]
@@ -22,7 +22,7 @@ const NODES: usize = 5;
 
 fn any_shape() -> impl Strategy<Value = Shape> {
     (
-        0..6_u8,
+        0..10_u8,
         proptest::option::weighted(0.8, 0..NODES),
         proptest::option::of(0..NODES),
         proptest::option::of(0..3_u32),
@@ -74,6 +74,35 @@ impl Shape {
                 keys.extend(self.collects.then(|| "on_item_error: collect".to_owned()));
                 keys
             }
+            6 => {
+                // One branch at least.
+                let kinds = self.items.iter().chain([&3]);
+                let branches: Vec<String> = kinds
+                    .enumerate()
+                    .map(|(at, kind)| {
+                        let params = item(*kind, self.once);
+                        let params = params.trim_end_matches('}');
+                        format!("b{at}: {{item_id: rye/core/echo, params: {params}, {tries}}}}}")
+                    })
+                    .collect();
+                let mut keys = vec![
+                    "type: parallel".to_owned(),
+                    format!("branches: {{{}}}", branches.join(", ")),
+                    format!("assign: {{{trace}, v: '${{result.b0.v}}'}}"),
+                ];
+                keys.extend(self.at_once.map(|most| format!("max_concurrency: {most}")));
+                keys.extend(self.collects.then(|| "on_item_error: collect".to_owned()));
+                keys
+            }
+            7 => vec![
+                "type: wait, for: 3".to_owned(),
+                format!("assign: {{{trace}}}"),
+            ],
+            8 => vec![
+                format!("type: approval, message: 'n{index}?'"),
+                format!("assign: {{{trace}, v: '${{result.answer}}'}}"),
+            ],
+            9 => vec!["type: fail, message: enough, code: enough".to_owned()],
             kind => {
                 let params = match kind {
                     1 => "v: 1".to_owned(),
@@ -87,9 +116,13 @@ impl Shape {
                 ]
             }
         };
-        keys.extend(self.next.map(|to| format!("next: n{to}")));
-        if self.kind > 0 {
+        if self.kind < 9 {
+            keys.extend(self.next.map(|to| format!("next: n{to}")));
+        }
+        if (1..9).contains(&self.kind) {
             keys.extend(self.rescue.map(|to| format!("on_error: n{to}")));
+        }
+        if (1..7).contains(&self.kind) {
             keys.extend(self.retry.map(|max| format!("retry: {max}")));
             keys.extend(self.once.then(|| "effect: at_most_once".to_owned()));
         }
@@ -256,8 +289,21 @@ impl Chance {
         crashes
     }
 
-    /// Every attempt nobody knows about is declared not to have happened.
+    /// Every attempt nobody knows about is declared not to have happened, and what is asked is answered: by node 1 always with a no.
     fn proceed(&mut self) {
+        let asked: Vec<_> = self.record.approvals.open().cloned().collect();
+        for asked in asked {
+            let approved = asked.message != "n1?";
+            self.plan(vec![Event::Run(RunEvent::ApprovalAnswered(
+                ApprovalAnswer {
+                    id: asked.id,
+                    approved,
+                    answer: approved.then(|| Arc::new(json!(7))),
+                    comment: None,
+                    by: "ada".into(),
+                },
+            ))]);
+        }
         let lost = self.record.attempts().map(|attempt| attempt.id);
         for AttemptId { step, slot, .. } in lost.collect::<Vec<_>>() {
             let verdict = Event::Run(RunEvent::UncertainAnswered {

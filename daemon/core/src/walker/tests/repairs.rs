@@ -80,7 +80,7 @@ fn what_failed_is_repeated_and_what_did_not_is_not() {
     let output = &second.run().result()["output"];
     let all = json!([{"it": "a"}, {"it": "b"}, {"it": "c"}]);
     assert_eq!(output, &json!({"all": all, "sent": "ada"}));
-    // The tool is told that it is the same.
+    // The tool learns that it is the same.
     let key = |stage: &Stage, slot: Slot, node: &str| {
         let call = stage
             .calls

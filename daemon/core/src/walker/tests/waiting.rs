@@ -33,6 +33,13 @@ impl Stage {
 }
 
 #[test]
+fn the_reference_says_how_much_of_a_question_is_asked() {
+    let limits = rye_pages::Table::read("docs/reference.md", "limits");
+    let most = crate::walker::waiting::MESSAGE_CHARS;
+    limits.assert_cell("question of an approval", "is", most);
+}
+
+#[test]
 fn an_approval_suspends_the_run_until_somebody_answers_and_the_answer_is_its_result() {
     let mut stage = Stage::of(GATE, run(json!({"version": "1.2"}), None));
     assert_eq!(stage.play(), Rest::Suspended);

@@ -234,7 +234,7 @@ async fn a_directive_without_permissions_may_do_nothing_and_a_parent_gives_its_o
     assert_eq!(offered(&contract), ["read_artifact", "rye_execute"]);
     assert_eq!(contract.directive.parents.len(), 1);
     assert_eq!(contract.directive.directive.context.before.len(), 1);
-    // Whoever starts it may leave it less.
+    // The run that starts it may leave it less.
     let mut start = world.start("leaf");
     start.capabilities = Some(vec!["rye.fetch.*".to_owned()]);
     let contract = read(&world.admit(start).await.unwrap().spec);
@@ -661,6 +661,24 @@ async fn a_child_thread_has_no_more_than_its_parent_leaves_and_its_account_below
         spec.budget.funding,
         Funding::Open { limit: None, .. }
     ));
+}
+
+#[tokio::test]
+async fn threads_of_one_directive_share_what_they_go_by() {
+    let world = World::new().await;
+    for name in ["one", "other"] {
+        world.directive(name, &plain(name));
+    }
+    let contracts = &world.daemon.supervisor.shared.services.contracts;
+    let mut read = Vec::new();
+    for name in ["one", "one", "other"] {
+        let spec = world.admitted(name).await.spec;
+        let text = &spec.thread.as_ref().unwrap().contract;
+        read.push(contracts.read(text).unwrap());
+    }
+    assert!(Arc::ptr_eq(&read[0], &read[1]));
+    assert!(!Arc::ptr_eq(&read[0], &read[2]));
+    contracts.read("{}").unwrap_err();
 }
 
 #[tokio::test]

@@ -333,7 +333,7 @@ impl Decoder {
         }
     }
 
-    /// Ends the calls that wait to be told apart: `stop` is why the model stops, `None` if another block comes.
+    /// Ends the calls that wait to be distinguished: `stop` is why the model stops, `None` if another block comes.
     fn settle(&mut self, stop: Option<Stop>, signals: Signals<'_>) {
         let text = if stop == Some(Stop::Length) { "" } else { "{}" };
         for (position, first) in std::mem::take(&mut self.waiting) {

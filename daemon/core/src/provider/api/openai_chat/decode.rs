@@ -29,7 +29,7 @@ pub(in crate::provider) struct Decoder {
     /// The message as far as it is assembled, without its calls.
     message: Map<String, Value>,
     thinking: String,
-    /// Whether the parts ahead of the calls were told.
+    /// Whether the parts ahead of the calls were handed out.
     told: bool,
     calls: Vec<Made>,
     /// The call that is open: its index, if it has one, and its arguments so far.

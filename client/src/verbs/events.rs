@@ -1,0 +1,85 @@
+//! `events`: what has happened in a run, or happens in several.
+
+use rye_client::environment::now;
+use rye_client::events::{Deltas, Follow, Of, Told};
+use rye_client::exit::Exit;
+use rye_client::json;
+use rye_client::view::View;
+use rye_core::model::RunKind;
+
+use super::{Session, attach};
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::{Format, Output, Reader};
+use crate::render;
+use crate::render::lines::Lines;
+
+pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result<Exit, Failure> {
+    let of = of(asked, session);
+    let is_one = matches!(of, Of::Run(_));
+    let client = session.client().await?.telling(session.output.teller());
+    let output = &mut session.output;
+    let follow = if asked.follow {
+        Follow::UntilEnd
+    } else {
+        Follow::No
+    };
+    let deltas = if asked.deltas {
+        Deltas::Told
+    } else {
+        Deltas::No
+    };
+    // An event of one run is named by its number as well as by its cursor.
+    let behind: Option<u64> = asked.from.parse().ok().filter(|_| is_one);
+    let cursor = if behind.is_some() { "" } else { &asked.from };
+    let mut stream = client.events_of(of, cursor, follow).with(deltas);
+    let name = asked.run.as_ref().map_or("", cli::RunName::as_str);
+    let mut view = View::new(name, 0);
+    let lines = Lines::new(RunKind::Thread, output.style());
+    while let Some(told) = stream.told().await? {
+        match (told, output.format()) {
+            (Told::Event(event), _) if Some(event.seq) <= behind => {}
+            (Told::Event(event), _) => print(&json::Event::new(&event)?, is_one, output)?,
+            (Told::Delta(delta), Format::Json) => output.json_line(&json::Told::new(&delta))?,
+            (Told::Delta(delta), Format::Text) => {
+                let news = view.hear(&delta);
+                let line = news.and_then(|news| lines.line(&view, &news, now()));
+                attach::show(line, output);
+            }
+        }
+        if output.reader() == Reader::Gone {
+            break;
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Whose events are asked for.
+fn of(asked: &cli::Events, session: &Session) -> Of {
+    match &asked.run {
+        Some(run) if asked.tree => Of::Tree(run.to_string()),
+        Some(run) => Of::Run(run.to_string()),
+        None if session.global.project.is_some() => {
+            let project = session.project();
+            // Runs have the true path of their project.
+            let project = project.canonicalize().unwrap_or(project);
+            Of::Project(project.display().to_string())
+        }
+        None => Of::All,
+    }
+}
+
+fn print(event: &json::Event, is_one: bool, output: &mut Output) -> Result<(), Failure> {
+    if output.format() == Format::Json {
+        return output.json_line(event);
+    }
+    let said = render::events::sentence(&event.event_type, &event.payload);
+    let at = event.timestamp.as_deref().unwrap_or("-");
+    let run = if is_one { "" } else { &event.run_id };
+    let line = format!(
+        "{run}{:>5}  {at}  {:<17} {said}",
+        event.seq, event.event_type
+    );
+    let line = render::cut(line.trim_end(), output.width());
+    output.line(&line)
+}

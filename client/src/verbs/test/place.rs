@@ -1,0 +1,401 @@
+//! The directory that a case runs in: the items of the project, and over them what its file says.
+//!
+//! **Owns** the temporary directories; they are removed when they are dropped, unless they are kept. **Never** writes to the project: what is
+//! not copied but linked (what package managers installed) is not written through. **Order.** The copy first, then `.env`, then the
+//! files, each in the place of what was copied there. **Bounds.** The items of a project are copied up to 64 MiB; more is an error that names
+//! the largest file.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use rye_core::error::with_sources;
+use rye_core::id::ItemKind;
+use rye_core::seal;
+use rye_item::spaces::{FOLDER, Place, SKIPPED, Space, is_test};
+use rye_item::{Spaces, lock, sign};
+use tempfile::TempDir;
+
+use super::Error;
+use super::file::TestFile;
+use crate::verbs::local::Local;
+
+/// Folders of `.ai` that are copied.
+const COPIED: [&str; 5] = ["tools", "directives", "knowledge", "config", "lockfiles"];
+/// Folders of `.ai` that are the pages of runs.
+const PAGES: [&str; 2] = ["knowledge/graphs", "knowledge/agent/threads"];
+/// What package managers install: it may be large, and tools are not changed by it.
+const INSTALLED: [&str; 2] = [".venv", "node_modules"];
+/// Most bytes that are copied.
+const MOST_BYTES: u64 = 64 << 20;
+/// Most files, folders and links that are copied.
+const MOST_ENTRIES: usize = 20_000;
+
+/// What is copied of a project, as paths within it.
+#[derive(Debug, Default)]
+pub(super) struct Items {
+    project: PathBuf,
+    folders: Vec<PathBuf>,
+    files: Vec<PathBuf>,
+    /// Links, and where they lead.
+    links: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Items {
+    /// Looks what there is in `project`.
+    pub(super) fn of(project: &Path) -> Result<Self, Error> {
+        let mut items = Self {
+            project: project.to_owned(),
+            folders: vec![FOLDER.into()],
+            ..Self::default()
+        };
+        for name in INSTALLED {
+            items.link_installed(name.into());
+        }
+        let mut bytes = 0;
+        let mut largest = (0, PathBuf::new());
+        let folders = COPIED.iter().map(|name| Path::new(FOLDER).join(name));
+        let mut ahead: Vec<PathBuf> = folders.filter(|path| project.join(path).is_dir()).collect();
+        while let Some(folder) = ahead.pop() {
+            let path = project.join(&folder);
+            let unreadable = |source| Error::Unreadable {
+                path: path.clone(),
+                source,
+            };
+            for entry in fs::read_dir(&path).map_err(unreadable)? {
+                let entry = entry.map_err(unreadable)?;
+                let name = folder.join(entry.file_name());
+                let found = entry.metadata().map_err(unreadable)?;
+                if found.is_symlink() {
+                    let leads_to = fs::read_link(entry.path()).map_err(unreadable)?;
+                    items.links.push((name, leads_to));
+                } else if found.is_dir() {
+                    items.folder(name, &mut ahead);
+                } else if found.is_file() && !(is_test(&name) && name.starts_with(".ai/tools")) {
+                    bytes += found.len();
+                    largest = largest.max((found.len(), name.clone()));
+                    items.files.push(name);
+                }
+            }
+            items.folders.push(folder);
+            if bytes > MOST_BYTES || items.count() > MOST_ENTRIES {
+                return Err(Error::TooMuch {
+                    project: project.to_owned(),
+                    most: MOST_BYTES >> 20,
+                    entries: MOST_ENTRIES,
+                    largest: largest.1,
+                });
+            }
+        }
+        Ok(items)
+    }
+
+    fn count(&self) -> usize {
+        self.folders.len() + self.files.len() + self.links.len()
+    }
+
+    /// Takes in the folder `name`: it is looked into, linked, or left out.
+    fn folder(&mut self, name: PathBuf, ahead: &mut Vec<PathBuf>) {
+        let last = name.file_name().and_then(|last| last.to_str());
+        let last = last.unwrap_or_default();
+        let is_page = PAGES
+            .iter()
+            .any(|page| name == Path::new(FOLDER).join(page));
+        if INSTALLED.contains(&last) {
+            self.link_installed(name);
+        } else if !is_page && (!SKIPPED.contains(&last) || matches!(last, "dist" | "build")) {
+            ahead.push(name);
+        }
+    }
+
+    fn link_installed(&mut self, name: PathBuf) {
+        // By its whole path, wherever the copy lies.
+        if let Ok(real) = fs::canonicalize(self.project.join(&name))
+            && real.is_dir()
+        {
+            self.links.push((name, real));
+        }
+    }
+
+    fn copy(&self, to: &Path) -> io::Result<()> {
+        fs::create_dir(to)?;
+        for folder in &self.folders {
+            fs::create_dir_all(to.join(folder))?;
+        }
+        for file in &self.files {
+            let _bytes = fs::copy(self.project.join(file), to.join(file))?;
+        }
+        for (link, leads_to) in &self.links {
+            symlink(leads_to, to.join(link))?;
+        }
+        Ok(())
+    }
+}
+
+/// Where the directories of one call of `ryectl test` lie.
+#[derive(Debug)]
+pub(super) struct Stage {
+    root: TempDir,
+}
+
+impl Stage {
+    pub(super) fn new() -> Result<Self, Error> {
+        let root = tempfile::Builder::new().prefix("rye-test-").tempdir();
+        Ok(Self {
+            root: root.map_err(Error::NoDirectory)?,
+        })
+    }
+
+    /// Makes the directory of the case of that number; the error is for people.
+    pub(super) fn directory(
+        &self,
+        number: usize,
+        items: &Items,
+        file: &TestFile,
+        local: &Local,
+    ) -> Result<Directory, String> {
+        // As the daemon spells it.
+        let root = fs::canonicalize(self.root.path());
+        let root = root.map_err(|error| format!("its directory is gone: {error}"))?;
+        let directory = Directory {
+            root: root.join(number.to_string()),
+        };
+        let copied = items.copy(&directory.root);
+        copied.map_err(|error| format!("the items of the project cannot be copied: {error}"))?;
+        let laid = directory.lay(file, local);
+        laid.map_err(|problem| directory.without_its_path(&problem))?;
+        Ok(directory)
+    }
+
+    /// Keeps what was not removed, and answers where it is.
+    pub(super) fn keep(self) -> PathBuf {
+        self.root.keep()
+    }
+}
+
+/// The directory of one case.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) root: PathBuf,
+}
+
+impl Directory {
+    /// Removes it; what cannot be removed goes with the stage, or stays.
+    pub(super) fn remove(&self) {
+        // A tool may have left what nobody may remove; the next look is that of the system's own cleaning.
+        drop(fs::remove_dir_all(&self.root));
+    }
+
+    /// A text in which paths below it are those of the project.
+    pub(super) fn without_its_path(&self, text: &str) -> String {
+        let root = self.root.display().to_string();
+        text.replace(&format!("{root}/"), "").replace(&root, ".")
+    }
+
+    /// Puts over the copy what `file` says.
+    fn lay(&self, file: &TestFile, local: &Local) -> Result<(), String> {
+        if !file.env.is_empty() {
+            let lines = file.env.iter();
+            // Between quotes a value stands as it is.
+            let lines: String = lines
+                .map(|(name, value)| format!("{name}=\"{value}\"\n"))
+                .collect();
+            let written = fs::write(self.root.join(".env"), lines);
+            written.map_err(|error| format!("`.env` cannot be written: {error}"))?;
+        }
+        let spaces = Spaces::new(
+            Some(self.root.clone()),
+            local.user.clone(),
+            local
+                .spaces
+                .root(Space::System)
+                .unwrap_or(&self.root)
+                .into(),
+        );
+        for (name, text) in &file.files {
+            let of = |problem: String| format!("`files`: `{}` {problem}", name.display());
+            let path = self.free(name).map_err(of)?;
+            if let Ok(place) = spaces.locate(&path) {
+                replace(&spaces, &place);
+            }
+            let written = fs::write(&path, text);
+            written.map_err(|error| of(format!("cannot be written: {error}")))?;
+        }
+        // All of them are there before one is signed: a schema among them may say what another has to be like.
+        for (name, text) in &file.files {
+            let Ok(place) = spaces.locate(&self.root.join(name)) else {
+                continue;
+            };
+            let signed = sign_unsigned(&spaces, &place, text, local);
+            signed.map_err(|problem| format!("`files`: `{}` {problem}", name.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Where the file `name` is to be written: its folder is there, and leads nowhere else.
+    fn free(&self, name: &Path) -> Result<PathBuf, String> {
+        let mut path = self.root.clone();
+        let mut parts = name.components().peekable();
+        while let Some(part) = parts.next() {
+            path.push(part);
+            let is_last = parts.peek().is_none();
+            match fs::symlink_metadata(&path) {
+                Ok(found) if is_last && found.is_dir() => return Err("is a folder".to_owned()),
+                Ok(found) if found.is_symlink() && !is_last => {
+                    return Err(format!(
+                        "lies behind a link, which leads to what is not copied (`{}`): choose another path",
+                        path.display()
+                    ));
+                }
+                // A link is not written through, and a copy not over.
+                Ok(_) if is_last => fs::remove_file(&path).map_err(|error| error.to_string())?,
+                Ok(_) => {}
+                Err(_) if is_last => {}
+                Err(_) => {
+                    let made = fs::create_dir(&path);
+                    made.map_err(|error| format!("cannot have a folder: {error}"))?;
+                }
+            }
+        }
+        Ok(path)
+    }
+}
+
+/// Removes what would be used in the place of a new file at `place`, or refuse it: files of the same item, and its locks.
+fn replace(spaces: &Spaces, place: &Place) {
+    let extensions = place.item.kind.extensions().iter().copied();
+    for extension in extensions.filter(|extension| *extension != place.extension) {
+        let other = Place {
+            extension,
+            ..place.clone()
+        };
+        // Mostly there is none.
+        drop(fs::remove_file(other.path()));
+    }
+    let locks = lock::list(spaces).into_iter();
+    let its = locks.filter(|lock| {
+        lock.space == Space::Project
+            && place.item.kind == ItemKind::Tool
+            && lock.tool == place.item.id.as_str()
+    });
+    for lock in its {
+        drop(fs::remove_file(lock.path));
+    }
+}
+
+/// Signs the item at `place` with the user's key, if nobody has signed it.
+fn sign_unsigned(spaces: &Spaces, place: &Place, text: &str, local: &Local) -> Result<(), String> {
+    let is_key = place.item.kind == ItemKind::Config && place.item.id.as_str().starts_with("keys/");
+    let seal = seal::inspect(place.item.kind, place.extension, text);
+    if is_key || !matches!(seal, Err(seal::Error::Unsigned)) {
+        return Ok(());
+    }
+    let key = local.keys.load().map_err(|error| {
+        format!(
+            "is not signed, and there is no key of yours to sign it with: {}",
+            with_sources(&error)
+        )
+    })?;
+    match sign::sign(spaces, place, &key, local.now) {
+        Ok(_signed) => Ok(()),
+        Err(error) => Err(format!("cannot be signed: {}", with_sources(&error))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_copy_has_the_items_and_neither_runs_nor_what_was_installed() {
+        let project = tempfile::tempdir().unwrap();
+        let root = project.path();
+        for name in [
+            ".ai/tools/a/x.py",
+            ".ai/tools/a/x.test.yaml",
+            ".ai/tools/a/data.json",
+            ".ai/tools/a/build/program",
+            ".ai/tools/a/__pycache__/x.pyc",
+            ".ai/tools/a/node_modules/m/index.js",
+            ".ai/knowledge/notes/n.md",
+            ".ai/knowledge/graphs/g/run.md",
+            ".ai/knowledge/agent/threads/g/run.md",
+            ".ai/state/threads/run/thread.json",
+            ".venv/bin/python",
+            "src/main.rs",
+            ".env",
+        ] {
+            write(&root.join(name), "x");
+        }
+        symlink("x.py", root.join(".ai/tools/a/link.py")).unwrap();
+        let items = Items::of(root).unwrap();
+        let to = tempfile::tempdir().unwrap();
+        let copy = to.path().join("copy");
+        items.copy(&copy).unwrap();
+        let is_there = |name: &str| copy.join(name).symlink_metadata().is_ok();
+        for (name, expected) in [
+            (".ai/tools/a/x.py", true),
+            (".ai/tools/a/x.test.yaml", false),
+            (".ai/tools/a/data.json", true),
+            (".ai/tools/a/build/program", true),
+            (".ai/tools/a/link.py", true),
+            (".ai/tools/a/__pycache__", false),
+            (".ai/knowledge/notes/n.md", true),
+            (".ai/knowledge/graphs", false),
+            (".ai/knowledge/agent/threads", false),
+            (".ai/state", false),
+            ("src", false),
+            (".env", false),
+        ] {
+            assert_eq!(is_there(name), expected, "{name}");
+        }
+        for name in [".venv", ".ai/tools/a/node_modules"] {
+            let leads_to = fs::read_link(copy.join(name)).unwrap();
+            assert_eq!(leads_to, fs::canonicalize(root.join(name)).unwrap());
+        }
+    }
+
+    #[test]
+    fn more_than_can_be_copied_is_an_error_that_names_the_largest_file() {
+        let project = tempfile::tempdir().unwrap();
+        let root = project.path();
+        write(&root.join(".ai/tools/a/small"), "x");
+        let large = root.join(".ai/tools/a/large");
+        write(&large, "");
+        let file = fs::File::options().write(true).open(&large).unwrap();
+        file.set_len(MOST_BYTES).unwrap();
+        let error = Items::of(root).unwrap_err().to_string();
+        assert!(
+            error.contains("64 MiB") && error.contains("tools/a/large"),
+            "{error}"
+        );
+        file.set_len(1000).unwrap();
+        assert!(Items::of(root).is_ok());
+    }
+
+    #[test]
+    fn a_file_is_not_written_through_a_link() {
+        let to = tempfile::tempdir().unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let directory = Directory {
+            root: to.path().to_owned(),
+        };
+        write(&elsewhere.path().join("mine"), "mine");
+        symlink(elsewhere.path(), to.path().join("folder")).unwrap();
+        symlink(elsewhere.path().join("mine"), to.path().join("file")).unwrap();
+        let refused = directory.free(Path::new("folder/mine")).unwrap_err();
+        assert!(refused.contains("behind a link"), "{refused}");
+        let free = directory.free(Path::new("file")).unwrap();
+        fs::write(free, "new").unwrap();
+        let mine = fs::read_to_string(elsewhere.path().join("mine")).unwrap();
+        assert_eq!(mine, "mine");
+        assert!(directory.free(Path::new("a/b/c")).is_ok());
+        assert!(directory.free(Path::new("a/b")).is_err());
+    }
+}

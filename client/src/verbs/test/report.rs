@@ -1,0 +1,189 @@
+//! What came of cases: a line for people, JSON for programs, and JUnit XML for build servers. Pure.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use quick_junit::{NonSuccessKind, SerializeError, TestCase, TestCaseStatus, TestSuite};
+use serde_json::{Value, json};
+
+use super::compare::Problem;
+use crate::render::{self, Style};
+
+/// What came of one case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Report {
+    /// The file it stands in, seen from the project.
+    pub(super) file: PathBuf,
+    pub(super) tool: String,
+    pub(super) case: String,
+    /// What is not as expected; none of a case that passed.
+    pub(super) problems: Vec<Problem>,
+    pub(super) elapsed: Duration,
+    /// The run; empty if there was none.
+    pub(super) run_id: String,
+    /// Where it ran, if that is kept.
+    pub(super) directory: Option<PathBuf>,
+}
+
+impl Report {
+    pub(super) const fn has_passed(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn milliseconds(&self) -> u64 {
+        u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The line of the case, with what is wrong below it.
+    pub(super) fn text(&self, style: Style) -> String {
+        let mark = if self.has_passed() {
+            style.green("✓")
+        } else {
+            style.red("✗")
+        };
+        let elapsed = render::elapsed(self.milliseconds());
+        let mut text = format!("{mark} {}: {} {elapsed}", self.tool, self.case);
+        for problem in &self.problems {
+            text.push_str(&indented(&problem.message, str::to_owned));
+            let paint = |line: &str| match line.chars().next() {
+                Some('-') => style.red(line),
+                Some('+') => style.green(line),
+                Some(_) | None => line.to_owned(),
+            };
+            if let Some(diff) = &problem.diff {
+                text.push_str(&indented(diff, paint));
+            }
+        }
+        if let Some(directory) = &self.directory {
+            let kept = format!("it ran in {}", directory.display());
+            text.push_str(&indented(&kept, str::to_owned));
+        }
+        text
+    }
+
+    pub(super) fn to_json(&self) -> Value {
+        let problems = self
+            .problems
+            .iter()
+            .map(|problem| json!({"message": problem.message, "diff": problem.diff}));
+        json!({
+            "file": self.file,
+            "tool": self.tool,
+            "name": self.case,
+            "status": if self.has_passed() { "passed" } else { "failed" },
+            "elapsed_ms": self.milliseconds(),
+            "run_id": Some(&self.run_id).filter(|run| !run.is_empty()),
+            "problems": problems.collect::<Vec<_>>(),
+            "directory": self.directory,
+        })
+    }
+
+    fn junit(&self) -> TestCase {
+        let status = match self.problems.split_first() {
+            None => TestCaseStatus::success(),
+            Some((first, _)) => {
+                let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+                let told = self.problems.iter().map(|problem| {
+                    let diff = problem.diff.as_ref();
+                    let diff = diff.map_or_else(String::new, |diff| format!("\n{diff}"));
+                    format!("{}{diff}", problem.message)
+                });
+                let told: Vec<String> = told.collect();
+                status
+                    .set_message(first.message.as_str())
+                    .set_description(told.join("\n"));
+                status
+            }
+        };
+        let mut case = TestCase::new(self.case.as_str(), status);
+        case.set_classname(self.tool.as_str())
+            .set_time(self.elapsed);
+        case
+    }
+}
+
+fn indented(text: &str, paint: impl Fn(&str) -> String) -> String {
+    let lines = text.lines();
+    lines.map(|line| format!("\n    {}", paint(line))).collect()
+}
+
+/// How many of `reports` passed, and how many did not.
+pub(super) fn count(reports: &[Report]) -> (usize, usize) {
+    let passed = reports.iter().filter(|report| report.has_passed()).count();
+    (passed, reports.len() - passed)
+}
+
+/// All of `reports` as one document.
+pub(super) fn document(reports: &[Report]) -> Value {
+    let (passed, failed) = count(reports);
+    let cases: Vec<Value> = reports.iter().map(Report::to_json).collect();
+    json!({"passed": passed, "failed": failed, "cases": cases})
+}
+
+/// All of `reports` as JUnit XML, a suite for each file.
+pub(super) fn junit(reports: &[Report], elapsed: Duration) -> Result<String, SerializeError> {
+    let mut whole = quick_junit::Report::new("ryectl test");
+    whole.set_time(elapsed);
+    for of_file in reports.chunk_by(|one, next| one.file == next.file) {
+        let Some(first) = of_file.first() else {
+            continue;
+        };
+        let mut suite = TestSuite::new(first.file.display().to_string());
+        suite.set_time(of_file.iter().map(|report| report.elapsed).sum());
+        suite.add_test_cases(of_file.iter().map(Report::junit));
+        whole.add_test_suite(suite);
+    }
+    whole.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(case: &str, problems: Vec<Problem>) -> Report {
+        Report {
+            file: ".ai/tools/a/b.test.yaml".into(),
+            tool: "a/b".to_owned(),
+            case: case.to_owned(),
+            problems,
+            elapsed: Duration::from_millis(40),
+            run_id: String::new(),
+            directory: None,
+        }
+    }
+
+    #[test]
+    fn a_case_is_a_line_with_what_is_wrong_below_it() {
+        assert_eq!(
+            report("adds", vec![]).text(Style::Plain),
+            "✓ a/b: adds 40ms"
+        );
+        let problem = Problem {
+            message: "the result is another one".to_owned(),
+            diff: Some("- 1\n+ 2".to_owned()),
+        };
+        assert_eq!(
+            report("adds", vec![problem]).text(Style::Plain),
+            "✗ a/b: adds 40ms\n    the result is another one\n    - 1\n    + 2"
+        );
+    }
+
+    #[test]
+    fn a_build_server_reads_it_whatever_a_tool_said() {
+        let said = "]]> \u{1b}[31m<é> & \u{0}";
+        let problem = Problem {
+            message: said.to_owned(),
+            diff: Some("- 1".to_owned()),
+        };
+        let reports = [report("one", vec![]), report("<two>", vec![problem])];
+        let xml = junit(&reports, Duration::from_secs(1)).unwrap();
+        let read = quick_junit::Report::deserialize_from_str(&xml).unwrap();
+        let suite = &read.test_suites[0];
+        assert_eq!((suite.tests, suite.failures, read.tests), (2, 1, 2));
+        assert_eq!(suite.test_cases[1].name.as_str(), "<two>");
+        assert!(
+            xml.contains("classname=\"a/b\"") && !xml.contains('\u{0}'),
+            "{xml}"
+        );
+    }
+}

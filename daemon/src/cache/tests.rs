@@ -1,0 +1,277 @@
+use super::*;
+use rye_core::seal::{SecretKey, Token, sign_json};
+use std::fs;
+use std::path::PathBuf;
+
+const KEY: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+const OTHER: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
+
+struct Node(SecretKey);
+
+impl Signer for Node {
+    fn sign_hex(&self, hash: &str, at: Timestamp) -> String {
+        Token::sign(hash.to_owned(), &self.0, at).to_string()
+    }
+
+    fn sign_text(&self, body: &str, _at: Timestamp) -> String {
+        body.to_owned()
+    }
+
+    fn sign_json(&self, object: &Object, at: Timestamp) -> Object {
+        let mut object = object.clone();
+        sign_json(&mut object, &self.0, at);
+        object
+    }
+
+    fn verify_hex(&self, token: &str, hash: &str) -> bool {
+        Token::parse(token)
+            .is_some_and(|token| token.hash == hash && token.verify(self.0.public()).is_ok())
+    }
+}
+
+fn store(seed: u8) -> Store {
+    Store::new(Arc::new(Node(SecretKey::from_seed(&[seed; 32]))))
+}
+
+struct Project(tempfile::TempDir);
+
+impl Project {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn files(&self) -> &str {
+        self.0.path().to_str().unwrap()
+    }
+
+    fn pointer(&self, key: &str) -> PathBuf {
+        let name = format!("state/objects/cache/nodes/{key}.json");
+        self.0.path().join(name)
+    }
+
+    fn object(&self, hash: &str) -> PathBuf {
+        let name = format!(
+            "state/objects/objects/{}/{}/{hash}.json",
+            &hash[..2],
+            &hash[2..4]
+        );
+        self.0.path().join(name)
+    }
+}
+
+async fn stored() -> (Project, Store) {
+    let (project, store) = (Project::new(), store(1));
+    let at = Timestamp::from_ms(1_771_840_801_234);
+    assert_eq!(
+        store.find(&Gate::default(), project.files(), KEY).await,
+        None
+    );
+    store
+        .store(
+            &Gate::default(),
+            project.files(),
+            KEY,
+            "a",
+            &json!({"n": 1}),
+            at,
+        )
+        .await;
+    (project, store)
+}
+
+#[tokio::test]
+async fn what_is_stored_is_found_under_its_key_and_no_other() {
+    let (project, store) = stored().await;
+    assert_eq!(
+        store.find(&Gate::default(), project.files(), KEY).await,
+        Some(json!({"n": 1}))
+    );
+    assert_eq!(
+        store.find(&Gate::default(), project.files(), OTHER).await,
+        None
+    );
+    assert_eq!(
+        store
+            .find(&Gate::default(), project.files(), "no hash")
+            .await,
+        None
+    );
+}
+
+#[tokio::test]
+async fn a_pointer_that_this_node_did_not_make_for_this_key_is_a_miss() {
+    let (project, ours) = stored().await;
+    let good = fs::read(project.pointer(KEY)).unwrap();
+    let mut altered: Value = serde_json::from_slice(&good).unwrap();
+    altered["node_name"] = json!("b");
+    let mut unsigned = altered.clone();
+    unsigned.as_object_mut().unwrap().shift_remove("_signature");
+    for forged in [
+        altered.to_string(),
+        unsigned.to_string(),
+        "{".to_owned(),
+        "[]".to_owned(),
+    ] {
+        fs::write(project.pointer(KEY), &forged).unwrap();
+        assert_eq!(
+            ours.find(&Gate::default(), project.files(), KEY).await,
+            None,
+            "{forged}"
+        );
+    }
+    // A good one of another key.
+    fs::write(project.pointer(OTHER), &good).unwrap();
+    assert_eq!(
+        ours.find(&Gate::default(), project.files(), OTHER).await,
+        None
+    );
+    // A good one of another node.
+    fs::write(project.pointer(KEY), &good).unwrap();
+    assert_eq!(
+        store(2).find(&Gate::default(), project.files(), KEY).await,
+        None
+    );
+    assert_eq!(
+        ours.find(&Gate::default(), project.files(), KEY).await,
+        Some(json!({"n": 1}))
+    );
+}
+
+#[tokio::test]
+async fn a_pointer_to_an_object_that_was_changed_or_is_gone_is_a_miss() {
+    let (project, store) = stored().await;
+    let entry = store
+        .list(&Gate::default(), project.files())
+        .await
+        .unwrap()
+        .remove(0);
+    let object = project.object(&entry.node_result_hash);
+    let text = fs::read_to_string(&object).unwrap();
+    fs::write(&object, text.replace('1', "2")).unwrap();
+    assert_eq!(
+        store.find(&Gate::default(), project.files(), KEY).await,
+        None
+    );
+    let error = store
+        .object(&Gate::default(), project.files(), &entry.node_result_hash)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DataLoss, "{error}");
+    fs::remove_file(&object).unwrap();
+    assert_eq!(
+        store.find(&Gate::default(), project.files(), KEY).await,
+        None
+    );
+}
+
+#[tokio::test]
+async fn an_entry_is_dropped_by_a_beginning_of_its_key_that_no_other_has() {
+    let (project, store) = stored().await;
+    let files = project.files();
+    let at = Timestamp::from_ms(0);
+    let near = format!("{}{}", &KEY[..8], "7".repeat(56));
+    store
+        .store(&Gate::default(), files, &near, "b", &json!(2), at)
+        .await;
+    let drop = async |key: &str| {
+        let which = Which::Key(key.to_owned());
+        store.drop(&Gate::default(), files, which).await
+    };
+    let vague = drop(&KEY[..8]).await.unwrap_err();
+    assert!(matches!(vague, Error::Vague { .. }), "{vague}");
+    assert_eq!(vague.kind(), ErrorKind::Invalid);
+    for none in ["0000", "xyz", "abc", ""] {
+        let dropped = drop(none).await;
+        assert!(matches!(dropped, Ok(0) | Err(Error::Digest(_))), "{none}");
+    }
+    assert_eq!(drop(&near[..9]).await.unwrap(), 1);
+    assert_eq!(drop(&KEY[..8]).await.unwrap(), 1);
+    assert!(
+        store
+            .list(&Gate::default(), files)
+            .await
+            .unwrap()
+            .is_empty()
+    );
+}
+
+#[tokio::test]
+async fn the_cache_can_be_listed_and_dropped_and_its_objects_stay() {
+    let (project, store) = stored().await;
+    let files = project.files();
+    let at = Timestamp::from_ms(0);
+    store
+        .store(&Gate::default(), files, OTHER, "b", &json!(2), at)
+        .await;
+    fs::write(project.pointer(&"9".repeat(64)), "{}").unwrap();
+    let entries = store.list(&Gate::default(), files).await.unwrap();
+    let told: Vec<_> = entries
+        .iter()
+        .map(|entry| (entry.node.as_str(), entry.trusted))
+        .collect();
+    assert_eq!(told, [("a", true), ("", false), ("b", true)]);
+    assert_eq!(
+        entries[0].cached_at,
+        Some(Timestamp::from_ms(1_771_840_801_234))
+    );
+    assert_eq!(
+        store
+            .drop(&Gate::default(), files, Which::Key(KEY.into()))
+            .await
+            .unwrap(),
+        1
+    );
+    assert_eq!(
+        store
+            .drop(&Gate::default(), files, Which::Key(KEY.into()))
+            .await
+            .unwrap(),
+        0
+    );
+    assert_eq!(store.find(&Gate::default(), files, KEY).await, None);
+    let result = store
+        .object(&Gate::default(), files, &entries[0].node_result_hash)
+        .await
+        .unwrap();
+    assert_eq!(result["result"], json!({"n": 1}));
+    assert_eq!(
+        store
+            .drop(&Gate::default(), files, Which::All)
+            .await
+            .unwrap(),
+        2
+    );
+    assert_eq!(store.list(&Gate::default(), files).await.unwrap(), []);
+    assert!(
+        store
+            .drop(&Gate::default(), files, Which::Key("../x".into()))
+            .await
+            .is_err()
+    );
+}
+
+#[tokio::test]
+async fn a_project_where_no_graph_ran_has_an_empty_cache_and_no_objects() {
+    let (project, store) = (Project::new(), store(1));
+    let files = project.files();
+    assert_eq!(store.list(&Gate::default(), files).await.unwrap(), []);
+    assert_eq!(
+        store
+            .drop(&Gate::default(), files, Which::All)
+            .await
+            .unwrap(),
+        0
+    );
+    assert_eq!(
+        store
+            .snapshot_of(&Gate::default(), files, &RunId::new("r-1").unwrap())
+            .await
+            .unwrap(),
+        None
+    );
+    let error = store
+        .object(&Gate::default(), files, KEY)
+        .await
+        .unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+}

@@ -1,0 +1,282 @@
+//! Three little projects as somebody would have them (`tests/projects`): checks of a change, a load of 300 files, a release with an
+//! approval. Each is used through `ryectl` in a terminal of 80 columns and one of 140, and what stands on the screens is pinned.
+
+use std::fs;
+use std::io::Write as _;
+use std::sync::LazyLock;
+
+use regex::Regex;
+use rye_tests::command::program;
+use rye_tests::terminal::Terminal;
+use rye_tests::{World, binaries, until};
+use serde_json::Value;
+
+use crate::pinned::normal::Normal;
+use crate::pinned::pin;
+
+/// A small terminal, and a large one.
+const SMALL: (u16, u16) = (80, 24);
+const LARGE: (u16, u16) = (140, 40);
+
+/// What differs from one run to the next on a screen, beside what is known of other texts.
+static CHANGING: LazyLock<[(Regex, &str); 2]> = LazyLock::new(|| {
+    [
+        // The clock of a step, which is there after a second.
+        (r" \.\.\. <duration>", " ..."),
+        // What is padded to the width of a column.
+        (r"<duration>  +", "<duration>  "),
+    ]
+    .map(|(pattern, name)| (Regex::new(pattern).unwrap(), name))
+});
+
+/// A copy of the project `name` in `world`, signed by its user.
+fn unpack(world: &World, name: &str) {
+    let from = binaries::clone_root().join("tests/projects").join(name);
+    // By a process of its own: what another test starts meanwhile would have the scripts open for writing.
+    let mut copied = program("cp");
+    let copied = copied
+        .arg("-R")
+        .arg(from.join("."))
+        .arg(world.project())
+        .status();
+    assert!(copied.unwrap().success(), "{name} is not copied");
+    let _signed = world.ryectl(&format!("sign tool:{name}/*")).ok();
+}
+
+/// What stood on screens, one below the other, with what differs each time under its name.
+struct Album {
+    normal: Normal,
+    text: String,
+}
+
+impl Album {
+    fn new(world: &World) -> Self {
+        let normal = Normal::default()
+            .call(&world.project(), "<project>")
+            .call(&world.home(), "<home>")
+            .call(&world.state(), "<state>");
+        Self {
+            normal,
+            text: String::new(),
+        }
+    }
+
+    fn add(&mut self, terminal: &Terminal<'_>, command: &str, screen: &str) {
+        let mut screen = self.normal.text(screen);
+        for (pattern, name) in &*CHANGING {
+            screen = pattern.replace_all(&screen, *name).into_owned();
+        }
+        let command = self.normal.text(command);
+        let columns = terminal.columns();
+        self.text
+            .push_str(&format!("[{columns}] $ {command}\n{screen}\n\n"));
+    }
+
+    /// Runs `command` in `terminal`, and keeps what it showed.
+    fn run(&mut self, terminal: &Terminal<'_>, command: &str) -> String {
+        let screen = terminal.run(command);
+        self.add(terminal, command, &screen);
+        screen
+    }
+}
+
+/// Both terminals; `None` on a machine that has none.
+fn terminals(world: &World) -> Option<(Terminal<'_>, Terminal<'_>)> {
+    let small = world.terminal(SMALL.0, SMALL.1);
+    let large = world.terminal(LARGE.0, LARGE.1);
+    let both = small.zip(large);
+    if both.is_none() {
+        println!("skipped: tmux is not there");
+    }
+    both
+}
+
+/// The newest run of `item`.
+fn newest(world: &World, item: &str) -> String {
+    let listed = world.ryectl("ps --all --json --item").arg(item).ok().json();
+    listed[0]["run_id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn checks_of_a_change_pass_or_show_what_failed() {
+    let world = World::new();
+    unpack(&world, "ci");
+    let Some((small, large)) = terminals(&world) else {
+        return;
+    };
+    let _daemon = world.start("");
+    let mut album = Album::new(&world);
+    let passed = album.run(&small, "ryectl run ci/check");
+    // Only the first time the database is not up.
+    assert_eq!(passed.matches("retry 1 in").count(), 1, "{passed}");
+    assert!(passed.ends_with("ended with 0"), "{passed}");
+    album.run(&large, "ryectl attach @last");
+    // A change that breaks a test: what the test run printed stands where it failed.
+    let source = world.read("src/prices.py");
+    world.write(
+        "src/prices.py",
+        source.replace("sum(prices)", "max(prices, default=0)"),
+    );
+    let failed = album.run(&small, "ryectl run ci/check");
+    for part in [
+        "exit code 1",
+        "test_prices_add_up: FAILED",
+        "1 of 2 tests failed",
+        "marked slow",
+    ] {
+        assert!(failed.contains(part), "`{part}` is missing in\n{failed}");
+    }
+    assert!(failed.ends_with("ended with 1"), "{failed}");
+    let run = newest(&world, "ci/check");
+    album.run(&large, "ryectl attach @last");
+    album.run(&small, &format!("ryectl steps {run}"));
+    album.run(&large, &format!("ryectl get {run}"));
+    world.write("src/prices.py", source);
+    // A rule of the graph itself.
+    let low = album.run(&small, "ryectl run ci/check -i least_coverage=95");
+    assert!(low.contains("coverage 91 is below 95"), "{low}");
+    let long = format!("# {}\n", "x".repeat(90));
+    world.write("src/long.py", long);
+    let lint = album.run(&small, "ryectl run ci/check");
+    assert!(lint.contains("long.py:1: 92 columns"), "{lint}");
+    album.run(&small, "ryectl ps --all");
+    album.run(&large, "ryectl ps --all");
+    pin("project_ci", &album.text);
+}
+
+/// Three hundred files of which two hold something else, and one is a pipe, whose sender is slow.
+fn files(world: &World) -> std::path::PathBuf {
+    for number in 0..300 {
+        let head = if [12, 34].contains(&number) {
+            "id;sum"
+        } else {
+            "order,amount"
+        };
+        world.write(
+            &format!("data/{number:03}.csv"),
+            format!("{head}\n{number},1\n"),
+        );
+    }
+    let slow = world.project().join("data/057.csv");
+    fs::remove_file(&slow).unwrap();
+    let made = program("mkfifo").arg(&slow).status().unwrap();
+    assert!(made.success());
+    slow
+}
+
+#[test]
+fn a_load_shows_how_far_it_is_and_a_resume_loads_what_failed_alone() {
+    let world = World::new();
+    unpack(&world, "etl");
+    let slow = files(&world);
+    let Some((small, large)) = terminals(&world) else {
+        return;
+    };
+    let _daemon = world.start("");
+    let mut album = Album::new(&world);
+    let load = "ryectl run etl/load";
+    let running = small.start(load);
+    let halfway = running.shows("57/300 · 2 failed");
+    album.add(&small, &format!("{load}   # while it runs"), &halfway);
+    assert_eq!(
+        running
+            .lines()
+            .iter()
+            .filter(|line| line.contains("/300"))
+            .count(),
+        1
+    );
+    let run = newest(&world, "etl/load");
+    let watched = large.start("ryectl attach @last");
+    let seen = watched.shows("57/300 · 2 failed");
+    album.add(&large, "ryectl attach @last   # while it runs", &seen);
+    let steps = album.run(&small, &format!("ryectl steps {run}"));
+    assert!(steps.contains("57/300 · 2 failed"), "{steps}");
+    let mut pipe = fs::OpenOptions::new().write(true).open(&slow).unwrap();
+    pipe.write_all(b"order,amount\n57,1\n").unwrap();
+    drop(pipe);
+    let ended = running.ended();
+    album.add(&small, load, &ended);
+    assert!(ended.ends_with("ended with 1"), "{ended}");
+    album.add(&large, "ryectl attach @last", &watched.ended());
+    album.run(&small, "ryectl ps --all");
+    let rows = || world.read("warehouse.csv").lines().count();
+    assert_eq!(rows(), 298);
+    // Mended, and resumed: what was loaded is not loaded again.
+    for number in [12, 34] {
+        world.write(
+            &format!("data/{number:03}.csv"),
+            format!("order,amount\n{number},1\n"),
+        );
+    }
+    let resumed = album.run(&small, &format!("ryectl resume {run}"));
+    assert!(resumed.ends_with("ended with 0"), "{resumed}");
+    assert_eq!(rows(), 300);
+    album.run(&large, "ryectl attach @last");
+    album.run(&large, "ryectl ps --all");
+    pin("project_etl", &album.text);
+}
+
+fn suspended(world: &World, run: &str) -> Value {
+    let record = world.settled(run);
+    assert_eq!(record["suspend"]["reason"], "approval", "{record}");
+    record
+}
+
+#[test]
+fn a_release_waits_for_a_person_and_goes_out_once() {
+    let world = World::new();
+    unpack(&world, "release");
+    let Some((small, large)) = terminals(&world) else {
+        return;
+    };
+    let daemon = world.start("");
+    let mut album = Album::new(&world);
+    let asked = album.run(&small, "ryectl run release/ship -i version=2.0.0");
+    assert!(asked.ends_with("ended with 75"), "{asked}");
+    let run = newest(&world, "release/ship");
+    suspended(&world, &run);
+    for terminal in [&small, &large] {
+        album.run(terminal, "ryectl ps");
+        album.run(terminal, &format!("ryectl get {run}"));
+        album.run(terminal, "ryectl approvals");
+    }
+    // The question outlives the daemon, and the answer is given once.
+    daemon.kill();
+    let _status = daemon.ended();
+    let _daemon = world.start("");
+    assert_eq!(world.read("published"), "");
+    album.run(
+        &small,
+        &format!("ryectl approve {run} --comment 'the notes are out'"),
+    );
+    let record = until("the release", || {
+        let record = world.record(&run);
+        (record["status"] == "completed").then_some(record)
+    });
+    assert_eq!(record["output"]["comment"], "the notes are out", "{record}");
+    let again = album.run(&small, &format!("ryectl approve {run}"));
+    assert!(again.ends_with("ended with 5"), "{again}");
+    assert_eq!(world.read("published"), "2.0.0\n");
+    for terminal in [&small, &large] {
+        album.run(terminal, &format!("ryectl attach {run}"));
+    }
+    let _asked = world
+        .ryectl("run release/ship -i version=2.1.0")
+        .run()
+        .code(75);
+    let run = newest(&world, "release/ship");
+    album.run(
+        &large,
+        &format!("ryectl deny {run} --comment 'not on a Friday'"),
+    );
+    until("the end of the run", || {
+        (world.record(&run)["status"] == "error").then_some(())
+    });
+    for terminal in [&small, &large] {
+        album.run(terminal, &format!("ryectl attach {run}"));
+        album.run(terminal, "ryectl ps --all");
+    }
+    assert_eq!(world.read("published"), "2.0.0\n");
+    pin("project_release", &album.text);
+}

@@ -1,0 +1,420 @@
+//! `ryectl test`: cases run each in a project of its own, and leave nothing behind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::Signal;
+use rye_tests::{Outcome, Ryectl, World, processes, until};
+use serde_json::{Value, json};
+
+/// `ryectl test` with `words`, with a temporary directory of its own.
+fn ryectl_test(world: &World, words: &str) -> Ryectl {
+    fs::create_dir_all(temporary(world)).unwrap();
+    let command = world.ryectl("test").words(words);
+    command.env("TMPDIR", temporary(world))
+}
+
+fn temporary(world: &World) -> PathBuf {
+    world.root().join("tmp")
+}
+
+/// Asserts that nothing is left: no directory of a case, and no run in the project.
+fn assert_nothing_is_left(world: &World) {
+    let left: Vec<_> = fs::read_dir(temporary(world)).unwrap().flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
+    assert!(!world.project().join(".ai/state").exists());
+    assert!(!world.project().join(".ai/knowledge").exists());
+    let log = world.log();
+    let troubles = ["cannot be written", "cannot be synced"];
+    assert!(
+        !troubles.iter().any(|trouble| log.contains(trouble)),
+        "{log}"
+    );
+}
+
+/// A world with a tool `t/add` that answers the sum, and fails for `a: 0`.
+fn world() -> World {
+    let world = World::new();
+    world.python(
+        "t/add",
+        "if params.get('a') == 0:\n    raise ValueError('a is nothing')\nreturn {'sum': params['a'] + params['b'], 'more': [1, 2]}",
+    );
+    world
+}
+
+const CASES: &str = "\
+tool: t/add
+cases:
+- name: adds
+  params: {a: 1, b: 2}
+  expect: {result: {sum: 3}}
+- name: adds wrongly
+  params: {a: 1, b: 2}
+  expect: {result: {sum: 4}}
+- name: is all of it
+  params: {a: 1, b: 2}
+  expect: {result_is: {sum: 3, more: [1, 2]}}
+- name: fails
+  params: {a: 0}
+  expect: {code: tool_failed, error_contains: a is nothing}
+- name: fails otherwise
+  params: {a: 0}
+  expect: {code: timeout}
+- name: is told
+  params: {a: 0}
+  expect: {success: true}
+";
+
+#[test]
+fn cases_pass_or_tell_what_is_different_and_the_project_stays_as_it_was() {
+    let world = world();
+    let _daemon = world.start("");
+    world.write(".ai/tools/t/add.test.yaml", CASES);
+    let out = ryectl_test(&world, "").run().code(1);
+    let out = out.prints(&[
+        "✓ t/add: adds ",
+        "✗ t/add: adds wrongly ",
+        "    -   \"sum\": 4\n    +   \"sum\": 3\n",
+        "✓ t/add: is all of it ",
+        "✓ t/add: fails ",
+        "✗ t/add: fails otherwise ",
+        "the code is `tool_failed`, and `timeout` was expected: ",
+        "✗ t/add: is told ",
+        "it failed: ",
+        "3 passed, 3 failed",
+    ]);
+    // In the order of the file, whoever ends first.
+    let order: Vec<_> = [
+        "adds ",
+        "wrongly",
+        "all of it",
+        "fails ",
+        "otherwise",
+        "is told",
+    ]
+    .iter()
+    .map(|name| out.stdout().find(name))
+    .collect();
+    assert!(order.is_sorted(), "{out:?}");
+    assert_nothing_is_left(&world);
+    let passing = ryectl_test(&world, "t/add --filter fails --filter=adds --jobs 1");
+    let _usage = passing.run().code(2);
+    let passing = ryectl_test(&world, ".ai/tools/t --jobs 1");
+    let out = passing.arg("--filter").arg("is all").ok();
+    assert!(out.stdout().ends_with("1 passed\n"), "{out:?}");
+}
+
+#[test]
+fn programs_and_build_servers_read_the_results() {
+    let world = world();
+    let _daemon = world.start("");
+    world.write(".ai/tools/t/add.test.yaml", CASES);
+    let out = ryectl_test(&world, "--json --junit out.xml --filter adds").run();
+    let told = out.code(1).json();
+    let case = told["cases"][0].clone();
+    assert_eq!((&told["passed"], &told["failed"]), (&json!(1), &json!(1)));
+    assert!(case["run_id"].is_string() && case["elapsed_ms"].is_u64());
+    let rest = json!({
+        "file": ".ai/tools/t/add.test.yaml", "tool": "t/add", "name": "adds", "status": "passed",
+        "elapsed_ms": case["elapsed_ms"], "run_id": case["run_id"], "problems": [], "directory": null,
+    });
+    assert_eq!(case, rest);
+    let problem = &told["cases"][1]["problems"][0];
+    assert!(problem["diff"].as_str().unwrap().contains("+   \"sum\": 3"));
+    // By a parser that is not the writer's own.
+    let check = "import sys, xml.etree.ElementTree as e; r = e.parse(sys.argv[1]).getroot(); s = r[0]\n\
+                 print(r.tag, s.get('name'), s.get('tests'), s.get('failures'), [c.get('name') for c in s], s[1][0].tag)";
+    let checked =
+        rye_tests::command::in_clean_environment("python3", &world.home(), &world.project())
+            .args(["-c", check, "out.xml"])
+            .output()
+            .unwrap();
+    assert_eq!(
+        String::from_utf8_lossy(&checked.stdout).trim(),
+        "testsuites .ai/tools/t/add.test.yaml 2 1 ['adds', 'adds wrongly'] failure"
+    );
+    let unwritable = ryectl_test(&world, "--junit no/such/out.xml --filter all").run();
+    let _told = unwritable.code(5).tells(&["no/such/out.xml"]);
+}
+
+#[test]
+fn a_project_of_a_case_has_the_variables_and_files_that_its_file_says() {
+    let world = World::new();
+    let _daemon = world.start("");
+    world.write(".env", "PLACE=the project\n");
+    world.python("t/inner", "return {'from': 'the project'}");
+    world.python(
+        "t/look",
+        "import os, pathlib\nroot = pathlib.Path(project_path)\nreturn {'place': os.environ.get('PLACE'), 'quoted': os.environ.get('QUOTED'), \
+         'data': (root / 'data/a.txt').read_text(), 'ai': sorted(p.name for p in (root / '.ai').iterdir())}",
+    );
+    world.graph(
+        "t/g",
+        "start: a\nnodes:\n  a: {action: {item_id: t/inner}, assign: {from: \"${result.from}\"}, next: b}\n  \
+         b: {type: return, output: {from: \"${state.from}\"}}",
+    );
+    world.write(
+        ".ai/tools/t/look.test.yaml",
+        "tool: t/look\nenv: {PLACE: a test, QUOTED: ' \"two words\" '}\nfiles: {data/a.txt: one}\n\
+         cases:\n- name: sees them\n  expect: {result: {place: a test, quoted: ' \"two words\" ', data: one}}\n",
+    );
+    // A tool of another file, in another language, takes the place of the one that the graph calls.
+    world.write(
+        ".ai/tools/t/g.test.yaml",
+        "tool: t/g\nfiles:\n  .ai/tools/t/inner.yaml: |\n    version: \"1.0.0\"\n    tool_type: bash\n    \
+         executor_id: rye/core/runtimes/bash\n    category: t\n    name: inner\n    description: \"Faked.\"\n    \
+         config: {script: \"echo '{\\\"from\\\": \\\"a fake\\\"}'\"}\n\
+         cases:\n- name: asks the fake\n  expect: {result: {output: {from: a fake}}}\n",
+    );
+    let _out = ryectl_test(&world, "").ok().prints(&["2 passed"]);
+    assert_nothing_is_left(&world);
+    let kept = ryectl_test(&world, "--keep --json t/look").ok();
+    let directory = kept.json()["cases"][0]["directory"].clone();
+    let directory = Path::new(directory.as_str().unwrap());
+    assert!(directory.join("data/a.txt").exists(), "{kept:?}");
+    let _told = kept.tells(&["the directories are kept in"]);
+    // A signature that does not fit is not replaced.
+    let text = world
+        .read(".ai/tools/t/inner.py")
+        .replace("the project", "elsewhere");
+    let lines: String = text.lines().map(|line| format!("    {line}\n")).collect();
+    world.write(
+        ".ai/tools/t/g.test.yaml",
+        format!("tool: t/g\nfiles:\n  .ai/tools/t/inner.py: |\n{lines}cases:\n- name: refused\n  expect: {{error_contains: changed after}}\n"),
+    );
+    let _refused = ryectl_test(&world, "t/g").ok().prints(&["✓ t/g: refused"]);
+}
+
+#[test]
+fn what_takes_too_long_is_ended_and_fails_its_case() {
+    let world = World::new();
+    let _daemon = world.start("");
+    world.python("t/slow", "import time\ntime.sleep(600)");
+    world.graph(
+        "t/apart",
+        "start: a\nnodes:\n  a: {action: {item_id: t/never, params: {async: true}}, next: b}\n  b: {type: return}",
+    );
+    world.graph(
+        "t/never",
+        "start: a\nnodes:\n  a: {action: {item_id: t/slow}, next: b}\n  b: {type: return}",
+    );
+    world.write(
+        ".ai/tools/t/slow.test.yaml",
+        "tool: t/slow\ncases:\n- name: is slow\n  timeout: 1\n  expect: {}\n",
+    );
+    // One that nobody waits for is ended with its case, too.
+    world.write(
+        ".ai/tools/t/apart.test.yaml",
+        "tool: t/apart\ncases:\n- name: leaves one\n  expect: {}\n",
+    );
+    let out = ryectl_test(&world, "").run().code(1);
+    let _told = out.prints(&["it took more than 1 s", "✓ t/apart: leaves one"]);
+    assert_nothing_is_left(&world);
+    let runs = world.ryectl("ps --all --json --status killed");
+    let runs = runs.within(&world.home()).ok().json();
+    let mut killed: Vec<_> = runs
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| run["item_id"].as_str().unwrap().to_owned())
+        .collect();
+    killed.sort();
+    assert_eq!(killed, ["t/never", "t/slow"]);
+}
+
+#[test]
+fn interrupted_it_ends_what_runs_and_removes_its_directories() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let begun = world.root().join("begun");
+    let body = format!(
+        "import time\nopen({:?}, 'w').close()\ntime.sleep(600)",
+        begun.to_str().unwrap()
+    );
+    world.python("t/slow", &body);
+    world.write(
+        ".ai/tools/t/slow.test.yaml",
+        "tool: t/slow\ncases:\n- name: one\n  expect: {}\n- name: two\n  expect: {}\n",
+    );
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let child = ryectl_test(&world, "--jobs 1").spawn();
+        until("the tool to run", || begun.exists().then_some(()));
+        processes::send(i32::try_from(child.id()).unwrap(), signal);
+        let _out = Outcome::of(child).code(130).tells(&["interrupted"]);
+        assert_nothing_is_left(&world);
+        fs::remove_file(&begun).unwrap();
+    }
+    let runs = world
+        .ryectl("ps --all --json")
+        .within(&world.home())
+        .ok()
+        .json();
+    let statuses: Vec<_> = runs
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| &run["status"])
+        .collect();
+    assert_eq!(statuses, ["killed", "killed"], "{runs}");
+}
+
+#[test]
+fn a_file_that_is_wrong_runs_nothing_and_is_told_with_line_field_and_fix() {
+    let world = world();
+    let _daemon = world.start("");
+    world.write(".ai/tools/t/add.test.yaml", CASES);
+    let bad = ".ai/tools/t/bad.test.yaml";
+    for (text, words) in [
+        (
+            "cases:\n- name: x\n  expect: {}\n",
+            "bad.test.yaml:1:1: `tool` is missing: name the tool",
+        ),
+        (
+            "tool: t/add\ncases:\n- name: x\n  expects: {}\n",
+            "bad.test.yaml:4:3: `cases[0].expects` is no key here; did you mean `expect`?",
+        ),
+        (
+            "tool: t/add\nenv: 3\ncases: []\n",
+            "bad.test.yaml:2:1: `env` must be a map of variables",
+        ),
+        (
+            "tool: t/add\ncases:\n- name: x\n  timeout: never\n  expect: {}\n",
+            "`cases[0].timeout` must be a time",
+        ),
+        ("tool: [\n", "bad.test.yaml:"),
+    ] {
+        world.write(bad, text);
+        let out = ryectl_test(&world, "").run().code(2).prints_nothing();
+        let _told = out.tells(&[words]);
+    }
+    world.write(bad, "tool: t/add\nmock: 1\n");
+    let told = ryectl_test(&world, "--json").run().code(2).json();
+    assert_eq!(told["error"]["reason"], "invalid", "{told}");
+    assert_nothing_is_left(&world);
+}
+
+#[test]
+fn what_cannot_be_tested_is_told() {
+    let world = world();
+    let _daemon = world.start("");
+    let told = |words: &str, code: i32, parts: &[&str]| {
+        let _out = ryectl_test(&world, words).run().code(code).tells(parts);
+    };
+    told("", 3, &["there are no tests below", ".test.yaml"]);
+    told("t/none", 3, &["there is no `t/none`"]);
+    told(".ai/tools/t/add.py", 2, &["is no file of tests"]);
+    told("/tmp", 2, &["lies elsewhere than below"]);
+    let test = |tool: &str, files: &str| {
+        format!(
+            "tool: {tool}\n{files}cases:\n- name: one\n  params: {{a: 1, b: 1}}\n  expect: {{}}\n"
+        )
+    };
+    world.write(".ai/tools/t/add.test.yaml", test("t/add", ""));
+    told(
+        "--filter nothing",
+        3,
+        &["whose tool or name holds `nothing`"],
+    );
+    told("--jobs 0", 2, &["--jobs"]);
+    // A tool that is refused, and one that is not there, fail their cases; paths are those of the project.
+    world.write(".ai/tools/t/none.test.yaml", test("t/none", ""));
+    let file = ".ai/tools/t/add.py";
+    let signed = world.read(file);
+    world.write(file, signed.replace("'sum'", "'difference'"));
+    let out = ryectl_test(&world, "").run().code(1);
+    let _told = out.prints(&[
+        "(`.ai/tools/t/add.py`) was changed after",
+        "(denied)",
+        "(not_found)",
+    ]);
+    world.write(file, signed);
+    // A fake that nobody could sign.
+    world.write(
+        ".ai/tools/t/none.test.yaml",
+        test("t/add", "files: {.ai/tools/t/x.yaml: \"a: 1\"}\n"),
+    );
+    let out = ryectl_test(&world, "t/none").run().code(1);
+    let _told = out.prints(&["`files`: `.ai/tools/t/x.yaml` cannot be signed"]);
+    fs::rename(
+        world.home().join(".ai/config/keys"),
+        world.root().join("keys"),
+    )
+    .unwrap();
+    let out = ryectl_test(&world, "t/none").run().code(1);
+    let _told = out.prints(&["no key of yours", "ryectl key generate"]);
+    fs::rename(
+        world.root().join("keys"),
+        world.home().join(".ai/config/keys"),
+    )
+    .unwrap();
+    let large = world.write(".ai/tools/t/data.bin", "");
+    let large = fs::File::options().write(true).open(large).unwrap();
+    large.set_len(65 << 20).unwrap();
+    told("", 5, &["64 MiB", ".ai/tools/t/data.bin"]);
+    let elsewhere = World::bare();
+    let out = ryectl_test(&elsewhere, "").run().code(3);
+    let _told = out.tells(&["there is no project here"]);
+}
+
+#[test]
+fn a_new_project_and_a_new_tool_come_with_tests_that_pass() {
+    let world = World::bare();
+    let _daemon = world.start("");
+    let _made = world.ryectl("init").ok();
+    let _new = world
+        .ryectl("new tool team/hail")
+        .ok()
+        .prints(&["hail.py", "hail.test.yaml"]);
+    let _signed = world.ryectl("sign tool:team/hail").ok();
+    let out = ryectl_test(&world, "").ok();
+    assert!(out.stdout().ends_with("5 passed\n"), "{out:?}");
+    // Tests are no items: nobody signs or lists them, and a tool of several files is not asked for them.
+    let _signed = world.ryectl("sign tool:sample/*").ok();
+    let listed = world.ryectl("ls tool sample/*").ok().stdout();
+    assert!(
+        listed.contains("sample/greet") && !listed.contains("test"),
+        "{listed}"
+    );
+    world.write(".ai/tools/sample/__init__.py", "");
+    let params = json!({"name": "Ada", "files": 1}).to_string();
+    let out = world
+        .ryectl("execute tool sample/greet --params")
+        .arg(params)
+        .ok();
+    assert_eq!(out.json(), json!({"greeting": "Hello, Ada: 1 file here."}));
+}
+
+#[test]
+fn parameters_that_do_not_fit_have_one_code_wherever_they_are_refused() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let _made = world.ryectl("init").ok();
+    let refused = world
+        .ryectl("execute tool sample/greet --json --params {\"nme\":1}")
+        .run();
+    assert_eq!(
+        refused.code(2).json()["error"]["reason"],
+        "input_validation_failed"
+    );
+    let refused = world.ryectl("run sample/hello --json -i nme=1").run();
+    assert_eq!(
+        refused.code(2).json()["error"]["reason"],
+        "input_validation_failed"
+    );
+    for (item, params) in [
+        ("sample/greet", "{name: Ada, files: 1, nme: 2}"),
+        ("rye/core/sign", "{nme: 2}"),
+    ] {
+        let name = item.replace('/', "-");
+        world.graph(
+            &format!("t/{name}"),
+            &format!("start: a\nnodes:\n  a: {{action: {{item_id: {item}, params: {params}}}, next: b}}\n  b: {{type: return}}"),
+        );
+        let run = world.start_run(&format!("t/{name}"));
+        let record: Value = world.settled(&run);
+        assert_eq!(
+            record["error"]["code"], "input_validation_failed",
+            "{record}"
+        );
+    }
+}
