@@ -221,7 +221,7 @@ pub fn is_test(path: &Path) -> bool {
 
 /// Whether what is called `stem` with this extension would be an item of `kind`, but for being a file of tests.
 fn holds_tests(kind: ItemKind, stem: &str, extension: &str) -> bool {
-    kind == ItemKind::Tool && extension == "yaml" && stem.ends_with(".test")
+    kind == ItemKind::Tool && is_test(Path::new(&format!("{stem}.{extension}")))
 }
 
 impl Spaces {

@@ -46,10 +46,10 @@ impl Visible {
     /// The events of it and of all below it that `caller` sees.
     pub async fn watch_tree(&self, caller: Layer, extent: Extent) -> Result<Several, Error> {
         let below = self.below(Reach::Tree).await?;
-        let seen = below
+        let below = below
             .iter()
             .filter(|run| Caller::User(&caller).sees(&run.spec));
-        let tree = std::iter::once(self).chain(seen);
+        let tree = std::iter::once(self).chain(below);
         let tree = tree.map(|run| run.id.clone()).collect();
         let sees = move |spec: &Spec| Caller::User(&caller).sees(spec);
         let told = several(&self.supervisor, Some(tree), Box::new(sees), extent);

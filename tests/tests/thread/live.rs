@@ -237,7 +237,7 @@ fn a_terminal_shows_the_last_text_once_and_outputs_behind_it() {
     assert_eq!(shown.matches("I counted.").count(), 1, "{shown}");
     // Numbers have a colour of their own.
     assert!(
-        shown.contains("\"words\": ") && shown.contains("4"),
+        shown.contains("\"words\": ") && shown.contains('4'),
         "{shown}"
     );
 }

@@ -583,11 +583,9 @@ fn conditions_read_as_one_line() {
 #[test]
 fn the_reference_lists_the_keys_of_conditions_and_all_pipes() {
     let table = |name| rye_pages::Table::read("docs/reference.md", name);
-    let keys = condition::LEAF_KEYS
-        .into_iter()
-        .chain(condition::COMBINATORS);
+    let keys = LEAF_KEYS.into_iter().chain(COMBINATORS);
     table("condition keys").assert_lists(keys);
-    table("condition ops").assert_lists(condition::OPS);
+    table("condition ops").assert_lists(OPS);
     let pipes = table("pipes");
     pipes.assert_lists(pipe::Pipe::ALL.map(pipe::Pipe::name));
     for pipe in pipe::Pipe::ALL {

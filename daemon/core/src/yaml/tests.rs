@@ -159,7 +159,7 @@ proptest! {
 #[test]
 fn the_reference_says_how_large_a_file_may_be() {
     let limits = rye_pages::Table::read("docs/reference.md", "limits");
-    let bytes = survey::MAX_BYTES >> 20;
+    let bytes = MAX_BYTES >> 20;
     let most = format!(
         "{bytes} MiB, {} values, {MAX_DEPTH} levels",
         survey::MAX_NODES
