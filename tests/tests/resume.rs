@@ -1,7 +1,7 @@
 //! Resuming at awkward moments: resumes that are refused, ends before the first node and after the last, restarts.
 
 use nix::sys::signal::Signal;
-use rye_tests::{Daemon, Outcome, World, until};
+use rye_tests::{Daemon, Outcome, World, processes, until};
 use serde_json::{Value, json};
 
 use crate::steering::{TWO, failed};
@@ -227,10 +227,9 @@ fn only_deaths_of_the_daemon_while_it_computes_are_held_against_a_run() {
     }
     assert_eq!(world.record(&run)["status"], "running");
     for times in 7..12 {
-        daemon.kill();
+        kill_while_it_waits(&world, &daemon);
         daemon = again(daemon, times);
     }
-    // It waited for its tool each time.
     assert_eq!(world.record(&run)["status"], "running");
     // Now as if the daemon had computed for it.
     let mut times = 12;
@@ -253,6 +252,27 @@ fn only_deaths_of_the_daemon_while_it_computes_are_held_against_a_run() {
     assert_eq!(record["suspend"]["reason"], "crash_loop", "{record}");
     world.write("go", "");
     let _done = resume(&world, &run).code(0);
+}
+
+/// Kills the daemon at an instant at which it computes for no run.
+fn kill_while_it_waits(world: &World, daemon: &Daemon) {
+    until("the daemon to compute for nobody", || {
+        processes::send(daemon.pid(), Signal::SIGSTOP);
+        until("the daemon to stand still", || {
+            processes::stands_still(daemon.pid()).then_some(())
+        });
+        let acting = std::fs::read(world.state().join("acting")).unwrap();
+        let waits = acting.iter().all(|byte| *byte == 0);
+        processes::send(
+            daemon.pid(),
+            if waits {
+                Signal::SIGKILL
+            } else {
+                Signal::SIGCONT
+            },
+        );
+        waits.then_some(())
+    });
 }
 
 /// Leaves behind what a daemon does that dies while it computes for `run`.
