@@ -4,6 +4,8 @@
 //! caller, after asking [`rye_core::access`]. All that can be asked of a run is a method of these. **Never** hands out the
 //! supervisor or the journal. What a start takes over is asked where it is admitted, by the caller it names.
 
+mod several;
+
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::memory::Charge;
 use rye_core::model::{
-    Approval, ApprovalAnswer, Kill, Killed, Run, Spec, Status, SuspendReason, Verdict,
+    Approval, ApprovalAnswer, Kill, Killed, Run, Status, SuspendReason, Verdict,
 };
 use rye_core::money::Usd;
 use rye_core::policy::Risk;
@@ -25,13 +27,14 @@ use rye_item::library::Entry;
 use rye_item::trust::TrustedKey;
 use serde_json::Value;
 
+pub use self::several::{Extent, Several};
 use crate::async_log::{self, Wanted};
 use crate::chain;
 use crate::index::{self, Asked, Described};
 use crate::inspect::Inspector;
 use crate::journal::{
-    self, Extract, Feed, Filter, Journal, Line, Live, Merge, Merged, Reader, Signer, Spot,
-    StepLine, Storage, Summary, Walked,
+    self, Extract, Feed, Filter, Journal, Line, Live, Reader, Signer, StepLine, Storage, Summary,
+    Walked,
 };
 use crate::models::Listing;
 use crate::native::SignAsked;
@@ -60,22 +63,6 @@ pub struct Visible {
 /// A run that the caller sees, and may stop, resume, answer and speak to.
 #[derive(Debug)]
 pub struct Actionable(Visible);
-
-/// The events of several runs that the caller sees.
-#[derive(Debug)]
-pub struct Several {
-    supervisor: Supervisor,
-    merged: Merged,
-}
-
-/// Where a stream of several runs begins and ends.
-#[derive(Debug, Clone, Copy)]
-pub struct Extent {
-    /// Behind this; else with what a tree has done before, and of other runs with what comes.
-    pub since: Option<Spot>,
-    /// Whether it stays for what comes.
-    pub follow: bool,
-}
 
 /// What is told of a run beside its record.
 #[derive(Debug, Clone, Default)]
@@ -186,20 +173,6 @@ impl Access {
                 return Ok((asked, page_token));
             }
         }
-    }
-
-    /// The events of the runs that `caller` sees, of a project or of all.
-    pub async fn watch(
-        &self,
-        caller: Layer,
-        project: Option<String>,
-        extent: Extent,
-    ) -> Result<Several, journal::Error> {
-        let sees = move |spec: &Spec| {
-            let is_of_project = |project: &String| *project == spec.project;
-            Caller::User(&caller).sees(spec) && project.as_ref().is_none_or(is_of_project)
-        };
-        several(&self.supervisor, None, Box::new(sees), extent).await
     }
 
     /// Accepts a run; answers when it is durable.
@@ -375,38 +348,6 @@ impl Access {
     }
 }
 
-async fn several(
-    supervisor: &Supervisor,
-    tree: Option<Vec<RunId>>,
-    sees: Box<dyn Fn(&Spec) -> bool + Send + Sync>,
-    extent: Extent,
-) -> Result<Several, journal::Error> {
-    let wanted = journal::Wanted {
-        sees,
-        tree,
-        since: extent.since,
-        follow: extent.follow,
-    };
-    let merged = supervisor.journal().merged(wanted).await?;
-    let supervisor = supervisor.clone();
-    Ok(Several { supervisor, merged })
-}
-
-impl Several {
-    /// What is told next, an event with its payload in it, however long that is, and the memory that it takes; `None` when there is
-    /// no more.
-    pub async fn next(&mut self) -> Option<Result<(Merge, Option<Charge>), journal::Error>> {
-        Some(match self.merged.next().await? {
-            Ok(Merge::Event(run, spot, line)) => {
-                let whole = self.supervisor.journal().whole(&run, line).await;
-                whole.map(|(line, charge)| (Merge::Event(run, spot, line), Some(charge)))
-            }
-            Ok(at @ Merge::At(_)) => Ok((at, None)),
-            Err(error) => Err(error),
-        })
-    }
-}
-
 async fn beside(supervisor: &Supervisor, run: &Summary) -> Result<Beside, Error> {
     Ok(Beside {
         continued_by: supervisor.continued_by(run).await?,
@@ -500,20 +441,7 @@ impl Visible {
         self.journal().subscribe(&self.id, from).await
     }
 
-    /// The events of it and of all below it that `caller` sees.
-    pub async fn watch_tree(&self, caller: Layer, extent: Extent) -> Result<Several, Error> {
-        let below = self.below(Reach::Tree).await?;
-        let seen = below
-            .iter()
-            .filter(|run| Caller::User(&caller).sees(&run.spec));
-        let tree = std::iter::once(self).chain(seen);
-        let tree = tree.map(|run| run.id.clone()).collect();
-        let sees = move |spec: &Spec| Caller::User(&caller).sees(spec);
-        let told = several(&self.supervisor, Some(tree), Box::new(sees), extent);
-        Ok(told.await?)
-    }
-
-    /// The same, and what its model says meanwhile.
+    /// Its events from one on, and what its model says meanwhile.
     pub async fn listen(&self, from: Seq) -> Result<Live, journal::Error> {
         self.journal().listen(&self.id, from).await
     }

@@ -183,6 +183,15 @@ impl ModelServer {
         self.shared.wait(&what, |seen| seen.abandoned >= count);
     }
 
+    /// Waits until so many connections have ended, whoever closed them.
+    ///
+    /// # Panics
+    /// As [`ModelServer::wait_for`].
+    pub fn wait_ended(&self, count: usize) {
+        let what = format!("the end of {count} connections");
+        self.shared.wait(&what, |seen| seen.ended >= count);
+    }
+
     /// Ends the server; what broke a rule, which is then no failure.
     pub fn finish(mut self) -> Vec<String> {
         self.end();

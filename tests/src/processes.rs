@@ -72,6 +72,17 @@ pub fn lives(pid: i32) -> bool {
     read(&pid.to_string()).is_some()
 }
 
+/// Whether every thread of `pid` is stopped, as SIGSTOP leaves them.
+pub fn stands_still(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    let mut threads = threads.into_iter().flatten().flatten();
+    threads.all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, after)| after.starts_with('T'))
+    })
+}
+
 /// Whether `pid` has a handler for `signal`, which it would otherwise end or ignore.
 pub fn catches(pid: i32, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

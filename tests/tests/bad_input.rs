@@ -199,7 +199,7 @@ fn text_inputs_take_the_declared_type_and_the_rest_stays_text() {
     let words = "run in/typed -i who=7 -i count=9007199254740993 -i ratio=0.5 -i fast=true -i tags=[1,\"a\"] -i free=12 -i raw:=12";
     let out = world.ryectl(words).ok();
     assert_eq!(
-        out.json()["output"],
+        out.json(),
         serde_json::json!({
             "who": "7", "count": 9_007_199_254_740_993_u64, "ratio": 0.5, "fast": true, "tags": [1, "a"],
             "free": "12", "raw": 12,

@@ -6,13 +6,17 @@ use serde_json::{Value, json};
 const STEP: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {n: 1}}, assign: {n: \"${result.n}\"}, next: done}\n  done: {type: return, output: \"${state.n}\"}";
 
 fn denied(world: &World, words: &str) {
-    let out = world
-        .ryectl(words)
-        .run()
-        .code(1)
-        .tells(&["rye.execute.tool.rye.core.echo"]);
-    assert_eq!(out.json()["error"]["code"], "permission_denied");
-    assert_eq!(out.json()["node"], "a");
+    let out = world.ryectl(words).arg("--json").run().code(1).json();
+    let error = &out["error"];
+    assert_eq!(
+        (&error["code"], &error["node"]),
+        (&"permission_denied".into(), &"a".into())
+    );
+    let message = error["message"].as_str().unwrap();
+    assert!(
+        message.contains("rye.execute.tool.rye.core.echo"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -105,7 +109,7 @@ fn an_alias_is_checked_as_what_it_stands_for() {
         step,
     );
     let out = world.ryectl("run --json t/alias").run().code(1);
-    assert_eq!(out.json()["code"], "permission_denied");
+    assert_eq!(out.json()["error"]["code"], "permission_denied");
     world.graph_with(
         "t/alias",
         "permissions: [\"rye.execute.tool.rye.bash\"]",

@@ -183,7 +183,6 @@ fn the_reference_has_each_code_that_a_failure_is_made_with_and_no_other() {
         r#"Failure::permanent\([ \n]*"([a-z_]+)""#,
         r#"(?-u:\b)fail\([ \n]*"([a-z_]+)""#,
         r#"(?-u:\b)stopped(?:_by)?\((?:&by, )?"([a-z_]+)""#,
-        r#"(?-u:\b)own\("([a-z_]+)""#,
     ];
     let made = made.map(|pattern| Regex::new(pattern).unwrap());
     let several = Regex::new(r"into_failure\(\[([^\]]*)\]").unwrap();

@@ -90,7 +90,9 @@ fn an_interrupted_run_continues_and_ryectl_ends_with_130() {
 fn cancel_on_interrupt_cancels_the_run() {
     let world = World::new();
     world.graph("t/gate", GATE);
-    let child = world.ryectl("run t/gate --cancel-on-interrupt").spawn();
+    let child = world
+        .ryectl("run t/gate --cancel-on-interrupt --json")
+        .spawn();
     until("the step to run", || {
         world.project().join("in").exists().then_some(())
     });
@@ -267,9 +269,9 @@ fn the_json_of_a_run_has_the_promised_fields_in_every_verb() {
             "errors_suppressed",
             "errors",
             "suspend",
-            "cancel",
             "cost",
             "spawn_count",
+            "cancel",
             "started_at",
             "ended_at",
             "continuation_of",

@@ -185,11 +185,11 @@ fn the_state_of_a_graph_run_is_found_from_the_command_line_and_from_a_tool_call(
         .ryectl("run t/by-id -i")
         .arg(format!("run={run}"))
         .ok();
-    let read = &read.json()["output"];
+    let read = &read.json();
     assert_eq!(read["item_id"], id.as_str(), "{read}");
     assert!(read["content"].as_str().unwrap().contains("zebrawood"));
     let listed = world.ryectl("run t/by-query").ok();
-    let listed = &listed.json()["output"];
+    let listed = &listed.json();
     assert!(found(listed).contains(&id.as_str()), "{listed}");
 }
 

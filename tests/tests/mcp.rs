@@ -6,6 +6,7 @@ mod remote;
 
 use rye_tests::{World, until};
 use serde_json::{Value, json};
+use std::fmt::Write as _;
 
 const SERVER: &str = include_str!("mcp/server.py");
 
@@ -161,9 +162,11 @@ fn a_run_has_sixteen_servers_at_a_time_and_no_more() {
     for number in 0..17 {
         let next = number + 1;
         server(&world, &format!("s{number}"), "", &["pid"]);
-        nodes += &format!(
-            "  n{number}: {{action: {{item_id: mcp/s{number}/pid}}, retry: 0, next: n{next}}}\n"
-        );
+        writeln!(
+            nodes,
+            "  n{number}: {{action: {{item_id: mcp/s{number}/pid}}, retry: 0, next: n{next}}}"
+        )
+        .unwrap();
     }
     world.graph(
         "t/g",

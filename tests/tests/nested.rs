@@ -948,9 +948,9 @@ fn items_continue_their_child_runs() {
     let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
     world.write("go", "");
     let _asks = world.ryectl("resume").arg(&run).run().code(5);
-    let again = "resume --uncertain charge=retry";
+    let again = "resume --json --uncertain charge=retry";
     let failed = world.ryectl(again).arg(&run).run().code(1);
-    assert_eq!(failed.json()["code"], "item_failed");
+    assert_eq!(failed.json()["error"]["code"], "item_failed");
     world.write("ok", "");
     assert_eq!(
         world.ryectl("resume --json").arg(&run).ok().json()["output"],

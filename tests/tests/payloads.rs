@@ -67,7 +67,10 @@ fn contract() -> BTreeMap<String, Entry> {
             let line = line.strip_prefix("//").unwrap_or(line);
             let indent = line.len() - line.trim_start().len();
             match told.last_mut() {
-                Some(last) if indent > 3 => last.push_str(&format!(" {}", line.trim())),
+                Some(last) if indent > 3 => {
+                    last.push(' ');
+                    last.push_str(line.trim());
+                }
                 Some(_) | None => told.push(line.trim().to_owned()),
             }
         }

@@ -141,7 +141,7 @@ fn a_daemon_of_an_ordinary_user_needs_no_rights() {
             .as_user(NOBODY)
     };
     let _made = call("init").ok();
-    let out = call("run rye/examples/project-stats -i directory=.").ok();
+    let out = call("run --json rye/examples/project-stats -i directory=.").ok();
     assert_eq!(out.json()["status"], "completed");
 
     // Neither of its processes can be looked into by others of that user, which the tools of runs are.

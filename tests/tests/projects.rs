@@ -1,6 +1,7 @@
 //! Three little projects as somebody would have them (`tests/projects`): checks of a change, a load of 300 files, a release with an
 //! approval. Each is used through `ryectl` in a terminal of 80 columns and one of 140, and what stands on the screens is pinned.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -68,8 +69,7 @@ impl Album {
         }
         let command = self.normal.text(command);
         let columns = terminal.columns();
-        self.text
-            .push_str(&format!("[{columns}] $ {command}\n{screen}\n\n"));
+        writeln!(self.text, "[{columns}] $ {command}\n{screen}\n").unwrap();
     }
 
     /// Runs `command` in `terminal`, and keeps what it showed.

@@ -1,7 +1,7 @@
 //! Resuming at awkward moments: resumes that are refused, ends before the first node and after the last, restarts.
 
 use nix::sys::signal::Signal;
-use rye_tests::{Daemon, Outcome, World, until};
+use rye_tests::{Daemon, Outcome, World, processes, until};
 use serde_json::{Value, json};
 
 use crate::steering::{TWO, failed};
@@ -65,7 +65,7 @@ fn a_refused_resume_leaves_the_run_as_it_was() {
         world.graph("t/two", TWO);
         world.write("ok", "");
         let out = resume(&world, &old).code(0);
-        assert_eq!(out.json()["output"], json!({"n": 2, "m": "Ada"}), "{what}");
+        assert_eq!(out.json(), json!({"n": 2, "m": "Ada"}), "{what}");
         assert_eq!(world.read("ran"), "one\ntwo\ntwo\n", "{what}");
     }
 }
@@ -117,7 +117,7 @@ fn a_failed_run_killed_in_its_last_hooks_is_continued_at_the_node_that_failed() 
     let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
     world.write("ok", "");
     let out = resume(&world, &run).code(0);
-    assert_eq!(out.json()["output"]["n"], 2);
+    assert_eq!(out.json()["n"], 2);
     assert_eq!(world.read("ran"), "one\ntwo\ntwo\n");
 }
 
@@ -153,8 +153,8 @@ fn a_run_that_ended_before_its_first_node_begins_once_the_graph_is_fixed() {
     let _still = resume(&world, &old).code(5).tells(&[&old, "NEEDED"]);
     world.write(".env", "NEEDED=1\n");
     let out = resume(&world, &old).code(0);
-    assert_eq!(out.json()["output"], json!({"n": 2, "m": "Ada"}));
-    assert_eq!(out.json()["steps"], 3);
+    assert_eq!(out.json(), json!({"n": 2, "m": "Ada"}));
+    assert_eq!(runs(&world)[0]["steps"], 3);
     assert_eq!(runs(&world).len(), 3);
     // Of a graph that could not be read it is not known what its inputs were.
     world.graph("t/typo", "start: a\nnodes:\n  a: {type: return, nxt: b}");
@@ -227,10 +227,9 @@ fn only_deaths_of_the_daemon_while_it_computes_are_held_against_a_run() {
     }
     assert_eq!(world.record(&run)["status"], "running");
     for times in 7..12 {
-        daemon.kill();
+        kill_while_it_waits(&world, &daemon);
         daemon = again(daemon, times);
     }
-    // It waited for its tool each time.
     assert_eq!(world.record(&run)["status"], "running");
     // Now as if the daemon had computed for it.
     let mut times = 12;
@@ -253,6 +252,27 @@ fn only_deaths_of_the_daemon_while_it_computes_are_held_against_a_run() {
     assert_eq!(record["suspend"]["reason"], "crash_loop", "{record}");
     world.write("go", "");
     let _done = resume(&world, &run).code(0);
+}
+
+/// Kills the daemon at an instant at which it computes for no run.
+fn kill_while_it_waits(world: &World, daemon: &Daemon) {
+    until("the daemon to compute for nobody", || {
+        processes::send(daemon.pid(), Signal::SIGSTOP);
+        until("the daemon to stand still", || {
+            processes::stands_still(daemon.pid()).then_some(())
+        });
+        let acting = std::fs::read(world.state().join("acting")).unwrap();
+        let waits = acting.iter().all(|byte| *byte == 0);
+        processes::send(
+            daemon.pid(),
+            if waits {
+                Signal::SIGKILL
+            } else {
+                Signal::SIGCONT
+            },
+        );
+        waits.then_some(())
+    });
 }
 
 /// Leaves behind what a daemon does that dies while it computes for `run`.

@@ -835,7 +835,7 @@ fn child_runs_are_shown_below_their_parent() {
         "{text}"
     );
     let limited = world.ryectl("run t/top --limit depth=1").run().code(1);
-    let _told = limited.prints_nothing().tells(&["depth"]);
+    let _told = limited.prints_nothing().tells(&["too deep"]);
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn a_project_of_a_case_has_the_variables_and_files_that_its_file_says() {
     let text = world
         .read(".ai/tools/t/inner.py")
         .replace("the project", "elsewhere");
-    let lines: String = text.lines().map(|line| format!("    {line}\n")).collect();
+    let lines = format!("    {}\n", text.trim_end().replace('\n', "\n    "));
     world.write(
         ".ai/tools/t/g.test.yaml",
         format!("tool: t/g\nfiles:\n  .ai/tools/t/inner.py: |\n{lines}cases:\n- name: refused\n  expect: {{error_contains: changed after}}\n"),

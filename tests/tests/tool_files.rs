@@ -340,11 +340,11 @@ fn a_script_with_requirements_of_its_own_goes_to_uv_as_it_was_signed() {
     assert_eq!(again["data"], needs);
 }
 
-/// Puts a package `greeting` of this version into `folder`, where `uv` finds it: its `word` is `word`.
-fn wheel(world: &World, folder: &str, version: &str, word: &str) -> std::path::PathBuf {
+/// Puts a package `greeting` of this version into `folder`, where `uv` finds it: its `word` is `says`.
+fn wheel(world: &World, folder: &str, version: &str, says: &str) -> std::path::PathBuf {
     let about = format!("greeting-{version}.dist-info");
     let files = [
-        ("greeting/__init__.py", format!("word = '{word}'\n")),
+        ("greeting/__init__.py", format!("word = '{says}'\n")),
         (
             "METADATA",
             format!("Metadata-Version: 2.1\nName: greeting\nVersion: {version}\n"),

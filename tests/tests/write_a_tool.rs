@@ -121,14 +121,13 @@ fn projects(page: &str) -> Vec<(&str, Project)> {
             continue;
         }
         for line in block.lines() {
-            match line.strip_prefix("$ ") {
-                Some(command) => project.steps.push(Step::new(command)),
-                None => {
-                    let step = project.steps.last_mut().unwrap();
-                    let printed = step.printed.get_or_insert_default();
-                    printed.push_str(line);
-                    printed.push('\n');
-                }
+            if let Some(command) = line.strip_prefix("$ ") {
+                project.steps.push(Step::new(command));
+            } else {
+                let step = project.steps.last_mut().unwrap();
+                let printed = step.printed.get_or_insert_default();
+                printed.push_str(line);
+                printed.push('\n');
             }
         }
     }

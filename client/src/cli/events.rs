@@ -6,6 +6,7 @@ use super::RunName;
 
 /// Events of a run, or of several.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
 pub(crate) struct Events {
     /// The run.
     #[arg(value_name = "RUN", required_unless_present = "all")]

@@ -16,7 +16,7 @@ pub(crate) struct Test {
     /// How many cases run at once (default: one for each processor, at most 4).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) jobs: Option<u16>,
-    /// Also write the results to this file, as JUnit XML.
+    /// Also write the results to this file, as the XML that build servers read.
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
     /// Keep the directories in which the cases ran, and tell where they are.

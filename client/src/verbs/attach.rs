@@ -53,7 +53,7 @@ pub(super) async fn stay(
     if how.detach {
         return detached(client, run_id, output).await;
     }
-    watch_run(client, run_id, cursor, how.staying, output).await
+    Box::pin(watch_run(client, run_id, cursor, how.staying, output)).await
 }
 
 /// Stays with a run from `cursor` on and ends as it does.

@@ -115,5 +115,6 @@ pub(super) async fn resume(resume: cli::Resume, session: &mut Session) -> Result
 pub(super) async fn watch(watch: &cli::Watch, session: &mut Session) -> Result<Exit, Failure> {
     let client = session.client().await?;
     let output = &mut session.output;
-    attach::watch_run(&client, watch.run.as_str(), "", watch.staying, output).await
+    let run = watch.run.as_str();
+    Box::pin(attach::watch_run(&client, run, "", watch.staying, output)).await
 }

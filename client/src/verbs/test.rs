@@ -180,13 +180,13 @@ pub(super) async fn test(asked: cli::Test, session: &mut Session) -> Result<Exit
     let items = Items::of(&project)?;
     let local = Local::of(session)?;
     let client = session.client().await?;
-    let stage = Stage::new()?;
-    let began = Instant::now();
+    let room = Stage::new()?;
+    let started = Instant::now();
     let rig = Rig {
         client: &client,
         items: &items,
         local: &local,
-        stage: &stage,
+        stage: &room,
         keep: asked.keep,
     };
     let jobs = asked.jobs.map_or_else(processors, usize::from);
@@ -194,17 +194,20 @@ pub(super) async fn test(asked: cli::Test, session: &mut Session) -> Result<Exit
     let (reports, ended) = run_all(&rig, &cases, jobs, output).await;
     if let Some(path) = &asked.junit {
         let path = session.environment.current_dir.join(path);
-        write_junit(&path, &reports, began.elapsed())?;
+        write_junit(&path, &reports, started.elapsed())?;
     }
     if asked.keep {
-        let kept = stage.keep();
+        let kept = room.keep();
         output.note(&format!("the directories are kept in {}", kept.display()));
     }
     tell(&reports, output)?;
-    match ended? {
-        Exit::Done if report::count(&reports).1 > 0 => Ok(Exit::Failed),
-        exit => Ok(exit),
-    }
+    let exit = ended?;
+    let has_failed = report::count(&reports).1 > 0;
+    Ok(if exit == Exit::Done && has_failed {
+        Exit::Failed
+    } else {
+        exit
+    })
 }
 
 /// Where tests are looked for.

@@ -338,7 +338,6 @@ async fn a_run_ends_with_the_code_of_its_status() {
         });
         let ended = ask(&daemon, &["run", "x/g"]).await;
         assert_eq!(ended.code, Some(code), "{}", ended.stderr);
-        assert_eq!(ended.json()["graph_run_id"], RUN);
         let told = ended.stderr.contains("suspended: storage");
         assert_eq!(told, status == RunStatus::Suspended, "{}", ended.stderr);
     }
@@ -398,7 +397,7 @@ async fn ctrl_c_leaves_the_run_or_cancels_it() {
                 stderr.contains("continues") && stderr.contains("hint: `ryectl events"),
                 "{stderr}"
             ),
-            Some(_) => assert_eq!(ended.json()["status"], "cancelled"),
+            Some(_) => assert!(stderr.contains("\ncancelled"), "{stderr}"),
         }
     }
 }
@@ -417,7 +416,7 @@ async fn a_run_that_ends_before_ctrl_c_reaches_it_ends_the_verb_as_it_did() {
     kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     let (ended, told) = tokio::join!(finish(child), read_until(told, "\0"));
     assert_eq!(ended.code, Some(0), "{}", told.seen);
-    assert_eq!(ended.json()["status"], "completed");
+    assert!(told.seen.contains("\ncompleted"), "{}", told.seen);
 }
 
 #[tokio::test(flavor = "multi_thread")]

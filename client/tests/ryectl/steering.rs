@@ -23,7 +23,6 @@ async fn resume_stays_with_the_run_from_where_it_resumed() {
     ];
     let ended = ask(&daemon, &arguments).await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    assert_eq!(ended.json()["graph_run_id"], RUN);
     // The key `a` is in the state already, and the first step was before.
     assert_eq!(
         ended.stderr,
@@ -101,7 +100,6 @@ async fn a_suspended_run_tells_what_resumes_it() {
         let hint = format!(":\n  ryectl resume {RUN} --uncertain charge={verdict}\n");
         assert!(ended.stderr.contains(&hint), "{}", ended.stderr);
     }
-    assert_eq!(ended.json()["suspend"]["uncertain"], json!(["charge"]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

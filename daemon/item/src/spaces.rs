@@ -221,7 +221,8 @@ pub fn is_test(path: &Path) -> bool {
 
 /// Whether what is called `stem` with this extension would be an item of `kind`, but for being a file of tests.
 fn holds_tests(kind: ItemKind, stem: &str, extension: &str) -> bool {
-    kind == ItemKind::Tool && extension == "yaml" && stem.ends_with(".test")
+    let last = stem.rsplit_once('.').map(|(_, last)| last);
+    kind == ItemKind::Tool && extension == "yaml" && last == Some("test")
 }
 
 impl Spaces {

@@ -173,7 +173,7 @@ impl Tree {
 /// What was read.
 enum Read {
     /// A page of what a run of a tree has done before.
-    Before(RunId, Option<Pages>, Vec<Line>),
+    Before(RunId, Option<Box<Pages>>, Vec<Line>),
     /// What the log holds up to a position.
     Log(Lsn, Vec<(Found, Whose)>),
 }
@@ -214,7 +214,7 @@ pub struct Merged {
     /// Runs of the tree whose past is still to be told, each up to an event if it was in memory.
     before: VecDeque<(RunId, Option<Seq>)>,
     /// The past that is being told.
-    pages: Option<(RunId, Pages)>,
+    pages: Option<(RunId, Box<Pages>)>,
     page: VecDeque<Merge>,
     from: From,
     /// What was told, or passed over.
@@ -329,7 +329,7 @@ impl Merged {
         if let Some((run, head)) = self.before.pop_front() {
             self.from = From::Reading(Box::pin(async move {
                 let replay = Replay::open(&shared, &run).await?;
-                page_before(run, Pages::up_to(replay, head)).await
+                page_before(run, Box::new(Pages::up_to(replay, head))).await
             }));
             return Ok(());
         }
@@ -437,7 +437,7 @@ impl fmt::Debug for Merged {
 }
 
 /// The next page of what `run` has done before.
-async fn page_before(run: RunId, mut pages: Pages) -> Result<Read, Error> {
+async fn page_before(run: RunId, mut pages: Box<Pages>) -> Result<Read, Error> {
     Ok(match pages.next().await? {
         Some(lines) => Read::Before(run, Some(pages), lines),
         None => Read::Before(run, None, Vec::new()),
@@ -455,13 +455,12 @@ async fn page_of_log(shared: Arc<Shared>, at: Spot, until: Lsn) -> Result<Read, 
     let mut runs: HashMap<RunId, Option<Whose>> = HashMap::new();
     let mut found = Vec::with_capacity(events.len());
     for event in events {
-        let of = match runs.get(&event.run) {
-            Some(known) => known.clone(),
-            None => {
-                let of = whose(&shared, &event.run).await?;
-                runs.insert(event.run.clone(), of.clone());
-                of
-            }
+        let of = if let Some(known) = runs.get(&event.run) {
+            known.clone()
+        } else {
+            let of = whose(&shared, &event.run).await?;
+            runs.insert(event.run.clone(), of.clone());
+            of
         };
         // A run that is nowhere has been removed.
         found.extend(of.map(|of| (event, of)));

@@ -80,11 +80,11 @@ impl From<supervisor::Error> for Status {
 
 impl From<journal::Error> for Status {
     fn from(error: journal::Error) -> Self {
-        match error {
+        if matches!(error, journal::Error::MemoryFull { .. }) {
             // A reader that is cut because it is slow reads on at once; here that does not help.
-            journal::Error::MemoryFull { .. } => told(&error, "memory_exceeded"),
-            error => of(&error),
+            return told(&error, "memory_exceeded");
         }
+        of(&error)
     }
 }
 

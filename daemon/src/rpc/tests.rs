@@ -128,6 +128,7 @@ impl Asked {
     clippy::needless_update,
     reason = "some messages hold the id and nothing else"
 )]
+#[expect(clippy::too_many_lines, reason = "a list, one entry for each method")]
 async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     let rig = Rig::new();
     let daemon = rig.start().await;
@@ -302,6 +303,7 @@ async fn a_stream_of_all_runs_and_of_a_project_tells_each_caller_of_the_runs_the
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[expect(clippy::too_many_lines, reason = "a table, one row for each request")]
 async fn a_stream_is_of_one_thing_and_its_cursor_of_its_kind() {
     let rig = Rig::new();
     let daemon = rig.start().await;

@@ -14,6 +14,7 @@
 )]
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -201,7 +202,7 @@ impl Table {
 
     /// Asserts that what stands under `column`, in the row that names `name`, begins with `value`.
     #[track_caller]
-    pub fn assert_cell(&self, name: &str, column: &str, value: impl ToString) {
+    pub fn assert_cell(&self, name: &str, column: &str, value: impl fmt::Display) {
         let (cell, value) = (self.cell(name, column), value.to_string());
         let rest = cell.strip_prefix(&value);
         assert!(

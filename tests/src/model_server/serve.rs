@@ -76,6 +76,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
     // An error is a client that went away, or a fault of the script.
     drop((&mut connection).await);
     wire.alive.store(false, Ordering::Release);
+    shared.ended();
     let stream = connection.into_parts().io.into_inner();
     if wire.reset.load(Ordering::Acquire) {
         stream

@@ -32,6 +32,8 @@ pub(super) struct Seen {
     pub(super) held: BTreeSet<String>,
     /// How many answers were not waited for to their end.
     pub(super) abandoned: usize,
+    /// How many connections have ended.
+    pub(super) ended: usize,
     /// How many requests each rule answered.
     hits: Vec<u32>,
     /// What belongs together.
@@ -74,6 +76,12 @@ impl Shared {
         seen.requests.push(request);
         self.changed.notify_all();
         Ok((rule.reply.clone(), rule.line))
+    }
+
+    /// A connection has ended.
+    pub(super) fn ended(&self) {
+        self.seen().ended += 1;
+        self.changed.notify_all();
     }
 
     /// Remembers what broke a rule.

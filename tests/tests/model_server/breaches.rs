@@ -334,6 +334,7 @@ fn second(
     assert_ne!(body, changed, "{body}");
     if !is_open {
         drop(client);
+        server.wait_ended(1);
         client = Client::new(&server);
     }
     client.ask(api.1, &changed);

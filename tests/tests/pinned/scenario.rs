@@ -137,7 +137,7 @@ impl<'a> Player<'a> {
 
     fn act(&mut self, words: &str) {
         let out = self.with_words("", words).run();
-        for id in run_ids(&out.stdout()) {
+        for id in run_ids(&format!("{}{}", out.stdout(), out.stderr())) {
             if !self.runs.contains(&id) {
                 self.runs.push(id);
             }

@@ -63,10 +63,8 @@ impl Known {
             let cell = cell.trim();
             if let Some(begins) = head.captures(cell).filter(|_| !is_within) {
                 is_within = true;
-                prefix = begins
-                    .get(1)
-                    .map_or("", |prefix| prefix.as_str())
-                    .to_owned();
+                let begins = begins.get(1).map_or("", |prefix| prefix.as_str());
+                begins.clone_into(&mut prefix);
                 continue;
             }
             if !is_within || cell.starts_with("---") {

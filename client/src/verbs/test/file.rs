@@ -432,6 +432,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "a table, one row for each fault")]
     fn each_fault_names_its_line_its_field_and_the_fix() {
         let case = |text: &str| format!("tool: a/b\ncases:\n- name: x\n  {text}\n");
         let table = [

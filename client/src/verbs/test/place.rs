@@ -196,11 +196,11 @@ impl Directory {
     /// Puts over the copy what `file` says.
     fn lay(&self, file: &TestFile, local: &Local) -> Result<(), String> {
         if !file.env.is_empty() {
-            let lines = file.env.iter();
-            // Between quotes a value stands as it is.
-            let lines: String = lines
-                .map(|(name, value)| format!("{name}=\"{value}\"\n"))
-                .collect();
+            let mut lines = String::new();
+            for (name, value) in &file.env {
+                // Between quotes a value stands as it is.
+                lines.extend([name.as_str(), "=\"", value.as_str(), "\"\n"]);
+            }
             let written = fs::write(self.root.join(".env"), lines);
             written.map_err(|error| format!("`.env` cannot be written: {error}"))?;
         }

@@ -1,4 +1,4 @@
-//! What came of cases: a line for people, JSON for programs, and JUnit XML for build servers. Pure.
+//! What came of cases: a line for people, JSON for programs, and `JUnit` XML for build servers. Pure.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -104,7 +104,9 @@ impl Report {
 
 fn indented(text: &str, paint: impl Fn(&str) -> String) -> String {
     let lines = text.lines();
-    lines.map(|line| format!("\n    {}", paint(line))).collect()
+    lines
+        .flat_map(|line| ["\n    ".to_owned(), paint(line)])
+        .collect()
 }
 
 /// How many of `reports` passed, and how many did not.
@@ -120,7 +122,7 @@ pub(super) fn document(reports: &[Report]) -> Value {
     json!({"passed": passed, "failed": failed, "cases": cases})
 }
 
-/// All of `reports` as JUnit XML, a suite for each file.
+/// All of `reports` as `JUnit` XML, a suite for each file.
 pub(super) fn junit(reports: &[Report], elapsed: Duration) -> Result<String, SerializeError> {
     let mut whole = quick_junit::Report::new("ryectl test");
     whole.set_time(elapsed);

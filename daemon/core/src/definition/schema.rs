@@ -213,7 +213,7 @@ fn node_keys() -> Keys {
     let next = json!({"anyOf": [{"type": ["string", "null"]}, {"type": "array", "items": def("edge")}], "description": "The next node, or edges, of which the first counts that holds."});
     let retry = json!({"anyOf": [{"type": ["integer", "null"], "minimum": 0}, def("retry")], "description": "How often a failed action is tried again; 0 never."});
     let branches = json!({"type": ["object", "null"], "minProperties": 1, "additionalProperties": def("action"), "description": "Of `parallel`: the actions by their names."});
-    vec![
+    let mut keys = vec![
         ("type", word(node::TYPES, "None for a node with an action.")),
         ("action", or_null("action", "The item that it uses.")),
         (
@@ -262,6 +262,16 @@ fn node_keys() -> Keys {
                 "Whether a failed item or branch fails the node.",
             ),
         ),
+        ("retry", retry),
+        ("branches", branches),
+    ];
+    keys.extend(node_values());
+    keys
+}
+
+/// Those that are a value and no structure of their own.
+fn node_values() -> Keys {
+    vec![
         (
             "env_requires",
             names("Variables without which the node fails."),
@@ -274,7 +284,6 @@ fn node_keys() -> Keys {
             "timeout",
             time("How long it may take: seconds, or 90s, 1h30m."),
         ),
-        ("retry", retry),
         (
             "effect",
             word(
@@ -294,7 +303,6 @@ fn node_keys() -> Keys {
         ("schema", any("Of `approval`: a JSON Schema of the answer.")),
         ("for", time("Of `wait`: how long.")),
         ("until", of(&["string"], "Of `wait`: until when, RFC 3339.")),
-        ("branches", branches),
         ("comment", text("For people.")),
         ("description", text("For people.")),
     ]

@@ -76,7 +76,7 @@ fn a_new_project_runs_at_once_and_an_edit_needs_a_signature() {
     let again = init(&project, &home, &keys, Timestamp::default()).unwrap();
     assert_eq!(
         (again.key, again.written.len(), again.kept.len()),
-        (Found::Existing, 0, 4)
+        (Found::Existing, 0, 5)
     );
     assert_eq!(fs::read_to_string(&greet).unwrap(), edited);
 }

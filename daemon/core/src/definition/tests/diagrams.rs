@@ -156,7 +156,7 @@ fn nodes_that_wait_ask_branch_and_fail_say_so() {
             [
                 "  n0{{\"a<br/>parallel lint: rye/bash, test: x/t<br/>✓ 1.2s\"}}\n",
                 "  n1([\"b<br/>wait for 90s\"])\n",
-                "  n3[/\"d<br/>approval: Ship #36;#123;inputs.v#125;?<br/>…\"/]\n",
+                "  n3[/\"d<br/>approval: Ship #36;#123;inputs.v#125;#63;<br/>…\"/]\n",
                 "  n4([\"e<br/>fail: no luck\"])\n",
                 "  n3 --> finish\n",
             ],

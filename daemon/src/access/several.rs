@@ -1,0 +1,90 @@
+//! The events of several runs at once: of a tree, of a project, or of all that somebody may see.
+
+use rye_core::access::Caller;
+use rye_core::capability::Layer;
+use rye_core::id::RunId;
+use rye_core::memory::Charge;
+use rye_core::model::Spec;
+
+use super::{Access, Visible};
+use crate::journal::{self, Merge, Merged, Spot};
+use crate::supervisor::{Error, Reach, Supervisor};
+
+/// The events of several runs that the caller sees.
+#[derive(Debug)]
+pub struct Several {
+    supervisor: Supervisor,
+    merged: Merged,
+}
+
+/// Where a stream of several runs begins and ends.
+#[derive(Debug, Clone, Copy)]
+pub struct Extent {
+    /// Behind this; else with what a tree has done before, and of other runs with what comes.
+    pub since: Option<Spot>,
+    /// Whether it stays for what comes.
+    pub follow: bool,
+}
+
+impl Access {
+    /// The events of the runs that `caller` sees, of a project or of all.
+    pub async fn watch(
+        &self,
+        caller: Layer,
+        project: Option<String>,
+        extent: Extent,
+    ) -> Result<Several, journal::Error> {
+        let sees = move |spec: &Spec| {
+            let is_of_project = |project: &String| *project == spec.project;
+            Caller::User(&caller).sees(spec) && project.as_ref().is_none_or(is_of_project)
+        };
+        several(&self.supervisor, None, Box::new(sees), extent).await
+    }
+}
+
+impl Visible {
+    /// The events of it and of all below it that `caller` sees.
+    pub async fn watch_tree(&self, caller: Layer, extent: Extent) -> Result<Several, Error> {
+        let below = self.below(Reach::Tree).await?;
+        let below = below
+            .iter()
+            .filter(|run| Caller::User(&caller).sees(&run.spec));
+        let tree = std::iter::once(self).chain(below);
+        let tree = tree.map(|run| run.id.clone()).collect();
+        let sees = move |spec: &Spec| Caller::User(&caller).sees(spec);
+        let told = several(&self.supervisor, Some(tree), Box::new(sees), extent);
+        Ok(told.await?)
+    }
+}
+
+async fn several(
+    supervisor: &Supervisor,
+    tree: Option<Vec<RunId>>,
+    sees: Box<dyn Fn(&Spec) -> bool + Send + Sync>,
+    extent: Extent,
+) -> Result<Several, journal::Error> {
+    let wanted = journal::Wanted {
+        sees,
+        tree,
+        since: extent.since,
+        follow: extent.follow,
+    };
+    let merged = supervisor.journal().merged(wanted).await?;
+    let supervisor = supervisor.clone();
+    Ok(Several { supervisor, merged })
+}
+
+impl Several {
+    /// What is told next, an event with its payload in it, however long that is, and the memory that it takes; `None` when there is
+    /// no more.
+    pub async fn next(&mut self) -> Option<Result<(Merge, Option<Charge>), journal::Error>> {
+        Some(match self.merged.next().await? {
+            Ok(Merge::Event(run, spot, line)) => {
+                let whole = self.supervisor.journal().whole(&run, line).await;
+                whole.map(|(line, charge)| (Merge::Event(run, spot, line), Some(charge)))
+            }
+            Ok(at @ Merge::At(_)) => Ok((at, None)),
+            Err(error) => Err(error),
+        })
+    }
+}
