@@ -1,6 +1,7 @@
 //! A run that would take the memory of all others fails by itself: the daemon lives, and what else runs there ends as it should.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -92,16 +93,26 @@ fn a_run_that_asks_for_more_than_all_runs_may_have_fails_and_is_resumed_when_oth
 fn who_follows_a_run_whose_value_never_fits_twice_is_told_the_limit_and_the_run_is_not_affected() {
     let world = World::new();
     let _daemon = world.start("limits: {memory_mb: 64}");
-    world.graph("t/holds", HOLDS);
-    let inputs = json!({"text": "x".repeat(10 << 20)}).to_string();
+    let x = "${inputs.text}".repeat(26);
+    world.graph("t/holds", &HOLDS.replacen("${inputs.text}${inputs.text}${inputs.text}${inputs.text}", &x, 1));
+    let inputs = json!({"text": "x".repeat(1 << 20)}).to_string();
     let file = world.write("inputs.json", inputs);
-    let follows = world.ryectl("run t/holds --input");
-    let follows = follows.arg(format!("@{}", file.display())).run().code(5);
-    let _told = follows.tells(&["limits.memory_mb", "64 MiB", "the run is not affected"]);
-    let all = world.ryectl("ps --all --json").ok().json();
-    let run = all[0]["run_id"].as_str().unwrap().to_owned();
-    assert_eq!(world.record(&run)["status"], "running");
+    let run = world.ryectl("run t/holds --detach --input");
+    let run = run.arg(format!("@{}", file.display())).ok().line();
+    until("the run holds 27 MB", || {
+        (world.record(&run)["steps"] == 1).then_some(())
+    });
+    let follows = world.ryectl("events --follow").arg(&run).run().code(5);
+    let limit = ["26 MiB", "`limits.memory_mb`", "64 MiB", "the run is not affected"];
+    let _told = follows.tells(&limit);
+    // Who wants to know how it ends is told that.
+    let mut stays = world.ryectl("attach").arg(&run).spawn();
+    let mut told = BufReader::new(stays.stderr.take().unwrap()).lines();
+    let told = told.by_ref().map(Result::unwrap);
+    let told = told.skip_while(|line| !line.contains("is not shown")).next().unwrap();
+    assert!(told.contains("26 MiB"), "{told}");
     world.write("go", "");
+    assert!(stays.wait().unwrap().success());
     assert_eq!(world.settled(&run)["status"], "completed");
 }
 

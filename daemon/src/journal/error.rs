@@ -169,8 +169,7 @@ impl Kinded for Error {
             Self::Files { .. } | Self::Failed(_) | Self::Closed | Self::Behind | Self::Index(_) => {
                 ErrorKind::Unavailable
             }
-            Self::MemoryFull { .. } => ErrorKind::Exhausted,
-            Self::TooLong { .. } => ErrorKind::Precondition,
+            Self::MemoryFull { .. } | Self::TooLong { .. } => ErrorKind::Exhausted,
             Self::Object(source) => source.kind(),
             Self::Corrupt { .. }
             | Self::Missing { .. }

@@ -80,7 +80,8 @@ impl From<supervisor::Error> for Status {
 
 impl From<journal::Error> for Status {
     fn from(error: journal::Error) -> Self {
-        if matches!(error, journal::Error::MemoryFull { .. }) {
+        use journal::Error::{MemoryFull, TooLong};
+        if matches!(error, MemoryFull { .. } | TooLong { .. }) {
             // A reader that is cut because it is slow reads on at once; here that does not help.
             return told(&error, "memory_exceeded");
         }

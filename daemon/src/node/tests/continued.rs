@@ -151,8 +151,8 @@ async fn below_a_parent_that_is_open_the_account_is_opened_again_with_what_was_s
     assert_eq!(above.used(), usd("0.25"), "its share is reserved again");
     // What it spent is counted once, whatever it spends besides.
     pay(&daemon, &next, 2, "0.04").await;
-    put(&project, "leaf-go");
     put(&project, "leaf-ok");
+    put(&project, "leaf-go");
     assert_eq!(daemon.ended(&next).await.status(), Status::Completed);
     put(&project, "middle-go");
     put(&project, "top-go");
@@ -219,8 +219,8 @@ async fn below_a_parent_that_is_closed_there_is_a_new_account_under_the_nearest_
     );
     assert_eq!(row(&daemon, &top).await.account.used(), usd("0.25"));
     pay(&daemon, &next, 1, "0.04").await;
-    put(&project, "leaf-go");
     put(&project, "leaf-ok");
+    put(&project, "leaf-go");
     assert_eq!(daemon.ended(&next).await.status(), Status::Completed);
     put(&project, "top-go");
     assert_eq!(daemon.settled(&top).await, Status::Completed);
@@ -297,8 +297,8 @@ async fn what_a_run_continues_is_charged_within_its_own_tree() {
     assert_eq!(account.parent, Some(AccountId(second.clone())));
     pay(&daemon, &next, 1, "0.04").await;
     assert_eq!(row(&daemon, &second).await.account.used(), usd("0.04"));
-    put(&project, "leaf-go");
     put(&project, "leaf-ok");
+    put(&project, "leaf-go");
     put(&project, "middle-go");
     assert_eq!(daemon.settled(&second).await, Status::Completed);
     daemon.stop().await;
