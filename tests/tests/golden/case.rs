@@ -166,7 +166,7 @@ impl Case<'_> {
                     let path = self.project.join(path);
                     let text = until("the end in the transcript", || {
                         let text = fs::read_to_string(&path).ok()?;
-                        text.contains("\"graph_completed\"").then_some(text)
+                        text.contains("\"graph_error\"").then_some(text)
                     });
                     fs::write(&path, text.replacen("run_created", "run_creatid", 1)).unwrap();
                 }
