@@ -94,7 +94,14 @@ fn who_follows_a_run_whose_value_never_fits_twice_is_told_the_limit_and_the_run_
     let world = World::new();
     let _daemon = world.start("limits: {memory_mb: 64}");
     let x = "${inputs.text}".repeat(26);
-    world.graph("t/holds", &HOLDS.replacen("${inputs.text}${inputs.text}${inputs.text}${inputs.text}", &x, 1));
+    world.graph(
+        "t/holds",
+        &HOLDS.replacen(
+            "${inputs.text}${inputs.text}${inputs.text}${inputs.text}",
+            &x,
+            1,
+        ),
+    );
     let inputs = json!({"text": "x".repeat(1 << 20)}).to_string();
     let file = world.write("inputs.json", inputs);
     let run = world.ryectl("run t/holds --detach --input");
@@ -103,14 +110,22 @@ fn who_follows_a_run_whose_value_never_fits_twice_is_told_the_limit_and_the_run_
         (world.record(&run)["steps"] == 1).then_some(())
     });
     let follows = world.ryectl("events --follow").arg(&run).run().code(5);
-    let limit = ["26 MiB", "`limits.memory_mb`", "64 MiB", "the run is not affected"];
+    let limit = [
+        "27 MiB",
+        "`limits.memory_mb`",
+        "64 MiB",
+        "the run is not affected",
+    ];
     let _told = follows.tells(&limit);
     // Who wants to know how it ends is told that.
     let mut stays = world.ryectl("attach").arg(&run).spawn();
     let mut told = BufReader::new(stays.stderr.take().unwrap()).lines();
     let told = told.by_ref().map(Result::unwrap);
-    let told = told.skip_while(|line| !line.contains("is not shown")).next().unwrap();
-    assert!(told.contains("26 MiB"), "{told}");
+    let told = told
+        .skip_while(|line| !line.contains("is not shown"))
+        .next()
+        .unwrap();
+    assert!(told.contains("27 MiB"), "{told}");
     world.write("go", "");
     assert!(stays.wait().unwrap().success());
     assert_eq!(world.settled(&run)["status"], "completed");
