@@ -127,7 +127,7 @@ fn who_follows_a_run_whose_value_never_fits_twice_is_told_the_limit_and_the_run_
         .unwrap();
     assert!(told.contains("27 MiB"), "{told}");
     world.write("go", "");
-    assert!(stays.wait().unwrap().success());
+    assert!(stays.wait_with_output().unwrap().status.success());
     assert_eq!(world.settled(&run)["status"], "completed");
 }
 
