@@ -151,7 +151,7 @@ impl Figure {
                 self.rate(client, name, (runs, steps), &inputs).await;
             }
             "ps_p99" => self.crowded(client).await,
-            "ps_p99_attacked" => self.attacked(client).await,
+            "ps_p99_attacked" => Box::pin(self.attacked(client)).await,
             "flood" => self.floods(client).await,
             other => unreachable!("`{other}` is no figure"),
         }

@@ -119,12 +119,9 @@ fn who_follows_a_run_whose_value_never_fits_twice_is_told_the_limit_and_the_run_
     let _told = follows.tells(&limit);
     // Who wants to know how it ends is told that.
     let mut stays = world.ryectl("attach").arg(&run).spawn();
-    let mut told = BufReader::new(stays.stderr.take().unwrap()).lines();
-    let told = told.by_ref().map(Result::unwrap);
-    let told = told
-        .skip_while(|line| !line.contains("is not shown"))
-        .next()
-        .unwrap();
+    let lines = BufReader::new(stays.stderr.take().unwrap()).lines();
+    let mut lines = lines.map(Result::unwrap);
+    let told = lines.find(|line| line.contains("is not shown")).unwrap();
     assert!(told.contains("27 MiB"), "{told}");
     world.write("go", "");
     assert!(stays.wait_with_output().unwrap().status.success());

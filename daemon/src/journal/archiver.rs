@@ -241,10 +241,8 @@ impl Archiver {
             }
             Err(error) => {
                 tracing::warn!(%error, "ended runs cannot be found");
-                let told = match error {
-                    IndexError::TooLarge => error,
-                    _ => broken,
-                };
+                let is_large = matches!(error, IndexError::TooLarge);
+                let told = if is_large { error } else { broken };
                 let broken = IndexState::Broken(Arc::new(told));
                 self.shared.index.send_replace(broken);
             }

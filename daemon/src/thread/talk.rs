@@ -112,12 +112,11 @@ impl Talk {
             let known = memory.as_ref().filter(|known| known.head == *head);
             known.map(|known| Arc::clone(&known.wire))
         };
-        let wire = match known {
-            Some(wire) => wire,
-            None => {
-                let conversation = self.read(head.clone()).await?;
-                self.remember(head, &conversation, model)
-            }
+        let wire = if let Some(wire) = known {
+            wire
+        } else {
+            let conversation = self.read(head.clone()).await?;
+            self.remember(head, &conversation, model)
         };
         if told.is_empty() {
             return Ok(wire.body(model, max_output));

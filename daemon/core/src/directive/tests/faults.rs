@@ -411,9 +411,10 @@ fn versions_have_three_numbers() {
 
 /// A directive with so many inputs and a prompt.
 fn wide(inputs: usize, body: &str) -> String {
-    let inputs: String = (0..inputs)
+    let inputs: Vec<String> = (0..inputs)
         .map(|n| format!("<input name=\"i{n}\" default=\"x\"/>"))
         .collect();
+    let inputs = inputs.concat();
     file("", &format!("<inputs>{inputs}</inputs>"), body)
 }
 
