@@ -38,9 +38,23 @@ impl Exhausted {
 
     /// What a failure was made of that [`Exhausted::failure`] has made.
     pub fn of_failure(failure: &Failure) -> Option<Self> {
+        Self::of_code(&failure.code)
+    }
+
+    /// What has this [`code`](Self::code).
+    pub fn of_code(code: &str) -> Option<Self> {
         [Self::Files, Self::Memory, Self::Project]
             .into_iter()
-            .find(|lack| failure.code == lack.code())
+            .find(|lack| code == lack.code())
+    }
+
+    /// What there is too little of, for people.
+    pub const fn in_words(self) -> &'static str {
+        match self {
+            Self::Files => "open files",
+            Self::Memory => "memory",
+            Self::Project => "the directory of its project",
+        }
     }
 
     /// What it is called, for programs.

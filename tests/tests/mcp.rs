@@ -209,6 +209,40 @@ fn one_server_serves_a_whole_run_and_its_child_runs() {
 }
 
 #[test]
+fn a_run_that_is_recovered_asks_a_new_server_and_repeats_no_call_that_was_answered() {
+    let world = World::new();
+    let daemon = world.start("");
+    server(&world, "good", "", &["pid"]);
+    let ask = "action: {item_id: mcp/good/pid}, assign";
+    world.graph(
+        "t/g",
+        &format!(
+            "start: a\nnodes:\n  a: {{{ask}: {{one: \"${{result.parsed}}\"}}, next: b}}\n  \
+             b: {{action: {{item_id: rye/bash, params: {{command: \"touch begun; until [ -e go ]; do sleep 0.05; done\"}}}}, next: c}}\n  \
+             c: {{{ask}: {{two: \"${{result.parsed}}\"}}, next: d}}\n  \
+             d: {{type: return, output: {{one: \"${{state.one}}\", two: \"${{state.two}}\"}}}}"
+        ),
+    );
+    let run = world.start_run("t/g");
+    until("the second step", || {
+        world.project().join("begun").exists().then_some(())
+    });
+    daemon.kill_both();
+    let _status = daemon.ended();
+    let _again = world.start("");
+    world.write("go", "");
+    let output = world.settled(&run)["output"].clone();
+    assert!(
+        output["one"].is_number() && output["two"].is_number(),
+        "{output}"
+    );
+    assert_ne!(output["one"], output["two"]);
+    let heard = world.read("heard.txt");
+    assert_eq!(heard.matches("initialize").count(), 2, "{heard}");
+    until_none_is_left(&world);
+}
+
+#[test]
 fn tools_are_imported_signed_and_pinned_and_one_that_changes_is_refused() {
     let world = World::new();
     let _daemon = world.start("");

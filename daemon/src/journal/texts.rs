@@ -5,6 +5,7 @@
 //! for such a name. **Order.** The objects are on disk before the record that names them. **Failure.** A record whose text is gone
 //! or damaged cannot be read; others can.
 
+use std::collections::HashMap;
 use std::io;
 
 use memchr::memmem;
@@ -29,11 +30,21 @@ pub(super) fn write<T: Serialize>(record: &T, objects: &object::Store) -> io::Re
     }
     drop(whole);
     let mut value = serde_json::to_value(record)?;
+    // Inputs stand in the state again, as a rule: a text is hashed and looked for once.
+    let mut known: Vec<(String, Digest)> = Vec::new();
     each_text(&mut value, &mut |text| {
-        if text.len() > SPILL_BYTES || text.starts_with(NAMED) {
-            let digest = objects.put(text.as_bytes()).map_err(failed)?;
-            *text = format!("{NAMED}{digest}");
+        if text.len() <= SPILL_BYTES && !text.starts_with(NAMED) {
+            return Ok(());
         }
+        let digest = match known.iter().find(|(known, _)| known == text) {
+            Some((_, digest)) => *digest,
+            None => {
+                let digest = objects.put(text.as_bytes()).map_err(failed)?;
+                known.push((std::mem::take(text), digest));
+                digest
+            }
+        };
+        *text = format!("{NAMED}{digest}");
         Ok(())
     })?;
     stored::write(&value)
@@ -45,13 +56,20 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], objects: &object::Store) -
         return stored::read(bytes);
     }
     let mut value: Value = stored::read(bytes)?;
+    let mut known: HashMap<String, String> = HashMap::new();
     each_text(&mut value, &mut |text| {
-        let Some(digest) = text.strip_prefix(NAMED) else {
+        let Some(name) = text.strip_prefix(NAMED) else {
             return Ok(());
         };
-        let digest: Digest = digest.parse().map_err(damaged)?;
+        if let Some(known) = known.get(name) {
+            text.clone_from(known);
+            return Ok(());
+        }
+        let digest: Digest = name.parse().map_err(damaged)?;
         let kept = objects.get(&digest).map_err(failed)?;
-        *text = String::from_utf8(kept).map_err(damaged)?;
+        let kept = String::from_utf8(kept).map_err(damaged)?;
+        known.insert(name.to_owned(), kept.clone());
+        *text = kept;
         Ok(())
     })?;
     Ok(serde_json::from_value(value)?)

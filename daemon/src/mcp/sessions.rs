@@ -517,3 +517,32 @@ fn root_of(journal: &Journal, run: &RunId) -> RunId {
     }
     root
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::{Instant, advance};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_is_idle_when_nobody_has_called_it_for_five_minutes_and_none_waits_for_an_answer()
+     {
+        let (calls, heard) = watch::channel(0);
+        let begun = Instant::now();
+        let idle = tokio::spawn(idle(heard));
+        tokio::task::yield_now().await;
+        advance(IDLE - Duration::from_secs(1)).await;
+        calls.send_replace(1);
+        tokio::task::yield_now().await;
+        advance(10 * IDLE).await;
+        assert!(!idle.is_finished(), "a call is under way");
+        calls.send_replace(0);
+        idle.await.unwrap();
+        let took = begun.elapsed();
+        let least = 12 * IDLE - Duration::from_secs(1);
+        assert!(
+            took >= least && took < least + Duration::from_secs(1),
+            "{took:?}"
+        );
+    }
+}

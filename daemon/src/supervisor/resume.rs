@@ -29,6 +29,7 @@ use super::asked::brings_other_inputs;
 use super::say::{self, said};
 use super::unknown::check_answers;
 use super::{CONTINUES, Error, Start, StartAt, Supervisor, approvals};
+use crate::exhausted::Exhausted;
 use crate::journal::{self, Change, Refused, Summary, Why};
 use crate::port::{Resume, Settled, reach};
 
@@ -169,8 +170,13 @@ impl Supervisor {
         match &run.life {
             Life::Suspended(why) if why.reason == SuspendReason::Storage => Err(Error::Unfit {
                 run: run.id.clone(),
-                problem: "it waits for space to write, and resumes by itself when there is some"
-                    .into(),
+                problem: format!(
+                    "it waits for {}, and resumes by itself",
+                    why.code
+                        .as_deref()
+                        .and_then(Exhausted::of_code)
+                        .map_or("space to write", Exhausted::in_words)
+                ),
             }),
             Life::Suspended(_) => self.resume_suspended(run, request).await,
             Life::Ended(outcome) => match &**outcome {
