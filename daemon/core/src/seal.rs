@@ -77,7 +77,12 @@ impl Kinded for Error {
 
 /// The SHA-256 of `bytes`, as 64 lowercase hex digits.
 pub fn sha256_hex(bytes: impl AsRef<[u8]>) -> String {
-    hex(&Sha256::digest(bytes))
+    hex(&sha256(bytes))
+}
+
+/// SHA-256.
+pub fn sha256(bytes: impl AsRef<[u8]>) -> [u8; 32] {
+    Sha256::digest(bytes).into()
 }
 
 fn hex(bytes: &[u8]) -> String {

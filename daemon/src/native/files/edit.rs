@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::lines::{Line, id, split};
+use super::lines::{Line, LineId, split};
 use super::place::Workspace;
 use super::write::difference;
 use super::{Error, shown};
@@ -67,7 +67,7 @@ fn locate<'a>(asked: &'a Asked, lines: &[Line<'_>]) -> Result<Vec<Located<'a>>, 
     if asked.changes.is_empty() {
         return Err(Error::Invalid("`changes` is empty".to_owned()));
     }
-    let ids = Ids::of(&asked.path, lines);
+    let ids = Ids::of(asked, lines);
     let mut located = Vec::new();
     for (number, change) in asked.changes.iter().enumerate() {
         let (first, last) = match (&change.line_id, &change.start_line_id, &change.end_line_id) {
@@ -104,33 +104,52 @@ fn locate<'a>(asked: &'a Asked, lines: &[Line<'_>]) -> Result<Vec<Located<'a>>, 
     Ok(located)
 }
 
-/// The ids of the lines of a file as it is.
+impl Change {
+    /// What names lines.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let names = [&self.line_id, &self.start_line_id, &self.end_line_id];
+        names.into_iter().flatten().map(String::as_str)
+    }
+}
+
+/// The number and the id of a line, as `given` names it.
+fn parts(given: &str) -> (Option<&str>, &str) {
+    let given = given.trim().trim_end_matches('│');
+    match given.split_once(':') {
+        Some((number, id)) => (Some(number), id),
+        None => (None, given),
+    }
+}
+
+/// The lines of a file as it is that have the ids that are asked for.
 struct Ids<'a> {
     path: &'a str,
-    lines: HashMap<String, Vec<usize>>,
+    lines: HashMap<LineId, Vec<usize>>,
 }
 
 impl<'a> Ids<'a> {
-    fn of(path: &'a str, lines: &[Line<'_>]) -> Self {
-        let mut ids: HashMap<String, Vec<usize>> = HashMap::with_capacity(lines.len());
+    fn of(asked: &'a Asked, lines: &[Line<'_>]) -> Self {
+        let names = asked.changes.iter().flat_map(Change::names);
+        let ids = names.filter_map(|name| LineId::read(parts(name).1));
+        let mut ids: HashMap<LineId, Vec<usize>> = ids.map(|id| (id, Vec::new())).collect();
         for (at, line) in lines.iter().enumerate() {
-            ids.entry(id(at + 1, line.text)).or_default().push(at);
+            if let Some(found) = ids.get_mut(&LineId::of(at + 1, line.text)) {
+                found.push(at);
+            }
         }
+        let path = &asked.path;
         Self { path, lines: ids }
     }
 
     /// The line, from 0, that `given` names: its id, or its number and its id as `read` tells them.
     fn line(&self, given: &str) -> Result<usize, Error> {
-        let given = given.trim().trim_end_matches('│');
-        let (number, id) = match given.split_once(':') {
-            Some((number, id)) => (Some(number), id),
-            None => (None, given),
-        };
+        let (number, id) = parts(given);
         let stale = |problem: String| Error::Stale {
             path: self.path.to_owned(),
             problem,
         };
-        let found = self.lines.get(id).map_or(&[][..], Vec::as_slice);
+        let found = LineId::read(id).and_then(|id| self.lines.get(&id));
+        let found = found.map_or(&[][..], Vec::as_slice);
         let at = match number {
             Some(number) => found
                 .iter()

@@ -1,6 +1,8 @@
 //! Lines of a file and the ids by which they are named.
 
-use rye_core::seal::sha256_hex;
+use std::fmt;
+
+use rye_core::seal::sha256;
 
 /// Characters of a line that are shown.
 const MOST_SHOWN: usize = 2_000;
@@ -32,12 +34,31 @@ pub(super) fn split(content: &[u8]) -> Vec<Line<'_>> {
 }
 
 /// The id of the line `number`, from 1: it names a line with this text at this place.
-pub(super) fn id(number: usize, text: &[u8]) -> String {
-    let mut named = format!("{number}:").into_bytes();
-    named.extend_from_slice(text);
-    let mut id = sha256_hex(named);
-    id.truncate(ID_DIGITS);
-    id
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct LineId(u32);
+
+impl LineId {
+    pub(super) fn of(number: usize, text: &[u8]) -> Self {
+        let mut named = format!("{number}:").into_bytes();
+        named.extend_from_slice(text);
+        let [a, b, c, d, ..] = sha256(named);
+        Self(u32::from_be_bytes([a, b, c, d]))
+    }
+
+    /// The id that is written as `text`.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let is_one = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() != ID_DIGITS || !text.bytes().all(is_one) {
+            return None;
+        }
+        u32::from_str_radix(text, 16).ok().map(Self)
+    }
+}
+
+impl fmt::Display for LineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:0ID_DIGITS$x}", self.0)
+    }
 }
 
 /// A line as it is shown: without what is too long of it.
@@ -80,7 +101,22 @@ mod tests {
 
     #[test]
     fn equal_lines_have_ids_of_their_own() {
-        assert_eq!(id(1, b"x").len(), ID_DIGITS);
+        let id = LineId::of;
+        assert_eq!(
+            id(1, b"x").to_string(),
+            rye_core::seal::sha256_hex("1:x")[..ID_DIGITS]
+        );
+        assert_eq!(LineId::read(&id(1, b"x").to_string()), Some(id(1, b"x")));
+        for text in [
+            "",
+            "0123456",
+            "012345678",
+            "0123456G",
+            "+1234567",
+            "ABCDEF01",
+        ] {
+            assert_eq!(LineId::read(text), None, "{text}");
+        }
         assert_ne!(id(1, b"x"), id(2, b"x"));
         assert_ne!(id(1, b"x"), id(1, b"y"));
         assert_ne!(id(1, b"1:x"), id(11, b":x"));

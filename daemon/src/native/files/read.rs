@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::lines::{id, shown as line_shown, split};
+use super::lines::{LineId, shown as line_shown, split};
 use super::place::Workspace;
 use super::{Error, shown};
 
@@ -44,7 +44,7 @@ pub(super) fn read(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
     for (number, line) in (1..).zip(&lines).skip(first - 1).take(most) {
         let line = format!(
             "{number}:{}│ {}\n",
-            id(number, line.text),
+            LineId::of(number, line.text),
             line_shown(line.text)
         );
         if count > 0 && told.len() + line.len() > MOST_OUTPUT {

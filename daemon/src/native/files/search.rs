@@ -9,7 +9,7 @@ use grep_searcher::{Searcher, SearcherBuilder, Sink, SinkMatch};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::lines::{id, shown as line_shown, split};
+use super::lines::{LineId, shown as line_shown, split};
 use super::place::Workspace;
 use super::walk::{Cut, MOST_ENTRIES, Visit, Walk, is_ignored, pattern, rules_of};
 use super::{Error, Watch, failed, shown};
@@ -219,7 +219,7 @@ impl Sink for Hits<'_> {
                 "file": self.path,
                 "line": number,
                 "content": told,
-                "line_id": id(number, line.text),
+                "line_id": LineId::of(number, line.text).to_string(),
             }));
         }
         Ok(true)
