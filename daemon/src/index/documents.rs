@@ -1,7 +1,7 @@
 //! The documents of one library, kept like the files are.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rye_core::clock::Uptime;
@@ -34,7 +34,12 @@ pub(super) struct Known {
     pub(super) place: Option<Place>,
     pub(super) title: Option<String>,
     pub(super) description: Option<String>,
+    /// Which of several files of one item comes first.
+    pub(super) rank: Rank,
 }
+
+/// The place of a space, then that of an extension.
+pub(super) type Rank = (u8, usize);
 
 /// The documents of a library.
 #[derive(Debug, Default)]
@@ -143,6 +148,7 @@ impl Documents {
         self.changes += 1;
         self.by_item.entry(item.clone()).or_default().push(doc);
         let known = Known {
+            rank: rank(&item, space, &path),
             item,
             space,
             path,
@@ -172,25 +178,20 @@ impl Documents {
         let docs = self.by_item.get(item).into_iter().flatten();
         let others = docs.filter(|other| **other != doc);
         let mut known: Vec<&Known> = others.filter_map(|doc| self.known.get(doc)).collect();
-        known.sort_by_key(|known| known.rank());
+        known.sort_by_key(|known| known.rank);
         known
     }
 }
 
-impl Known {
-    /// Which of several files of one item comes first.
-    pub(super) fn rank(&self) -> (u8, usize) {
-        let space = match self.space {
-            Space::Project => 0,
-            Space::User => 1,
-            Space::System => 2,
-        };
-        let extension = self
-            .path
-            .extension()
-            .and_then(|extension| extension.to_str());
-        let mut extensions = self.item.kind.extensions().iter();
-        let place = extensions.position(|known| Some(*known) == extension);
-        (space, place.unwrap_or(usize::MAX))
-    }
+/// Which of several files of `item` the one at `path` is.
+fn rank(item: &ItemRef, space: Space, path: &Path) -> Rank {
+    let space = match space {
+        Space::Project => 0,
+        Space::User => 1,
+        Space::System => 2,
+    };
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let mut extensions = item.kind.extensions().iter();
+    let place = extensions.position(|known| Some(*known) == extension);
+    (space, place.unwrap_or(usize::MAX))
 }

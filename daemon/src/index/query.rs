@@ -1,5 +1,7 @@
 //! Items by a query.
 
+use std::cmp::Ordering;
+
 use rye_core::capability::Primary;
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::search::{Hit, Query};
@@ -81,13 +83,15 @@ impl<'a> Asked<'a> {
             .into_iter()
             .filter_map(|hit| Some((hit, documents.known.get(&hit.doc)?)))
             .collect();
-        found.sort_by(|(one, known), (other, beside)| {
-            let by_score = other.score.total_cmp(&one.score);
-            let by_rank = by_score.then(known.rank().0.cmp(&beside.rank().0));
-            by_rank.then_with(|| known.item.cmp(&beside.item))
-        });
         let total = found.len();
-        let page = found.into_iter().skip(self.offset).take(self.limit);
+        let end = self.offset.saturating_add(self.limit);
+        if end < total {
+            // The rest need not be in order.
+            let _page_before_rest = found.select_nth_unstable_by(end, in_order);
+            found.truncate(end);
+        }
+        found.sort_unstable_by(in_order);
+        let page = found.into_iter().skip(self.offset);
         let results: Vec<Value> = page
             .map(|(hit, known)| shown(documents, library, hit, known))
             .collect();
@@ -103,6 +107,14 @@ impl<'a> Asked<'a> {
             "mode": "query",
         })
     }
+}
+
+/// The best first; of those as good the nearer space, then in the order of their names.
+fn in_order((one, known): &(Hit, &Known), (other, beside): &(Hit, &Known)) -> Ordering {
+    let by_score = other.score.total_cmp(&one.score);
+    let by_space = by_score.then(known.rank.0.cmp(&beside.rank.0));
+    let by_item = by_space.then_with(|| known.item.cmp(&beside.item));
+    by_item.then(known.rank.cmp(&beside.rank))
 }
 
 /// A result. What is shown of the text of an item is verified.
@@ -135,7 +147,7 @@ fn shown(documents: &Documents, library: &Library, hit: Hit, known: &Known) -> V
     let namesakes = documents.namesakes(hit.doc, &known.item);
     let (above, below): (Vec<&Known>, Vec<&Known>) = namesakes
         .into_iter()
-        .partition(|other| other.rank() < known.rank());
+        .partition(|other| other.rank < known.rank);
     if let Some(first) = above.first() {
         put("shadowed_by", place(first));
     }
