@@ -190,13 +190,18 @@ impl Index {
     pub fn search(&self, query: &Query, may_be: impl Fn(DocId) -> bool) -> Vec<Hit> {
         let mut asked = Asked::default();
         let found = self.eval(&query.root, true, &mut asked);
+        let terms = asked.terms.iter();
+        let terms: Vec<(&Term, f64)> = terms
+            .map(|(term, holders)| (term, term.weight * self.rarity(*holders)))
+            .collect();
+        let averages = self.averages();
         let mut hits: Vec<Hit> = found
             .into_iter()
             .map(DocId)
             .filter(|doc| may_be(*doc))
             .map(|doc| Hit {
                 doc,
-                score: self.score(doc, &asked),
+                score: self.score(doc, &terms, &averages),
             })
             .collect();
         hits.sort_by(|one, other| {
@@ -321,31 +326,35 @@ impl Index {
         }
     }
 
-    fn score(&self, doc: DocId, asked: &Asked) -> f64 {
+    /// Words of each field of a usual document.
+    fn averages(&self) -> [f64; Field::COUNT] {
+        let count = to_f64(to_u64(self.count.max(1)));
+        self.lengths.map(|length| (to_f64(length) / count).max(1.0))
+    }
+
+    /// How rare what `holders` documents hold is.
+    fn rarity(&self, holders: usize) -> f64 {
+        let (all, holders) = (to_f64(to_u64(self.count)), to_f64(to_u64(holders)));
+        (1.0 + (all - holders + 0.5) / (holders + 0.5)).ln()
+    }
+
+    fn score(&self, doc: DocId, terms: &[(&Term, f64)], averages: &[f64; Field::COUNT]) -> f64 {
         let Some(found) = self.docs.get(to_usize(doc.0)).and_then(Option::as_ref) else {
             return 0.0;
         };
-        let mut score = 0.0;
-        for (term, holders) in &asked.terms {
+        let of_term = |(term, counts): &(&Term, f64)| {
             let mut frequency = 0.0;
             for field in Field::ALL {
                 let words = found.field(field.place());
-                let times = words
-                    .iter()
-                    .filter(|word| term.words.contains(word))
-                    .count();
+                let times = term.times(words);
                 if times > 0 {
-                    let average =
-                        to_f64(self.lengths[field.place()]) / to_f64(to_u64(self.count.max(1)));
-                    let length = to_f64(to_u64(words.len())) / average.max(1.0);
+                    let length = to_f64(to_u64(words.len())) / averages[field.place()];
                     frequency += field.weight() * to_f64(to_u64(times)) / (1.0 - B + B * length);
                 }
             }
-            let (all, holders) = (to_f64(to_u64(self.count)), to_f64(to_u64(*holders)));
-            let rarity = (1.0 + (all - holders + 0.5) / (holders + 0.5)).ln();
-            score += term.weight * rarity * frequency / (K1 + frequency);
-        }
-        score
+            counts * frequency / (K1 + frequency)
+        };
+        terms.iter().map(of_term).sum()
     }
 }
 
@@ -361,6 +370,20 @@ struct Asked {
 struct Term {
     words: Vec<u32>,
     weight: f64,
+}
+
+impl Term {
+    /// How often one of its words stands in `words`.
+    fn times(&self, words: &[u32]) -> usize {
+        match *self.words {
+            // The usual case, which the compiler counts several at a time.
+            [only] => words.iter().filter(|word| **word == only).count(),
+            _ => {
+                let own = |word: &&u32| self.words.contains(word);
+                words.iter().filter(own).count()
+            }
+        }
+    }
 }
 
 /// Whether two words differ in one letter: another one, one more, or one less.
