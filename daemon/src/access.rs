@@ -14,7 +14,7 @@ use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
-use rye_core::ledger::Cost;
+use rye_core::ledger::{AccountId, Cost};
 use rye_core::memory::Charge;
 use rye_core::model::{
     Approval, ApprovalAnswer, Kill, Killed, Run, Status, SuspendReason, Verdict,
@@ -127,12 +127,18 @@ impl Access {
     ) -> Result<(Vec<Listed>, Option<String>), Error> {
         let filter = filter.seen_by(Caller::User(caller));
         let page = self.journal().list(&filter, page_token, limit).await?;
+        let accounts: Vec<AccountId> = page.runs.iter().map(|run| run.account.clone()).collect();
+        let costs = self.journal().costs(&accounts).await?;
         let mut runs = Vec::with_capacity(page.runs.len());
-        for run in page.runs {
+        for (run, cost) in page.runs.into_iter().zip(costs) {
             let is_suspended = run.status == Status::Suspended;
             let suspended = is_suspended.then(|| self.journal().snapshot(&run.id));
             runs.push(Listed {
-                beside: beside(&self.supervisor, &run).await?,
+                beside: Beside {
+                    continued_by: self.supervisor.continued_by(&run).await?,
+                    cost,
+                    in_doubt: Vec::new(),
+                },
                 suspended: suspended.flatten(),
                 run,
             });

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use rye_core::id::Lsn;
 use rye_core::ledger::{Account, AccountId, CallNo, Cost, Denied, Meter, MeterId, Operation};
 use rye_core::money::Usd;
 use rye_core::thread::Left;
 
+use super::index::Index;
+use super::sequencer::SLICE;
 use super::{Error, Journal, Ticket};
 
 /// An account.
@@ -104,20 +107,38 @@ impl Journal {
 
     /// What an account and all below it have spent, as far as that is durable; nothing if there is none of that name.
     pub async fn cost(&self, id: &AccountId) -> Result<Cost, Error> {
-        let (known, lsn) = {
+        let mut costs = self.costs(std::slice::from_ref(id)).await?;
+        Ok(costs.pop().unwrap_or_default())
+    }
+
+    /// The same of each of `ids`, which waits once for all of them.
+    pub async fn costs(&self, ids: &[AccountId]) -> Result<Vec<Cost>, Error> {
+        let mut known = Vec::with_capacity(ids.len());
+        let mut shown = Lsn::default();
+        for ids in ids.chunks(SLICE) {
             let sequencer = self.shared.sequencer();
-            (sequencer.state.cost(id), sequencer.last)
-        };
-        if let Some(cost) = known {
-            self.durable(Ticket { lsn }).await?;
-            return Ok(cost);
+            known.extend(ids.iter().map(|id| sequencer.state.cost(id)));
+            shown = sequencer.last;
         }
-        let account = id.clone();
-        let closed = self
-            .shared
-            .look_up(move |index| index.closed(&account))
-            .await?;
-        Ok(closed.map(|closed| closed.cost).unwrap_or_default())
+        if known.iter().any(Option::is_some) {
+            self.durable(Ticket { lsn: shown }).await?;
+        }
+        let of_closed = ids.iter().zip(&known).filter(|(_, known)| known.is_none());
+        let of_closed: Vec<AccountId> = of_closed.map(|(id, _)| id.clone()).collect();
+        let mut closed = Vec::new();
+        if !of_closed.is_empty() {
+            let look = move |index: &Index| of_closed.iter().map(|id| index.closed(id)).collect();
+            closed = self.shared.look_up(look).await?;
+        }
+        let mut closed = closed
+            .into_iter()
+            .map(|closed| closed.map(|closed| closed.cost));
+        let cost = |known: Option<Cost>| {
+            known
+                .or_else(|| closed.next().flatten())
+                .unwrap_or_default()
+        };
+        Ok(known.into_iter().map(cost).collect())
     }
 
     /// The limits that the accounts from `id` upwards need so that it may spend `to`, the topmost first.

@@ -36,13 +36,13 @@ pub(super) fn write<T: Serialize>(record: &T, objects: &object::Store) -> io::Re
         if text.len() <= SPILL_BYTES && !text.starts_with(NAMED) {
             return Ok(());
         }
-        let digest = match known.iter().find(|(known, _)| known == text) {
-            Some((_, digest)) => *digest,
-            None => {
-                let digest = objects.put(text.as_bytes()).map_err(failed)?;
-                known.push((std::mem::take(text), digest));
-                digest
-            }
+        let same = known.iter().find(|(known, _)| known == text);
+        let digest = if let Some((_, digest)) = same {
+            *digest
+        } else {
+            let digest = objects.put(text.as_bytes()).map_err(failed)?;
+            known.push((std::mem::take(text), digest));
+            digest
         };
         *text = format!("{NAMED}{digest}");
         Ok(())

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{Stream, StreamExt as _};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use rye_core::capability::Layer;
 use rye_core::id::ItemId;
 use rye_core::model::{Kill, Run, Status as RunStatus};
@@ -30,6 +30,9 @@ const PAGE: u32 = 100;
 const LONGEST_PAGE: u32 = 1000;
 /// Most runs one call may wait for.
 const MOST_WAITED: usize = 1000;
+
+/// Runs of which is looked up at once what is told beside them.
+const SIDE_BY_SIDE: usize = 64;
 
 /// What a method comes to.
 type Answer<T> = Result<Response<T>, Status>;
@@ -392,10 +395,14 @@ impl Runs for RunsService {
         let id = decode::run_id(&request.run_id)?;
         let below = self.access.visible(&caller, &id).await?;
         let below = below.below(reach).await?;
-        let mut runs = Vec::with_capacity(below.len());
-        for run in below {
-            runs.push(encode::brief(&run, &run.beside().await?));
-        }
+        let told = async |run: Visible| {
+            let beside = run.beside().await?;
+            Ok::<_, Status>(encode::brief(&run, &beside))
+        };
+        let runs = futures_util::stream::iter(below)
+            .map(told)
+            .buffered(SIDE_BY_SIDE);
+        let runs = runs.try_collect().await?;
         Ok(Response::new(v1::ChildrenResponse { runs }))
     }
 

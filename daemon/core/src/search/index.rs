@@ -375,13 +375,12 @@ struct Term {
 impl Term {
     /// How often one of its words stands in `words`.
     fn times(&self, words: &[u32]) -> usize {
-        match *self.words {
+        let words = words.iter();
+        if let [only] = *self.words {
             // The usual case, which the compiler counts several at a time.
-            [only] => words.iter().filter(|word| **word == only).count(),
-            _ => {
-                let own = |word: &&u32| self.words.contains(word);
-                words.iter().filter(own).count()
-            }
+            words.filter(|word| **word == only).count()
+        } else {
+            words.filter(|word| self.words.contains(word)).count()
         }
     }
 }
