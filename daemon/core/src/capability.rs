@@ -52,7 +52,7 @@ impl Capability {
                 '/' => name.push('.'),
                 '.' => name.push_str("%2E"),
                 '%' => name.push_str("%25"),
-                other => write!(name, "{other}").expect("writing to a String cannot fail"),
+                other => name.push(other),
             }
         }
         Self(name)

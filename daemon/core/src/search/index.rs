@@ -186,7 +186,7 @@ impl Index {
         number
     }
 
-    /// The documents that fit `query` and that `may_be` shown, the best first; those that fit alike in the order of their numbers.
+    /// The documents that fit `query` and that `may_be` shown, in the order of their numbers, each with how well it fits.
     pub fn search(&self, query: &Query, may_be: impl Fn(DocId) -> bool) -> Vec<Hit> {
         let mut asked = Asked::default();
         let found = self.eval(&query.root, true, &mut asked);
@@ -195,20 +195,12 @@ impl Index {
             .map(|(term, holders)| (term, term.weight * self.rarity(*holders)))
             .collect();
         let averages = self.averages();
-        let mut hits: Vec<Hit> = found
-            .into_iter()
-            .map(DocId)
-            .filter(|doc| may_be(*doc))
-            .map(|doc| Hit {
-                doc,
-                score: self.score(doc, &terms, &averages),
-            })
-            .collect();
-        hits.sort_by(|one, other| {
-            let by_score = other.score.total_cmp(&one.score);
-            by_score.then(one.doc.cmp(&other.doc))
+        let found = found.into_iter().map(DocId);
+        let found = found.filter(|doc| may_be(*doc)).map(|doc| Hit {
+            doc,
+            score: self.score(doc, &terms, &averages),
         });
-        hits
+        found.collect()
     }
 
     /// The documents that `node` finds; what counts for them is added to `asked`, if it does.
