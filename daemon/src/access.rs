@@ -14,7 +14,7 @@ use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
-use rye_core::ledger::{AccountId, Cost};
+use rye_core::ledger::Cost;
 use rye_core::memory::Charge;
 use rye_core::model::{
     Approval, ApprovalAnswer, Kill, Killed, Run, Status, SuspendReason, Verdict,
@@ -126,9 +126,8 @@ impl Access {
         limit: usize,
     ) -> Result<(Vec<Listed>, Option<String>), Error> {
         let filter = filter.seen_by(Caller::User(caller));
-        let page = self.journal().list(&filter, page_token, limit).await?;
-        let accounts: Vec<AccountId> = page.runs.iter().map(|run| run.account.clone()).collect();
-        let costs = self.journal().costs(&accounts).await?;
+        let listed = self.journal().list_with_costs(&filter, page_token, limit);
+        let (page, costs) = listed.await?;
         let mut runs = Vec::with_capacity(page.runs.len());
         for (run, cost) in page.runs.into_iter().zip(costs) {
             let is_suspended = run.status == Status::Suspended;

@@ -6,7 +6,6 @@
 //! all deny everything too.
 
 use std::fmt;
-use std::fmt::Write as _;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};

@@ -10,6 +10,7 @@ use std::time::Duration;
 use rye_core::access::{Caller, Scope};
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemId, Lsn, RunId};
+use rye_core::ledger::Cost;
 use rye_core::model::{Run, Status};
 use rye_core::state::{self, Age};
 
@@ -158,6 +159,32 @@ impl Journal {
         page_token: Option<&str>,
         limit: usize,
     ) -> Result<Page, Error> {
+        let (page, shown) = self.find(filter, page_token, limit).await?;
+        self.durable(shown).await?;
+        Ok(page)
+    }
+
+    /// The same, with what the account of each run and all below it have spent. Both wait for one sync.
+    pub async fn list_with_costs(
+        &self,
+        filter: &Filter,
+        page_token: Option<&str>,
+        limit: usize,
+    ) -> Result<(Page, Vec<Cost>), Error> {
+        let (page, shown) = self.find(filter, page_token, limit).await?;
+        let accounts = page.runs.iter().map(|run| run.account.clone());
+        let costs = self.costs(&accounts.collect::<Vec<_>>()).await?;
+        self.durable(shown).await?;
+        Ok((page, costs))
+    }
+
+    /// A page, and what is to be durable before anybody sees it.
+    async fn find(
+        &self,
+        filter: &Filter,
+        page_token: Option<&str>,
+        limit: usize,
+    ) -> Result<(Page, Ticket), Error> {
         let before = page_token.map(read_token).transpose()?;
         let wanted = limit.saturating_add(1);
         let (mut runs, shown) = self.list_memory(filter, before.as_ref(), wanted);
@@ -193,8 +220,7 @@ impl Journal {
             .last()
             .filter(|_| more)
             .map(|run| format!("{}.{}", run.created_at.ms(), run.id));
-        self.durable(Ticket { lsn: shown }).await?;
-        Ok(Page { runs, next })
+        Ok((Page { runs, next }, Ticket { lsn: shown }))
     }
 
     /// All runs that pass `filter`, newest first, gathered in pages of `page` runs.
