@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use memmap2::MmapMut;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
-use rye_core::seal::sha256_hex;
+use rye_core::seal::sha256;
 
 /// Who can stand there at once; more compute unseen.
 const PLACES: usize = 512;
@@ -203,10 +203,9 @@ pub fn carried<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
 
 /// Never 0, and the same in every life.
 fn hash(name: &str) -> u64 {
-    let digest = sha256_hex(name);
-    u64::from_str_radix(&digest[..2 * WIDTH], 16)
-        .unwrap_or(0)
-        .max(1)
+    let digest = sha256(name);
+    let first = digest.first_chunk().copied().unwrap_or_default();
+    u64::from_be_bytes(first).max(1)
 }
 
 fn map(path: &Path) -> io::Result<MmapMut> {

@@ -84,6 +84,14 @@ mod tests {
     struct Wrapped(#[source] io::Error);
 
     #[test]
+    fn it_is_read_back_from_its_code() {
+        for lack in [Exhausted::Files, Exhausted::Memory, Exhausted::Project] {
+            assert_eq!(Exhausted::of_code(lack.code()), Some(lack));
+        }
+        assert_eq!(Exhausted::of_code("memory_exceeded"), None);
+    }
+
+    #[test]
     fn it_is_recognised_wherever_it_stands_among_the_causes() {
         let of = |errno: Errno| Exhausted::of(&Wrapped(errno.into()));
         assert_eq!(of(Errno::EMFILE), Some(Exhausted::Files));

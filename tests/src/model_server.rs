@@ -183,7 +183,7 @@ impl ModelServer {
         self.shared.wait(&what, |seen| seen.abandoned >= count);
     }
 
-    /// Waits until so many connections have ended, whoever closed them.
+    /// Waits until `count` connections have ended, closed by either side.
     ///
     /// # Panics
     /// As [`ModelServer::wait_for`].

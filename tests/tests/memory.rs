@@ -117,12 +117,13 @@ fn who_follows_a_run_whose_value_never_fits_twice_is_told_the_limit_and_the_run_
         "the run is not affected",
     ];
     let _told = follows.tells(&limit);
-    // Who wants to know how it ends is told that.
+    // `attach` cannot show what happens, and still waits for the end.
     let mut stays = world.ryectl("attach").arg(&run).spawn();
     let lines = BufReader::new(stays.stderr.take().unwrap()).lines();
     let mut lines = lines.map(Result::unwrap);
-    let told = lines.find(|line| line.contains("is not shown")).unwrap();
-    assert!(told.contains("27 MiB"), "{told}");
+    let warning = lines.find(|line| line.contains("is not shown"));
+    let warning = warning.unwrap();
+    assert!(warning.contains("27 MiB"), "{warning}");
     world.write("go", "");
     assert!(stays.wait_with_output().unwrap().status.success());
     assert_eq!(world.settled(&run)["status"], "completed");

@@ -1,5 +1,5 @@
-//! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index. While that is opened they wait
-//! for it, and after a while are told so.
+//! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index. While that is opened, requests
+//! wait for it, and fail after a while with that reason.
 
 use std::collections::HashSet;
 use std::io;

@@ -31,7 +31,7 @@ const LONGEST_PAGE: u32 = 1000;
 /// Most runs one call may wait for.
 const MOST_WAITED: usize = 1000;
 
-/// Runs of which is looked up at once what is told beside them.
+/// Child runs whose costs and continuations are looked up at once.
 const SIDE_BY_SIDE: usize = 64;
 
 /// What a method comes to.
@@ -395,12 +395,12 @@ impl Runs for RunsService {
         let id = decode::run_id(&request.run_id)?;
         let below = self.access.visible(&caller, &id).await?;
         let below = below.below(reach).await?;
-        let told = async |run: Visible| {
+        let brief = async |run: Visible| {
             let beside = run.beside().await?;
             Ok::<_, Status>(encode::brief(&run, &beside))
         };
         let runs = futures_util::stream::iter(below)
-            .map(told)
+            .map(brief)
             .buffered(SIDE_BY_SIDE);
         let runs = runs.try_collect().await?;
         Ok(Response::new(v1::ChildrenResponse { runs }))

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rye_core::id::RunId;
 use rye_core::model::{Status, SuspendReason};
 
 use super::MOST_SUSPICIONS;
-use crate::node::tests::rig::{PATIENCE, Rig};
+use crate::node::tests::rig::{Daemon, PATIENCE, Rig};
 use crate::node::tests::stage::{Act, Stage};
 
 /// Waits for an hour.
@@ -79,6 +80,30 @@ async fn only_a_run_that_computes_whenever_the_daemon_dies_is_taken_to_bring_it_
     daemon.stop().await;
 }
 
+/// Waits until `run` is suspended because the directory of its project is not there.
+async fn is_without_project(daemon: &Daemon, run: &RunId) {
+    let mut commits = daemon.journal.commits(run).unwrap();
+    while daemon.record(run).await.suspension().is_none() {
+        commits.changed().await.unwrap();
+    }
+    let record = daemon.record(run).await;
+    let why = record.suspension().unwrap();
+    assert_eq!(why.reason, SuspendReason::Storage);
+    assert_eq!(why.code.as_deref(), Some("project_gone"));
+}
+
+/// Lets time pass until `run` has ended, which it does well.
+async fn completes_in_time(rig: &Rig, daemon: &Daemon, run: &RunId) {
+    let ended = async {
+        while !daemon.record(run).await.status().is_terminal() {
+            rig.clock.advance(Duration::from_secs(31));
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, ended).await.unwrap();
+    assert_eq!(daemon.record(run).await.status(), Status::Completed);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_whose_project_is_gone_or_leads_elsewhere_is_suspended_until_it_is_back() {
     let stage = Stage::new(|_, _| Act::Hold);
@@ -94,28 +119,14 @@ async fn a_run_whose_project_is_gone_or_leads_elsewhere_is_suspended_until_it_is
         if leads_elsewhere {
             std::os::unix::fs::symlink(&away, &project).unwrap();
         }
-        let mut commits = daemon.journal.commits(&run).unwrap();
-        while daemon.record(&run).await.suspension().is_none() {
-            commits.changed().await.unwrap();
-        }
-        let record = daemon.record(&run).await;
-        let why = record.suspension().unwrap();
-        assert_eq!(why.reason, SuspendReason::Storage);
-        assert_eq!(why.code.as_deref(), Some("project_gone"));
+        is_without_project(&daemon, &run).await;
         rig.clock.advance(Duration::from_secs(31));
     }
     std::fs::remove_file(&project).unwrap();
     std::fs::rename(&away, &project).unwrap();
     stage.release();
     // It looks again after a while.
-    let ended = async {
-        while !daemon.record(&run).await.status().is_terminal() {
-            rig.clock.advance(Duration::from_secs(31));
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, ended).await.unwrap();
-    assert_eq!(daemon.record(&run).await.status(), Status::Completed);
+    completes_in_time(&rig, &daemon, &run).await;
     daemon.stop().await;
 }
 
@@ -152,14 +163,7 @@ async fn a_project_that_is_replaced_under_a_run_is_noticed_at_the_next_use_of_it
         } else {
             stage.release();
         }
-        let mut commits = daemon.journal.commits(&run).unwrap();
-        while daemon.record(&run).await.suspension().is_none() {
-            commits.changed().await.unwrap();
-        }
-        let record = daemon.record(&run).await;
-        let why = record.suspension().unwrap();
-        assert_eq!(why.reason, SuspendReason::Storage);
-        assert_eq!(why.code.as_deref(), Some("project_gone"));
+        is_without_project(&daemon, &run).await;
         assert_eq!(std::fs::read_dir(project.join(".ai")).unwrap().count(), 0);
         stage.release();
         if replacement == "link" {
@@ -168,14 +172,7 @@ async fn a_project_that_is_replaced_under_a_run_is_noticed_at_the_next_use_of_it
             std::fs::remove_dir_all(&project).unwrap();
         }
         std::fs::rename(&away, &project).unwrap();
-        let ended = async {
-            while !daemon.record(&run).await.status().is_terminal() {
-                rig.clock.advance(Duration::from_secs(31));
-                tokio::task::yield_now().await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, ended).await.unwrap();
-        assert_eq!(daemon.record(&run).await.status(), Status::Completed);
+        completes_in_time(&rig, &daemon, &run).await;
     }
     assert_eq!(stage.broken(), Vec::<String>::new());
     daemon.stop().await;
