@@ -295,7 +295,11 @@ impl Session {
                     .error
                     .downcast_ref::<remote::Error>()
                     .is_some_and(remote::Error::was_not_sent);
-                let problem = error.error.to_string();
+                // What broke the session is the reason of what was not sent or answered then, and says more.
+                let problem = match self.inbox.fault() {
+                    Some(_) => self.end.told(&self.inbox).await,
+                    None => error.error.to_string(),
+                };
                 Err(Trouble {
                     is_unsent,
                     ..Trouble::sent(self.lost(problem))
