@@ -10,6 +10,7 @@
 
 mod index;
 mod query;
+mod sets;
 #[cfg(test)]
 mod tests;
 

@@ -45,7 +45,8 @@ pub(super) type Rank = (u8, usize);
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     pub(super) index: Index,
-    pub(super) known: HashMap<DocId, Known>,
+    /// At the place of each.
+    known: Vec<Option<Known>>,
     by_item: HashMap<ItemRef, Vec<DocId>>,
     /// The document of each file, if it is a text.
     files: HashMap<PathBuf, (Stamp, Option<DocId>)>,
@@ -156,14 +157,18 @@ impl Documents {
             title,
             description,
         };
-        self.known.insert(doc, known);
+        if self.known.len() <= doc.place() {
+            self.known.resize_with(doc.place() + 1, || None);
+        }
+        self.known[doc.place()] = Some(known);
         doc
     }
 
     fn remove(&mut self, doc: DocId) {
         self.index.remove(doc);
         self.changes += 1;
-        if let Some(known) = self.known.remove(&doc)
+        let known = self.known.get_mut(doc.place()).and_then(Option::take);
+        if let Some(known) = known
             && let Some(docs) = self.by_item.get_mut(&known.item)
         {
             docs.retain(|other| *other != doc);
@@ -173,11 +178,16 @@ impl Documents {
         }
     }
 
+    /// What is known of `doc`.
+    pub(super) fn known(&self, doc: DocId) -> Option<&Known> {
+        self.known.get(doc.place())?.as_ref()
+    }
+
     /// The other files of this item, those first that come first.
     pub(super) fn namesakes(&self, doc: DocId, item: &ItemRef) -> Vec<&Known> {
         let docs = self.by_item.get(item).into_iter().flatten();
         let others = docs.filter(|other| **other != doc);
-        let mut known: Vec<&Known> = others.filter_map(|doc| self.known.get(doc)).collect();
+        let mut known: Vec<&Known> = others.filter_map(|doc| self.known(*doc)).collect();
         known.sort_by_key(|known| known.rank);
         known
     }

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use itertools::Itertools as _;
 use rye_core::capability::Primary;
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::search::{Hit, Query};
@@ -76,22 +77,14 @@ impl<'a> Asked<'a> {
                 && self.source.is_none_or(|source| source == known.space)
                 && caller.may(Primary::Fetch, &known.item).is_ok()
         };
-        let hits = documents.index.search(&self.query, |doc| {
-            documents.known.get(&doc).is_some_and(is_asked)
-        });
-        let mut found: Vec<(Hit, &Known)> = hits
+        let is_asked = |doc| documents.known(doc).is_some_and(is_asked);
+        let hits = documents.index.search(&self.query, is_asked);
+        let total = hits.len();
+        let end = self.offset.saturating_add(self.limit).min(total);
+        let found = hits
             .into_iter()
-            .filter_map(|hit| Some((hit, documents.known.get(&hit.doc)?)))
-            .collect();
-        let total = found.len();
-        let end = self.offset.saturating_add(self.limit);
-        if end < total {
-            // The rest need not be in order.
-            let _page_before_rest = found.select_nth_unstable_by(end, in_order);
-            found.truncate(end);
-        }
-        found.sort_unstable_by(in_order);
-        let page = found.into_iter().skip(self.offset);
+            .filter_map(|hit| Some((hit, documents.known(hit.doc)?)));
+        let page = found.k_smallest_by(end, in_order).skip(self.offset);
         let results: Vec<Value> = page
             .map(|(hit, known)| shown(documents, library, hit, known))
             .collect();

@@ -3,11 +3,11 @@
 //! A document is kept as the numbers of its words, field after field: that is what phrases are looked for in, what words are counted in,
 //! and what tells which lists a document is to be taken out of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::query::{Node, Query};
-use super::words;
+use super::{sets, words};
 
 /// How fast a word that stands more often counts more.
 const K1: f64 = 1.2;
@@ -23,6 +23,13 @@ const MOST_WORDS: usize = 20_000;
 /// The number of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DocId(u32);
+
+impl DocId {
+    /// Its place in a list of all documents. Numbers are small, and used again.
+    pub fn place(self) -> usize {
+        to_usize(self.0)
+    }
+}
 
 /// A part of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +94,7 @@ pub struct Hit {
 pub struct Index {
     /// The number of each word; in order, so that beginnings lie together.
     numbers: BTreeMap<Box<str>, u32>,
-    /// The documents that hold each word.
+    /// The documents that hold each word, in the order of their numbers.
     holders: Vec<Vec<u32>>,
     docs: Vec<Option<Doc>>,
     free: Vec<u32>,
@@ -111,8 +118,8 @@ impl Doc {
         self.words.get(range).unwrap_or_default()
     }
 
-    fn distinct(&self) -> BTreeSet<u32> {
-        self.words.iter().copied().collect()
+    fn distinct(&self) -> Vec<u32> {
+        sets::set(self.words.iter().copied())
     }
 }
 
@@ -145,7 +152,7 @@ impl Index {
         let distinct = doc.distinct();
         self.bytes += size(&doc, distinct.len());
         for word in distinct {
-            self.holders[to_usize(word)].push(number);
+            sets::add(&mut self.holders[to_usize(word)], number);
         }
         self.docs[to_usize(number)] = Some(doc);
         self.count += 1;
@@ -160,7 +167,7 @@ impl Index {
         let distinct = removed.distinct();
         self.bytes = self.bytes.saturating_sub(size(&removed, distinct.len()));
         for word in distinct {
-            self.holders[to_usize(word)].retain(|holder| *holder != doc.0);
+            sets::take(&mut self.holders[to_usize(word)], doc.0);
         }
         for place in 0..Field::COUNT {
             self.lengths[place] -= to_u64(removed.field(place).len());
@@ -188,75 +195,84 @@ impl Index {
 
     /// The documents that fit `query` and that `may_be` shown, in the order of their numbers, each with how well it fits.
     pub fn search(&self, query: &Query, may_be: impl Fn(DocId) -> bool) -> Vec<Hit> {
-        let mut asked = Asked::default();
+        let mut asked = Vec::new();
         let found = self.eval(&query.root, true, &mut asked);
-        let terms = asked.terms.iter();
-        let terms: Vec<(&Term, f64)> = terms
-            .map(|(term, holders)| (term, term.weight * self.rarity(*holders)))
+        let found: Vec<u32> = found
+            .into_iter()
+            .filter(|doc| may_be(DocId(*doc)))
             .collect();
         let averages = self.averages();
-        let found = found.into_iter().map(DocId);
-        let found = found.filter(|doc| may_be(*doc)).map(|doc| Hit {
-            doc,
-            score: self.score(doc, &terms, &averages),
-        });
-        found.collect()
+        let mut scores = vec![0.0; found.len()];
+        for term in &asked {
+            let counts = term.weight * self.rarity(term.holders.len());
+            for (place, _) in sets::places_of_both(&found, &term.holders) {
+                scores[place] += counts * self.frequency(found[place], &term.words, &averages);
+            }
+        }
+        let hits = found.into_iter().map(DocId).zip(scores);
+        hits.map(|(doc, score)| Hit { doc, score }).collect()
     }
 
     /// The documents that `node` finds; what counts for them is added to `asked`, if it does.
-    fn eval(&self, node: &Node, counts: bool, asked: &mut Asked) -> BTreeSet<u32> {
+    fn eval(&self, node: &Node, counts: bool, asked: &mut Vec<Term>) -> Vec<u32> {
         match node {
             Node::All => self.all(),
             Node::Word(word) => self.found(self.variants(word), counts, asked),
-            Node::Prefix(start) => self.found(self.beginning(start), counts, asked),
+            Node::Prefix(start) => self.found((self.beginning(start), 1.0), counts, asked),
             Node::Phrase(row) => self.row(row, counts, asked),
             Node::And(parts) => {
-                let mut parts = parts.iter().map(|part| self.eval(part, counts, asked));
-                let first = parts.next().unwrap_or_default();
-                parts.fold(first, |found, part| &found & &part)
+                let parts = parts.iter().map(|part| self.eval(part, counts, asked));
+                let found = parts.reduce(|found, part| sets::both(&found, &part));
+                found.unwrap_or_default()
             }
             Node::Or(parts) => {
                 let parts = parts.iter().map(|part| self.eval(part, counts, asked));
-                parts.fold(BTreeSet::new(), |found, part| &found | &part)
+                let found = parts.reduce(|found, part| sets::either(&found, &part));
+                found.unwrap_or_default()
             }
-            Node::Not(part) => &self.all() - &self.eval(part, false, asked),
+            Node::Not(part) => sets::without(&self.all(), &self.eval(part, false, asked)),
         }
     }
 
-    fn all(&self) -> BTreeSet<u32> {
+    fn all(&self) -> Vec<u32> {
         let docs = self.docs.iter().zip(0..);
         docs.filter_map(|(doc, number)| doc.as_ref().map(|_| number))
             .collect()
     }
 
-    /// The documents with one of these words.
-    fn found(&self, term: Term, counts: bool, asked: &mut Asked) -> BTreeSet<u32> {
-        let holders = term.words.iter().flat_map(|word| self.holders(*word));
-        let found: BTreeSet<u32> = holders.copied().collect();
-        if counts && !found.is_empty() {
-            asked.terms.push((term, found.len()));
+    /// The documents with one of these words, which weigh so much.
+    fn found(
+        &self,
+        (words, weight): (Vec<u32>, f64),
+        counts: bool,
+        asked: &mut Vec<Term>,
+    ) -> Vec<u32> {
+        let holders = match *words {
+            [only] => self.holders(only).to_vec(),
+            _ => sets::set(words.iter().flat_map(|word| self.holders(*word)).copied()),
+        };
+        if counts {
+            asked.push(Term {
+                words,
+                weight,
+                holders: holders.clone(),
+            });
         }
-        found
+        holders
     }
 
     /// The documents with these words in a row.
-    fn row(&self, row: &[String], counts: bool, asked: &mut Asked) -> BTreeSet<u32> {
+    fn row(&self, row: &[String], counts: bool, asked: &mut Vec<Term>) -> Vec<u32> {
+        let row = row.iter().map(|word| self.numbers.get(word.as_str()));
         let Some(row) = row
-            .iter()
-            .map(|word| self.numbers.get(word.as_str()).copied())
+            .map(Option::<&u32>::copied)
             .collect::<Option<Vec<u32>>>()
         else {
-            return BTreeSet::new();
+            return Vec::new();
         };
-        let mut candidates: Option<BTreeSet<u32>> = None;
-        for word in &row {
-            let holders: BTreeSet<u32> = self.holders(*word).iter().copied().collect();
-            candidates = Some(match candidates {
-                None => holders,
-                Some(found) => &found & &holders,
-            });
-        }
-        let mut found = candidates.unwrap_or_default();
+        let mut holders = row.iter().map(|word| self.holders(*word));
+        let first = holders.next().unwrap_or_default().to_vec();
+        let mut found = holders.fold(first, |found, part| sets::both(&found, part));
         found.retain(|doc| {
             let doc = self.docs.get(to_usize(*doc)).and_then(Option::as_ref);
             doc.is_some_and(|doc| {
@@ -264,14 +280,12 @@ impl Index {
                     .any(|place| doc.field(place).windows(row.len()).any(|part| part == row))
             })
         });
-        if counts && !found.is_empty() {
-            for word in row {
-                let term = Term {
-                    words: vec![word],
-                    weight: 1.0,
-                };
-                asked.terms.push((term, found.len()));
-            }
+        if counts {
+            asked.extend(row.into_iter().map(|word| Term {
+                words: vec![word],
+                weight: 1.0,
+                holders: found.clone(),
+            }));
         }
         found
     }
@@ -282,40 +296,28 @@ impl Index {
             .map_or(&[][..], Vec::as_slice)
     }
 
-    /// The word itself; if nobody holds it, those that differ in one letter.
-    fn variants(&self, word: &str) -> Term {
+    /// The word itself; if nobody holds it, those that differ in one letter, which weigh less.
+    fn variants(&self, word: &str) -> (Vec<u32>, f64) {
         let own = self.numbers.get(word).copied();
         if let Some(own) = own.filter(|own| !self.holders(*own).is_empty()) {
-            return Term {
-                words: vec![own],
-                weight: 1.0,
-            };
+            return (vec![own], 1.0);
         }
         // One letter of a short word is too much of it.
         let is_short = word.chars().nth(3).is_none();
         let near = self.numbers.iter().filter(|(other, number)| {
             !is_short && !self.holders(**number).is_empty() && is_near(word, other)
         });
-        Term {
-            words: near
-                .map(|(_, number)| *number)
-                .take(MOST_VARIANTS)
-                .collect(),
-            weight: FUZZY,
-        }
+        let near = near.map(|(_, number)| *number);
+        (near.take(MOST_VARIANTS).collect(), FUZZY)
     }
 
-    fn beginning(&self, start: &str) -> Term {
+    fn beginning(&self, start: &str) -> Vec<u32> {
         let from = (Bound::Included(start), Bound::Unbounded);
         let from = self.numbers.range::<str, _>(from);
-        let words = from
-            .take_while(|(word, _)| word.starts_with(start))
+        from.take_while(|(word, _)| word.starts_with(start))
             .map(|(_, number)| *number)
-            .filter(|number| !self.holders(*number).is_empty());
-        Term {
-            words: words.collect(),
-            weight: 1.0,
-        }
+            .filter(|number| !self.holders(*number).is_empty())
+            .collect()
     }
 
     /// Words of each field of a usual document.
@@ -330,50 +332,42 @@ impl Index {
         (1.0 + (all - holders + 0.5) / (holders + 0.5)).ln()
     }
 
-    fn score(&self, doc: DocId, terms: &[(&Term, f64)], averages: &[f64; Field::COUNT]) -> f64 {
-        let Some(found) = self.docs.get(to_usize(doc.0)).and_then(Option::as_ref) else {
+    /// How much of `doc` is one of these words, between 0 and 1; a word counts by its field, and less in a longer one.
+    fn frequency(&self, doc: u32, asked: &[u32], averages: &[f64; Field::COUNT]) -> f64 {
+        let Some(doc) = self.docs.get(to_usize(doc)).and_then(Option::as_ref) else {
             return 0.0;
         };
-        let of_term = |(term, counts): &(&Term, f64)| {
-            let mut frequency = 0.0;
-            for field in Field::ALL {
-                let words = found.field(field.place());
-                let times = term.times(words);
-                if times > 0 {
-                    let length = to_f64(to_u64(words.len())) / averages[field.place()];
-                    frequency += field.weight() * to_f64(to_u64(times)) / (1.0 - B + B * length);
-                }
+        let mut frequency = 0.0;
+        for field in Field::ALL {
+            let words = doc.field(field.place());
+            let times = times(asked, words);
+            if times > 0 {
+                let length = to_f64(to_u64(words.len())) / averages[field.place()];
+                frequency += field.weight() * to_f64(to_u64(times)) / (1.0 - B + B * length);
             }
-            counts * frequency / (K1 + frequency)
-        };
-        terms.iter().map(of_term).sum()
+        }
+        frequency / (K1 + frequency)
     }
 }
 
-/// What counts for a document.
-#[derive(Debug, Default)]
-struct Asked {
-    /// Each with how many documents it finds.
-    terms: Vec<(Term, usize)>,
-}
-
-/// Words, each of which is as good as the other.
+/// What counts for the documents that hold it.
 #[derive(Debug)]
 struct Term {
+    /// Each of which is as good as the other.
     words: Vec<u32>,
     weight: f64,
+    /// The documents for which it counts, in the order of their numbers.
+    holders: Vec<u32>,
 }
 
-impl Term {
-    /// How often one of its words stands in `words`.
-    fn times(&self, words: &[u32]) -> usize {
-        let words = words.iter();
-        if let [only] = *self.words {
-            // The usual case, which the compiler counts several at a time.
-            words.filter(|word| **word == only).count()
-        } else {
-            words.filter(|word| self.words.contains(word)).count()
-        }
+/// How often one of the words that are asked for stands in `words`.
+fn times(asked: &[u32], words: &[u32]) -> usize {
+    let words = words.iter();
+    if let [only] = *asked {
+        // The usual case, which the compiler counts several at a time.
+        words.filter(|word| **word == only).count()
+    } else {
+        words.filter(|word| asked.contains(word)).count()
     }
 }
 

@@ -1,0 +1,105 @@
+//! Sets of numbers as lists in ascending order: made once, then only joined and walked.
+
+use std::cmp::Ordering;
+use std::iter::from_fn;
+
+/// Puts `numbers` in order, each once.
+pub(super) fn set(numbers: impl IntoIterator<Item = u32>) -> Vec<u32> {
+    let mut numbers: Vec<u32> = numbers.into_iter().collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+/// Adds `number` to `set`; the usual one is greater than all that are in it.
+pub(super) fn add(set: &mut Vec<u32>, number: u32) {
+    if let Err(place) = set.binary_search(&number) {
+        set.insert(place, number);
+    }
+}
+
+/// Takes `number` out of `set`.
+pub(super) fn take(set: &mut Vec<u32>, number: u32) {
+    if let Ok(place) = set.binary_search(&number) {
+        set.remove(place);
+    }
+}
+
+/// What is in both.
+pub(super) fn both(one: &[u32], other: &[u32]) -> Vec<u32> {
+    places_of_both(one, other)
+        .filter_map(|(place, _)| one.get(place).copied())
+        .collect()
+}
+
+/// What is in either.
+pub(super) fn either(one: &[u32], other: &[u32]) -> Vec<u32> {
+    let mut all = Vec::with_capacity(one.len() + other.len());
+    let mut other = other.iter().copied().peekable();
+    for number in one {
+        all.extend(from_fn(|| other.next_if(|beside| beside < number)));
+        other.next_if_eq(number);
+        all.push(*number);
+    }
+    all.extend(other);
+    all
+}
+
+/// What is in `one` alone.
+pub(super) fn without(one: &[u32], other: &[u32]) -> Vec<u32> {
+    let mut left = one.to_vec();
+    let mut other = other.iter().peekable();
+    left.retain(|number| {
+        while other.next_if(|beside| *beside < number).is_some() {}
+        other.peek() != Some(&number)
+    });
+    left
+}
+
+/// Where in each of two sets what both hold stands.
+pub(super) fn places_of_both(one: &[u32], other: &[u32]) -> impl Iterator<Item = (usize, usize)> {
+    let (mut here, mut there) = (0, 0);
+    from_fn(move || {
+        loop {
+            match one.get(here)?.cmp(other.get(there)?) {
+                Ordering::Less => here += 1,
+                Ordering::Greater => there += 1,
+                Ordering::Equal => {
+                    (here, there) = (here + 1, there + 1);
+                    return Some((here - 1, there - 1));
+                }
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn lists_in_order_are_joined_like_sets(
+            one in prop::collection::vec(0_u32..40, 0..30),
+            other in prop::collection::vec(0_u32..40, 0..30),
+            number in 0_u32..40,
+        ) {
+            let sets: [BTreeSet<u32>; 2] = [&one, &other].map(|list| list.iter().copied().collect());
+            let [one, other] = [set(one), set(other)];
+            let list = |set: &BTreeSet<u32>| set.iter().copied().collect::<Vec<_>>();
+            prop_assert_eq!(&one, &list(&sets[0]));
+            prop_assert_eq!(both(&one, &other), list(&(&sets[0] & &sets[1])));
+            prop_assert_eq!(either(&one, &other), list(&(&sets[0] | &sets[1])));
+            prop_assert_eq!(without(&one, &other), list(&(&sets[0] - &sets[1])));
+            let [mut more, mut less] = [one.clone(), one];
+            add(&mut more, number);
+            take(&mut less, number);
+            prop_assert_eq!(more, list(&(&sets[0] | &BTreeSet::from([number]))));
+            prop_assert_eq!(less, list(&(&sets[0] - &BTreeSet::from([number]))));
+        }
+    }
+}
