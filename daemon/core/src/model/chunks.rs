@@ -4,21 +4,26 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Entries of a chunk: a change of one entry of a shared list copies one chunk, and one pointer for each other.
+/// Entries of a chunk, and chunks of a block: a change of one entry of a shared list copies the entries of its chunk, and one pointer for
+/// each other chunk of its block and for each other block.
 const CHUNK: usize = 64;
+/// Entries of a block.
+const BLOCK: usize = CHUNK * CHUNK;
 
-/// A list in chunks. A copy costs one pointer; a change of a shared one costs a chunk.
+/// A list in blocks of chunks. A copy costs one pointer; a change of a shared one costs a chunk, and the pointers beside it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Chunks<T> {
     length: usize,
-    chunks: Arc<Vec<Arc<Vec<T>>>>,
+    blocks: Arc<Vec<Arc<Block<T>>>>,
 }
+
+type Block<T> = Vec<Arc<Vec<T>>>;
 
 impl<T> Default for Chunks<T> {
     fn default() -> Self {
         Self {
             length: 0,
-            chunks: Arc::default(),
+            blocks: Arc::default(),
         }
     }
 }
@@ -36,30 +41,39 @@ impl<T: Clone> Chunks<T> {
 
     /// The entry at `place`.
     pub fn get(&self, place: usize) -> Option<&T> {
-        self.chunks.get(place / CHUNK)?.get(place % CHUNK)
+        let block = self.blocks.get(place / BLOCK)?;
+        block.get(place % BLOCK / CHUNK)?.get(place % CHUNK)
     }
 
     /// The entry at `place`, to be changed.
     pub fn get_mut(&mut self, place: usize) -> Option<&mut T> {
-        let chunk = Arc::make_mut(&mut self.chunks).get_mut(place / CHUNK)?;
+        let block = Arc::make_mut(&mut self.blocks).get_mut(place / BLOCK)?;
+        let chunk = Arc::make_mut(block).get_mut(place % BLOCK / CHUNK)?;
         Arc::make_mut(chunk).get_mut(place % CHUNK)
     }
 
     /// Adds an entry at the end.
     pub fn push(&mut self, entry: T) {
-        let chunks = Arc::make_mut(&mut self.chunks);
-        if self.length.is_multiple_of(CHUNK) {
-            chunks.push(Arc::new(Vec::with_capacity(CHUNK.min(4))));
+        let blocks = Arc::make_mut(&mut self.blocks);
+        if self.length.is_multiple_of(BLOCK) {
+            blocks.push(Arc::default());
         }
-        if let Some(last) = chunks.last_mut() {
-            Arc::make_mut(last).push(entry);
+        let Some(block) = blocks.last_mut().map(Arc::make_mut) else {
+            return;
+        };
+        if self.length.is_multiple_of(CHUNK) {
+            block.push(Arc::new(Vec::with_capacity(CHUNK.min(4))));
+        }
+        if let Some(chunk) = block.last_mut() {
+            Arc::make_mut(chunk).push(entry);
         }
         self.length += 1;
     }
 
     /// All entries, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
-        self.chunks.iter().flat_map(|chunk| chunk.iter())
+        let chunks = self.blocks.iter().flat_map(|block| block.iter());
+        chunks.flat_map(|chunk| chunk.iter())
     }
 }
 
@@ -91,29 +105,33 @@ mod tests {
 
     #[test]
     fn a_list_in_chunks_is_a_list_and_its_copies_keep_what_they_had() {
-        let mut list: Chunks<usize> = (0..1_000).collect();
+        const MANY: usize = 3 * BLOCK;
+        let mut list: Chunks<usize> = (0..MANY).collect();
         let before = list.clone();
-        *list.get_mut(100).unwrap() = 7;
-        list.push(1_000);
-        assert_eq!((list.len(), before.len()), (1_001, 1_000));
-        assert_eq!(
-            before.iter().copied().collect::<Vec<_>>(),
-            (0..1_000).collect::<Vec<_>>()
-        );
-        assert_eq!(
-            (list.get(100), list.get(1_000), list.get(1_001)),
-            (Some(&7), Some(&1_000), None)
-        );
+        *list.get_mut(BLOCK + 100).unwrap() = 7;
+        list.push(MANY);
+        assert_eq!((list.len(), before.len()), (MANY + 1, MANY));
+        let all = |list: &Chunks<usize>| list.iter().copied().collect::<Vec<_>>();
+        assert_eq!(all(&before), (0..MANY).collect::<Vec<_>>());
+        for place in 0..=MANY {
+            let entry = if place == BLOCK + 100 { 7 } else { place };
+            assert_eq!(list.get(place), Some(&entry));
+        }
+        assert_eq!(list.get(MANY + 1), None);
         let text = serde_json::to_string(&list).unwrap();
         assert_eq!(serde_json::from_str::<Chunks<usize>>(&text).unwrap(), list);
     }
 
     #[test]
-    fn a_change_copies_one_chunk() {
-        let mut list: Chunks<usize> = (0..1_000).collect();
+    fn a_change_copies_one_chunk_and_what_points_to_it() {
+        fn differ<T>(one: &[Arc<T>], other: &[Arc<T>]) -> usize {
+            let both = one.iter().zip(other);
+            both.filter(|(a, b)| !Arc::ptr_eq(a, b)).count()
+        }
+        let mut list: Chunks<usize> = (0..3 * BLOCK).collect();
         let before = list.clone();
-        *list.get_mut(100).unwrap() = 7;
-        let shared = list.chunks.iter().zip(before.chunks.iter());
-        assert_eq!(shared.filter(|(a, b)| !Arc::ptr_eq(a, b)).count(), 1);
+        *list.get_mut(BLOCK + 100).unwrap() = 7;
+        assert_eq!(differ(&list.blocks, &before.blocks), 1);
+        assert_eq!(differ(&list.blocks[1], &before.blocks[1]), 1);
     }
 }
