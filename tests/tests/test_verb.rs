@@ -282,6 +282,9 @@ fn a_file_that_is_wrong_runs_nothing_and_is_told_with_line_field_and_fix() {
             "`cases[0].timeout` must be a time",
         ),
         ("tool: [\n", "bad.test.yaml:"),
+        ("tool: t/add\ncases: []\ntool: t/x\n", "bad.test.yaml:3:1"),
+        ("tool: &a t/add\ncases: [*a]\n", "bad.test.yaml:"),
+        ("tool: !x t/add\ncases: []\n", "bad.test.yaml:1:"),
     ] {
         world.write(bad, text);
         let out = ryectl_test(&world, "").run().code(2).prints_nothing();

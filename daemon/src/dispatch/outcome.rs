@@ -224,7 +224,38 @@ fn exit_number(exit: Exit) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rye_core::model::KillReceipt;
+
     use super::*;
+    use crate::process::Captured;
+
+    #[test]
+    fn a_line_before_a_document_makes_the_whole_a_text() {
+        let captured = |text: &str| Captured {
+            bytes: text.into(),
+            total: u64::try_from(text.len()).unwrap(),
+            is_starved: false,
+        };
+        let result = |stdout: &str| {
+            json_result(&Exited {
+                exit: Exit::Code(0),
+                stdout: captured(stdout),
+                stderr: captured("beside"),
+                elapsed: Duration::ZERO,
+                ended_by: None,
+                receipt: KillReceipt::default(),
+                pipe_leak: false,
+            })
+            .0
+        };
+        assert_eq!(result("\n{\"n\": 1}\n"), json!({"n": 1}));
+        assert_eq!(
+            result("begun\n{\"n\": 1}\n"),
+            json!({"stdout": "begun\n{\"n\": 1}\n", "stderr": "beside", "return_code": 0})
+        );
+    }
 
     #[test]
     fn a_failure_is_told_in_the_tools_own_words() {

@@ -4,10 +4,13 @@
 //! arrived: not as a further attempt, nor because a redirect asks for it. **Never** hands on a secret of the request that an answer
 //! repeats. **Failure.** An answer that is no success is a failure with the answer as its data.
 
+use std::borrow::Cow;
+use std::io::Read as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use flate2::read::MultiGzDecoder;
 use rye_core::expr::parse_json;
 use rye_core::machine::Certainty;
 use rye_core::model::{Effect, Failure, Object};
@@ -22,8 +25,10 @@ use crate::task;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Most bytes of a body.
+/// Most bytes of a body, as it comes and unpacked.
 const MOST_BODY: usize = 8 << 20;
+/// The one way of packing that is asked for.
+const PACKED: &str = "gzip";
 /// Most redirects that are followed.
 const MOST_REDIRECTS: usize = 5;
 /// Longest wait before a further attempt, whatever the other side asks for.
@@ -169,6 +174,14 @@ fn request(
         }
         request = request.one_more(&header.name, &header.value, header.is_secret)?;
     }
+    let is_named = |name: &str| {
+        plan.headers
+            .iter()
+            .any(|h| h.name.eq_ignore_ascii_case(name))
+    };
+    if !is_named("accept-encoding") {
+        request = request.header("accept-encoding", PACKED)?;
+    }
     Ok(request)
 }
 
@@ -199,6 +212,36 @@ async fn whole(answer: Answer) -> Result<Answered, http::Failure> {
     })
 }
 
+/// What `body` says, which is packed like `encoding`.
+fn unpacked<'b>(body: &'b [u8], encoding: Option<&str>) -> Result<Cow<'b, [u8]>, Failure> {
+    let failed = |message: String| Failure::permanent("http_failed", message);
+    match encoding {
+        None | Some("identity") => Ok(body.into()),
+        // That of a request for the headers alone.
+        Some(_) if body.is_empty() => Ok(body.into()),
+        Some(encoding) if encoding.eq_ignore_ascii_case(PACKED) => {
+            let most = u64::try_from(MOST_BODY).unwrap_or(u64::MAX);
+            let mut unpacked = Vec::new();
+            let read = MultiGzDecoder::new(body)
+                .take(most + 1)
+                .read_to_end(&mut unpacked);
+            match read {
+                Err(error) => Err(failed(format!(
+                    "the answer says that it is packed with {PACKED}, and is not: {error}"
+                ))),
+                Ok(_) if unpacked.len() > MOST_BODY => Err(failed(format!(
+                    "the answer has more than {} MiB, unpacked",
+                    MOST_BODY >> 20
+                ))),
+                Ok(_) => Ok(unpacked.into()),
+            }
+        }
+        Some(encoding) => Err(failed(format!(
+            "the answer is packed with {encoding}, which was not asked for"
+        ))),
+    }
+}
+
 /// What the tool gets, and whether that is a success.
 fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccessful>> {
     let secrets = plan.secrets.iter().map(String::as_str);
@@ -215,12 +258,10 @@ fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccess
             }
         }
     }
-    let encoding = headers.get("content-encoding").and_then(Value::as_str);
-    if let Some(encoding) = encoding.filter(|encoding| *encoding != "identity") {
-        let message = format!("the answer is encoded as {encoding}, which was not asked for");
-        return Err(Failure::permanent("http_failed", message).into());
-    }
-    let body = shown(&String::from_utf8_lossy(&answered.body), &secrets);
+    let encoding = headers.remove("content-encoding");
+    let encoding = encoding.as_ref().and_then(Value::as_str);
+    let body = unpacked(&answered.body, encoding)?;
+    let body = shown(&String::from_utf8_lossy(&body), &secrets);
     let status = answered.status;
     let data = json!({"status_code": status, "headers": headers, "body": body});
     if plan.is_success(status) {
@@ -343,6 +384,18 @@ fn pause(backoff: Backoff, attempt: u32) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_pass_is_tried_again_after_pauses_that_grow_or_do_not() {
+        let passing: Vec<u16> = (100..600).filter(|status| may_pass(*status)).collect();
+        assert_eq!(passing, [429, 502, 503, 504]);
+        let pauses = |backoff| (1..10).map(move |attempt| pause(backoff, attempt).as_secs());
+        assert_eq!(
+            pauses(Backoff::Exponential).collect::<Vec<_>>(),
+            [1, 2, 4, 8, 16, 32, 64, 64, 64]
+        );
+        assert!(pauses(Backoff::Fixed).all(|seconds| seconds == 1));
+    }
 
     #[test]
     fn a_secret_is_taken_out_of_a_body_however_json_spells_it() {

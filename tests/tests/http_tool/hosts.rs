@@ -1,0 +1,95 @@
+//! What hosts answer: packed, and in each way that breaks the rules.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use rye_tests::World;
+use serde_json::{Value, json};
+
+use super::{Peer, answer, call, tool};
+
+/// An answer whose body is packed.
+fn packed(body: &[u8]) -> Vec<u8> {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+    packed.write_all(body).unwrap();
+    let packed = packed.finish().unwrap();
+    let length = packed.len();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    [head.into_bytes(), packed].concat()
+}
+
+#[test]
+fn an_answer_may_be_packed_and_is_bounded_as_it_is_read() {
+    let world = World::new();
+    let bomb = packed(&vec![b' '; 200 << 20]);
+    assert!(bomb.len() < 1 << 20);
+    let peer = Peer::new(vec![packed(b"{\"n\": 1}"), bomb]);
+    tool(&world, "get", peer.address, "", "url: \"http://HOST/a\"");
+    let data = call(&world, "get", &json!({})).code(0).json()["data"].take();
+    assert_eq!(data["body"], json!({"n": 1}));
+    assert_eq!(data["headers"]["content-encoding"], Value::Null);
+    assert!(
+        peer.heard()[0]
+            .to_ascii_lowercase()
+            .contains("\r\naccept-encoding: gzip\r\n"),
+        "{:?}",
+        peer.heard()
+    );
+    let out = call(&world, "get", &json!({})).code(1);
+    let out = out.tells(&["more than 8 MiB, unpacked"]);
+    assert_eq!(out.json()["metadata"]["code"], "http_failed");
+}
+
+#[test]
+fn a_host_that_misbehaves_is_an_error_and_takes_no_more_than_its_bounds() {
+    let world = World::new();
+    let large = format!(
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{}",
+        "x".repeat((8 << 20) + 1)
+    );
+    let headers = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\n\r\n", "x".repeat(1 << 20));
+    let cut = "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort".to_owned();
+    let endless = format!("HTTP/1.1 200 OK\r\n{}", "X-More: x\r\n".repeat(100_000));
+    let gzip = answer("200 OK", "Content-Encoding: gzip\r\n", "no gzip");
+    let zstd = answer("200 OK", "Content-Encoding: zstd\r\n", "zstd");
+    for (name, said, told) in [
+        ("large", large, "8 MiB"),
+        ("headers", headers, "head is too large"),
+        ("endless", endless, "head is too large"),
+        ("cut", cut, "cut"),
+        ("gzip", gzip, "packed with gzip, and is not"),
+        ("zstd", zstd, "packed with zstd, which was not asked for"),
+        ("junk", "this is no HTTP\r\n\r\n".to_owned(), ""),
+    ] {
+        let peer = Peer::new(vec![said]);
+        tool(&world, name, peer.address, "", "url: \"http://HOST/a\"");
+        let out = call(&world, name, &json!({})).code(1).tells(&[told]);
+        assert_eq!(out.json()["metadata"]["code"], "http_failed", "{name}");
+    }
+    // It accepts, and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap();
+    tool(
+        &world,
+        "silent",
+        address,
+        "",
+        "url: \"http://HOST/a\"\ntimeout: 0.2",
+    );
+    let out = call(&world, "silent", &json!({})).code(1);
+    let code = out.json()["metadata"]["code"].clone();
+    assert!(code == "timeout" || code == "http_failed", "{code}");
+    tool(
+        &world,
+        "tls",
+        address,
+        "",
+        "url: \"https://HOST/a\"\ntimeout: 0.2",
+    );
+    let _failed = call(&world, "tls", &json!({})).code(1);
+    drop(silent);
+}
