@@ -1,9 +1,11 @@
 //! Many short runs: what the daemon holds does not grow with what it has done.
 
 use std::fs;
+use std::time::Duration;
 
 use rye_proto::v1;
 use rye_proto::v1::runs_client::RunsClient;
+use rye_tests::until::within;
 use rye_tests::{Daemon, World};
 use tokio_stream::StreamExt as _;
 
@@ -20,6 +22,9 @@ const AT_ONCE: usize = 25;
 const KEPT: u64 = 1024;
 /// What else may come and go meanwhile, in KB.
 const SLACK: u64 = 24_000;
+
+/// For how long the files of half the runs may be written after these have ended.
+const CATCHING_UP: Duration = Duration::from_mins(10);
 
 /// Memory in KB, open files and threads of the daemon.
 #[derive(Debug, Clone, Copy)]
@@ -50,10 +55,10 @@ impl Held {
     }
 }
 
-/// Starts so many runs, and waits until they have ended.
+/// Starts so many runs, and waits until they have ended and their files are written.
 async fn load(world: &World, runs: usize) {
     let client = RunsClient::new(channel(world));
-    let mut begun = 0;
+    let (mut begun, mut last) = (0, Vec::new());
     while begun < runs {
         let starts = (0..AT_ONCE.min(runs - begun)).map(|_| {
             let mut client = client.clone();
@@ -67,11 +72,19 @@ async fn load(world: &World, runs: usize) {
             .collect();
         begun += batch.len();
         let wait = v1::WaitRequest {
-            run_ids: batch,
+            run_ids: batch.clone(),
             ..v1::WaitRequest::default()
         };
         let _ended = client.clone().wait(wait).await.unwrap();
+        last = batch;
     }
+    // Those of a project are written in turn.
+    let file = |run: &String| format!(".ai/state/threads/{run}/transcript.jsonl");
+    within(CATCHING_UP, || {
+        let mut files = last.iter().map(|run| world.project().join(file(run)));
+        files.all(|file| file.exists()).then_some(())
+    })
+    .expect("the files of all runs are written");
 }
 
 #[tokio::test]

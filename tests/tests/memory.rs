@@ -59,6 +59,27 @@ fn a_state_that_is_small_as_json_and_large_in_memory_fails_its_node() {
 }
 
 #[test]
+fn a_run_whose_values_are_too_much_together_ends_and_one_that_asks_for_less_continues_it() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let graph = |assigned: &str| {
+        let text = format!(
+            "state: {{x: 0123456789abcdef, n: 0}}\nstart: a\nnodes:\n  \
+             a: {{assign: {{x: \"${{state.x}}${{state.x}}\", n: \"${{state.n | add(1)}}\"}}, next: [{{to: b, when: {{path: state.n, op: eq, value: 21}}}}, {{to: a}}]}}\n  \
+             b: {{assign: {assigned}, next: c}}\n  c: {{type: return, output: \"${{state.y}}\"}}"
+        );
+        world.graph("t/large", &text);
+    };
+    graph("{y: \"${state.x}-\", z: \"${state.x}+\"}");
+    let run = world.start_run("t/large");
+    let error = error_of(&world, &run);
+    assert_eq!(error["code"], "state_too_large", "{error}");
+    graph("{y: less}");
+    let record = world.ryectl("resume --json").arg(&run).ok().json();
+    assert_eq!(record["output"], "less", "{record}");
+}
+
+#[test]
 fn a_run_that_asks_for_more_than_all_runs_may_have_fails_and_is_resumed_when_others_have_ended() {
     let world = World::new();
     let _daemon = world.start("limits: {memory_mb: 64}");
