@@ -36,7 +36,7 @@ pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Ste
 pub(crate) use self::help::{command, usage};
 pub(crate) use self::item_name::ItemName;
 use self::item_name::any_name;
-pub(crate) use self::items::{Completions, Ls, ShowItem};
+pub(crate) use self::items::{Completions, Ls, Man, ShowItem};
 pub(crate) use self::lock::LockVerb;
 pub(crate) use self::logs::Logs;
 pub(crate) use self::mcp::{Import, McpVerb};
@@ -199,7 +199,7 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl schema graph > .ai/graph.schema.json    # and in a graph below .ai/tools/team:\n  # yaml-language-server: $schema=../../graph.schema.json"
     )]
     Schema {
-        /// What files: graphs, or tools that are written as YAML.
+        /// What files: graphs, tools that are written as YAML, or cases that test them.
         #[arg(value_name = "FILES", value_enum)]
         kind: FileKind,
     },
@@ -352,6 +352,11 @@ pub(crate) enum Verb {
         after_help = "Example:\n  ryectl completions bash > ~/.local/share/bash-completion/completions/ryectl"
     )]
     Completions(Completions),
+    /// Write the manual pages, one for each verb
+    #[command(
+        after_help = "Example:\n  ryectl man ~/.local/share/man/man1    # then: man ryectl-run"
+    )]
+    Man(Man),
     /// Look after the daemon
     #[command(subcommand, after_help = "Example:\n  ryectl daemon status")]
     Daemon(DaemonVerb),
@@ -364,6 +369,8 @@ pub(crate) enum FileKind {
     Graph,
     /// Tools that are written as YAML.
     Tool,
+    /// Cases of tools and graphs, `*.test.yaml`.
+    Test,
 }
 
 /// Verbs about keys.

@@ -156,6 +156,14 @@ pub(crate) enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// The manual pages cannot be written.
+    #[error("cannot write the manual pages to `{}`", path.display())]
+    NoPages {
+        /// Their directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// Stdout cannot be written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -197,7 +205,7 @@ impl Failure {
             }
             Self::NoLog { .. } => Exit::Refused,
             // Not 1: that says how a run ended.
-            Self::Output(_) | Self::Imported { .. } => Exit::Precondition,
+            Self::Output(_) | Self::NoPages { .. } | Self::Imported { .. } => Exit::Precondition,
             Self::Interrupts(_) => Exit::Internal,
         }
     }
@@ -262,6 +270,7 @@ impl Failure {
             | Self::SeveralItems { .. }
             | Self::SeveralRuns { .. }
             | Self::Unreadable { .. }
+            | Self::NoPages { .. }
             | Self::Output(_)
             | Self::Interrupts(_) => None,
             Self::NoSuchRun { project, .. } => (!project.is_empty()).then(|| {

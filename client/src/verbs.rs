@@ -16,6 +16,7 @@ mod keys;
 mod local;
 mod lock;
 mod logs;
+mod man;
 mod mcp;
 mod models;
 mod new;
@@ -45,6 +46,7 @@ use crate::output::Output;
 use crate::project;
 
 pub(crate) use self::test::Error as TestError;
+use self::test::schema as test_schema;
 
 /// What every verb works with.
 #[derive(Debug)]
@@ -190,6 +192,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Cache(CacheVerb::Drop(drop)) => objects::drop_cache(drop, session).await,
         Verb::Objects(ObjectsVerb::Get { hash }) => objects::get(&hash, session).await,
         Verb::Completions(asked) => items::completions(&asked, session),
+        Verb::Man(asked) => man::man(&asked.directory, session),
         Verb::Daemon(verb) => daemon::daemon(verb, session).await,
     }
 }

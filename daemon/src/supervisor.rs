@@ -345,7 +345,7 @@ impl Supervisor {
     }
 
     /// Answers with `run`, which was started with the same key, if the same is asked for now: an item of a project with inputs
-    /// of that digest.
+    /// and options of that digest.
     async fn started_before(
         &self,
         run: RunId,
@@ -364,7 +364,7 @@ impl Supervisor {
             .as_deref()
             .is_some_and(|old| old != digest)
         {
-            Some("other inputs".to_owned())
+            Some("other inputs or options".to_owned())
         } else {
             None
         };

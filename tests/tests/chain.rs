@@ -161,7 +161,10 @@ fn what_only_the_plan_shows_ends_the_run_before_anything_is_started() {
         ("listless", &["config.args", "list of texts"]),
         (
             "no-tongue",
-            &["no-such-tongue", "no-tongue-3", ".venv/bin", "PATH"],
+            &[
+                "looked for `no-such-tongue` in ",
+                ".venv/bin, and for `no-tongue-3` in PATH (",
+            ],
         ),
         ("newer", &["env_config.interpreter.type", "local_binary"]),
     ];

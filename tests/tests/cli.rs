@@ -136,7 +136,7 @@ fn two_clients_at_once_start_one_daemon_and_say_so() {
     let world = World::new();
     let outs: Vec<Outcome> = thread::scope(|scope| {
         let clients: Vec<_> = (0..6)
-            .map(|_| scope.spawn(|| world.ryectl("daemon info --json").run()))
+            .map(|_| scope.spawn(|| world.ryectl("daemon start --json").run()))
             .collect();
         clients
             .into_iter()
@@ -169,7 +169,7 @@ fn a_daemon_is_started_on_an_explicit_socket_too() {
     let world = World::new();
     let socket = world.root().join("own.sock");
     let out = world
-        .ryectl("daemon info --json --socket")
+        .ryectl("daemon start --json --socket")
         .arg(&socket)
         .ok();
     assert_eq!(out.json()["socket"], json!(socket));

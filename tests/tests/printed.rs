@@ -52,6 +52,36 @@ fn a_failed_step_shows_its_exit_code_and_the_last_lines_of_both_streams() {
 }
 
 #[test]
+fn a_step_that_complains_on_stdout_alone_says_why_it_failed_wherever_it_is_shown() {
+    let world = World::new();
+    world.graph(
+        "t/silent",
+        r#"start: test
+nodes:
+  test: {action: {item_id: rye/bash, params: {command: "echo one; echo '1 failed: test_login'; exit 3"}}}"#,
+    );
+    let why = "bash exited with code 3: 1 failed: test_login";
+    let _told = world
+        .ryectl("run t/silent")
+        .run()
+        .code(1)
+        .tells(&[&format!("test ✗ ({why})"), &format!("node test: {why}")]);
+    for verb in ["get @last", "steps @last"] {
+        let _shown = world.ryectl(verb).ok().prints(&[why]);
+    }
+    let run = world.ryectl("get @last --json").ok().json();
+    assert_eq!(run["error"]["message"], why);
+    assert_eq!(run["error"]["stderr_tail"], "");
+    let id = run["run_id"].as_str().unwrap();
+    let page = format!(".ai/knowledge/agent/threads/t/silent/{id}.md");
+    let _page = until("the page to say why", || {
+        std::fs::read_to_string(world.project().join(&page))
+            .ok()
+            .filter(|page| page.contains(why))
+    });
+}
+
+#[test]
 fn a_word_in_what_a_command_printed_never_has_it_run_again() {
     let world = World::new();
     world.graph(

@@ -391,9 +391,17 @@ async fn an_idempotency_key_belongs_to_one_item_and_its_inputs() {
             text_inputs: [("c".to_owned(), "3".to_owned())].into(),
             ..keyed(item, item, r#"{"a": 1, "b": 2}"#)
         };
+        let limited = v1::StartRequest {
+            limits: Some(v1::Limits {
+                spawns: Some(3),
+                ..v1::Limits::default()
+            }),
+            ..keyed(item, item, r#"{"a": 1, "b": 2}"#)
+        };
         for (request, what) in [
             (keyed(item, item, r#"{"a": 1}"#), "other inputs"),
             (texts, "other inputs"),
+            (limited, "other inputs or options"),
             (
                 keyed(item, "t/other", r#"{"a": 1, "b": 2}"#),
                 "another item",

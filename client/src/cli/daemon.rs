@@ -20,7 +20,7 @@ pub(crate) enum DaemonVerb {
     /// Print the log of a daemon that `ryectl` has started; one of a service manager logs there (`journalctl -u ryed`)
     #[command(after_help = "Example:\n  ryectl daemon logs --tail 20 -f")]
     Logs(DaemonLogs),
-    /// Show what the daemon is and what is in force
+    /// Show what the daemon is and what is in force; starts none, and ends with 69 if none runs
     #[command(after_help = "Example:\n  ryectl daemon info --json")]
     Info,
 }

@@ -48,7 +48,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Trust", &["key", "sign", "verify", "lock"]),
     (
         "The daemon and its files",
-        &["daemon", "cache", "objects", "completions"],
+        &["daemon", "cache", "objects", "completions", "man"],
     ),
 ];
 

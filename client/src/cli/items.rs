@@ -1,5 +1,7 @@
 //! Arguments of verbs that find items, and of those that help.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use clap_complete::Shell;
 
@@ -34,4 +36,12 @@ pub(crate) struct Completions {
     /// The shell.
     #[arg(value_name = "SHELL")]
     pub(crate) shell: Shell,
+}
+
+/// Where to write manual pages.
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// The directory; it is made if it is not there.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
 }

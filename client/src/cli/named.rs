@@ -67,6 +67,7 @@ impl Verb {
             | Self::Ps(_)
             | Self::Cache(_)
             | Self::Objects(_)
+            | Self::Man(_)
             | Self::Daemon(_) => Vec::new(),
         }
     }
@@ -121,6 +122,7 @@ impl Verb {
             | Self::Objects(_)
             | Self::Test(_)
             | Self::Completions(_)
+            | Self::Man(_)
             | Self::Daemon(_) => Vec::new(),
         }
     }

@@ -116,8 +116,11 @@ async fn logs(asked: &cli::DaemonLogs, session: &mut Session) -> Result<Exit, Fa
     Ok(Exit::Done)
 }
 
+/// What the daemon is that runs; one that does not is an error, and is not started to be asked.
 async fn info(session: &mut Session) -> Result<Exit, Failure> {
-    let client = session.client().await?;
+    let client = session
+        .connect(Autostart::Off(NotStarted::NotAsked))
+        .await?;
     let daemon = json::Daemon::from(client.info().await?);
     let now = session.environment.now;
     let started = daemon.started_at.as_deref().and_then(Timestamp::parse);

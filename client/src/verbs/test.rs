@@ -9,6 +9,7 @@ mod compare;
 mod file;
 mod place;
 mod report;
+mod schema;
 
 use std::fs;
 use std::io;
@@ -28,6 +29,7 @@ use self::compare::Problem;
 use self::file::{Case, TestFile};
 use self::place::{Directory, Items, Stage};
 use self::report::Report;
+pub(super) use self::schema::schema;
 use super::Session;
 use super::local::Local;
 use crate::cli;

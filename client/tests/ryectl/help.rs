@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 72] = [
+const VERBS: [&str; 73] = [
     "",
     "init",
     "key",
@@ -71,6 +71,7 @@ const VERBS: [&str; 72] = [
     "objects",
     "objects get",
     "completions",
+    "man",
     "daemon",
     "daemon status",
     "daemon start",
@@ -164,4 +165,27 @@ async fn completions_are_scripts_of_the_shells() {
         );
         assert!(ended.stdout.contains(part), "{shell}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_verb_has_a_manual_page_with_its_example() {
+    let home = tempfile::tempdir().unwrap();
+    let pages = home.path().join("share/man1");
+    let directory = pages.to_str().unwrap();
+    let ended = end(ryectl(home.path(), &["man", directory])).await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
+    for verb in VERBS {
+        let words: Vec<&str> = ["ryectl"]
+            .into_iter()
+            .chain(verb.split_whitespace())
+            .collect();
+        let page = std::fs::read_to_string(pages.join(format!("{}.1", words.join("-"))));
+        let page = page.unwrap_or_else(|error| panic!("{verb}: {error}"));
+        assert!(page.contains(".SH SYNOPSIS"), "{verb}: {page}");
+        assert!(page.contains("Example"), "{verb}: {page}");
+    }
+    std::fs::write(home.path().join("file"), "").unwrap();
+    let file = end(ryectl(home.path(), &["man", "file"])).await;
+    assert_eq!(file.code, Some(5), "{}", file.stderr);
+    assert!(file.stderr.contains("`file`"), "{}", file.stderr);
 }

@@ -555,6 +555,7 @@ async fn without_a_daemon_the_code_is_69_and_nothing_starts_where_it_must_not() 
     for (arguments, inside, hint) in [
         (&["ps", "--no-autostart"][..], false, "ryectl daemon start"),
         (&["ps"][..], true, "a run never starts a daemon"),
+        (&["daemon", "info"][..], false, "ryectl daemon start"),
         (
             &["daemon", "start"][..],
             true,

@@ -182,16 +182,14 @@ pub enum Error {
     },
     /// The interpreter is not there.
     #[error(
-        "no interpreter for `{item}`: looked for {wanted} in {searched}; install it, or name the program in \
+        "no interpreter for `{item}`: looked for {looked_for}; install it, or name the program in \
          the daemon's setting `interpreters` as `{variable}`"
     )]
     NoInterpreter {
         /// The item.
         item: ItemRef,
-        /// The names looked for.
-        wanted: String,
-        /// Where.
-        searched: String,
+        /// Which names, and where.
+        looked_for: String,
         /// The variable it is called by.
         variable: String,
     },

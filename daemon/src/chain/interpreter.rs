@@ -84,6 +84,12 @@ pub(super) fn find(
     Ok(None)
 }
 
+/// Names and where they are looked for; none without either.
+fn names_in(names: &[&str], place: &str) -> Option<String> {
+    let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    (!names.is_empty() && !place.is_empty()).then(|| format!("{} in {place}", names.join(", ")))
+}
+
 impl Wanted<'_> {
     fn find(
         &self,
@@ -134,16 +140,16 @@ impl Wanted<'_> {
         });
         let found = beside.chain(installed).find(|path| path.is_file());
         let Some(path) = found else {
-            let mut wanted = names.clone();
-            wanted.extend(fallback.filter(|name| !names.contains(name)));
-            let wanted: Vec<_> = wanted.iter().map(|name| format!("`{name}`")).collect();
-            let on_path = format!("PATH ({})", search.to_string_lossy());
             let shown = |path: &PathBuf| path.display().to_string();
-            let searched: Vec<_> = local.iter().map(shown).chain([on_path]).collect();
+            let beside = local.iter().map(shown).collect::<Vec<_>>().join(", ");
+            let path = format!("PATH ({})", search.to_string_lossy());
+            let looked_for = [(&names, beside), (&on_path, path)];
+            let looked_for = looked_for
+                .into_iter()
+                .filter_map(|(names, place)| names_in(names, &place));
             return Err(Error::NoInterpreter {
                 item: chain.item.clone(),
-                wanted: wanted.join(", "),
-                searched: searched.join(", "),
+                looked_for: looked_for.collect::<Vec<_>>().join(", and for "),
                 variable,
             });
         };
@@ -166,8 +172,10 @@ impl Wanted<'_> {
         }
         Err(Error::NoInterpreter {
             item: chain.item.clone(),
-            wanted: format!("`{}`", path.display()),
-            searched: format!("the place that the setting `interpreters` gives for {variable}"),
+            looked_for: format!(
+                "`{}`, which the setting `interpreters` gives for {variable}",
+                path.display()
+            ),
             variable,
         })
     }

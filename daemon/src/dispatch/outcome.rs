@@ -80,7 +80,15 @@ pub(super) fn judge(
         },
         (None, Exit::Code(code)) => match data.get("error").and_then(words) {
             Some(told) => Failure::permanent("tool_failed", tail(&told)),
-            None => own("tool_failed", exit_text(program, code, exited)),
+            None => own(
+                "tool_failed",
+                exit_text(
+                    program,
+                    code,
+                    printed_lines(answer, exited),
+                    &exited.stderr.bytes,
+                ),
+            ),
         },
         (None, exit @ Exit::Signal(_)) => own("tool_killed", format!("ended by {exit}")),
     };
@@ -89,11 +97,6 @@ pub(super) fn judge(
 
 /// How a process ended that failed, and what it printed last.
 pub(super) fn printed(answer: chain::Answer, exited: &Exited) -> Printed {
-    let stdout: &[u8] = match answer {
-        // A result is no line of output.
-        chain::Answer::Json if json_result(exited).0.get("return_code").is_none() => &[],
-        chain::Answer::Json | chain::Answer::Shell => &exited.stdout.bytes,
-    };
     let (exit_code, signal) = match exited.exit {
         Exit::Code(code) => (Some(code), None),
         Exit::Signal(signal) => (None, Some(signal)),
@@ -101,19 +104,32 @@ pub(super) fn printed(answer: chain::Answer, exited: &Exited) -> Printed {
     Printed {
         exit_code,
         signal,
-        ..Printed::new(stdout, &exited.stderr.bytes)
+        ..Printed::new(printed_lines(answer, exited), &exited.stderr.bytes)
     }
 }
 
-/// The program and its exit code, with the last line it wrote to stderr: that of a traceback is what tells.
-fn exit_text(program: &Path, code: i32, exited: &Exited) -> String {
+/// What was written to stdout, unless it is a result: that is no line of output.
+fn printed_lines(answer: chain::Answer, exited: &Exited) -> &[u8] {
+    match answer {
+        chain::Answer::Json if json_result(exited).0.get("return_code").is_none() => &[],
+        chain::Answer::Json | chain::Answer::Shell => &exited.stdout.bytes,
+    }
+}
+
+/// The program and its exit code, with the last line it wrote to stderr (that of a traceback is what tells), or to stdout if it
+/// wrote none there, as test runners do.
+fn exit_text(program: &Path, code: i32, stdout: &[u8], stderr: &[u8]) -> String {
     const MOST: usize = 200;
     let program = program.file_name().unwrap_or(program.as_os_str());
     let text = format!("{} exited with code {code}", program.to_string_lossy());
-    let stderr = String::from_utf8_lossy(&exited.stderr.bytes);
-    match stderr.trim().lines().next_back() {
+    let last = |printed: &[u8]| {
+        let printed = String::from_utf8_lossy(printed);
+        let last = printed.trim().lines().next_back()?;
+        Some(beginning(last.trim(), MOST).into_owned())
+    };
+    match last(stderr).or_else(|| last(stdout)) {
         None => text,
-        Some(last) => format!("{text}: {}", beginning(last.trim(), MOST)),
+        Some(last) => format!("{text}: {last}"),
     }
 }
 
@@ -265,5 +281,29 @@ mod tests {
         }
         let silent = declared_failure(&json!({"status": "error"})).unwrap();
         assert!(silent.message.contains("without saying why"));
+    }
+
+    #[test]
+    fn an_exit_code_comes_with_the_last_line_of_stderr_or_else_of_stdout() {
+        let told = |stdout: &str, stderr: &str| {
+            exit_text(
+                Path::new("/bin/bash"),
+                3,
+                stdout.as_bytes(),
+                stderr.as_bytes(),
+            )
+        };
+        for (stdout, stderr, end) in [
+            ("", "", ""),
+            ("\n", " \n", ""),
+            ("1 failed: test_login\n", "", ": 1 failed: test_login"),
+            ("passed 3\n  failed 1  \n\n", "\n", ": failed 1"),
+            ("1 failed\n", "warning: old\nno route\n", ": no route"),
+        ] {
+            let expected = format!("bash exited with code 3{end}");
+            assert_eq!(told(stdout, stderr), expected, "{stdout:?} {stderr:?}");
+        }
+        let long = told(&"x".repeat(1000), "");
+        assert!(long.len() < 300, "{long}");
     }
 }

@@ -73,12 +73,19 @@ impl Start {
         }
     }
 
-    /// SHA-256 of the inputs as they are asked for, and of the model, if one is.
+    /// SHA-256 of the inputs as they are asked for, and of every option that is given.
     pub(super) fn digest(&self) -> String {
         let mut asked = json!({"inputs": self.inputs, "text_inputs": self.text_inputs});
-        for (key, word) in [("model", &self.model), ("provider", &self.provider)] {
-            if let Some(word) = word {
-                asked[key] = json!(word);
+        let limits = (self.limits != Limits::default()).then_some(&self.limits);
+        for (key, option) in [
+            ("model", json!(self.model)),
+            ("provider", json!(self.provider)),
+            ("limits", json!(limits)),
+            ("capabilities", json!(self.capabilities)),
+            ("durability", json!(self.durability)),
+        ] {
+            if !option.is_null() {
+                asked[key] = option;
             }
         }
         sha256_hex(canonical(&asked))

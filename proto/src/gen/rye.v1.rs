@@ -60,8 +60,8 @@ pub struct StartRequest {
     pub limits: ::core::option::Option<Limits>,
     #[prost(enumeration = "Durability", tag = "8")]
     pub durability: i32,
-    /// A second start with the same key, item and inputs answers with the first run; with others it is refused. At most 255 bytes;
-    /// keys that begin with `continues:` are the daemon's own.
+    /// A second start with the same key that asks for the same (item, inputs, limits and whatever else is given) answers with the first
+    /// run; one that asks for something else is refused. At most 255 bytes; keys that begin with `continues:` are the daemon's own.
     #[prost(string, tag = "9")]
     pub idempotency_key: ::prost::alloc::string::String,
     /// The run to resume instead of starting a fresh one; it keeps its inputs. `item` must be what it runs, `limits` raise its own.

@@ -14,9 +14,10 @@ use rye_core::model::Object;
 use rye_core::yaml::{self, Document, Fault, push_segment};
 use serde_json::Value;
 
-const FILE_KEYS: [&str; 4] = ["tool", "env", "files", "cases"];
-const CASE_KEYS: [&str; 4] = ["name", "params", "expect", "timeout"];
-const EXPECT_KEYS: [&str; 5] = ["success", "result", "result_is", "code", "error_contains"];
+pub(super) const FILE_KEYS: [&str; 4] = ["tool", "env", "files", "cases"];
+pub(super) const CASE_KEYS: [&str; 4] = ["name", "params", "expect", "timeout"];
+pub(super) const EXPECT_KEYS: [&str; 5] =
+    ["success", "result", "result_is", "code", "error_contains"];
 
 /// How long a case may take that does not say it.
 const TIMEOUT: Duration = Duration::from_mins(1);

@@ -1,0 +1,35 @@
+//! `man`.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use rye_client::exit::Exit;
+use serde_json::json;
+
+use super::Session;
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::Format;
+
+/// Writes a page for each verb, and one for `ryectl`, as `man` looks for them in its section 1.
+pub(super) fn man(directory: &Path, session: &mut Session) -> Result<Exit, Failure> {
+    write(directory).map_err(|source| Failure::NoPages {
+        path: directory.to_owned(),
+        source,
+    })?;
+    let output = &mut session.output;
+    match output.format() {
+        Format::Json => output.json(&json!({"directory": directory}))?,
+        Format::Text => output.line(&format!(
+            "wrote {} and a page for each verb",
+            directory.join("ryectl.1").display()
+        ))?,
+    }
+    Ok(Exit::Done)
+}
+
+fn write(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    clap_mangen::generate_to(cli::command(), directory)
+}
