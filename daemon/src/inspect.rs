@@ -304,5 +304,6 @@ const fn node_status(status: StepStatus) -> NodeStatus {
         StepStatus::Wait => NodeStatus::Wait,
         StepStatus::Approval => NodeStatus::Approval,
         StepStatus::Cached => NodeStatus::Cached,
+        StepStatus::Declared => NodeStatus::Declared,
     }
 }

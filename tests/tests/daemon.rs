@@ -232,6 +232,28 @@ fn a_second_daemon_with_another_socket_is_refused_too() {
 }
 
 #[test]
+fn a_daemon_whose_socket_another_one_serves_ends_before_it_writes_a_log() {
+    let world = World::new();
+    let first = world.start("");
+    let other = world.root().join("other");
+    let out = ryed(&world)
+        .arg("--state-dir")
+        .arg(&other)
+        .arg("--socket")
+        .arg(world.socket())
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(5), "{out:?}");
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert!(
+        stderr.contains(world.socket().to_str().unwrap()),
+        "{stderr}"
+    );
+    assert!(!other.join("log").exists());
+    assert_eq!(world.info()["pid"], first.pid());
+}
+
+#[test]
 fn a_socket_left_by_a_killed_daemon_is_taken_over() {
     let world = World::new();
     let first = world.start("");

@@ -134,7 +134,8 @@ fn a_step_of_the_wall_clock_neither_fires_nor_stalls_a_retry_or_a_timeout() {
         "import os\nfrom pathlib import Path\nat = Path(project_path) / ('tried-' + os.environ['RYE_IDEMPOTENCY_KEY'])\nif at.exists():\n    return {}\nat.write_text('')\nraise RuntimeError('not yet')",
     );
     world.graph("t/retries", RETRIES);
-    for seconds in [HOUR, -HOUR, YEAR, -YEAR] {
+    // To the beginning of the count and far beyond its usual end, too.
+    for seconds in [HOUR, -HOUR, YEAR, -YEAR, -56 * YEAR, 274 * YEAR] {
         world.let_fail("");
         let run = world.start_run("t/retries");
         until("the first try to fail", || {

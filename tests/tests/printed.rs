@@ -65,7 +65,7 @@ nodes:
         .ryectl("run t/silent")
         .run()
         .code(1)
-        .tells(&[&format!("test ✗ ({why})"), &format!("node test: {why}")]);
+        .tells(&[&format!("({why})"), &format!("node test: {why}")]);
     for verb in ["get @last", "steps @last"] {
         let _shown = world.ryectl(verb).ok().prints(&[why]);
     }

@@ -200,6 +200,12 @@ nodes:
     assert_eq!(out.json()["status"], "completed");
     assert_eq!(out.json()["output"]["receipt"], "receipt 7");
     assert_eq!(world.read("ran"), "charged\n");
+    // That it was done is somebody's word, and nobody knows how long it took.
+    let steps = world.ryectl("steps --json").arg(&run).ok().json();
+    let mut steps = steps.as_array().unwrap().iter();
+    let charge = steps.find(|step| step["node"] == "charge").unwrap();
+    assert_eq!(charge["status"], "declared", "{charge}");
+    assert_eq!(charge["elapsed_ms"], 0, "{charge}");
 }
 
 #[test]

@@ -193,7 +193,8 @@ impl Lines {
             | StepStatus::Parallel
             | StepStatus::Wait
             | StepStatus::Approval
-            | StepStatus::Cached => self.style.green("✓"),
+            | StepStatus::Cached
+            | StepStatus::Declared => self.style.green("✓"),
         };
         let mut words = vec![self.head(view, step.step, &step.node), icon];
         // A moment is not worth a word.
@@ -227,9 +228,11 @@ fn detail(step: &StepEnd) -> Option<String> {
             }
             Some(_) | None => word.to_owned(),
         }),
-        StepStatus::Gate | StepStatus::Cached | StepStatus::Wait | StepStatus::Approval => {
-            Some(word.to_owned())
-        }
+        StepStatus::Gate
+        | StepStatus::Cached
+        | StepStatus::Declared
+        | StepStatus::Wait
+        | StepStatus::Approval => Some(word.to_owned()),
         StepStatus::Ok | StepStatus::Error | StepStatus::Return => {
             let new = &step.new_keys;
             (!new.is_empty()).then(|| in_line(&format!("+{}", new.join(", "))))

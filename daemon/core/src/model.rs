@@ -388,6 +388,8 @@ pub enum StepStatus {
     Approval,
     /// The result of an earlier run was used.
     Cached,
+    /// Nobody knew what became of its action, and somebody declared it done.
+    Declared,
 }
 
 impl StepStatus {
@@ -403,6 +405,7 @@ impl StepStatus {
             Self::Wait => "wait",
             Self::Approval => "approval",
             Self::Cached => "cached",
+            Self::Declared => "declared",
         }
     }
 }

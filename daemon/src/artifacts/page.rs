@@ -235,16 +235,10 @@ impl Page {
             if !matches!(status, StepStatus::Foreach | StepStatus::Parallel) {
                 row.details.retain(|detail| detail.starts_with("run "));
             }
-            row.standing = match status {
-                StepStatus::Error => Standing::Failed,
-                StepStatus::Ok
-                | StepStatus::Return
-                | StepStatus::Gate
-                | StepStatus::Foreach
-                | StepStatus::Parallel
-                | StepStatus::Wait
-                | StepStatus::Approval
-                | StepStatus::Cached => Standing::Done,
+            row.standing = if *status == StepStatus::Error {
+                Standing::Failed
+            } else {
+                Standing::Done
             };
             row.visits += 1;
             row.elapsed_ms = Some(*elapsed_ms);

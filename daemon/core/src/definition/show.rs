@@ -59,6 +59,8 @@ pub enum NodeStatus {
     Running,
     /// Its result came from the cache.
     Cached,
+    /// Somebody declared it done.
+    Declared,
     /// It ended the run.
     Return,
     /// It assigned and chose an edge.
@@ -79,11 +81,12 @@ pub enum NodeStatus {
 
 impl NodeStatus {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Ok,
         Self::Error,
         Self::Running,
         Self::Cached,
+        Self::Declared,
         Self::Return,
         Self::Gate,
         Self::Foreach,
@@ -101,6 +104,7 @@ impl NodeStatus {
             Self::Error => "error",
             Self::Running => "running",
             Self::Cached => "cached",
+            Self::Declared => "declared",
             Self::Return => "return",
             Self::Gate => "gate",
             Self::Foreach => "foreach",
@@ -122,6 +126,7 @@ impl NodeStatus {
         match self {
             Self::Ok
             | Self::Cached
+            | Self::Declared
             | Self::Gate
             | Self::Foreach
             | Self::Parallel
@@ -143,7 +148,8 @@ impl NodeStatus {
             | Self::Foreach
             | Self::Parallel
             | Self::Wait
-            | Self::Approval => ("#d7f5dd", "#2da44e"),
+            | Self::Approval
+            | Self::Declared => ("#d7f5dd", "#2da44e"),
             Self::Error => ("#ffd8d3", "#cf222e"),
             Self::Running => ("#fff3c4", "#bf8700"),
             Self::Cached => ("#e6dcfa", "#8250df"),

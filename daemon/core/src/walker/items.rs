@@ -24,7 +24,9 @@ use crate::expr::{self, Vars};
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Certainty};
 use crate::model::graph::{Items, Step};
-use crate::model::{Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus};
+use crate::model::{
+    Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus, Verdict,
+};
 use crate::sight;
 
 /// The code of a node that failed because one of its items did.
@@ -327,9 +329,11 @@ impl Walker {
                 (Some(document), Some(failure), true)
             }
         };
+        let is_declared = attempt.is_some_and(|attempt| attempt.verdict == Some(Verdict::Done));
         let status = match (&failure, answer.cached) {
             (Some(_), _) => StepStatus::Error,
             (None, true) => StepStatus::Cached,
+            (None, false) if is_declared => StepStatus::Declared,
             (None, false) => StepStatus::Ok,
         };
         let event = Event::Graph(GraphEvent::ItemCompleted {

@@ -222,10 +222,10 @@ impl Walker {
         match self.assign(node, Some(&answer.result), step.now, Vars::default()) {
             Ok(assigned) => {
                 let next_node = self.edge(node, &assigned.vars, Some(&answer.result), step.now);
-                let status = if answer.cached {
-                    StepStatus::Cached
-                } else {
-                    StepStatus::Ok
+                let status = match (answer.cached, step.is_declared()) {
+                    (true, _) => StepStatus::Cached,
+                    (false, true) => StepStatus::Declared,
+                    (false, false) => StepStatus::Ok,
                 };
                 let done = Done {
                     action_id: node.work.action().map(|action| action.id.clone()),
@@ -427,7 +427,12 @@ impl Done {
             step: step.number,
             node: step.node.to_string(),
             status: self.status,
-            elapsed_ms: now.ms_since(step.now),
+            // How long that took nobody knows; how long it was asked about is no time of it.
+            elapsed_ms: if self.status == StepStatus::Declared {
+                0
+            } else {
+                now.ms_since(step.now)
+            },
             next_node: self.next_node,
             assigned: self.assigned,
             error: self.error,

@@ -25,7 +25,7 @@ use crate::id::{Name, RunId};
 use crate::model::attempt::attempt_name;
 use crate::model::chunks::Chunks;
 use crate::model::{
-    Attempt, Effect, Failure, Outcome, Round, Slot, Spec, SuppressedError, Unknown,
+    Attempt, Effect, Failure, Outcome, Round, Slot, Spec, SuppressedError, Unknown, Verdict,
 };
 
 /// What a graph run has done, and where it stands.
@@ -355,6 +355,14 @@ impl Step {
         match &self.work {
             StepWork::Items(items) | StepWork::NeverStarted(Some(items)) => Some(items),
             StepWork::Action(_) | StepWork::NeverStarted(None) | StepWork::Waits(_) => None,
+        }
+    }
+
+    /// Whether somebody declared the attempt of its action done.
+    pub fn is_declared(&self) -> bool {
+        match &self.work {
+            StepWork::Action(attempt) => attempt.verdict == Some(Verdict::Done),
+            StepWork::NeverStarted(_) | StepWork::Items(_) | StepWork::Waits(_) => false,
         }
     }
 

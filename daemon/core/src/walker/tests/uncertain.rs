@@ -71,7 +71,7 @@ fn an_attempt_nobody_knows_about_suspends_the_run() {
 fn a_verdict_settles_an_action() {
     for (verdict, path, calls) in [
         (Verdict::Retry, "a:ok b:gate", 2),
-        (Verdict::Done, "a:ok b:gate", 1),
+        (Verdict::Done, "a:declared b:gate", 1),
         (Verdict::Fail, "a:error", 1),
     ] {
         let mut stage = Stage::of(ONE, run(json!({}), None));
