@@ -1,6 +1,7 @@
 //! The life of `ryed`: start, configuration, one per state directory, draining, signals.
 
 use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,15 @@ fn ryed(world: &World) -> std::process::Command {
     let mut command = in_clean_environment(binaries::ryed(), &world.home(), world.root());
     command.stdin(Stdio::null());
     command
+}
+
+/// What a daemon says that may not start: it ends at once.
+fn refused(world: &World, state: &Path, socket: &Path) -> String {
+    let mut second = ryed(world);
+    second.arg("--state-dir").arg(state);
+    let out = second.arg("--socket").arg(socket).output().unwrap();
+    assert_eq!(out.status.code(), Some(5), "{out:?}");
+    String::from_utf8_lossy(&out.stderr).into_owned()
 }
 
 #[test]
@@ -47,14 +57,7 @@ fn nothing_in_the_state_directory_can_be_removed_to_let_a_second_daemon_in() {
         std::fs::remove_file(world.state().join(name)).unwrap();
     }
     for socket in [world.socket(), world.root().join("other.sock")] {
-        let out = ryed(&world)
-            .arg("--state-dir")
-            .arg(world.state())
-            .arg("--socket")
-            .arg(socket)
-            .output()
-            .unwrap();
-        assert_eq!(out.status.code(), Some(5), "{out:?}");
+        let _told = refused(&world, &world.state(), &socket);
     }
     assert_eq!(world.info()["pid"], first.pid());
     world.write("go", "");
@@ -90,7 +93,7 @@ fn a_daemon_that_is_dying_and_greets_nobody_any_more_is_waited_for() {
 }
 
 /// Everything below `from`, as `cp -r` would copy it.
-fn copy(from: &std::path::Path, to: &std::path::Path) {
+fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
@@ -219,14 +222,7 @@ fn a_second_daemon_with_another_socket_is_refused_too() {
     let world = World::new();
     let first = world.start("");
     let other = world.root().join("other.sock");
-    let out = ryed(&world)
-        .arg("--state-dir")
-        .arg(world.state())
-        .arg("--socket")
-        .arg(&other)
-        .output()
-        .unwrap();
-    assert_eq!(out.status.code(), Some(5), "{out:?}");
+    let _told = refused(&world, &world.state(), &other);
     assert!(!other.exists());
     assert_eq!(world.info()["pid"], first.pid());
 }
@@ -236,19 +232,8 @@ fn a_daemon_whose_socket_another_one_serves_ends_before_it_writes_a_log() {
     let world = World::new();
     let first = world.start("");
     let other = world.root().join("other");
-    let out = ryed(&world)
-        .arg("--state-dir")
-        .arg(&other)
-        .arg("--socket")
-        .arg(world.socket())
-        .output()
-        .unwrap();
-    assert_eq!(out.status.code(), Some(5), "{out:?}");
-    let stderr = String::from_utf8_lossy(&out.stderr);
-    assert!(
-        stderr.contains(world.socket().to_str().unwrap()),
-        "{stderr}"
-    );
+    let told = refused(&world, &other, &world.socket());
+    assert!(told.contains(world.socket().to_str().unwrap()), "{told}");
     assert!(!other.join("log").exists());
     assert_eq!(world.info()["pid"], first.pid());
 }
@@ -487,7 +472,7 @@ fn print_config_shows_every_setting_and_the_flag_wins_over_the_environment_over_
         values(&printed),
         "what is printed is a settings file"
     );
-    assert!(!std::path::Path::new("/from").exists());
+    assert!(!Path::new("/from").exists());
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn request(
     let is_named = |name: &str| {
         plan.headers
             .iter()
-            .any(|h| h.name.eq_ignore_ascii_case(name))
+            .any(|header| header.name.eq_ignore_ascii_case(name))
     };
     if !is_named("accept-encoding") {
         request = request.header("accept-encoding", PACKED)?;

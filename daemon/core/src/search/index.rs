@@ -3,6 +3,7 @@
 //! A document is kept as the numbers of its words, field after field: that is what phrases are looked for in, what words are counted in,
 //! and what tells which lists a document is to be taken out of.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -204,8 +205,8 @@ impl Index {
         let averages = self.averages();
         let mut scores = vec![0.0; found.len()];
         for term in &asked {
-            let counts = term.weight * self.rarity(term.holders.len());
-            for (place, _) in sets::places_of_both(&found, &term.holders) {
+            let counts = term.weight * self.rarity(term.count);
+            for (place, _) in sets::places_of_both(&found, &self.holders_of(&term.words)) {
                 scores[place] += counts * self.frequency(found[place], &term.words, &averages);
             }
         }
@@ -247,18 +248,15 @@ impl Index {
         counts: bool,
         asked: &mut Vec<Term>,
     ) -> Vec<u32> {
-        let holders = match *words {
-            [only] => self.holders(only).to_vec(),
-            _ => sets::set(words.iter().flat_map(|word| self.holders(*word)).copied()),
-        };
-        if counts {
+        let found = self.holders_of(&words).into_owned();
+        if counts && !found.is_empty() {
             asked.push(Term {
                 words,
                 weight,
-                holders: holders.clone(),
+                count: found.len(),
             });
         }
-        holders
+        found
     }
 
     /// The documents with these words in a row.
@@ -280,11 +278,11 @@ impl Index {
                     .any(|place| doc.field(place).windows(row.len()).any(|part| part == row))
             })
         });
-        if counts {
+        if counts && !found.is_empty() {
             asked.extend(row.into_iter().map(|word| Term {
                 words: vec![word],
                 weight: 1.0,
-                holders: found.clone(),
+                count: found.len(),
             }));
         }
         found
@@ -294,6 +292,14 @@ impl Index {
         self.holders
             .get(to_usize(word))
             .map_or(&[][..], Vec::as_slice)
+    }
+
+    /// The documents that hold one of `words`, in the order of their numbers.
+    fn holders_of(&self, words: &[u32]) -> Cow<'_, [u32]> {
+        match *words {
+            [only] => self.holders(only).into(),
+            _ => sets::set(words.iter().flat_map(|word| self.holders(*word)).copied()).into(),
+        }
     }
 
     /// The word itself; if nobody holds it, those that differ in one letter, which weigh less.
@@ -350,14 +356,14 @@ impl Index {
     }
 }
 
-/// What counts for the documents that hold it.
+/// What counts for the documents that hold it. It keeps no list of them: a query may have hundreds of such parts.
 #[derive(Debug)]
 struct Term {
     /// Each of which is as good as the other.
     words: Vec<u32>,
     weight: f64,
-    /// The documents for which it counts, in the order of their numbers.
-    holders: Vec<u32>,
+    /// How many documents it finds.
+    count: usize,
 }
 
 /// How often one of the words that are asked for stands in `words`.
