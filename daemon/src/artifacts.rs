@@ -95,18 +95,15 @@ struct Notes {
 impl Notes {
     fn add(&mut self, note: Note) {
         self.settled += usize::from(note.settled.is_some());
-        match self.of_run.get_mut(&note.run) {
-            Some(earlier) => {
-                self.settled -= usize::from(earlier.settled.is_some());
-                earlier.upto = note.upto;
-                earlier.page |= note.page;
-                earlier.settled = note.settled;
-                earlier.given_up |= note.given_up;
-            }
-            None => {
-                self.order.push_back(note.run.clone());
-                self.of_run.insert(note.run.clone(), note);
-            }
+        if let Some(earlier) = self.of_run.get_mut(&note.run) {
+            self.settled -= usize::from(earlier.settled.is_some());
+            earlier.upto = note.upto;
+            earlier.page |= note.page;
+            earlier.settled = note.settled;
+            earlier.given_up |= note.given_up;
+        } else {
+            self.order.push_back(note.run.clone());
+            self.of_run.insert(note.run.clone(), note);
         }
     }
 

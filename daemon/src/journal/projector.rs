@@ -1,7 +1,7 @@
 //! What a lane does: it writes the files of the runs of one project.
 //!
 //! **Owns** `state/threads/<run>/transcript.jsonl` below the `files` directory, and has an [`ArtifactLane`] make the rest.
-//! **Never** holds a run up: the publisher leaves lines in the mailbox of the lane; what does not fit there, or could not be
+//! **Never** holds the publisher up: that leaves lines in the mailbox of the lane; what does not fit there, or could not be
 //! written, is rendered again from the log. **Order**: lines of a run are appended in order, each at its own offset; objects and
 //! page are made of lines that are written. An ended run leaves memory when it is archived and its transcript, which then is its
 //! history, is written. **Failure**: a project that is gone, full or in our way is tried again every second; once the log has grown
@@ -114,16 +114,12 @@ impl Inbox {
         } else {
             self.bytes += bytes;
         }
-        match self.runs.get_mut(&pending.stream.id) {
-            Some(earlier) => {
-                earlier.merge(pending);
-                false
-            }
-            None => {
-                self.runs.insert(pending.stream.id.clone(), pending);
-                true
-            }
+        if let Some(earlier) = self.runs.get_mut(&pending.stream.id) {
+            earlier.merge(pending);
+            return false;
         }
+        self.runs.insert(pending.stream.id.clone(), pending);
+        true
     }
 }
 
