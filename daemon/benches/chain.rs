@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rye_core::capability::Layer;
 use rye_core::clock::{Clock as _, Timestamp};
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
-use rye_core::model::{Budget, Object, RunKind, Spec};
+use rye_core::model::{Budget, Object, Spec, Task};
 use rye_core::seal::{SecretKey, sha256_hex, sign_text};
 use rye_item::{Library, Spaces, TrustStore, trust};
 use ryed::chain::{self, Offer, Origin};
@@ -104,7 +104,7 @@ impl Stage {
         let spec = Spec {
             project: self.project().display().to_string(),
             ..Spec::new(
-                RunKind::Tool,
+                Task::Tool,
                 item.clone(),
                 run.clone(),
                 Budget::open(run.clone()),

@@ -28,7 +28,7 @@ use rye_core::frame::HEADER_BYTES;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{CallNo, Usage};
 use rye_core::model::{
-    Because, Budget, Effect, Event, GraphEvent, Object, RunEvent, RunKind, Spec, StepStatus,
+    Because, Budget, Effect, Event, GraphEvent, GraphTask, Object, RunEvent, Spec, StepStatus, Task,
 };
 use rye_core::money::Usd;
 use ryed::artifacts::Artifacts;
@@ -103,7 +103,7 @@ fn spec(project: &Path, run: &RunId) -> Spec {
             patterns: vec!["rye.*".into()],
         }],
         ..Spec::new(
-            RunKind::Graph,
+            Task::Graph(GraphTask::default()),
             ItemRef::tool(ItemId::new("bench/loop").expect("a good id")),
             run.clone(),
             Budget::open(run.clone()),

@@ -405,13 +405,11 @@ impl Visible {
         if why != Some(SuspendReason::Uncertain) {
             return Ok(found);
         }
-        let graph = self
-            .supervisor
-            .services()
-            .graphs
-            .of_run(&self.spec)
-            .await
-            .ok();
+        let graphs = &self.supervisor.services().graphs;
+        let graph = match self.spec.graph() {
+            Some(source) => graphs.of_run(source).await.ok(),
+            None => None,
+        };
         let run = Arc::clone(&self.run);
         let tell = move || in_doubt(graph.as_deref(), &run);
         Ok(Beside {

@@ -144,7 +144,7 @@ struct GraphMade {
 impl Made {
     /// Nothing yet; `None` for a run of a kind that leaves neither objects nor a page.
     fn new(id: &RunId, spec: &Spec, outlines: &mut Outlines) -> Option<Self> {
-        match spec.kind {
+        match spec.kind() {
             RunKind::Graph => Some(Self::Graph(Box::new(GraphMade {
                 receipts: Receipts::default(),
                 page: Page::new(id, spec, &outlines.of(spec)),

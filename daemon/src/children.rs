@@ -111,7 +111,7 @@ pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call, wanted: Want
             warnings,
         }) => {
             let epoch = services.epoch;
-            let is_thread = spec.kind == RunKind::Thread;
+            let is_thread = spec.kind() == RunKind::Thread;
             let directive = is_thread.then(|| spec.content_hash.clone());
             // One that has failed is told nothing more.
             let warnings = warnings.into_iter().filter(|_| fault.is_none());
@@ -211,7 +211,7 @@ impl Earlier {
                     Self::Counts(last.id.clone())
                 }
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. }
-                    if last.spec.kind == RunKind::Thread =>
+                    if last.spec.kind() == RunKind::Thread =>
                 {
                     if can_continue(&last) {
                         Self::Continues(last)
@@ -220,7 +220,8 @@ impl Earlier {
                     }
                 }
                 Outcome::Error { .. } | Outcome::Cancelled { .. } | Outcome::Killed { .. } => {
-                    let is_whole = last.spec.kind == RunKind::Graph && !last.spec.is_single_step();
+                    let is_whole =
+                        last.spec.kind() == RunKind::Graph && !last.spec.is_single_step();
                     if let Some(barrier) = last.approvals.barrier() {
                         let text = format!("the run `{}` is not continued: {barrier}", last.id);
                         return Err(Failure::permanent("child_barred", text).decided());
@@ -334,7 +335,7 @@ async fn child_run(
 /// The result of a run as who called it sees it: that of a thread says what it has cost.
 async fn result_of(services: &Arc<Services>, run: &Arc<Run>) -> Value {
     let mut result = run.result();
-    if run.spec.kind == RunKind::Thread
+    if run.spec.kind() == RunKind::Thread
         && let Ok(cost) = services.runs().cost(Arc::clone(run)).await
     {
         result["cost"] = Value::Object(cost.numbers());
@@ -378,7 +379,7 @@ fn begun(run: &Run, call: &Call) -> Value {
 pub fn failure_of(run: &Run) -> Option<Failure> {
     let failure = match run.outcome()? {
         Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => return None,
-        Outcome::Error { error } if run.spec.kind == RunKind::Thread => error.clone().decided(),
+        Outcome::Error { error } if run.spec.kind() == RunKind::Thread => error.clone().decided(),
         Outcome::Error { error } => Failure {
             retryable: false,
             ..error.clone().decided()

@@ -14,7 +14,7 @@ use rye_core::cas::InputScope;
 use rye_core::clock::Clock;
 use rye_core::definition::Graph;
 use rye_core::machine::Call;
-use rye_core::model::{Effect, Run};
+use rye_core::model::{Effect, GraphSource, Run};
 use rye_core::policy::Policy;
 use rye_core::walker::{CostSource, Walker};
 
@@ -34,33 +34,28 @@ struct GraphRun {
     policy: Arc<Policy>,
 }
 
-/// Walks `run` under `policy` to its end, until it is suspended, or until the daemon stops.
+/// Walks `run` through its graph `source`, under `policy`, to its end, until it is suspended, or until the daemon stops.
 pub async fn drive(
     at: RunContext,
+    source: &GraphSource,
     policy: Arc<Policy>,
     run: &Arc<Run>,
     stop: &Stop,
 ) -> Result<DriverExit, journal::Error> {
     let services = Arc::clone(&at.services);
     let journal = &services.journal;
-    let graph = match services.graphs.of_run(&run.spec).await {
+    let graph = match services.graphs.of_run(source).await {
         Ok(graph) => graph,
         Err(failure) => return drive::fail(journal, run, failure).await,
     };
     let kind = GraphRun {
         cache: cache::Store::new(journal.signer()),
-        inputs: inputs(&graph, run),
+        inputs: InputScope::new(&graph.digest, &source.config_hash),
         at,
         graph,
         policy,
     };
     drive::drive(&services, Arc::new(kind), run, stop).await
-}
-
-fn inputs(graph: &Graph, run: &Run) -> InputScope {
-    let source = run.spec.graph.as_ref();
-    let config_hash = source.map_or("", |source| source.config_hash.as_str());
-    InputScope::new(&graph.digest, config_hash)
 }
 
 impl Kind for GraphRun {

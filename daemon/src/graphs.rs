@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use rye_core::definition::{self, Finding, Graph};
-use rye_core::model::{Failure, Spec};
+use rye_core::model::{Failure, GraphSource};
 use rye_core::seal::sha256_hex;
 
 use crate::memo::Memo;
@@ -54,19 +54,14 @@ impl Graphs {
     }
 
     /// The graph of a run, as it was verified when the run was accepted.
-    pub async fn of_run(&self, spec: &Arc<Spec>) -> Result<Arc<Graph>, Failure> {
-        let missing = || Failure::permanent("graph_missing", "the run holds no graph");
-        let source = spec.graph.as_ref().ok_or_else(missing)?;
+    pub async fn of_run(&self, source: &GraphSource) -> Result<Arc<Graph>, Failure> {
         if source.text.len() <= SHORT_TEXT
             && let Some(parsed) = self.parsed.get(&sha256_hex(&*source.text))
         {
             return Ok(Arc::clone(&parsed.graph));
         }
-        let (this, spec) = (self.clone(), Arc::clone(spec));
-        let parsed = task::blocking("read a graph", move || {
-            let text = spec.graph.as_ref().map(|source| &*source.text);
-            this.read(text.unwrap_or_default())
-        });
+        let (this, text) = (self.clone(), Arc::clone(&source.text));
+        let parsed = task::blocking("read a graph", move || this.read(&text));
         let parsed = parsed.await.map_err(|findings| {
             let first = definition::errors(&findings).next();
             let first = first.map(ToString::to_string);

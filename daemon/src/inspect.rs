@@ -180,26 +180,18 @@ impl Inspector {
         run: Arc<Run>,
         walked: Walked,
     ) -> Result<String, Error> {
-        if run.spec.item != item.canonical() || run.spec.graph.is_none() {
+        let is_of_item = run.spec.item == item.canonical();
+        let Some(source) = run.spec.graph().filter(|_| is_of_item) else {
             return Err(Error::OtherItem {
                 run: run.id.clone(),
                 found: run.spec.item.clone(),
                 item: item.clone(),
             });
-        }
-        let graphs = self.graphs.clone();
+        };
+        let (graphs, text) = (self.graphs.clone(), Arc::clone(&source.text));
         task::blocking("draw a graph", move || {
-            let text = run.spec.graph.as_ref().map(|graph| &*graph.text);
             let (item, name) = (&run.spec.item, format!("the graph of run {}", run.id));
-            let nodes = overlay(&run, &walked);
-            draw(
-                &graphs,
-                text.unwrap_or_default(),
-                item,
-                &name,
-                format,
-                &nodes,
-            )
+            draw(&graphs, &text, item, &name, format, &overlay(&run, &walked))
         })
         .await
     }

@@ -276,7 +276,7 @@ impl Summary {
         Self {
             id: run.id.clone(),
             item: run.spec.item.clone(),
-            kind: run.spec.kind,
+            kind: run.spec.kind(),
             status: run.status(),
             project: run.spec.project.clone(),
             principal: run.spec.principal.clone(),

@@ -43,7 +43,7 @@ pub fn is_control(name: &str) -> bool {
 
 /// What a caller who does not wait for a graph run or a thread gets of it.
 pub fn launched(run: &Run) -> Value {
-    let (id, item) = match run.spec.kind {
+    let (id, item) = match run.spec.kind() {
         RunKind::Graph | RunKind::Tool => ("graph_run_id", "graph_id"),
         RunKind::Thread => ("thread_id", "directive"),
     };

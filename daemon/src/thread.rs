@@ -22,7 +22,7 @@ use rye_core::cas::InputHashes;
 use rye_core::conversation::{Entry, Message, Source};
 use rye_core::error::with_sources;
 use rye_core::machine::{Call, CallOutcome};
-use rye_core::model::{Effect, Failure, Run, Slot};
+use rye_core::model::{Effect, Failure, Run, Slot, ThreadSource};
 use rye_core::provider::Owner;
 use rye_core::thread::{Answer, Composed, Funds, Heard, Query, Terms, ThreadMachine, shown};
 use rye_item::Library;
@@ -58,15 +58,15 @@ enum Planned {
     Child(Child),
 }
 
-/// Drives the thread `run` to its end, until it is suspended, or until the daemon stops.
+/// Drives the thread `run`, which works on `source`, to its end, until it is suspended, or until the daemon stops.
 pub async fn drive(
     at: RunContext,
+    source: &ThreadSource,
     run: &Arc<Run>,
     stop: &Stop,
 ) -> Result<DriverExit, journal::Error> {
     let services = Arc::clone(&at.services);
-    let contract = run.spec.thread.as_ref().map(|thread| &*thread.contract);
-    let terms = match services.contracts.read(contract.unwrap_or_default()) {
+    let terms = match services.contracts.read(&source.contract) {
         Ok(terms) => terms,
         Err(problem) => {
             let text = format!("the record of the thread cannot be read: {problem}");

@@ -11,7 +11,11 @@ use rye_tests::binaries::clone_root;
 use serde_json::Value;
 
 /// What the contract calls otherwise than the source.
-const OTHER_NAMES: [(&str, &str); 2] = [("Waits", "Waiting"), ("Reason", "Reseeding")];
+const OTHER_NAMES: [(&str, &str); 3] = [
+    ("Waits", "Waiting"),
+    ("Reason", "Reseeding"),
+    ("TaskFields", "Task"),
+];
 /// The kinds of events in the source.
 const EVENTS: [&str; 4] = ["RunEvent", "GraphEvent", "ThreadEvent", "ToolEvent"];
 
@@ -44,7 +48,7 @@ static WORDS: LazyLock<Regex> = LazyLock::new(|| regex(r"^(\w+) is one of ([a-z_
 static FIELD: LazyLock<Regex> =
     LazyLock::new(|| regex(r"^(\w+)(\?)?: ([A-Za-z]\w*(?: of \w+)?)( or null)?\. \S"));
 static EMBEDDED: LazyLock<Regex> = LazyLock::new(|| regex(r"^(\.\.\.\w+): \S"));
-static DECLARED: LazyLock<Regex> = LazyLock::new(|| regex(r"^pub (enum|struct) (\w+) \{$"));
+static DECLARED: LazyLock<Regex> = LazyLock::new(|| regex(r"^(?:pub )?(enum|struct) (\w+) \{$"));
 static MEMBER: LazyLock<Regex> = LazyLock::new(|| regex(r"^ *(?:pub )?(?:r#)?([a-z]\w*): (.+),$"));
 static VARIANT: LazyLock<Regex> = LazyLock::new(|| regex(r"^    ([A-Z]\w*)(.*)$"));
 static RENAMED: LazyLock<Regex> = LazyLock::new(|| regex(r#"rename = "(\w+)""#));

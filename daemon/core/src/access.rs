@@ -71,7 +71,7 @@ impl<'a> Caller<'a> {
     fn is_for_user(self) -> bool {
         match self {
             Self::User(_) => true,
-            Self::Run { spec, .. } => spec.kind == RunKind::Tool && spec.parent.is_none(),
+            Self::Run { spec, .. } => spec.kind() == RunKind::Tool && spec.parent.is_none(),
         }
     }
 
@@ -83,7 +83,7 @@ impl<'a> Caller<'a> {
         }
         match self {
             Self::User(_) => true,
-            Self::Run { spec, .. } if spec.kind == RunKind::Tool => spec.parent.is_none(),
+            Self::Run { spec, .. } if spec.kind() == RunKind::Tool => spec.parent.is_none(),
             Self::Run { spec, .. } => lineage.any(|above| above.chain_root == spec.chain_root),
         }
     }
@@ -93,7 +93,7 @@ impl<'a> Caller<'a> {
 mod tests {
     use super::*;
     use crate::id::{ItemId, ItemRef};
-    use crate::model::Budget;
+    use crate::model::{Budget, Task};
 
     fn layer(name: &str) -> Layer {
         Layer {
@@ -112,7 +112,7 @@ mod tests {
             project: project.into(),
             principal: principal.into(),
             ..Spec::new(
-                kind,
+                Task::of(kind),
                 ItemRef::tool(ItemId::new("t/item").unwrap()),
                 id(name),
                 Budget::open(id(name)),

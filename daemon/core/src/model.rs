@@ -34,6 +34,7 @@ mod raised;
 mod report;
 mod round;
 mod run;
+mod task;
 pub mod thread;
 pub mod tool;
 mod work;
@@ -44,7 +45,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::capability::Layer;
-use crate::id::{ItemRef, Name, RunId};
+use crate::id::{ItemRef, RunId};
 use crate::money::Usd;
 
 pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, Approvals, Expired, Requested};
@@ -63,6 +64,7 @@ pub use self::parent_end::{ChildTerms, Fate, ParentEnd, Waits};
 pub use self::raised::{Below, MOST_DEPTH, Raisable, Raised, Unraised, proposed};
 pub use self::round::Round;
 pub use self::run::Run;
+pub use self::task::{Extent, GraphSource, GraphTask, StartFrom, Task, ThreadSource};
 pub use self::thread::ThreadEvent;
 pub use self::tool::ToolEvent;
 pub use self::work::Work;
@@ -152,46 +154,14 @@ pub struct Limits {
     pub spend: Option<Usd>,
 }
 
-/// What a graph run walks: the verified text, so that an edit of the file never changes a run that has started.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GraphSource {
-    /// The text of the graph file as it was verified.
-    pub text: Arc<str>,
-    /// `category` of the file.
-    pub category: String,
-    /// `version` of the file.
-    pub version: String,
-    /// Number of its nodes.
-    pub nodes: u32,
-    /// JSON text of the configuration it runs under, fixed at its start and shared by the runs that start under it; empty in old
-    /// records: what is shipped.
-    #[serde(default)]
-    pub policy: Arc<str>,
-    /// SHA-256, in hex, of the configuration that may change what its tools come to.
-    #[serde(default)]
-    pub config_hash: String,
-}
-
-/// What a thread works on, so that an edit of a file never changes a thread that has started.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ThreadSource {
-    /// The text of the directive file as it was verified.
-    pub text: Arc<str>,
-    /// JSON text of all that was fixed at the start: the directive laid over those it extends, the model, the tools that it may
-    /// call.
-    pub contract: Arc<str>,
-    /// Where the thread stood that this one continues; `None` for one that begins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub carried: Option<Arc<thread::State>>,
-}
-
 /// Everything about a run that is fixed when it is accepted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spec {
     /// The item that runs.
     pub item: ItemRef,
-    /// What carries it out.
-    pub kind: RunKind,
+    /// What it is to do.
+    #[serde(flatten)]
+    pub task: Task,
     /// The directory tools run in: the project root, or the caller's directory where there is no project.
     pub project: String,
     /// The `.ai` directory (or its stand-in in the state directory) that receives the run's files.
@@ -216,9 +186,6 @@ pub struct Spec {
     /// when the step is tried again with another run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect_scope: Option<String>,
-    /// Where it begins, if not at the start node with an empty state.
-    #[serde(rename = "seed", default, skip_serializing_if = "Option::is_none")]
-    pub start_from: Option<Arc<StartFrom>>,
     /// The first run of its chain of continuations; this run itself for a fresh one.
     pub chain_root: RunId,
     /// The ended run this one continues.
@@ -240,11 +207,6 @@ pub struct Spec {
     pub inputs: Object,
     /// SHA-256 of the verified item.
     pub content_hash: String,
-    /// The graph, for graph runs.
-    pub graph: Option<GraphSource>,
-    /// The directive, for threads.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub thread: Option<ThreadSource>,
     /// The caller's key: a second start with the same key is the same run.
     pub start_key: Option<String>,
     /// SHA-256 of the inputs as they were asked for, beside a key: with others the key is refused. Older records have none.
@@ -254,10 +216,10 @@ pub struct Spec {
 
 impl Spec {
     /// A run of `item` that nobody owns, that belongs to no project and may do nothing: what it is beyond that is to be said.
-    pub fn new(kind: RunKind, item: ItemRef, chain_root: RunId, budget: Budget) -> Self {
+    pub fn new(task: Task, item: ItemRef, chain_root: RunId, budget: Budget) -> Self {
         Self {
             item,
-            kind,
+            task,
             project: String::new(),
             files: String::new(),
             principal: String::new(),
@@ -267,7 +229,6 @@ impl Spec {
             parent_end: ParentEnd::Wait,
             children: ChildTerms::default(),
             effect_scope: None,
-            start_from: None,
             budget,
             chain_root,
             continuation_of: None,
@@ -278,8 +239,6 @@ impl Spec {
             recovery: Recovery::Resume,
             inputs: Object::new(),
             content_hash: String::new(),
-            graph: None,
-            thread: None,
             start_key: None,
             start_digest: None,
         }
@@ -292,15 +251,44 @@ impl Spec {
             .unwrap_or(self.chain_root.as_str())
     }
 
+    /// What carries it out.
+    pub const fn kind(&self) -> RunKind {
+        self.task.kind()
+    }
+
+    /// The graph that it walks, if it walks one.
+    pub const fn graph(&self) -> Option<&GraphSource> {
+        match &self.task {
+            Task::Graph(task) => Some(&task.source),
+            Task::Unreadable | Task::Thread(_) | Task::Tool => None,
+        }
+    }
+
+    /// The directive that it works on, if it is a thread.
+    pub const fn thread(&self) -> Option<&ThreadSource> {
+        match &self.task {
+            Task::Thread(source) => Some(source),
+            Task::Graph(_) | Task::Unreadable | Task::Tool => None,
+        }
+    }
+
+    /// Where its walk begins, if not at the beginning.
+    pub fn start_from(&self) -> Option<&StartFrom> {
+        match &self.task {
+            Task::Graph(task) => task.start_from.as_deref(),
+            Task::Unreadable | Task::Thread(_) | Task::Tool => None,
+        }
+    }
+
     /// Whether the run ends after one node.
     pub fn is_single_step(&self) -> bool {
-        let start = self.start_from.as_ref();
+        let start = self.start_from();
         start.is_some_and(|start| start.extent == Extent::OneNode)
     }
 
     /// Where it begins, if it repeats only what failed in the run it continues.
     pub fn repairs(&self) -> Option<&StartFrom> {
-        let start = self.start_from.as_deref();
+        let start = self.start_from();
         start.filter(|start| start.extent == Extent::Repairs)
     }
 }
@@ -312,36 +300,6 @@ impl Spec {
 )]
 const fn is_zero(number: &u32) -> bool {
     *number == 0
-}
-
-/// Where a run begins that does not begin at the beginning.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct StartFrom {
-    /// The first node.
-    pub node: String,
-    /// What was done before.
-    #[serde(rename = "progress")]
-    pub state: graph::State,
-    /// What an earlier run left of that node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left: Option<Left>,
-    /// The node that follows the last repair.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub then: Option<Name>,
-    /// How far it goes.
-    pub extent: Extent,
-}
-
-/// How far a run goes from its first node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Extent {
-    /// To the end of the graph.
-    Rest,
-    /// Over one node.
-    OneNode,
-    /// Over the nodes that failed in the run it continues, and the one with which that ended: what went well is not done again.
-    Repairs,
 }
 
 /// A process, so named that another one with the same pid is never mistaken for it.

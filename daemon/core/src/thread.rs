@@ -257,9 +257,8 @@ impl ThreadMachine {
 
     /// Whether there is a conversation to continue.
     fn continues(&self) -> bool {
-        let source = self.run.spec.thread.as_ref();
-        let carried = source.and_then(|source| source.carried.as_ref());
-        carried.is_some_and(|carried| carried.has_begun())
+        let carried = self.run.spec.carried();
+        carried.is_some_and(State::has_begun)
     }
 
     /// The conversation of the thread that this one continues. A model that spoke last is asked to continue.

@@ -271,7 +271,7 @@ impl Walker {
     }
 
     fn begin(&mut self, now: Timestamp, events: &mut Vec<Event>) -> Turn {
-        let (start_node, state) = match &self.run.spec.start_from {
+        let (start_node, state) = match self.run.spec.start_from() {
             None => (self.graph.start.clone(), self.graph.state.clone().into()),
             Some(start) => (start.node.clone(), start.state.vars.clone()),
         };

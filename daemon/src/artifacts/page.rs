@@ -42,8 +42,9 @@ impl Outlines {
         if let Some(outline) = self.0.get(&spec.content_hash) {
             return Arc::clone(outline);
         }
-        let graph = spec.graph.as_ref();
-        let graph = graph.and_then(|source| definition::parse(&source.text).ok());
+        let graph = spec
+            .graph()
+            .and_then(|source| definition::parse(&source.text).ok());
         let nodes = graph.iter().flat_map(|(graph, _)| &graph.nodes);
         let outline: Arc<[Outline]> = nodes
             .map(|node| Outline {
@@ -134,7 +135,7 @@ pub(super) struct Page {
 impl Page {
     /// The page of a run of which nothing is known but its spec.
     pub(super) fn new(run: &RunId, spec: &Spec, outline: &[Outline]) -> Self {
-        let graph = spec.graph.as_ref();
+        let graph = spec.graph();
         let mut page = Self {
             run: run.clone(),
             graph: spec.item.id.to_string(),
@@ -146,10 +147,7 @@ impl Page {
             heading: 0,
             status: Status::Created.as_str().to_owned(),
             step: 0,
-            steps: spec
-                .start_from
-                .as_ref()
-                .map_or(0, |start| start.state.steps),
+            steps: spec.start_from().map_or(0, |start| start.state.steps),
             began: Timestamp::default(),
             seen: Timestamp::default(),
             seq: Seq::default(),

@@ -16,7 +16,7 @@ pub(super) fn thread(run: &Run, cost: &Cost) -> Object {
         ("thread_id", json!(run.id)),
         ("item_id", json!(spec.item.id)),
         ("item_type", json!(spec.item.kind)),
-        ("kind", json!(spec.kind)),
+        ("kind", json!(spec.kind())),
         ("status", json!(run.status())),
         ("suspend_reason", reason),
         ("parent_thread_id", json!(spec.parent)),
@@ -47,11 +47,8 @@ pub(super) fn thread(run: &Run, cost: &Cost) -> Object {
 pub(super) fn state_page(run: &Run, cost: &Cost) -> Option<String> {
     let vars = run.vars()?;
     let graph = &run.spec.item.id;
-    let version = run
-        .spec
-        .graph
-        .as_ref()
-        .map_or("", |graph| graph.version.as_str());
+    let source = run.spec.graph();
+    let version = source.map_or("", |graph| graph.version.as_str());
     let fields = [
         ("id", json!(format!("graphs/{graph}/{}", run.id))),
         ("name", json!(run.id)),

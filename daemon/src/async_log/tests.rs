@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::{Context, Waker};
 
 use rye_core::id::{ItemId, ItemRef};
-use rye_core::model::{Budget, RunKind};
+use rye_core::model::{Budget, Task};
 
 use super::*;
 use crate::gate::Gate;
@@ -15,7 +15,7 @@ fn log(files: &Path) -> Arc<Log> {
     let item = ItemRef::tool(ItemId::new("t/t").unwrap());
     let spec = Spec {
         files: files.display().to_string(),
-        ..Spec::new(RunKind::Tool, item, run.clone(), Budget::open(run.clone()))
+        ..Spec::new(Task::Tool, item, run.clone(), Budget::open(run.clone()))
     };
     Arc::new(Log::new(&run, &Arc::new(spec)))
 }

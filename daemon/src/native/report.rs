@@ -21,7 +21,7 @@ pub(super) fn record(run: &Run, cost: &Cost) -> Value {
     let mut document = json!({
         "run_id": run.id,
         "directive": spec.item.id,
-        "kind": spec.kind.as_str(),
+        "kind": spec.kind().as_str(),
         "status": run.status().as_str(),
         "alive": is_alive(run),
         "pid": is_alive(run).then(std::process::id),

@@ -190,7 +190,7 @@ async fn bumped(run: &Arc<Run>, session: &Session<'_>) -> Result<Limits, Failure
     let why = run.suspension();
     let why = why.filter(|why| why.reason == SuspendReason::Limit);
     let code = why.and_then(|why| why.code.as_deref()).ok_or_else(none)?;
-    let limits = run.thread().filter(|_| run.spec.kind == RunKind::Thread);
+    let limits = run.thread().filter(|_| run.spec.kind() == RunKind::Thread);
     let limits = limits.map(|thread| thread.limits).ok_or_else(none)?;
     let twice = |limit: Option<u64>| limit.map(|limit| limit.saturating_mul(BUMP));
     let mut wanted = Limits::default();

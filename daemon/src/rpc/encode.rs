@@ -99,7 +99,7 @@ pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
                 patterns: layer.patterns.clone(),
             })
             .collect(),
-        nodes: run.spec.graph.as_ref().map_or(0, |graph| graph.nodes),
+        nodes: run.spec.graph().map_or(0, |graph| graph.nodes),
         ..summary(&Summary::of(run), beside)
     }
 }

@@ -26,7 +26,7 @@ pub(super) fn origin(run: &Run) -> Option<Origin> {
     struct Contract {
         model: Origin,
     }
-    let contract = &run.spec.thread.as_ref()?.contract;
+    let contract = &run.spec.thread()?.contract;
     let contract: Contract = serde_json::from_str(contract).ok()?;
     Some(contract.model)
 }

@@ -25,7 +25,7 @@ use rye_core::expr::nearest;
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::graph::{LastStep, Left, State};
 use rye_core::model::{
-    Budget, ChildTerms, Extent, Failure, GraphSource, Object, Run, RunKind, Spec, StartFrom,
+    Budget, ChildTerms, Extent, Failure, GraphSource, GraphTask, Object, Run, Spec, StartFrom, Task,
 };
 use rye_core::policy::Policy;
 use rye_item::{Library, Snapshot};
@@ -96,39 +96,27 @@ impl Admission {
     ) -> Result<Admitted, Error> {
         let resolved = chain::resolve(inside.library, item, None)
             .map_err(|source| refused(item, source.suggesting(inside.library)))?;
-        let (is_graph, kind) = match resolved.terminal {
-            Terminal::Graph => (true, RunKind::Graph),
+        let admitted = match resolved.terminal {
+            Terminal::Graph => self.admit_graph(inside, budget, &resolved, request)?,
             Terminal::Native(_) | Terminal::Process | Terminal::Http | Terminal::Mcp(_) => {
-                (false, RunKind::Tool)
+                self.admit_tool(inside, budget, &resolved, request)?
             }
             Terminal::Thread(_) => return Err(of_runs_only(item)),
         };
-        let tool = resolved.tool();
-        let what = (&tool.item, &*tool.content_hash);
-        let spec = self.spec(inside, kind, what, budget, &request);
-        if !is_graph && !matches!(request.start_at, StartAt::Start) {
-            return Err(Error::NotAGraph { item: spec.item });
-        }
-        let continued = spec.continuation_of.clone();
-        let admitted = if is_graph {
-            self.admit_graph(spec, &resolved, inside.library, request)?
-        } else {
-            self.admit_tool(spec, &resolved, inside.library, request)?
-        };
-        match (continued, &admitted.fault) {
+        match (&admitted.spec.continuation_of, &admitted.fault) {
             (Some(run), Some(fault)) => Err(Error::Unfit {
-                run,
+                run: run.clone(),
                 problem: format!("it cannot be continued as things are: {}", fault.message),
             }),
             (Some(_) | None, _) => Ok(admitted),
         }
     }
 
-    /// What is fixed about a run of any kind that runs the item with that content.
+    /// What is fixed about a run of any kind, which is to do `task` and runs the item with that content.
     fn spec(
         &self,
         inside: &Inside<'_>,
-        kind: RunKind,
+        task: Task,
         (item, content_hash): (&ItemRef, &str),
         budget: Budget,
         request: &Start,
@@ -169,27 +157,30 @@ impl Admission {
             content_hash: content_hash.to_owned(),
             start_key: request.start_key.clone(),
             start_digest: request.start_key.is_some().then(|| request.digest()),
-            ..Spec::new(kind, item.clone(), chain_root.clone(), budget)
+            ..Spec::new(task, item.clone(), chain_root.clone(), budget)
         }
     }
 
     /// A graph run: parsed and validated, with its own declaration as a further layer.
     fn admit_graph(
         &self,
-        mut spec: Spec,
+        inside: &Inside<'_>,
+        budget: Budget,
         resolved: &Chain,
-        library: &Library,
         request: Start,
     ) -> Result<Admitted, Error> {
-        let path = resolved.tool().path.display();
-        let (text, note) = text::chosen(&mut spec, &resolved.tool().text, &request.start_at);
-        spec.inputs = request.inputs;
+        let (library, tool) = (inside.library, resolved.tool());
+        let path = tool.path.display();
+        let chosen = text::chosen(tool, &request.start_at);
+        let what = (&tool.item, &*chosen.content_hash);
         let placed = |finding: &Finding| format!("{path}:{finding}");
-        let (graph, findings) = match self.read_graph(&text, library) {
+        let (graph, findings) = match self.read_graph(&chosen.text, library) {
             Ok(read) => read,
             Err(findings) => {
                 let errors: Vec<_> = definition::errors(&findings).map(placed).collect();
                 let text = errors.join("\n");
+                let mut spec = self.spec(inside, Task::Unreadable, what, budget, &request);
+                spec.inputs = request.inputs;
                 return Ok(Admitted {
                     note: None,
                     spec,
@@ -200,17 +191,23 @@ impl Admission {
         };
         refuse_tampered(&graph, library)?;
         repeated::refuse(&graph, library, &request.start_at)?;
-        let (snapshot, policy) = self.configuration(&spec.item, library)?;
+        let (snapshot, policy) = self.configuration(&tool.item, library)?;
         let mut warnings: Vec<_> = findings.iter().map(placed).collect();
         warnings.extend(snapshot.ignored.iter().cloned());
-        spec.graph = Some(GraphSource {
-            text,
+        let (start_from, astray) = start_from(&graph, &chosen.content_hash, &request.start_at)?;
+        let source = GraphSource {
+            text: chosen.text,
             category: graph.category.clone(),
             version: graph.version.clone(),
             nodes: u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX),
             policy: Arc::clone(&snapshot.policy),
             config_hash: snapshot.hash.to_string(),
+        };
+        let task = Task::Graph(GraphTask {
+            source,
+            start_from: start_from.map(Arc::new),
         });
+        let mut spec = self.spec(inside, task, what, budget, &request);
         spec.recovery = graph.recovery.unwrap_or(spec.recovery);
         spec.durability = request
             .durability
@@ -238,7 +235,12 @@ impl Admission {
             .map_err(|problem| {
                 Failure::permanent("graph_validation_failed", format!("{path}: {problem}"))
             });
-        let misfit = match inputs(&graph, spec.inputs, request.text_inputs, &request.start_at) {
+        let misfit = match inputs(
+            &graph,
+            request.inputs,
+            request.text_inputs,
+            &request.start_at,
+        ) {
             Ok((inputs, undeclared)) => {
                 spec.inputs = inputs;
                 warnings.extend(undeclared);
@@ -249,11 +251,9 @@ impl Admission {
                 Some(*failure)
             }
         };
-        let (seed, astray) = seed(&graph, &spec.content_hash, request.start_at)?;
-        spec.start_from = seed.map(Arc::new);
         let unset = variables::unset(&spec, &graph, library, &self.config);
         Ok(Admitted {
-            note,
+            note: chosen.note,
             spec,
             fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
             warnings,
@@ -263,11 +263,19 @@ impl Admission {
     /// A tool run: its own execution is what its capabilities must cover. What it starts may cost money, so it has a limit as well.
     fn admit_tool(
         &self,
-        mut spec: Spec,
+        inside: &Inside<'_>,
+        budget: Budget,
         resolved: &Chain,
-        library: &Library,
         request: Start,
     ) -> Result<Admitted, Error> {
+        let (library, tool) = (inside.library, resolved.tool());
+        if !matches!(request.start_at, StartAt::Start) {
+            return Err(Error::NotAGraph {
+                item: tool.item.clone(),
+            });
+        }
+        let what = (&tool.item, &*tool.content_hash);
+        let mut spec = self.spec(inside, Task::Tool, what, budget, &request);
         dispatch::permit(&spec, Primary::Execute, &spec.item).map_err(|failure| Error::Denied {
             message: failure.message,
         })?;
@@ -415,19 +423,19 @@ fn inputs(
 }
 
 /// Where the run begins, if not at the start node with the graph's own state; and why it cannot begin there.
-fn seed(
+fn start_from(
     graph: &Graph,
     content_hash: &str,
-    start_at: StartAt,
+    start_at: &StartAt,
 ) -> Result<(Option<StartFrom>, Option<Failure>), Error> {
     let (mut misfit, mut then) = (None, None);
     let (node, (state, left), extent) = match start_at {
         StartAt::Start => return Ok((None, None)),
         StartAt::Continue { run, .. } if run.is_repairable() => {
-            return repairs::of(&run, graph, content_hash).map(|start| (Some(start), None));
+            return repairs::of(run, graph, content_hash).map(|start| (Some(start), None));
         }
         StartAt::Continue { run, .. } => {
-            let (node, (state, mut left)) = resumption(&run, graph)?;
+            let (node, (state, mut left)) = resumption(run, graph)?;
             if run.spec.content_hash != content_hash {
                 // Items of another text of the graph need not be those of this one.
                 left.items = None;
@@ -448,11 +456,11 @@ fn seed(
             from,
             verdicts: _,
         } => {
-            let inherited = from.and_then(|run| run.inherited());
+            let inherited = from.as_ref().and_then(|run| run.inherited());
             let (mut state, left) = inherited.unwrap_or_else(|| (fresh(graph), Left::default()));
             state.steps = 0;
             misfit = lay_over(&mut state, inject_state);
-            (node, (state, left), Extent::OneNode)
+            (node.clone(), (state, left), Extent::OneNode)
         }
     };
     let missing = graph.nodes.get(&node).is_none().then(|| {
@@ -485,14 +493,14 @@ fn fresh(graph: &Graph) -> State {
 }
 
 /// Sets the keys of `vars` in `state`; all but one, if that is none of its own.
-fn lay_over(state: &mut State, vars: Object) -> Option<Failure> {
+fn lay_over(state: &mut State, vars: &Object) -> Option<Failure> {
     let mut misfit = None;
     for (key, value) in vars {
         if key == "inputs" {
             let text = "`inject_state` cannot replace `inputs`: give the inputs themselves";
             misfit = Some(Failure::permanent("invalid_inject_state", text));
         } else {
-            state.vars.set(&key, value);
+            state.vars.set(key, value.clone());
         }
     }
     misfit
@@ -538,7 +546,7 @@ fn resumption(run: &Run, graph: &Graph) -> Result<(String, (State, Left)), Error
         return Err(unfit(&format!("{barrier}; start a new run")));
     }
     let spec = &run.spec;
-    if spec.continuation_of.is_some() && spec.start_from.is_none() {
+    if spec.continuation_of.is_some() && spec.start_from().is_none() {
         return Err(unfit(
             "it took over nothing of the run it was to continue; start it anew",
         ));
@@ -549,14 +557,14 @@ fn resumption(run: &Run, graph: &Graph) -> Result<(String, (State, Left)), Error
     if let Some(node) = run.resumption_node() {
         return Ok((node.to_owned(), inherited));
     }
-    match (&state.last, &spec.start_from) {
+    match (&state.last, spec.start_from()) {
         (Some(last), _) if ended_at_it(state, last) => Ok((last.node.clone(), inherited)),
         (Some(_), _) => Err(unfit(
             "its nodes were all done when it ended; nothing is left to do",
         )),
         (None, Some(start)) => Ok((start.node.clone(), inherited)),
         // Inputs given as text were read as the graph declares them, so not at all.
-        (None, None) if spec.graph.is_none() => Err(unfit(
+        (None, None) if spec.graph().is_none() => Err(unfit(
             "it ended because its graph could not be read; start it anew",
         )),
         (None, None) => Ok((graph.start.clone(), (fresh(graph), Left::default()))),

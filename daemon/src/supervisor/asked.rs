@@ -151,9 +151,8 @@ impl Supervisor {
 /// Whether `request` brings inputs other than those `run` has.
 pub(super) fn brings_other_inputs(request: &Start, run: &Run) -> bool {
     let own = &run.spec.inputs;
-    let graph = run.spec.graph.as_ref();
     let schema = || {
-        let (graph, _) = definition::parse(&graph?.text).ok()?;
+        let (graph, _) = definition::parse(&run.spec.graph()?.text).ok()?;
         graph.inputs.schema().cloned()
     };
     let typed = request

@@ -267,7 +267,7 @@ impl Supervisor {
         if !run.status().is_terminal() {
             return self.release(id).await;
         }
-        if run.spec.kind == RunKind::Tool {
+        if run.spec.kind() == RunKind::Tool {
             return Ok(());
         }
         if is_killed {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use rye_core::error::with_sources;
 use rye_core::model::{
-    Event, Failure, KillReceipt, Run, RunEvent, RunKind, SuspendReason, Suspension,
+    Event, Failure, KillReceipt, Run, RunEvent, SuspendReason, Suspension, Task,
 };
 
 use super::{Asker, Begin, Beginner, Supervisor};
@@ -214,21 +214,20 @@ impl Supervisor {
         let record = self.journal().snapshot(&run.id);
         let run = record.as_ref().unwrap_or(run);
         let at = RunContext::new(services, project, run);
-        match run.spec.kind {
-            RunKind::Graph => {
-                let text = run.spec.graph.as_ref().map(|graph| &*graph.policy);
-                match projects.policy(text.unwrap_or_default()).await {
-                    Ok(policy) => graph::drive(at, policy, run, stop).await,
-                    Err(error) => {
-                        let error =
-                            Failure::permanent("configuration_invalid", with_sources(&error));
-                        self.fail(run, error).await;
-                        Ok(DriverExit::Ended)
-                    }
+        match &run.spec.task {
+            Task::Graph(task) => match projects.policy(&task.source.policy).await {
+                Ok(policy) => graph::drive(at, &task.source, policy, run, stop).await,
+                Err(error) => {
+                    let failure = Failure::permanent("configuration_invalid", with_sources(&error));
+                    drive::fail(self.journal(), run, failure).await
                 }
+            },
+            Task::Unreadable => {
+                let failure = Failure::permanent("graph_missing", "the run holds no graph");
+                drive::fail(self.journal(), run, failure).await
             }
-            RunKind::Thread => thread::drive(at, run, stop).await,
-            RunKind::Tool => {
+            Task::Thread(source) => thread::drive(at, source, run, stop).await,
+            Task::Tool => {
                 let trace = asker.as_ref().map(|asker| asker.trace).unwrap_or_default();
                 let (left, answer) = tool::drive(at, run, stop, trace).await?;
                 if let (Some(asker), Some(answer)) = (asker, answer) {

@@ -83,7 +83,7 @@ pub(super) fn limits_of_child(asked: &Limits, item: &Limits, above: Option<&Limi
 /// What the end of `parent` means for a run of this kind that it does not wait for. A person who started a graph looks after what that
 /// left; a thread costs money as long as it lives, and one that ends does so with those that its model began.
 const fn unwaited(parent: &Spec, child: RunKind) -> ParentEnd {
-    match (parent.kind, child) {
+    match (parent.kind(), child) {
         (RunKind::Graph | RunKind::Tool, RunKind::Graph | RunKind::Tool) => ParentEnd::Detach,
         (RunKind::Thread, _) | (_, RunKind::Thread) => parent.children.follow,
     }
@@ -231,7 +231,7 @@ impl Supervisor {
     /// The runs that `run` started, newest first.
     async fn children(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
         let mut children = Vec::new();
-        if run.spec.kind == RunKind::Tool {
+        if run.spec.kind() == RunKind::Tool {
             return Ok(children);
         }
         let filter = Filter {

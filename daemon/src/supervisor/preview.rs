@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rye_core::capability::Layer;
 use rye_core::conversation::{Conversation, Digest, Entry, Message, Source};
 use rye_core::directive::Prompt;
-use rye_core::id::{ItemKind, RunId};
+use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::{Failure, Limits, RunEvent};
 use rye_core::money::Usd;
 use rye_core::policy::Risk;
@@ -52,18 +52,15 @@ impl Supervisor {
     pub async fn preview(&self, request: Start) -> Result<Preview, Error> {
         let item = request.item.canonical();
         if item.kind != ItemKind::Directive {
-            let message = format!(
-                "`{item}` is no directive; `ryectl graph show` draws graphs, and only directives have a prompt"
-            );
-            return Err(Error::Params { message });
+            return Err(no_directive(&item));
         }
         let journal = self.journal();
         let id = RunId::generate(&item.id, journal.now().seconds(), journal.random());
         let directory = request.directory.clone();
         let admitted = self.admit(&id, request).await?;
         let spec = Arc::new(admitted.spec);
-        let source = spec.thread.as_ref().map(|source| &*source.contract);
-        let terms = Terms::read(source.unwrap_or_default());
+        let source = spec.thread().ok_or_else(|| no_directive(&item))?;
+        let terms = Terms::read(&source.contract);
         let contract = terms.map_err(|message| Error::Params { message })?.contract;
         let (directive, of_run) = (contract.directive.clone(), Arc::clone(&spec));
         let services = Arc::clone(&self.shared.services);
@@ -176,6 +173,14 @@ fn list(
     let has_secret = |owner, name: &str| services.providers.has_secret(owner, name, &own);
     let models = Models::read(library)?;
     Ok(models.list(services.journal.now(), &has_secret))
+}
+
+/// Why there is no prompt of `item`.
+fn no_directive(item: &ItemRef) -> Error {
+    let message = format!(
+        "`{item}` is no directive; `ryectl graph show` draws graphs, and only directives have a prompt"
+    );
+    Error::Params { message }
 }
 
 /// The size of the first call, as the thread would make it.

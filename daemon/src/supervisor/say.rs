@@ -57,7 +57,7 @@ pub(super) fn said(run: &Run, text: &str, by: &str) -> Result<Change, Error> {
 /// Whether `text` can be said to `run`, whether it has ended or not.
 pub(super) fn check(run: &Run, text: &str) -> Result<(), Error> {
     let Some(thread) = run.thread() else {
-        let kind = run.spec.kind.as_str();
+        let kind = run.spec.kind().as_str();
         return Err(Error::Unfit {
             run: run.id.clone(),
             problem: format!(

@@ -12,7 +12,7 @@ use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
 use rye_core::machine::{CallOutcome, Certainty};
-use rye_core::model::{Budget, Failure, Kill, Killed, Object, Run, RunEvent, RunKind, Spec};
+use rye_core::model::{Budget, Failure, Kill, Killed, Object, Run, RunEvent, Spec, Task};
 use rye_core::money::Usd;
 use rye_core::state::Change;
 use ryed::artifacts::Artifacts;
@@ -209,7 +209,7 @@ pub(crate) fn spec(id: &RunId, directory: &Path) -> Spec {
         files: directory.join(".ai").display().to_string(),
         principal: "uid:0".into(),
         ..Spec::new(
-            RunKind::Tool,
+            Task::Tool,
             ItemRef::tool(ItemId::new("t/scripted").unwrap()),
             id.clone(),
             Budget::open(id.clone()),

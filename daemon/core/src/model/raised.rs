@@ -223,7 +223,7 @@ impl Run {
         for limit in Raisable::ALL {
             let given = raised.get(limit);
             let Some(used) = self.used(limit) else {
-                let kind = self.spec.kind;
+                let kind = self.spec.kind();
                 match given {
                     Some(_) => return Err(Unraised::NoSuch { kind, limit }),
                     None => continue,
@@ -248,7 +248,7 @@ impl Run {
 
     /// What is used of a limit; `None` if runs of its kind have no such limit.
     fn used(&self, limit: Raisable) -> Option<u64> {
-        match (self.spec.kind, limit) {
+        match (self.spec.kind(), limit) {
             (RunKind::Graph | RunKind::Thread, Raisable::Spawns) => {
                 self.below.spawns.map(|_limited| self.spawn_count.into())
             }

@@ -303,7 +303,7 @@ impl Run {
         let state = self.graph()?;
         let (inherited, left) = state.inherited();
         let never_begun = matches!(state.stood(), graph::At::New);
-        let earlier = self.spec.start_from.as_ref().filter(|_| never_begun);
+        let earlier = self.spec.start_from().filter(|_| never_begun);
         let earlier = earlier.and_then(|start| start.left.clone());
         Some((inherited, earlier.unwrap_or(left)))
     }

@@ -4,6 +4,7 @@ mod graph;
 mod raised;
 mod reference;
 mod spawns;
+mod task;
 mod thread;
 mod unknown;
 
@@ -26,7 +27,7 @@ fn spec(kind: RunKind) -> Arc<Spec> {
         files: "/p/.ai".into(),
         principal: "uid:0".into(),
         ..Spec::new(
-            kind,
+            Task::of(kind),
             ItemRef::tool(ItemId::new("a/b").unwrap()),
             id.clone(),
             Budget::open(id),

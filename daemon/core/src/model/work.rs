@@ -88,7 +88,7 @@ pub(super) trait WorkState {
 
 impl Work {
     pub(super) fn create(spec: &Spec) -> Self {
-        match spec.kind {
+        match spec.kind() {
             RunKind::Graph => Self::Graph(graph::State::create(spec)),
             RunKind::Thread => Self::Thread(thread::State::create(spec)),
             RunKind::Tool => Self::Tool(tool::State::default()),

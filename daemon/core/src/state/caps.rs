@@ -54,7 +54,7 @@ impl State {
             .parent
             .as_ref()
             .and_then(|parent| self.runs.get(parent));
-        let starts = starts.filter(|_| spec.kind == RunKind::Thread);
+        let starts = starts.filter(|_| spec.kind() == RunKind::Thread);
         let fewer = starts.and_then(|run| run.spec.children.most_in_tree);
         let fewer = fewer.and_then(|fewer| usize::try_from(fewer).ok());
         match fewer.filter(|fewer| *fewer < most) {

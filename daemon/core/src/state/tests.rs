@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::{ErrorKind, Kinded as _};
 use crate::id::{Epoch, ItemId, ItemRef, Seq};
-use crate::model::{Budget, KillReceipt, ParentEnd, RunKind, SuspendReason, Suspension};
+use crate::model::{Budget, KillReceipt, ParentEnd, RunKind, SuspendReason, Suspension, Task};
 
 fn id(name: &str) -> RunId {
     RunId::new(name).unwrap()
@@ -25,7 +25,7 @@ fn spec(run: &str) -> Spec {
         files: "/p/.ai".into(),
         principal: "uid:0".into(),
         ..Spec::new(
-            RunKind::Graph,
+            Task::of(RunKind::Graph),
             ItemRef::tool(ItemId::new("a/b").unwrap()),
             id(run),
             Budget::open(id(run)),

@@ -8,7 +8,7 @@ use crate::conversation::{Block, Conversation, Message, Stop};
 use crate::directive::{self, Lineage};
 use crate::id::{Epoch, ItemId, ItemRef, RunId};
 use crate::ledger::CallNo;
-use crate::model::{Budget, Object, RunKind, Spec, Status};
+use crate::model::{Budget, Object, RunKind, Spec, Status, Task};
 use crate::money::Usd;
 use crate::policy::OnExceed;
 use crate::provider::stream::{Arguments, Call as StreamCall, Ended, Part as StreamPart};

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::id::{Epoch, ItemId, ItemRef};
 use crate::machine::{Certainty, Observe as _};
-use crate::model::{Budget, Object, Outcome, RunKind, Spec, Status, SuspendReason};
+use crate::model::{Budget, Object, Outcome, Spec, Status, SuspendReason, Task};
 
 fn tick(ms: i64) -> Tick {
     Tick {
@@ -24,7 +24,7 @@ fn machine() -> ToolMachine {
         principal: "uid:0".into(),
         inputs: Object::from_iter([("a".to_owned(), json!(1))]),
         ..Spec::new(
-            RunKind::Tool,
+            Task::Tool,
             ItemRef::tool(ItemId::new("t/echo").unwrap()),
             id.clone(),
             Budget::open(id.clone()),

@@ -22,8 +22,8 @@ use crate::definition;
 use crate::id::{Epoch, ItemId, ItemRef, RunId};
 use crate::machine::{Certainty, Observe as _};
 use crate::model::{
-    AttemptId, Budget, Effect, Extent, GraphSource, Left, Limits, Object, RunKind, Spec, StartFrom,
-    Status, SuspendReason, Verdict,
+    AttemptId, Budget, Effect, Extent, GraphTask, Left, Limits, Object, RunKind, Spec, StartFrom,
+    Status, SuspendReason, Task, Verdict,
 };
 use crate::model::{GraphEvent, RunEvent};
 
@@ -51,16 +51,8 @@ fn spec(inputs: Value, steps: Option<u32>) -> Spec {
             ..Limits::default()
         },
         inputs,
-        graph: Some(GraphSource {
-            text: Arc::default(),
-            category: "t".into(),
-            version: "1.0.0".into(),
-            nodes: 0,
-            policy: Arc::default(),
-            config_hash: String::new(),
-        }),
         ..Spec::new(
-            RunKind::Graph,
+            Task::of(RunKind::Graph),
             ItemRef::tool(ItemId::new("t/g").unwrap()),
             id.clone(),
             Budget::open(id),
@@ -83,15 +75,23 @@ fn run(inputs: Value, steps: Option<u32>) -> Run {
 /// A run that begins at `node` with what was done before.
 fn seeded(node: &str, (state, left): (State, Left), extent: Extent) -> Run {
     let inputs = state.vars.get("inputs").cloned();
+    let start_from = StartFrom {
+        node: node.into(),
+        state,
+        left: Some(left),
+        then: None,
+        extent,
+    };
     begun(Spec {
-        start_from: Some(Arc::new(StartFrom {
-            node: node.into(),
-            state,
-            left: Some(left),
-            then: None,
-            extent,
-        })),
+        task: beginning_at(start_from),
         ..spec(inputs.unwrap_or_else(|| json!({})), None)
+    })
+}
+
+fn beginning_at(start_from: StartFrom) -> Task {
+    Task::Graph(GraphTask {
+        start_from: Some(Arc::new(start_from)),
+        ..GraphTask::default()
     })
 }
 

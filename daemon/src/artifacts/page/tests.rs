@@ -1,5 +1,5 @@
 use rye_core::id::{ItemId, ItemRef};
-use rye_core::model::{Budget, Effect, Failure, GraphEvent, Object, RunEvent, RunKind};
+use rye_core::model::{Budget, Effect, Failure, GraphEvent, GraphTask, Object, RunEvent, Task};
 
 use super::*;
 
@@ -19,7 +19,12 @@ fn spec() -> Spec {
     let budget = Budget::open(run.clone());
     Spec {
         content_hash: "00".into(),
-        ..Spec::new(RunKind::Graph, ItemRef::tool(item), run, budget)
+        ..Spec::new(
+            Task::Graph(GraphTask::default()),
+            ItemRef::tool(item),
+            run,
+            budget,
+        )
     }
 }
 

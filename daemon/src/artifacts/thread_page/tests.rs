@@ -1,6 +1,6 @@
 use rye_core::capability::Layer;
 use rye_core::id::{ItemId, ItemKind, ItemRef};
-use rye_core::model::{Budget, RunKind};
+use rye_core::model::{Budget, Task, ThreadSource};
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn page() -> ThreadPage {
         id: ItemId::new("demo/count").unwrap(),
     };
     let mut spec = Spec::new(
-        RunKind::Thread,
+        Task::Thread(ThreadSource::default()),
         item,
         run.clone(),
         Budget::open(run.clone()),

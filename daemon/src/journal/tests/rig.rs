@@ -13,8 +13,8 @@ use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use rye_core::memory::Memory;
 use rye_core::model::{
-    Budget, Effect, Event, GraphEvent, GraphSource, Object, ProcessIdentity, Run, RunEvent,
-    RunKind, Slot, Spec, Status, StepStatus,
+    Budget, Effect, Event, GraphEvent, GraphSource, GraphTask, Object, ProcessIdentity, Run,
+    RunEvent, Slot, Spec, Status, StepStatus, Task,
 };
 use serde_json::{Value, json};
 
@@ -165,16 +165,11 @@ impl Rig {
                 patterns: vec!["rye.*".into()],
             }],
             content_hash: "00".into(),
-            graph: Some(GraphSource {
-                text: "start: a".into(),
-                category: "demo".into(),
-                version: "1.0.0".into(),
-                nodes: 1,
-                policy: Arc::default(),
-                config_hash: String::new(),
-            }),
             ..Spec::new(
-                RunKind::Graph,
+                Task::Graph(GraphTask {
+                    source: graph(),
+                    start_from: None,
+                }),
                 ItemRef::tool(ItemId::new("demo/graph").unwrap()),
                 id("run-a"),
                 Budget::open(run.clone()),
@@ -191,6 +186,17 @@ impl Rig {
             .join("state/threads")
             .join(run.as_str())
             .join("transcript.jsonl")
+    }
+}
+
+/// The graph that the runs of tests walk.
+pub(super) fn graph() -> GraphSource {
+    GraphSource {
+        text: "start: a".into(),
+        category: "demo".into(),
+        version: "1.0.0".into(),
+        nodes: 1,
+        ..GraphSource::default()
     }
 }
 

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::id::{Epoch, RunId};
-use rye_core::model::{Event, RunEvent, RunKind, Spec, Status, ToolEvent};
+use rye_core::model::{Event, RunEvent, Spec, Status, Task, ToolEvent};
 use serde_json::json;
 
 use super::super::index::IndexError;
@@ -209,8 +209,7 @@ async fn end_tool(rig: &Rig, journal: &Journal, name: &str, text: &str) -> (usiz
     let before = (archive(), objects());
     let run = id(name);
     let spec = Spec {
-        kind: RunKind::Tool,
-        graph: None,
+        task: Task::Tool,
         ..rig.spec(&run)
     };
     let completed = ToolEvent::ToolCompleted {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn};
 use rye_core::ledger::{Account, AccountId, CallNo, Hold, Meter, MeterId, Metered, Rows, Usage};
-use rye_core::model::{Event, Extent, Run, RunKind, Spec, StartFrom, ThreadSource};
+use rye_core::model::{Event, Extent, GraphTask, Run, Spec, StartFrom, Task, ThreadSource};
 use rye_core::money::Usd;
 use rye_core::state::Closed;
 use serde_json::{Value, json};
@@ -29,27 +29,33 @@ fn at(number: i64) -> Timestamp {
     Timestamp::from_ms(1_700_000_000_000 + number)
 }
 
-fn spec(kind: RunKind) -> Spec {
-    let rig = Rig::new();
+fn spec(task: Task) -> Spec {
     Spec {
-        kind,
+        task,
         project: "/p".into(),
         files: "/p/.ai".into(),
-        graph: (kind == RunKind::Graph)
-            .then(|| rig.spec(&id("run-a")).graph)
-            .flatten(),
-        thread: (kind == RunKind::Thread).then(|| ThreadSource {
-            carried: None,
-            text: "# D".into(),
-            contract: "{}".into(),
-        }),
-        ..rig.spec(&id("run-a"))
+        ..Rig::new().spec(&id("run-a"))
     }
 }
 
+fn walked(start_from: Option<StartFrom>) -> Task {
+    Task::Graph(GraphTask {
+        source: graph(),
+        start_from: start_from.map(Arc::new),
+    })
+}
+
+fn talked() -> Task {
+    Task::Thread(ThreadSource {
+        carried: None,
+        text: "# D".into(),
+        contract: "{}".into(),
+    })
+}
+
 /// The record of a run to which these events happened.
-fn run(kind: RunKind, events: &[Event]) -> Stored {
-    record(spec(kind), events)
+fn run(task: Task, events: &[Event]) -> Stored {
+    record(spec(task), events)
 }
 
 fn record(spec: Spec, events: &[Event]) -> Stored {
@@ -78,7 +84,7 @@ fn owned() -> Event {
 fn walk(events: &[Event]) -> Stored {
     let state = json!({"graph_id": "demo/graph", "graph_run_id": "run-a", "start_node": "n", "state": {"a": 1}});
     let start = [owned(), event("graph_started", &state)];
-    run(RunKind::Graph, &[&start, events].concat())
+    run(walked(None), &[&start, events].concat())
 }
 
 fn step(items: Option<u32>) -> Event {
@@ -201,10 +207,9 @@ fn continues() -> Stored {
         extent: Extent::Rest,
     };
     let spec = Spec {
-        start_from: Some(Arc::new(start_from)),
         continuation_of: Some(id("run-0")),
         spawned: before.spawn_count,
-        ..spec(RunKind::Graph)
+        ..spec(walked(Some(start_from)))
     };
     record(spec, &[owned()])
 }
@@ -213,7 +218,7 @@ fn continues() -> Stored {
 fn thread(events: &[Event]) -> Stored {
     let composed = json!({"head": "0".repeat(64), "tools": ["rye_execute"], "bytes": 100});
     let start = [owned(), event("prompt_composed", &composed)];
-    run(RunKind::Thread, &[&start, events].concat())
+    run(talked(), &[&start, events].concat())
 }
 
 fn told() -> Event {
@@ -301,8 +306,8 @@ fn records() -> Vec<(&'static str, Stored)> {
     let items = [step(Some(3)), item(0), item(1), item_done(0, &null)];
     let some_failed = [&items[..], &[item_done(1, &failure()), item(2)]].concat();
     vec![
-        ("graph_created", run(RunKind::Graph, &[])),
-        ("graph_new", run(RunKind::Graph, &[owned()])),
+        ("graph_created", run(walked(None), &[])),
+        ("graph_new", run(walked(None), &[owned()])),
         ("graph_continues", continues()),
         ("graph_between", walk(&[step(None), done()])),
         ("graph_step", walk(&[step(None), process()])),
@@ -318,7 +323,7 @@ fn records() -> Vec<(&'static str, Stored)> {
         ("graph_ending", walk(&[step(None), failed(), ending()])),
         ("graph_suspended", walk(&[step(None), done(), suspended()])),
         ("graph_ended", walk(&[step(None), done(), end()])),
-        ("thread_composing", run(RunKind::Thread, &[owned()])),
+        ("thread_composing", run(talked(), &[owned()])),
         ("thread_before", thread(&[told(), said_to()])),
         (
             "thread_calling",
@@ -357,10 +362,10 @@ fn records() -> Vec<(&'static str, Stored)> {
             ),
         ),
         ("thread_ended", thread_ended()),
-        ("tool_calling", run(RunKind::Tool, &call())),
+        ("tool_calling", run(Task::Tool, &call())),
         (
             "tool_ended",
-            run(RunKind::Tool, &[&call()[..], &[answered()]].concat()),
+            run(Task::Tool, &[&call()[..], &[answered()]].concat()),
         ),
     ]
 }
@@ -430,7 +435,7 @@ fn meter() -> Meter {
 
 #[test]
 fn an_ended_run_is_stored_with_the_accounts_its_end_closed() {
-    let mut record = run(RunKind::Tool, &[]);
+    let mut record = run(Task::Tool, &[]);
     record.closed = [(AccountId(id("run-a")), account())].into();
     assert_form("closes_accounts", &record, &stored::write(&record).unwrap());
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rye_core::capability::Primary;
 use rye_core::definition::Authority;
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
-use rye_core::model::{Budget, Object, RunKind, Spec};
+use rye_core::model::{Budget, Object, Spec, Task};
 
 use super::rig::{Rig, request};
 use crate::chain::{Chain, Origin, Plan};
@@ -120,7 +120,7 @@ async fn a_call_that_is_planned_holds_no_file_of_its_tool_in_memory_and_still_na
         files: project.display().to_string(),
         layers: vec![request(tool("t/multi/tool"), &project).caller],
         ..Spec::new(
-            RunKind::Tool,
+            Task::Tool,
             tool("t/multi/tool"),
             id.clone(),
             Budget::open(id.clone()),

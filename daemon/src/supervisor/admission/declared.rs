@@ -16,7 +16,7 @@ pub(super) fn recorded(start_at: &StartAt) -> Option<(&Run, &Arc<str>)> {
     let StartAt::Continue { run, .. } = start_at else {
         return None;
     };
-    let graph = run.spec.graph.as_ref()?;
+    let graph = run.spec.graph()?;
     Some((run, &graph.text))
 }
 

@@ -5,31 +5,41 @@
 
 use std::sync::Arc;
 
-use rye_core::model::Spec;
+use rye_item::Item;
 
 use super::{StartAt, declared};
 
-/// The text for the run of `spec`, whose item has the text `now`; and what the readers of the run should know of it.
-pub(super) fn chosen(
-    spec: &mut Spec,
-    now: &Arc<str>,
-    start_at: &StartAt,
-) -> (Arc<str>, Option<String>) {
-    let continued = declared::recorded(start_at);
-    let changed = continued.filter(|(run, _)| run.spec.content_hash != spec.content_hash);
-    let Some((run, recorded)) = changed else {
-        return (Arc::clone(now), None);
+/// The text that a run has of its graph.
+pub(super) struct Chosen {
+    pub(super) text: Arc<str>,
+    /// SHA-256, in hex, of the item that it is the text of.
+    pub(super) content_hash: String,
+    /// What the readers of the run should know of it.
+    pub(super) note: Option<String>,
+}
+
+/// The text for a run whose item is `now`.
+pub(super) fn chosen(now: &Item, start_at: &StartAt) -> Chosen {
+    let mut chosen = Chosen {
+        text: Arc::clone(&now.text),
+        content_hash: now.content_hash.clone(),
+        note: None,
     };
-    if let StartAt::Continue {
-        same_text: true, ..
-    } = start_at
-    {
-        spec.content_hash.clone_from(&run.spec.content_hash);
-        return (Arc::clone(recorded), None);
+    let continued = declared::recorded(start_at);
+    let changed = continued.filter(|(run, _)| run.spec.content_hash != now.content_hash);
+    if let Some((run, recorded)) = changed {
+        if let StartAt::Continue {
+            same_text: true, ..
+        } = start_at
+        {
+            chosen.text = Arc::clone(recorded);
+            chosen.content_hash.clone_from(&run.spec.content_hash);
+        } else {
+            chosen.note = Some(format!(
+                "`{}` has changed since run `{}` started, which is continued with the text it has now",
+                now.item, run.id
+            ));
+        }
     }
-    let note = format!(
-        "`{}` has changed since run `{}` started, which is continued with the text it has now",
-        spec.item, run.id
-    );
-    (Arc::clone(now), Some(note))
+    chosen
 }

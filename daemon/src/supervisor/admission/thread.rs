@@ -12,7 +12,7 @@ use rye_core::definition;
 use rye_core::directive::{self, Directive, Effective};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
-use rye_core::model::{Budget, Limits, Object, Run, RunKind, Spec, ThreadSource};
+use rye_core::model::{Budget, Limits, Object, Run, Spec, Task, ThreadSource};
 use rye_core::policy::Risks;
 use rye_core::provider::{Asked, ResolvedModel, Unresolved};
 use rye_core::seal::canonical;
@@ -20,7 +20,7 @@ use rye_core::thread::{Contract, ungranted};
 use rye_item::{Item, Library, Space};
 use serde_json::json;
 
-use super::{Admission, Admitted, limits_of_child, refused};
+use super::{Admission, Admitted, inherited_layers, limits_of_child, refused};
 use crate::models::Models;
 use crate::projects::{self, Inside};
 use crate::provider::ProjectEnv;
@@ -59,32 +59,18 @@ impl Admission {
         warnings.extend(policy.ignored().iter().cloned());
         let project = &inside.project.directory;
         let model = self.choose(library, project, &effective, request, &mut warnings)?;
-        let what = (&leaf.item, &*leaf.content_hash);
-        let spec = self.spec(inside, RunKind::Thread, what, budget, request);
-        let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
-        let mut spec = Spec {
-            inputs,
-            limits: limits(
-                &request.limits,
-                &effective.directive.limits,
-                policy.default_limits(),
-                above,
-            ),
-            children: policy.children(),
-            ..spec
-        };
-        let of_item = effective.directive.limits.spend;
-        spec.budget.limit_by(of_item, policy.default_spend());
         let own = Layer {
             source: permissions_of(item),
             patterns: effective.permissions().patterns,
         };
-        warnings.extend(not_granted(&own, &spec.layers));
-        let layers = [spec.layers.as_slice(), &[own]].concat();
+        let inherited = inherited_layers(request);
+        warnings.extend(not_granted(&own, &inherited));
+        let layers = [inherited, vec![own]].concat();
         let (offered, left_out) =
             offers::tools(library, &effective, &layers, &policy, &model, &|| false)
                 .map_err(unfit)?;
         warnings.extend(left_out);
+        let asked = effective.directive.limits;
         let contract = Contract {
             directive: effective,
             model,
@@ -95,12 +81,21 @@ impl Admission {
             repeated_calls: policy.repeated_calls(),
             provider_errors: policy.provider_errors().to_vec(),
         };
-        spec.layers = layers;
-        spec.thread = Some(ThreadSource {
+        let task = Task::Thread(ThreadSource {
             text: Arc::clone(&leaf.text),
             contract: canonical(&json!(contract)).into(),
             carried: None,
         });
+        let what = (&leaf.item, &*leaf.content_hash);
+        let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
+        let mut spec = Spec {
+            inputs,
+            limits: limits(&request.limits, &asked, policy.default_limits(), above),
+            children: policy.children(),
+            layers,
+            ..self.spec(inside, task, what, budget, request)
+        };
+        spec.budget.limit_by(asked.spend, policy.default_spend());
         Ok(Admitted {
             note: None,
             spec,
@@ -119,7 +114,7 @@ impl Admission {
         request: &Start,
     ) -> Result<Admitted, Error> {
         let old = &run.spec;
-        let (Some(mut carried), Some(source)) = (run.carried(), &old.thread) else {
+        let (Some(mut carried), Some(source)) = (run.carried(), old.thread()) else {
             return Err(Error::Unfit {
                 run: run.id.clone(),
                 problem: "it is no thread that has ended".to_owned(),
@@ -130,7 +125,11 @@ impl Admission {
         }
         let what = (&old.item, &*old.content_hash);
         let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
-        let spec = self.spec(inside, RunKind::Thread, what, budget, request);
+        let task = Task::Thread(ThreadSource {
+            carried: Some(Arc::new(carried)),
+            ..source.clone()
+        });
+        let spec = self.spec(inside, task, what, budget, request);
         let mut layers = spec.layers.clone();
         // Whatever caller asks for it, it may do no more than the one that it continues.
         layers.extend(
@@ -148,10 +147,6 @@ impl Admission {
             layers,
             limits: limits_of_child(&request.limits, &in_force, above),
             children: old.children,
-            thread: Some(ThreadSource {
-                carried: Some(Arc::new(carried)),
-                ..source.clone()
-            }),
             ..spec
         };
         Ok(Admitted {

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use rye_core::directive::{self, Lineage};
 use rye_core::id::{ItemId, ItemKind};
-use rye_core::model::{Budget, RunKind};
+use rye_core::model::{Budget, Task, ThreadSource};
 use serde_json::json;
 
 use super::*;
@@ -53,7 +53,12 @@ impl World {
         let spec = Spec {
             project: self.project.display().to_string(),
             inputs: serde_json::from_value(json!({"path": "a.txt"})).unwrap(),
-            ..Spec::new(RunKind::Thread, item, run.clone(), Budget::open(run))
+            ..Spec::new(
+                Task::Thread(ThreadSource::default()),
+                item,
+                run.clone(),
+                Budget::open(run),
+            )
         };
         let projects = Arc::clone(&self.daemon.projects);
         let project = projects.open(&self.project).await.unwrap();

@@ -378,7 +378,7 @@ impl Step {
 impl State {
     /// The state of a run that has just been accepted.
     pub fn create(spec: &Spec) -> Self {
-        let mut state = match &spec.start_from {
+        let mut state = match spec.start_from() {
             Some(start) => start.state.clone(),
             None => Self::default(),
         };

@@ -244,7 +244,7 @@ impl State {
                 let At::New = self.at else { return false };
                 self.vars = state.clone();
                 self.vars.set("inputs", Value::Object(spec.inputs.clone()));
-                let start = spec.start_from.as_ref();
+                let start = spec.start_from();
                 self.at = At::Between {
                     next: Some(start_node.as_str().into()),
                     left: start.and_then(|start| start.left.clone()),

@@ -121,13 +121,16 @@ fn a_run_that_continues_another_counts_from_there_on() {
     let continuation = Spec {
         continuation_of: Some(run.id.clone()),
         spawned: run.spawn_count,
-        start_from: Some(Arc::new(StartFrom {
-            node: "n".into(),
-            state,
-            left: Some(left),
-            then: None,
-            extent: Extent::Rest,
-        })),
+        task: Task::Graph(GraphTask {
+            start_from: Some(Arc::new(StartFrom {
+                node: "n".into(),
+                state,
+                left: Some(left),
+                then: None,
+                extent: Extent::Rest,
+            })),
+            ..GraphTask::default()
+        }),
         ..Spec::clone(&spec(RunKind::Graph))
     };
     let mut next_run = Run::create(

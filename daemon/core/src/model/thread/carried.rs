@@ -11,8 +11,8 @@ use crate::model::{Run, Spec};
 
 impl Spec {
     /// Where the thread stood that this one continues.
-    pub(super) fn carried(&self) -> Option<&State> {
-        self.thread.as_ref()?.carried.as_deref()
+    pub(crate) fn carried(&self) -> Option<&State> {
+        self.thread()?.carried.as_deref()
     }
 }
 

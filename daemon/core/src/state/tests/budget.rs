@@ -156,7 +156,7 @@ fn a_thread_begins_in_a_smaller_tree_than_other_runs_may_where_who_starts_it_say
         let mut change = open(run, Some("a").filter(|root| run != *root), None);
         if let Event::Run(RunEvent::RunCreated(spec)) = &mut change.event {
             let spec = Arc::make_mut(spec);
-            (spec.kind, spec.children) = (kind, terms(most_in_tree));
+            (spec.task, spec.children) = (Task::of(kind), terms(most_in_tree));
         }
         change
     };

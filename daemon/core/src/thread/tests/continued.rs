@@ -3,7 +3,7 @@
 use super::stage::{Met, ended, execute, result};
 use super::*;
 use crate::model::thread::{Class, Limits};
-use crate::model::{KillReceipt, Raised, RunEvent, ThreadSource, Unraised, Work};
+use crate::model::{KillReceipt, Raised, RunEvent, Task, ThreadSource, Unraised, Work};
 use crate::provider::failure::Charge;
 
 fn stage() -> Stage {
@@ -23,10 +23,9 @@ fn continued(old: &Stage, message: Option<&str>) -> Stage {
 fn begun_with(old: &Stage, carried: State) -> Stage {
     let mut stage = Stage::new(Arc::clone(&old.terms), |spec| {
         spec.continuation_of = Some(old.run().id.clone());
-        spec.thread = Some(ThreadSource {
-            text: Arc::default(),
-            contract: Arc::default(),
+        spec.task = Task::Thread(ThreadSource {
             carried: Some(Arc::new(carried)),
+            ..ThreadSource::default()
         });
     });
     stage.now = old.now;

@@ -45,7 +45,7 @@ impl Stage {
         let id = RunId::new("t-d-1-aaaaaaaaaa").unwrap();
         let item = ItemRef::parse("directive:t/d", crate::id::ItemKind::Directive).unwrap();
         let budget = Budget::open(id.clone());
-        let mut spec = Spec::new(RunKind::Thread, item, id.clone(), budget);
+        let mut spec = Spec::new(Task::of(RunKind::Thread), item, id.clone(), budget);
         limit(&mut spec);
         let first = Run::create(id, Timestamp::default(), Arc::new(spec));
         let mut run = first.clone();

@@ -23,14 +23,15 @@ const SCRAPE: &str = "
 /// The run that continues `first`.
 fn repairing(first: &Run) -> Run {
     let (state, failed, then) = first.graph().unwrap().repairs().expect("something failed");
+    let start_from = StartFrom {
+        node: failed.node.to_string(),
+        left: Some(failed.left.clone().reopened()),
+        state,
+        then,
+        extent: Extent::Repairs,
+    };
     begun(Spec {
-        start_from: Some(Arc::new(StartFrom {
-            node: failed.node.to_string(),
-            left: Some(failed.left.clone().reopened()),
-            state,
-            then,
-            extent: Extent::Repairs,
-        })),
+        task: beginning_at(start_from),
         ..spec(Value::Object(first.spec.inputs.clone()), None)
     })
 }
@@ -134,9 +135,9 @@ fn items_of_another_list_are_not_taken_for_those_that_failed() {
     let first = failed();
     let mut again = repairing(first.run());
     let mut spec = Spec::clone(&again.spec);
-    let mut start = StartFrom::clone(spec.start_from.as_deref().unwrap());
+    let mut start = spec.start_from().unwrap().clone();
     start.state.vars.set("pages", json!(["a", "b"]));
-    spec.start_from = Some(Arc::new(start));
+    spec.task = beginning_at(start);
     again = begun(spec);
     let mut second = Stage::of(SCRAPE, again);
     assert_eq!(second.play(), Rest::Ended);

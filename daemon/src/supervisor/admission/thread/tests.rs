@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemKind, RunId};
-use rye_core::model::{ChildTerms, Fate, Funding, ParentEnd};
+use rye_core::model::{ChildTerms, Fate, Funding, ParentEnd, RunKind};
 use rye_core::money::Usd;
 use rye_core::policy::OnExceed;
 
@@ -91,7 +91,7 @@ fn knowledge(name: &str) -> String {
 }
 
 fn read(spec: &Spec) -> Contract {
-    serde_json::from_str(&spec.thread.as_ref().unwrap().contract).unwrap()
+    serde_json::from_str(&spec.thread().unwrap().contract).unwrap()
 }
 
 fn offered(contract: &Contract) -> Vec<&str> {
@@ -123,7 +123,7 @@ async fn all_that_a_thread_goes_by_is_fixed_when_it_is_accepted() {
     assert_eq!(admitted.fault, None);
     assert_eq!(admitted.warnings, Vec::<String>::new());
     let spec = &admitted.spec;
-    assert_eq!((spec.kind, spec.depth), (RunKind::Thread, 0));
+    assert_eq!((spec.kind(), spec.depth), (RunKind::Thread, 0));
     assert_eq!(json!(spec.inputs), json!({"path": "a.txt", "most": 5}));
     assert_eq!(spec.limits.turns, Some(6));
     let Funding::Open { limit, .. } = &spec.budget.funding else {
@@ -140,7 +140,7 @@ async fn all_that_a_thread_goes_by_is_fixed_when_it_is_accepted() {
         "rye.execute.tool.rye.bash".to_owned(),
     );
     assert_eq!(layers, [("a test", "rye.*".to_owned()), own]);
-    let source = spec.thread.as_ref().unwrap();
+    let source = spec.thread().unwrap();
     assert!(source.text.ends_with(&text) && source.text.starts_with("<!-- rye:signed:"));
     let contract = read(spec);
     let tools = [
@@ -673,7 +673,7 @@ async fn threads_of_one_directive_share_what_they_go_by() {
     let mut read = Vec::new();
     for name in ["one", "one", "other"] {
         let spec = world.admitted(name).await.spec;
-        let text = &spec.thread.as_ref().unwrap().contract;
+        let text = &spec.thread().unwrap().contract;
         read.push(contracts.read(text).unwrap());
     }
     assert!(Arc::ptr_eq(&read[0], &read[1]));
