@@ -64,6 +64,9 @@ pub struct Run {
     pub approvals: Vec<Approval>,
     /// Why it is suspended.
     pub suspend: Option<Suspension>,
+    /// At-most-once attempts that may have executed, and that continuing the run repeats, which has ended; only `get` looks for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub uncertain: Vec<InDoubt>,
     /// What it has cost.
     pub cost: Cost,
     /// How many child runs it has started, with the runs that it continues.
@@ -361,6 +364,7 @@ impl Run {
                 .map(Approval::new)
                 .collect::<Result<_, _>>()?,
             suspend: run.suspend.as_ref().map(Suspension::new).transpose()?,
+            uncertain: InDoubt::all(&run.uncertain)?,
             cancel: run.cancel.as_ref().map(|cancel| Cancel {
                 reason: some(&cancel.reason),
                 by: cancel.by.clone(),

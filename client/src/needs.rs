@@ -3,6 +3,8 @@
 //! One pure function, [`needs`], which every hint asks: it says what kind of thing is needed, why, and the commands that give it, word
 //! by word, so that a terminal may show them, a program start them, and a page make buttons of them.
 
+use std::collections::BTreeSet;
+
 use rye_core::model::Raisable;
 use rye_core::sight::shell_word;
 use serde::Serialize;
@@ -74,13 +76,13 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
         ("approval", true) => approval(asks),
         ("approval", false) => Need {
             kind: Kind::Approval,
-            text: may_have_run(why),
+            text: may_have_run(&why.uncertain),
             ways: vec![
                 Way::new(
                     "does it again",
                     "approve",
                     &asks.run_id,
-                    &verdicts(why, "retry"),
+                    &verdicts(&why.uncertain, "retry"),
                 ),
                 Way::new("does not", "deny", &asks.run_id, &[]),
             ],
@@ -88,9 +90,14 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
         ("uncertain", false) => uncertain(resumed, why),
         (_, false) => Need {
             kind: Kind::Verdict,
-            text: may_have_run(why),
+            text: may_have_run(&why.uncertain),
             ways: vec![
-                Way::new("does it again", "resume", resumed, &verdicts(why, "retry")),
+                Way::new(
+                    "does it again",
+                    "resume",
+                    resumed,
+                    &verdicts(&why.uncertain, "retry"),
+                ),
                 ends(resumed),
             ],
         },
@@ -124,6 +131,23 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
                 ends(resumed),
             ],
         },
+    })
+}
+
+/// What it takes to continue `run`, which has ended, if that repeats attempts which may have executed.
+pub fn unanswered(run: &Run) -> Option<Need> {
+    // An answer counts for all that have the name.
+    let names: BTreeSet<&String> = run.uncertain.iter().map(|attempt| &attempt.name).collect();
+    let names: Vec<String> = names.into_iter().cloned().collect();
+    (!names.is_empty()).then(|| Need {
+        kind: Kind::Verdict,
+        text: may_have_run(&names),
+        ways: vec![Way::new(
+            "does it again",
+            "resume",
+            &run.run_id,
+            &verdicts(&names, "retry"),
+        )],
     })
 }
 
@@ -200,7 +224,9 @@ fn approval(run: &Run) -> Need {
 
 /// A run with attempts of which nobody knows what became.
 fn uncertain(run: &str, why: &Suspension) -> Need {
-    let way = |does: &str, verdict: &str| Way::new(does, "resume", run, &verdicts(why, verdict));
+    let way = |does: &str, verdict: &str| {
+        Way::new(does, "resume", run, &verdicts(&why.uncertain, verdict))
+    };
     let each = if why.uncertain.len() > 1 {
         "; each may be answered otherwise"
     } else {
@@ -220,18 +246,18 @@ fn uncertain(run: &str, why: &Suspension) -> Need {
     }
 }
 
-fn may_have_run(why: &Suspension) -> String {
+fn may_have_run(attempts: &[String]) -> String {
     format!(
-        "{} is at most once, and may have executed",
-        why.uncertain.join(", ")
+        "{}: at most once, and may have executed",
+        attempts.join(", ")
     )
 }
 
 /// The same verdict on all attempts in doubt.
-fn verdicts(why: &Suspension, verdict: &str) -> Vec<String> {
-    let items = why.uncertain.iter();
-    items
-        .flat_map(|item| ["--uncertain".to_owned(), format!("{item}={verdict}")])
+fn verdicts(attempts: &[String], verdict: &str) -> Vec<String> {
+    attempts
+        .iter()
+        .flat_map(|name| ["--uncertain".to_owned(), format!("{name}={verdict}")])
         .collect()
 }
 
@@ -375,6 +401,37 @@ mod tests {
         let failed = suspended("c", why("error", "", &[]), &[]);
         let need = needs(&waits, Some(&failed)).unwrap();
         assert_eq!(commands(&need), ["ryectl resume r", "ryectl cancel r"]);
+    }
+
+    #[test]
+    fn what_an_ended_run_left_is_answered_once_for_each_name() {
+        let attempt = |name: &str, of: &str| v1::UncertainAttempt {
+            name: name.to_owned(),
+            run_id: of.to_owned(),
+            ..v1::UncertainAttempt::default()
+        };
+        let ended = |uncertain: &[v1::UncertainAttempt]| {
+            let run = Run::new(&v1::Run {
+                run_id: "g-1".to_owned(),
+                kind: v1::RunKind::Graph.into(),
+                status: v1::RunStatus::Killed.into(),
+                uncertain: uncertain.to_vec(),
+                ..v1::Run::default()
+            });
+            unanswered(&run.unwrap())
+        };
+        assert_eq!(ended(&[]), None);
+        let left = [
+            attempt("fan[1]", "g-2"),
+            attempt("charge", ""),
+            attempt("fan[1]", "g-3"),
+        ];
+        let need = ended(&left).unwrap();
+        assert_eq!(need.kind, Kind::Verdict);
+        let told = "charge, fan[1]: at most once, and may have executed";
+        assert_eq!(need.text, told);
+        let command = "ryectl resume g-1 --uncertain charge=retry --uncertain 'fan[1]=retry'";
+        assert_eq!(need.ways[0].command(), command);
     }
 
     #[test]

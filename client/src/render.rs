@@ -205,7 +205,7 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         .collect();
     let asks = (!asks.is_empty()).then(|| asks.join("\n"));
     let in_doubt = run.suspend.iter().flat_map(|why| &why.attempts);
-    let in_doubt: Vec<String> = in_doubt.map(attempt).collect();
+    let in_doubt: Vec<String> = in_doubt.chain(&run.uncertain).map(attempt).collect();
     let uncertain = (!in_doubt.is_empty()).then(|| in_doubt.join("\n"));
     let child_runs = (run.spawn_count > 0).then(|| run.spawn_count.to_string());
     // A thread takes turns, which its cost counts.
@@ -325,21 +325,25 @@ pub(crate) fn suspension(suspension: &json::Suspension) -> String {
     parts.into_iter().flatten().collect()
 }
 
-/// What is known of an attempt whose outcome is not: `charge: tool:rye/bash {…}, since …, RYE_IDEMPOTENCY_KEY=…`.
+/// What is known of an attempt whose outcome is not: `charge of RUN: tool:rye/bash {…}, since …, RYE_IDEMPOTENCY_KEY=…`.
 fn attempt(attempt: &json::InDoubt) -> String {
     let call = attempt.item.as_ref().map(|item| {
         let params = attempt.params.as_ref().map(ToString::to_string);
-        format!(" {item} {},", params.unwrap_or_default())
+        format!("{item} {}", params.unwrap_or_default())
     });
     let since = attempt.started_at.as_ref();
-    let since = since.map(|since| format!(" since {since},"));
-    format!(
-        "{}:{}{} RYE_IDEMPOTENCY_KEY={}",
-        attempt.name,
-        call.unwrap_or_default(),
-        since.unwrap_or_default(),
-        attempt.key
-    )
+    let since = since.map(|since| format!("since {since}"));
+    let key = attempt.key.as_ref();
+    let key = key.map(|key| format!("RYE_IDEMPOTENCY_KEY={key}"));
+    let known = Vec::from_iter([call, since, key].into_iter().flatten()).join(", ");
+    let of = attempt.run_id.as_ref();
+    let of = of.map_or_else(String::new, |run| format!(" of {run}"));
+    let known = if known.is_empty() {
+        "it failed after it had begun"
+    } else {
+        &known
+    };
+    format!("{}{of}: {known}", attempt.name)
 }
 
 /// Why a run failed: `node x: the message`.

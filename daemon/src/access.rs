@@ -71,7 +71,7 @@ pub struct Beside {
     pub continued_by: Option<RunId>,
     /// What its chain and all below it have cost.
     pub cost: Cost,
-    /// Its attempts whose outcome nobody knows; none are looked for in lists.
+    /// Its attempts whose outcome nobody knows, or those that continuing it repeats, if it has ended; none are looked for in lists.
     pub in_doubt: Vec<InDoubt>,
 }
 
@@ -416,6 +416,16 @@ impl Visible {
             in_doubt: task::blocking("tell what is in doubt", tell).await,
             ..found
         })
+    }
+
+    /// The same, with what it left if it has ended and nothing continues it: that may take looking at many runs below it.
+    pub async fn beside_with_left(&self) -> Result<Beside, Error> {
+        let mut found = self.beside().await?;
+        if found.continued_by.is_none() {
+            let left = self.supervisor.left_in_doubt(self).await?;
+            found.in_doubt.extend(left);
+        }
+        Ok(found)
     }
 
     /// The last of its chain of continuations.

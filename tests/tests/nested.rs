@@ -739,6 +739,27 @@ fn charging(keys: &str) -> World {
 fn assert_asks_about_the_charge(world: &World, run: &str) {
     world.write("go", "");
     world.write("ok", "");
+    let middle = child(world, run);
+    let below = child(world, &middle);
+    for asked in [run, &middle, &below] {
+        let _over = world.settled(asked);
+        let record = world.record(asked);
+        let [charge] = &record["uncertain"].as_array().unwrap()[..] else {
+            panic!("{record}");
+        };
+        assert_eq!(charge["name"], "charge");
+        assert_eq!(charge["key"].as_str().map(str::len), Some(64), "{charge}");
+        assert!(charge["started_at"].is_string(), "{charge}");
+        let of = charge["run_id"].as_str();
+        assert_eq!(of, (asked != below).then_some(below.as_str()));
+        let answer = format!("ryectl resume {asked} --uncertain charge=retry");
+        let shown = world.ryectl("get").arg(asked).ok();
+        let _told = shown.tells(&["charge: at most once, and may have executed", &answer]);
+    }
+    let listed = world.ryectl("ps --all --json").ok().json();
+    for run in listed.as_array().unwrap() {
+        assert!(run.get("uncertain").is_none(), "{run}");
+    }
     let _asks = world.ryectl("resume").arg(run).run().code(5).tells(&[
         "`charge` of the child run `t-charges-",
         "--uncertain charge=retry",
@@ -755,6 +776,10 @@ fn assert_asks_about_the_charge(world: &World, run: &str) {
         .ok();
     assert_eq!(out.json()["output"]["output"]["output"], 5);
     assert_eq!(lines(world, "ran"), ["charged", "charged", "after"]);
+    assert!(
+        world.record(run).get("uncertain").is_none(),
+        "it is answered"
+    );
 }
 
 #[test]
@@ -821,6 +846,7 @@ fn a_child_run_that_was_resumed_by_itself_is_neither_repeated_nor_overtaken() {
         .run()
         .code(5)
         .tells(&["continues by itself"]);
+    assert!(world.record(&run).get("uncertain").is_none());
     world.write("go", "");
     world.write("ok", "");
     let own = world.record(&below)["continued_by"]

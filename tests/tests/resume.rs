@@ -445,6 +445,9 @@ fn an_at_most_once_step_that_failed_after_it_began_is_repeated_only_if_somebody_
         world.graph("t/charge", &charges(command, more));
         let run = world.start_run("t/charge");
         assert_eq!(world.settled(&run)["status"], "error", "{command}");
+        let left =
+            json!([{"name": "a", "key": null, "started_at": null, "item": null, "params": null}]);
+        assert_eq!(world.record(&run)["uncertain"], left, "{command}");
         let _asks = resume(&world, &run)
             .code(5)
             .tells(&["`a`: at most once", "--uncertain a=retry"]);

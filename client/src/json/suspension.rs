@@ -39,14 +39,17 @@ pub struct Suspension {
 pub struct InDoubt {
     /// As `resume --uncertain` names it.
     pub name: String,
-    /// Its `RYE_IDEMPOTENCY_KEY`.
-    pub key: String,
+    /// Its `RYE_IDEMPOTENCY_KEY`; null if the record does not have it any more.
+    pub key: Option<String>,
     /// RFC 3339; when its step began.
     pub started_at: Option<String>,
     /// What it calls.
     pub item: Option<String>,
     /// With what.
     pub params: Option<Value>,
+    /// The child run it belongs to, if it is none of the run itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_id: Option<String>,
 }
 
 /// A count or a time in milliseconds as a number, money as decimal text.
@@ -61,18 +64,25 @@ fn amount<S: Serializer>(amount: &Option<String>, serializer: S) -> Result<S::Ok
     }
 }
 
+impl InDoubt {
+    fn new(attempt: &v1::UncertainAttempt) -> Result<Self, Error> {
+        Ok(Self {
+            name: attempt.name.clone(),
+            key: some(&attempt.key),
+            started_at: time(attempt.started_at.as_ref()),
+            item: some(&attempt.item),
+            params: wire::json("params_json", &attempt.params_json)?,
+            run_id: some(&attempt.run_id),
+        })
+    }
+
+    pub(super) fn all(attempts: &[v1::UncertainAttempt]) -> Result<Vec<Self>, Error> {
+        attempts.iter().map(Self::new).collect()
+    }
+}
+
 impl Suspension {
     pub(super) fn new(suspension: &v1::Suspension) -> Result<Self, Error> {
-        let in_doubt = |attempt: &v1::UncertainAttempt| {
-            Ok(InDoubt {
-                name: attempt.name.clone(),
-                key: attempt.key.clone(),
-                started_at: time(attempt.started_at.as_ref()),
-                item: some(&attempt.item),
-                params: wire::json("params_json", &attempt.params_json)?,
-            })
-        };
-        let attempts = suspension.attempts.iter().map(in_doubt);
         Ok(Self {
             reason: suspension.reason.clone(),
             code: some(&suspension.code),
@@ -82,7 +92,7 @@ impl Suspension {
             begun: suspension.begun,
             child: some(&suspension.child),
             uncertain: suspension.uncertain.clone(),
-            attempts: attempts.collect::<Result<_, Error>>()?,
+            attempts: InDoubt::all(&suspension.attempts)?,
         })
     }
 }

@@ -16,7 +16,7 @@ use rye_client::Client;
 use rye_client::environment;
 use rye_client::events::{Deltas, Events, Follow, Told};
 use rye_client::exit::Exit;
-use rye_client::needs::{Need, Way, mend, needs};
+use rye_client::needs::{Need, Way, mend, needs, unanswered};
 use rye_client::view::{News, View};
 use rye_client::{json, wire};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
@@ -435,13 +435,16 @@ pub(super) fn tell_printed(error: &json::RunError, output: &mut Output) {
     }
 }
 
-/// Notes which suspended child run a suspended run waits for, and how it is resumed.
+/// Notes which suspended child run a suspended run waits for, and how it is resumed; of one that has ended, what continuing it repeats.
 pub(super) async fn tell_way_on(
     client: &Client,
     run: &json::Run,
     output: &mut Output,
 ) -> Result<(), Failure> {
     let Some(why) = &run.suspend else {
+        if let Some(need) = unanswered(run) {
+            tell_need(&need, output);
+        }
         return Ok(());
     };
     // What the child run waits for is what it takes.
@@ -508,10 +511,12 @@ async fn end(
                 output.error(&render::failure(error));
                 tell_printed(error, output);
             }
-            if output.format() == Format::Text
-                && let Some(way) = mend(&record)
-            {
-                tell_way(&way, output);
+            if output.format() == Format::Text {
+                match (unanswered(&record), mend(&record)) {
+                    (Some(need), _) => tell_need(&need, output),
+                    (None, Some(way)) => tell_way(&way, output),
+                    (None, None) => {}
+                }
             }
         }
     }

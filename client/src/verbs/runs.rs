@@ -212,9 +212,7 @@ pub(super) async fn get(run: &cli::RunName, session: &mut Session) -> Result<Exi
         Format::Json => output.json(&record)?,
         Format::Text => {
             output.line(&render::run(&record, output.style()))?;
-            if record.suspend.is_some() {
-                attach::tell_way_on(&client, &record, output).await?;
-            }
+            attach::tell_way_on(&client, &record, output).await?;
         }
     }
     Ok(Exit::Done)

@@ -68,6 +68,11 @@ pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
     let suspend = run
         .suspension()
         .map(|why| suspension(why, run, &beside.in_doubt));
+    let left_in_doubt = if suspend.is_none() {
+        beside.in_doubt.iter().map(attempt).collect()
+    } else {
+        Vec::new()
+    };
     let origin = models::origin(run);
     let (provider, model) = origin.map_or_else(Default::default, |one| (one.provider, one.id));
     v1::Run {
@@ -87,6 +92,7 @@ pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
             })
             .collect(),
         suspend,
+        uncertain: left_in_doubt,
         approvals: run.asks().map(|asked| approval(&run.id, asked)).collect(),
         seq: run.seq.0,
         epoch: run.epoch.0,
@@ -235,6 +241,7 @@ fn attempt(doubt: &InDoubt) -> v1::UncertainAttempt {
         started_at: doubt.since.map(timestamp),
         item,
         params_json,
+        run_id: text(doubt.run.as_ref()),
     }
 }
 

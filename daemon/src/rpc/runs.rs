@@ -353,7 +353,7 @@ impl Runs for RunsService {
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
         let run = visible(&self.access, request, |request| request.run_id).await?;
-        let run = Some(encoded(&run).await?);
+        let run = Some(encode::run(&run, &run.beside_with_left().await?));
         Ok(Response::new(v1::GetResponse { run }))
     }
 

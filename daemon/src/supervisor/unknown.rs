@@ -9,9 +9,11 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use rye_core::id::RunId;
+use rye_core::clock::Timestamp;
+use rye_core::id::{Name, RunId};
 use rye_core::model::{Run, Status, Verdict};
 use rye_core::sight::shell_word;
+use rye_core::walker::InDoubt;
 
 use super::{Error, Supervisor};
 use crate::port::Resume;
@@ -23,6 +25,17 @@ pub(super) struct Unknown {
     names: Vec<String>,
     /// The run it belongs to.
     run: RunId,
+    /// Its idempotency key, and when it began, if it was cut off.
+    cut_off: Option<(Name, Timestamp)>,
+}
+
+/// What is asked about child runs that have not ended.
+#[derive(Debug, Clone, Copy)]
+enum Live {
+    /// What they leave: one that is being ended is waited for, and nothing can be said while another continues by itself.
+    Awaited,
+    /// Nothing.
+    LeftOut,
 }
 
 impl Unknown {
@@ -43,24 +56,57 @@ impl Unknown {
 
 impl Supervisor {
     /// What is unknown about `run`, which has ended or stands behind a failure, and about its child runs.
-    pub(super) fn unknown<'a>(
+    pub(super) async fn unknown(&self, run: &Run) -> Result<Vec<Unknown>, Error> {
+        self.find_unknown(run, Live::Awaited).await
+    }
+
+    /// The same for somebody who looks at `run`, as things are now; nothing of a run that has not ended.
+    pub async fn left_in_doubt(&self, run: &Run) -> Result<Vec<InDoubt>, Error> {
+        let is_cut_short = match run.status() {
+            Status::Error | Status::Cancelled | Status::Killed => true,
+            Status::CompletedWithErrors => run.is_repairable(),
+            Status::Created | Status::Running | Status::Suspended | Status::Completed => false,
+        };
+        let found = if is_cut_short {
+            self.find_unknown(run, Live::LeftOut).await?
+        } else {
+            Vec::new()
+        };
+        let in_doubt = found.into_iter().map(|unknown| {
+            let (key, since) = unknown.cut_off.unzip();
+            InDoubt {
+                name: unknown.names.into_iter().next().unwrap_or_default(),
+                key: key.unwrap_or_default(),
+                since,
+                run: Some(unknown.run).filter(|of| *of != run.id),
+                call: None,
+            }
+        });
+        Ok(in_doubt.collect())
+    }
+
+    fn find_unknown<'a>(
         &'a self,
         run: &'a Run,
+        live: Live,
     ) -> BoxFuture<'a, Result<Vec<Unknown>, Error>> {
         let work = async move {
             let mut found = Vec::new();
             for attempt in run.unknown() {
                 let mut below = match &attempt.child {
                     None => Vec::new(),
-                    Some(child) => match self.ended_below(run, child).await? {
+                    Some(child) => match self.ended_below(run, child, live).await? {
                         None => continue,
-                        Some(child) => self.unknown(&child).await?,
+                        Some(child) => self.find_unknown(&child, live).await?,
                     },
                 };
                 if attempt.once {
                     if below.is_empty() {
-                        let (names, run) = (Vec::new(), run.id.clone());
-                        below.push(Unknown { names, run });
+                        below.push(Unknown {
+                            names: Vec::new(),
+                            run: run.id.clone(),
+                            cut_off: attempt.cut_off,
+                        });
                     }
                     for unknown in &mut below {
                         unknown.names.push(attempt.name.clone());
@@ -83,15 +129,25 @@ impl Supervisor {
     }
 
     /// The run that another try of a step of `run` continues, which `child` carried out; `None` if nothing of it is repeated.
-    async fn ended_below(&self, run: &Run, child: &RunId) -> Result<Option<Arc<Run>>, Error> {
+    async fn ended_below(
+        &self,
+        run: &Run,
+        child: &RunId,
+        live: Live,
+    ) -> Result<Option<Arc<Run>>, Error> {
         let mut child = self.newest(child).await?;
         if !child.spec.parent_end.waits() {
             return Ok(None);
         }
-        if child.spec.parent.as_ref() == Some(&run.id) && !child.status().is_terminal() {
-            // It is being ended together with the run that waited for it.
-            self.journal().ended(&child.id).await?;
-            child = self.run_of(&child.id).await?;
+        let is_live = !child.status().is_terminal();
+        match live {
+            Live::LeftOut if is_live => return Ok(None),
+            Live::Awaited if is_live && child.spec.parent.as_ref() == Some(&run.id) => {
+                // It is being ended together with the run that waited for it.
+                self.journal().ended(&child.id).await?;
+                child = self.run_of(&child.id).await?;
+            }
+            Live::LeftOut | Live::Awaited => {}
         }
         match child.status() {
             Status::Completed | Status::CompletedWithErrors => Ok(None),

@@ -778,6 +778,11 @@ pub struct Run {
     /// That it was asked to stop, once that was accepted; `status` says where it stands until it has.
     #[prost(message, optional, tag = "40")]
     pub cancel: ::core::option::Option<Cancel>,
+    /// At-most-once attempts that may have executed, of a run that has ended: continuing it repeats them, and asks about each first
+    /// (`ResumeRequest.answers`, of which only `VERDICT_RETRY` counts here). Those of its child runs are among them. Only `Get` looks for them, and only
+    /// while nothing continues the run.
+    #[prost(message, repeated, tag = "41")]
+    pub uncertain: ::prost::alloc::vec::Vec<UncertainAttempt>,
 }
 /// A request to stop.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -885,7 +890,7 @@ pub struct UncertainAttempt {
     /// As `ResumeRequest` answers it.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// `RYE_IDEMPOTENCY_KEY` of it.
+    /// `RYE_IDEMPOTENCY_KEY` of it; empty if the record does not have it any more.
     #[prost(string, tag = "2")]
     pub key: ::prost::alloc::string::String,
     /// When its step began.
@@ -897,6 +902,9 @@ pub struct UncertainAttempt {
     /// The parameters of that, as JSON; empty if `item` is.
     #[prost(string, tag = "5")]
     pub params_json: ::prost::alloc::string::String,
+    /// The child run it belongs to; empty if it is one of the run itself.
+    #[prost(string, tag = "6")]
+    pub run_id: ::prost::alloc::string::String,
 }
 /// What a run and those below it have used of models.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

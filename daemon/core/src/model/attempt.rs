@@ -84,6 +84,11 @@ impl Attempt {
         self.effect == Effect::AtMostOnce && self.verdict != Some(Verdict::Retry)
     }
 
+    /// What tells it from others, outside: its idempotency key, and when it began.
+    pub(super) fn mark(&self) -> (Name, Timestamp) {
+        (self.key.clone(), self.since)
+    }
+
     /// An attempt that begins at `since`, of something whose second run means `effect`.
     pub fn new(id: AttemptId, effect: Effect, since: Timestamp) -> Self {
         Self {
@@ -122,6 +127,8 @@ pub struct Unknown {
     pub once: bool,
     /// The child run that carried it out: what is unknown about that one is unknown about this attempt.
     pub child: Option<RunId>,
+    /// Its idempotency key, and when it began, if it was cut off.
+    pub cut_off: Option<(Name, Timestamp)>,
 }
 
 /// What became of an attempt whose outcome nobody knew.

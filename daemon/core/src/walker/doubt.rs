@@ -13,7 +13,7 @@ use crate::bounds;
 use crate::clock::Timestamp;
 use crate::definition::{Graph, Node, Work};
 use crate::expr::Vars;
-use crate::id::{ItemRef, Name};
+use crate::id::{ItemRef, Name, RunId};
 use crate::model::graph::Step;
 use crate::model::{AttemptId, Object, Run, Slot};
 
@@ -25,10 +25,12 @@ const MOST_SHOWN: usize = 1 << 20;
 pub struct InDoubt {
     /// What people call it.
     pub name: String,
-    /// Its idempotency key.
+    /// Its idempotency key; empty if it is not on record any more.
     pub key: Name,
     /// When its step began.
     pub since: Option<Timestamp>,
+    /// The child run it belongs to, if it is none of the run itself.
+    pub run: Option<RunId>,
     /// What it calls, and with what; none if that is not known any more, or is too much.
     pub call: Option<(ItemRef, Object)>,
 }
@@ -47,6 +49,7 @@ pub fn in_doubt(graph: Option<&Graph>, run: &Run) -> Vec<InDoubt> {
         name,
         key: keys.get(&id).copied().cloned().unwrap_or_default(),
         since,
+        run: None,
         call: calls.as_mut().and_then(|calls| calls.next(id.slot)),
     });
     found.collect()

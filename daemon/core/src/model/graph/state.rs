@@ -315,22 +315,22 @@ impl At {
 }
 
 impl Left {
-    /// What is not known of it, of the node of that name.
-    fn unknown_at(&self, node: &str) -> Vec<Unknown> {
-        let named = |name, once, child: Option<&RunId>| Unknown {
-            name,
-            once,
-            child: child.cloned(),
+    /// What is not known of it, of the node of that name, whose `action` was cut off, if there is one.
+    fn unknown_at(&self, node: &str, action: Option<&Attempt>) -> Vec<Unknown> {
+        let whole = Unknown {
+            name: attempt_name(node, Slot::Main),
+            once: self.unknown,
+            child: self.child.clone(),
+            cut_off: action.map(Attempt::mark),
         };
-        let whole = named(
-            attempt_name(node, Slot::Main),
-            self.unknown,
-            self.child.as_ref(),
-        );
         let items = self.items.iter().flat_map(|items| {
             let unfinished = items.unfinished();
-            unfinished
-                .map(|(item, once, child)| named(items.name(node, Slot::Part(item)), once, child))
+            unfinished.map(|(item, once, child)| Unknown {
+                name: items.name(node, Slot::Part(item)),
+                once,
+                child: child.cloned(),
+                cut_off: items.running.get(&item).map(Attempt::mark),
+            })
         });
         std::iter::once(whole)
             .chain(items)
@@ -429,11 +429,12 @@ impl State {
                 name: attempt_name(node, Slot::Main),
                 once: false,
                 child: Some(child.clone()),
+                cut_off: None,
             })
         });
         stood
             .left()
-            .unknown_at(node)
+            .unknown_at(node, stood.action())
             .into_iter()
             .chain(hooks)
             .collect()
@@ -443,7 +444,7 @@ impl State {
     pub fn unknown_of_repairs(&self) -> Vec<Unknown> {
         let failed = self.unrepaired.iter();
         failed
-            .flat_map(|failed| failed.left.unknown_at(&failed.node))
+            .flat_map(|failed| failed.left.unknown_at(&failed.node, None))
             .collect()
     }
 

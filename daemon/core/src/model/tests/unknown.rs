@@ -75,6 +75,18 @@ fn an_action_is_unknown_while_it_is_in_flight_and_after_it_failed_or_was_cut_off
 }
 
 #[test]
+fn what_was_cut_off_is_told_by_its_key_and_its_time() {
+    let cut_off = |events: &[Event]| {
+        let mut run = walking();
+        take(&mut run, events);
+        let unknown = run.unknown().into_iter();
+        Vec::from_iter(unknown.map(|unknown| unknown.cut_off.map(|(key, _)| key.to_string())))
+    };
+    assert_eq!(cut_off(&[once(None), killed()]), [Some("k".to_owned())]);
+    assert_eq!(cut_off(&[once(None), failed_unknown(), given_up()]), [None]);
+}
+
+#[test]
 fn the_node_is_named_wherever_the_run_was_ended() {
     let failure = [once(None), failed_unknown(), given_up()];
     let own = [("n".to_owned(), true, false)];
