@@ -2,7 +2,7 @@
 //! clock that the test moves.
 //!
 //! Each cell brings a run to its place, asks, lets everything continue, and checks whether the rules of [`Cell::check`] hold. Cells that
-//! cannot be say why ([`impossible`]). Nothing in a cell depends on how long something takes: it waits for events, and what it
+//! cannot be say why ([`cells`]). Nothing in a cell depends on how long something takes: it waits for events, and what it
 //! waits for is always the same. With `RYE_CELL` set, only cells are played whose description contains it: `RYE_CELL="place: Hooks"`.
 
 #![expect(
@@ -10,16 +10,19 @@
     reason = "what is not named is like most of them"
 )]
 
+mod cells;
+
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use rye_core::id::RunId;
-use rye_core::model::graph::At;
-use rye_core::model::{Event, Kill, KillReceipt, Run, RunEvent, Status, Verdict};
+use rye_core::id::{Name, RunId};
+use rye_core::model::graph::{At, StepWork};
+use rye_core::model::{ApprovalAnswer, Event, Kill, KillReceipt, Run, RunEvent, Status, Verdict};
 
+use self::cells::{Cell, Kind, Place, Request, cells};
 use super::rig::{Daemon, PATIENCE, Rig};
 use super::stage::{Act, Stage, is_node};
 use crate::journal::{Change, Filter, Storage, Syncs};
@@ -29,119 +32,6 @@ use crate::task::Group;
 
 /// Cells that are tried at once.
 const AT_ONCE: usize = 12;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Graph,
-    Foreach,
-    Tool,
-    /// A graph run that another one waits for.
-    Child,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// Its first step is planned, and not committed.
-    Planned,
-    /// Its first step is committed, and not durable.
-    Committed,
-    Running,
-    /// Its first attempt has ended, and that is not committed.
-    Ended,
-    Backoff,
-    Hooks,
-    ChildRuns,
-    ChildSuspended,
-    /// The hooks of the end are asked.
-    Ending,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Request {
-    Cancel,
-    Kill,
-    KillAtOnce,
-    Suspend,
-    Stop,
-    Crash,
-    DiskFull,
-    /// Somebody else ends the run, so that what its driver commits next is refused.
-    Refused,
-    /// The sync of the log hangs, and the run is killed meanwhile.
-    SyncHangs,
-}
-
-const KINDS: [Kind; 4] = [Kind::Graph, Kind::Foreach, Kind::Tool, Kind::Child];
-const PLACES: [Place; 9] = [
-    Place::Planned,
-    Place::Committed,
-    Place::Running,
-    Place::Ended,
-    Place::Backoff,
-    Place::Hooks,
-    Place::ChildRuns,
-    Place::ChildSuspended,
-    Place::Ending,
-];
-const REQUESTS: [Request; 9] = [
-    Request::Cancel,
-    Request::Kill,
-    Request::KillAtOnce,
-    Request::Suspend,
-    Request::Stop,
-    Request::Crash,
-    Request::DiskFull,
-    Request::Refused,
-    Request::SyncHangs,
-];
-
-/// Why there is no such cell.
-fn impossible(kind: Kind, place: Place, request: Request) -> Option<&'static str> {
-    match (kind, place, request) {
-        (
-            Kind::Tool,
-            Place::Backoff
-            | Place::Hooks
-            | Place::ChildRuns
-            | Place::ChildSuspended
-            | Place::Ending,
-            _,
-        ) => Some("a tool run has one call, no hooks and no child runs"),
-        (Kind::Tool, Place::Running | Place::Committed | Place::Ended, Request::Suspend) => {
-            Some("a tool run is suspended before its call or not at all")
-        }
-        (_, Place::Committed, Request::SyncHangs) => Some("that place is one where the sync hangs"),
-        (_, Place::Committed, Request::Suspend) => {
-            Some("a suspension is answered when it is durable")
-        }
-        _ => None,
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Cell {
-    kind: Kind,
-    place: Place,
-    request: Request,
-}
-
-fn cells() -> Vec<Cell> {
-    let mut cells = Vec::new();
-    for kind in KINDS {
-        for place in PLACES {
-            for request in REQUESTS {
-                if impossible(kind, place, request).is_none() {
-                    cells.push(Cell {
-                        kind,
-                        place,
-                        request,
-                    });
-                }
-            }
-        }
-    }
-    cells
-}
 
 async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
     let done = tokio::time::timeout(PATIENCE, work).await;
@@ -176,7 +66,9 @@ impl Cell {
             | Place::Ended
             | Place::Backoff
             | Place::Hooks
-            | Place::Ending => ECHO,
+            | Place::Ending
+            | Place::Waiting
+            | Place::Asked => ECHO,
         };
         let hooks = match self.place {
             Place::Hooks => format!("hooks: [{{event: after_step, action: {ECHO}}}], "),
@@ -195,8 +87,13 @@ impl Cell {
             }
             Kind::Graph | Kind::Tool | Kind::Child => format!("action: {action}"),
         };
+        let first = match self.place {
+            Place::Waiting => "type: wait, for: 30".to_owned(),
+            Place::Asked => "type: approval, message: Now?".to_owned(),
+            _ => format!("{retry}{work}"),
+        };
         format!(
-            "config: {{start: a, {hooks}nodes: {{a: {{{retry}{work}, next: b}}, b: {{action: {ECHO}}}}}}}\n"
+            "config: {{start: a, {hooks}nodes: {{a: {{{first}, next: b}}, b: {{action: {ECHO}}}}}}}\n"
         )
     }
 
@@ -227,7 +124,15 @@ impl Cell {
     fn held(self) -> usize {
         match (self.kind, self.place) {
             (Kind::Foreach, Place::Running | Place::ChildRuns | Place::ChildSuspended) => 3,
-            (_, Place::Planned | Place::Committed | Place::Ended | Place::Backoff) => 0,
+            (
+                _,
+                Place::Planned
+                | Place::Committed
+                | Place::Ended
+                | Place::Backoff
+                | Place::Waiting
+                | Place::Asked,
+            ) => 0,
             _ => 1,
         }
     }
@@ -267,6 +172,16 @@ impl Cell {
                     matches!(run.graph().map(|graph| &graph.at), Some(At::Backoff { .. }))
                 };
                 until(daemon, &run, waits).await;
+            }
+            Place::Waiting => {
+                let waits = |run: &Run| {
+                    let step = run.graph().and_then(|graph| graph.at.step());
+                    step.is_some_and(|step| matches!(step.work, StepWork::Waits(_)))
+                };
+                until(daemon, &run, waits).await;
+            }
+            Place::Asked => {
+                until(daemon, &run, |run| run.suspension().is_some()).await;
             }
             Place::ChildSuspended => {
                 let mut asked = Vec::new();
@@ -469,7 +384,18 @@ impl Cell {
             for run in runs(daemon).await {
                 let record = daemon.record(&run).await;
                 over &= record.status().is_terminal();
-                if record.suspension().is_some() {
+                if record.asks().next().is_some() {
+                    let answer = ApprovalAnswer {
+                        id: Name::default(),
+                        approved: true,
+                        answer: None,
+                        comment: None,
+                        by: "a test".to_owned(),
+                    };
+                    let answered = daemon.supervisor.answer(&run, None, answer, Vec::new());
+                    // It may be being ended.
+                    drop(answered.await);
+                } else if record.suspension().is_some() {
                     let request = Resume {
                         by: "a test".to_owned(),
                         verdicts: vec![("*".to_owned(), Verdict::Done)],
