@@ -404,10 +404,11 @@ fn when_the_daemon_dies_its_parent_ends_what_it_started() {
         world.project().join("in").exists().then_some(())
     });
     daemon.kill();
-    let left = rye_tests::processes::left(world.root());
-    assert!(left.is_empty(), "{left:#?}");
     let status = daemon.ended();
     assert!(!status.success(), "{status}");
+    // It goes when they have gone, and not before.
+    let left = rye_tests::processes::below(world.root());
+    assert!(left.is_empty(), "{left:#?}");
 }
 
 #[test]

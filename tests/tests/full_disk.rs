@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use nix::sys::signal::Signal;
 use rye_tests::command::in_clean_environment;
 use rye_tests::model_server::ModelServer;
-use rye_tests::{Ryectl, World, binaries, processes, until};
+use rye_tests::{Ryectl, World, binaries, processes, skipped, until};
 use serde_json::{Value, json};
 
 /// Room for the segments that the log prepares, and for some more once the ballast is gone.
@@ -55,7 +55,7 @@ impl SmallDisk {
         let mut daemon = match daemon {
             Ok(daemon) => daemon,
             Err(error) => {
-                println!("skipped: `unshare` does not start here: {error}");
+                skipped(&format!("`unshare` does not start here: {error}"));
                 return None;
             }
         };
@@ -65,7 +65,7 @@ impl SmallDisk {
             (ended || std::os::unix::net::UnixStream::connect(socket).is_ok()).then_some(!ended)
         });
         if !serves {
-            println!("skipped: a small file system cannot be mounted here");
+            skipped("a small file system cannot be mounted here");
             return None;
         }
         Some(Self { world, daemon })

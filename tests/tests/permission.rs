@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
-use rye_tests::{World, binaries};
+use rye_tests::{World, binaries, skipped};
 
 /// A user without any right here. Only root can become one, so elsewhere these tests have nothing to show.
 const NOBODY: u32 = 65534;
@@ -13,7 +13,7 @@ const NOBODY: u32 = 65534;
 fn may_become_nobody() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        println!("skipped: only root can act as another user");
+        skipped("only root can act as another user");
     }
     root
 }

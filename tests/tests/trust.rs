@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rye_tests::World;
+use rye_tests::{World, skipped};
 use serde_json::Value;
 
 const VALUE: &str = "return {'n': 1}";
@@ -270,7 +270,7 @@ fn what_an_untrusted_key_signs_is_signed_with_a_warning() {
 #[test]
 fn a_state_directory_or_a_key_of_somebody_else_is_refused() {
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: only root can make a file somebody else's");
+        skipped("only root can make a file somebody else's");
         return;
     }
     let stranger = Some(nix::unistd::Uid::from_raw(54_321));

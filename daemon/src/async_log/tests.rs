@@ -110,6 +110,23 @@ async fn a_reader_waits_for_more_and_misses_nothing() {
 }
 
 #[tokio::test]
+async fn a_reader_that_skips_what_is_there_reads_what_comes() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    for before in [&b"one\n"[..], b"two\n"] {
+        let mut reader = reader(&log, None, None);
+        reader.skip().await.unwrap();
+        assert!(!reader.has_grown());
+        assert_eq!(reader.next().await.unwrap(), []);
+        say(&log, "step 1 a", before).await;
+        assert!(reader.has_grown());
+        let line = std::str::from_utf8(before).unwrap();
+        assert_eq!(told(&reader.next().await.unwrap()), [("step 1 a", line)]);
+        assert!(!reader.has_grown());
+    }
+}
+
+#[tokio::test]
 async fn the_last_lines_are_those_of_both_files() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
