@@ -107,7 +107,7 @@ fn a_tool_that_raises_fails_with_a_traceback_of_its_own_files() {
     );
     world.tool(
         "t/broken.py",
-        &format!("{head}{function}def execute(params, project_path:\n"),
+        &format!("{head}{function}def execute(params, project_path):\n    pass\nreturn 1\n"),
     );
     for (id, frame) in [
         ("t/raises", "in execute"),

@@ -264,7 +264,7 @@ fn pipes_cut_join_and_count() {
     for (template, problem) in [
         (
             "${state.list | sum}",
-            "wants a list of numbers, not of a text",
+            "wants a list of numbers; [3] is a text",
         ),
         ("${state.huge | sum}", "too large"),
         ("${state.csv | add(1)}", "wants a number, not a text"),
