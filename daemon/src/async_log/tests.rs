@@ -218,3 +218,49 @@ async fn what_comes_too_fast_is_counted_and_the_tool_is_not_held_up() {
     );
     assert!(text.len() < 2 << 20);
 }
+
+#[tokio::test]
+async fn a_flood_leaves_whole_lines_and_a_count_of_what_is_left_out() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
+    // Lines of their number; chunks end within them.
+    let lines: String = (0..400_000)
+        .map(|number| format!("{number:063}\n"))
+        .collect();
+    for chunk in lines.as_bytes().chunks(1000) {
+        voice.hear(Source::Stdout, chunk);
+    }
+    voice.close().await;
+    voice.hear(Source::Stdout, b"last\n");
+    voice.close().await;
+    let text = fs::read_to_string(files.path().join("state/threads/r-1/async.log")).unwrap();
+    let (mut kept, mut left_out) = (0, 0);
+    for line in text.lines().skip(1) {
+        if let Some(note) = line.strip_prefix('[') {
+            left_out += note.split(' ').next().unwrap().parse::<usize>().unwrap();
+        } else if line != "last" {
+            assert_eq!(line.len(), 63, "{line}");
+            kept += line.len() + 1;
+        }
+    }
+    assert_eq!(kept + left_out, lines.len());
+    assert!(left_out > 0 && text.ends_with("last\n"), "{left_out}");
+}
+
+#[tokio::test]
+async fn a_burst_is_kept_whole_if_it_is_written_in_time() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
+    let line = [vec![b'y'; 999], b"\n".to_vec()].concat();
+    for _ in 0..8 {
+        for _ in 0..1000 {
+            voice.hear(Source::Stdout, &line);
+        }
+        voice.close().await;
+    }
+    let text = fs::read_to_string(files.path().join("state/threads/r-1/async.log")).unwrap();
+    assert_eq!(text.matches('y').count(), 8 * 999_000);
+    assert!(!text.contains("left out"));
+}
