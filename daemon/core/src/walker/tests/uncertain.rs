@@ -105,13 +105,16 @@ fn a_verdict_settles_an_action() {
 
 /// Milliseconds that the step of `node` took.
 fn elapsed(stage: &Stage, node: &str) -> u64 {
-    let took = stage.log.iter().find_map(|(_, event)| match event {
-        Event::Graph(GraphEvent::StepCompleted {
+    let took = stage.log.iter().find_map(|(_, event)| {
+        let Event::Graph(GraphEvent::StepCompleted {
             node: done,
             elapsed_ms,
             ..
-        }) if done == node => Some(*elapsed_ms),
-        _ => None,
+        }) = event
+        else {
+            return None;
+        };
+        (done == node).then_some(*elapsed_ms)
     });
     took.expect("the step is done")
 }
