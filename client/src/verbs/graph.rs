@@ -102,7 +102,7 @@ pub(super) async fn validate(
         let answer = client.validate(request).await?;
         let path = answer.path.clone();
         let report = json::Validation::from(answer);
-        is_sound &= report.success && !(strict && !report.warnings.is_empty());
+        is_sound &= report.success && (!strict || report.warnings.is_empty());
         let output = &mut session.output;
         match output.format() {
             Format::Json if names.len() == 1 => output.json(&report)?,
