@@ -1,3 +1,4 @@
+use std::fmt::Write as _;
 use std::fs;
 use std::future::Future as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -225,9 +226,10 @@ async fn a_flood_leaves_whole_lines_and_a_count_of_what_is_left_out() {
     let log = log(files.path());
     let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
     // Lines of their number; chunks end within them.
-    let lines: String = (0..400_000)
-        .map(|number| format!("{number:063}\n"))
-        .collect();
+    let mut lines = String::new();
+    for number in 0..400_000 {
+        writeln!(lines, "{number:063}").unwrap();
+    }
     for chunk in lines.as_bytes().chunks(1000) {
         voice.hear(Source::Stdout, chunk);
     }
