@@ -24,7 +24,7 @@ mod render;
 mod thread_page;
 mod thread_state;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,6 +49,8 @@ use crate::object::ProjectObjects;
 const TURN_EVERY: Duration = Duration::from_millis(25);
 /// Shortest time between two renderings of a running run's page.
 const RENDER_EVERY: Duration = Duration::from_millis(100);
+/// How long such a turn takes at most, but for the run that is at it: transcripts of others are to be written meanwhile.
+const PIECE: Duration = Duration::from_millis(10);
 /// Pause before a project that failed is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -81,23 +83,38 @@ impl journal::Artifacts for Artifacts {
     }
 }
 
-/// At most one note for each run.
+/// At most one note for each run, in the order in which they came.
 #[derive(Debug, Default)]
-struct Notes(HashMap<RunId, Note>);
+struct Notes {
+    of_run: HashMap<RunId, Note>,
+    order: VecDeque<RunId>,
+    /// Those of runs that were suspended or ended.
+    settled: usize,
+}
 
 impl Notes {
     fn add(&mut self, note: Note) {
-        match self.0.get_mut(&note.run) {
-            Some(earlier) => {
-                earlier.upto = note.upto;
-                earlier.page |= note.page;
-                earlier.settled = note.settled;
-                earlier.given_up |= note.given_up;
-            }
-            None => {
-                self.0.insert(note.run.clone(), note);
-            }
+        self.settled += usize::from(note.settled.is_some());
+        if let Some(earlier) = self.of_run.get_mut(&note.run) {
+            self.settled -= usize::from(earlier.settled.is_some());
+            earlier.upto = note.upto;
+            earlier.page |= note.page;
+            earlier.settled = note.settled;
+            earlier.given_up |= note.given_up;
+        } else {
+            self.order.push_back(note.run.clone());
+            self.of_run.insert(note.run.clone(), note);
         }
+    }
+
+    fn next(&mut self) -> Option<Note> {
+        let note = self.of_run.remove(&self.order.pop_front()?)?;
+        self.settled -= usize::from(note.settled.is_some());
+        Some(note)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.order.is_empty()
     }
 }
 
@@ -216,49 +233,46 @@ impl ArtifactWriter {
 
     fn retry(&mut self) {
         self.retry_at = Instant::now() + RETRY;
-        self.waiting.0.extend(self.failing.0.drain());
-    }
-
-    /// Gives each waiting run that is `meant` a turn.
-    fn turns(&mut self, meant: impl Fn(&Note) -> bool) {
-        let ids: Vec<RunId> = self
-            .waiting
-            .0
-            .iter()
-            .filter(|(_, note)| meant(note))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in ids {
-            let Some(mut note) = self.waiting.0.remove(&id) else {
-                continue;
-            };
-            match self.turn(&id, &mut note) {
-                Ok(Turn::Done) => self.done(&id, &note),
-                Ok(Turn::More) => {
-                    self.waiting.add(note);
-                    self.due = Instant::now();
-                }
-                Err(Unusable::Project(error)) => {
-                    if self.failed.insert(id.clone()) {
-                        tracing::warn!(run = %id, %error, files = self.files,
-                            "the objects and the page of a run cannot be written; they are tried again");
-                    }
-                    self.failing.add(note);
-                }
-                Err(error) => {
-                    tracing::warn!(run = %id, error = %with_sources(&error),
-                        "the run has no further objects, and its page is not rendered any more");
-                    self.lost.insert(id.clone());
-                    self.done(&id, &note);
-                }
-            }
+        while let Some(note) = self.failing.next() {
+            self.waiting.add(note);
         }
     }
 
-    /// Gives turns until every run that was suspended or ended is done or fails.
-    fn finish(&mut self) {
-        while self.waiting.0.values().any(|note| note.settled.is_some()) {
-            self.turns(|note| note.settled.is_some());
+    /// Gives each waiting run a turn, or as many as are done by `until`: the others come first the next time.
+    fn turns(&mut self, until: Instant) {
+        for _ in 0..self.waiting.order.len() {
+            if Instant::now() >= until {
+                self.due = until;
+                return;
+            }
+            let Some(note) = self.waiting.next() else {
+                return;
+            };
+            self.give_turn(note);
+        }
+    }
+
+    fn give_turn(&mut self, mut note: Note) {
+        let id = note.run.clone();
+        match self.turn(&id, &mut note) {
+            Ok(Turn::Done) => self.done(&id, &note),
+            Ok(Turn::More) => {
+                self.waiting.add(note);
+                self.due = Instant::now();
+            }
+            Err(Unusable::Project(error)) => {
+                if self.failed.insert(id.clone()) {
+                    tracing::warn!(run = %id, %error, files = self.files,
+                        "the objects and the page of a run cannot be written; they are tried again");
+                }
+                self.failing.add(note);
+            }
+            Err(error) => {
+                tracing::warn!(run = %id, error = %with_sources(&error),
+                    "the run has no further objects, and its page is not rendered any more");
+                self.lost.insert(id.clone());
+                self.done(&id, &note);
+            }
         }
     }
 
@@ -408,7 +422,7 @@ impl ArtifactLane for ArtifactWriter {
     }
 
     fn add(&mut self, note: Note) {
-        if self.failing.0.contains_key(&note.run) {
+        if self.failing.of_run.contains_key(&note.run) {
             self.failing.add(note);
         } else {
             if note.settled.is_some() {
@@ -425,49 +439,55 @@ impl ArtifactLane for ArtifactWriter {
         }
         if now >= self.due {
             self.due = now + TURN_EVERY;
-            self.turns(|_| true);
+            self.turns(now + PIECE);
         }
     }
 
     fn pause(&self) -> Option<Duration> {
-        if !self.waiting.0.is_empty() {
+        if !self.waiting.is_empty() {
             return Some(self.due.saturating_duration_since(Instant::now()));
         }
-        (!self.failing.0.is_empty()).then_some(RETRY)
+        (!self.failing.is_empty()).then_some(RETRY)
     }
 
-    fn checkpoint(&mut self) -> bool {
+    fn unfinished(&self) -> usize {
+        self.waiting.settled
+    }
+
+    fn finish(&mut self, left: &dyn Fn(usize)) -> bool {
         self.retry();
-        self.finish();
-        let synced = self.sync();
-        synced && !self.failing.0.values().any(|note| note.settled.is_some())
+        while self.waiting.settled > 0
+            && let Some(note) = self.waiting.next()
+        {
+            if note.settled.is_some() {
+                self.give_turn(note);
+                left(self.waiting.settled);
+            } else {
+                self.waiting.add(note);
+            }
+        }
+        self.failing.settled == 0
     }
 
-    fn sync(&mut self) -> bool {
-        if !self.unsynced {
-            return true;
-        }
-        let root = Dir::root(Path::new(&self.files));
-        let synced = match root {
-            // What was removed with its project is in nobody's way.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            root => root.and_then(|root| root.sync_file_system()),
-        };
-        if let Err(error) = &synced {
-            tracing::warn!(files = self.files, %error, "the files of a project cannot be synced");
-        }
-        self.unsynced = synced.is_err();
-        !self.unsynced
+    fn is_unsynced(&self) -> bool {
+        self.unsynced
+    }
+
+    fn synced(&mut self) {
+        self.unsynced = false;
     }
 
     fn give_up(&mut self) {
         self.unsynced = false;
-        let settled = |note: &Note| note.settled.is_some();
-        let given_up: Vec<_> = self.failing.0.extract_if(|_, note| settled(note)).collect();
-        for (id, note) in given_up {
-            tracing::warn!(run = %id, files = self.files,
+        let mut failing = std::mem::take(&mut self.failing);
+        while let Some(note) = failing.next() {
+            if note.settled.is_none() {
+                self.failing.add(note);
+                continue;
+            }
+            tracing::warn!(run = %note.run, files = self.files,
                 "the objects of a run are given up: its project did not take them for too long");
-            self.done(&id, &note);
+            self.done(&note.run, &note);
         }
     }
 }

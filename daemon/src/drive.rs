@@ -54,7 +54,7 @@ use self::line::Line;
 use self::plan::{Plan, Then, limit};
 use self::space::{Lack, Live};
 use crate::exhausted::Exhausted;
-use crate::journal::{self, Change, Committed, Refused, Ticket, Why};
+use crate::journal::{self, Change, Committed, Lag, Refused, Ticket, Why};
 use crate::services::Services;
 use crate::stop::{Changes, DriverExit, Stop, Urgency};
 use crate::storage_backoff;
@@ -167,6 +167,8 @@ struct Drive<'a, K: Kind> {
     facts: Vec<Event>,
     /// The last commit of this drive.
     last: Option<Ticket>,
+    /// How far the files of its project are behind.
+    lag: Arc<Lag>,
     attempts: Attempts,
     reports: mpsc::Receiver<(Slot, Signal<K>)>,
     reporter: mpsc::Sender<(Slot, Signal<K>)>,
@@ -207,6 +209,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             base: run.seq,
             facts: Vec::new(),
             last: None,
+            lag: services.journal.lag(&run.spec.files),
             attempts: Attempts::new(),
             reports,
             reporter,
@@ -224,6 +227,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         self.claim().await?;
         self.begin_unstarted().await;
         loop {
+            self.await_files().await;
             if self.stop.is_shutdown() {
                 return self.leave().await.map(Live::Left);
             }

@@ -51,6 +51,7 @@ mod faults;
 mod feed;
 mod history;
 mod index;
+mod lag;
 mod lanes;
 mod line;
 mod listing;
@@ -94,6 +95,7 @@ pub use deltas::{Delta, DeltaKind, Live, Shown, Speaker};
 pub use error::Error;
 pub use feed::Feed;
 pub use index::IndexError;
+pub use lag::{Lag, LagBounds};
 pub use line::Place;
 pub use listing::{Filter, Page};
 pub use merged::{Merge, Merged, Spot, Wanted};
@@ -131,6 +133,8 @@ pub struct Options {
     pub artifacts: Arc<dyn Artifacts>,
     /// Length of a log segment in bytes.
     pub segment_bytes: u64,
+    /// How far files may be behind; `None` for what suits the segments.
+    pub lag: Option<LagBounds>,
     /// Where the memory that the values of runs take is counted.
     pub memory: Arc<Memory>,
     /// Most runs of one tree that are not over at once.
@@ -152,6 +156,7 @@ impl Options {
             signer,
             artifacts,
             segment_bytes: 8 << 20,
+            lag: None,
             memory: Arc::default(),
             tree_runs: TREE_RUNS,
         }
@@ -324,6 +329,11 @@ impl Journal {
     /// Where the memory that the values of runs take is counted.
     pub fn memory(&self) -> Arc<Memory> {
         Arc::clone(&self.shared.memory)
+    }
+
+    /// How far the files of the runs below `files` are behind.
+    pub fn lag(&self, files: &str) -> Arc<Lag> {
+        self.shared.lanes.lag(files)
     }
 
     /// Who computes, and did so when the last life ended.

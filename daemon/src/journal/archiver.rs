@@ -3,7 +3,8 @@
 //! **Never** touches a file of a project, and waits for none: lanes notify it of what is on disk there. **Order** of what must be on disk
 //! before what: archive before index and base, transcripts and base before a segment of the log is removed; archive, index and
 //! transcript before an ended run leaves memory. **Failure**: what cannot be written is tried again; until then memory and log keep
-//! it. A lane that does not answer is waited for until the log has grown to [`RETAINED`] segments, and then given up.
+//! it. A lane is waited for while it moves, up to [`LONGEST`] segments of the log; one that does not move, up to [`RETAINED`]. Then it is
+//! given up.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -28,6 +29,9 @@ const LAST: Duration = Duration::from_secs(2);
 /// First pause after an index that could not even be built anew; each further one is twice as long, up to [`LONGEST_REOPEN`].
 const REOPEN: Duration = Duration::from_secs(1);
 const LONGEST_REOPEN: Duration = Duration::from_mins(1);
+/// Segments of the log kept for projects that are slower than their runs: these wait long before (see [`super::lag`]), unless others
+/// fill the log.
+const LONGEST: usize = 8 * RETAINED;
 
 /// A run that has ended.
 #[derive(Debug)]
@@ -98,6 +102,8 @@ pub(super) struct Archiver {
     /// Runs whose transcript is written, and that are not in the index.
     written: HashSet<RunId>,
     waiting: Option<Waiting>,
+    /// The newest checkpoint behind that.
+    next: Option<(CheckpointJob, HashSet<String>)>,
     reports: HashMap<String, Report>,
 }
 
@@ -115,6 +121,7 @@ impl Archiver {
             indexed: HashMap::new(),
             written: HashSet::new(),
             waiting: None,
+            next: None,
             reports: HashMap::new(),
         }
     }
@@ -289,7 +296,14 @@ impl Archiver {
         }
     }
 
+    /// One waits at a time, so that lanes which are behind all the time come to its end; the last one waits for none.
     fn begin_checkpoint(&mut self, job: CheckpointJob, lanes: HashSet<String>) {
+        let is_last = job.reply.is_some();
+        if self.waiting.is_some() && !is_last {
+            self.next = Some((job, lanes));
+            return;
+        }
+        self.next = None;
         let earlier = self.waiting.replace(Waiting {
             job,
             lanes,
@@ -302,29 +316,52 @@ impl Archiver {
         }
     }
 
-    /// Finishes the checkpoint that waits, if no lane keeps it.
+    /// Finishes the checkpoint that waits, if no lane keeps it, and begins the next.
     fn checkpoint(&mut self) {
-        let Some(mut waiting) = self.waiting.take() else {
-            return;
-        };
-        let lsn = waiting.job.lsn;
-        for (_, report) in self.reports.extract_if(|_, report| report.lsn <= lsn) {
-            if report.lsn == lsn {
-                waiting.lanes.remove(&report.files);
-                waiting.failed |= report.covered == Covered::NotAll;
-            }
-        }
-        if !waiting.lanes.is_empty() {
+        while let Some(mut waiting) = self.waiting.take() {
+            self.take_reports(&mut waiting);
             let last = waiting.job.reply.is_some() && waiting.since.elapsed() >= LAST;
-            if self.shared.log.segments() >= RETAINED {
-                self.give_up(&waiting.lanes);
-            } else if last {
-                waiting.failed = true;
-            } else {
+            if !waiting.lanes.is_empty() {
+                let stuck = self.stuck(&waiting.lanes);
+                self.give_up(&stuck);
+                waiting.lanes.retain(|files| !stuck.contains(files));
+            }
+            if !waiting.lanes.is_empty() && !last {
                 self.waiting = Some(waiting);
                 return;
             }
+            waiting.failed |= !waiting.lanes.is_empty();
+            self.end_checkpoint(waiting);
+            if let Some((job, lanes)) = self.next.take() {
+                self.begin_checkpoint(job, lanes);
+            }
         }
+    }
+
+    /// What lanes have said of it: one that is done with a later checkpoint is done with this.
+    fn take_reports(&mut self, waiting: &mut Waiting) {
+        let lsn = waiting.job.lsn;
+        self.reports.retain(|files, report| {
+            report.lsn >= lsn && {
+                if waiting.lanes.remove(files) {
+                    waiting.failed |= report.covered == Covered::NotAll;
+                }
+                true
+            }
+        });
+    }
+
+    /// Those of `lanes` that the log is kept for no longer.
+    fn stuck(&self, lanes: &HashSet<String>) -> HashSet<String> {
+        let segments = self.shared.log.segments();
+        let is_stuck = |files: &&String| {
+            segments >= LONGEST || segments >= RETAINED && !self.shared.lanes.lag(files).is_moving()
+        };
+        lanes.iter().filter(is_stuck).cloned().collect()
+    }
+
+    fn end_checkpoint(&mut self, waiting: Waiting) {
+        let lsn = waiting.job.lsn;
         let written = if waiting.failed || !self.unarchived.is_empty() {
             tracing::info!(%lsn, "the log is kept: not everything in it is elsewhere yet");
             Ok(())
@@ -343,7 +380,7 @@ impl Archiver {
         for files in lanes {
             tracing::warn!(
                 files,
-                "a project has not answered for too long: the log is not kept for its sake"
+                "a project has not taken its files for too long: the log is not kept for its sake"
             );
         }
         let theirs = |ended: &Ended| lanes.contains(&ended.stream.spec.files);

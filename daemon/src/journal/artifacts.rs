@@ -46,17 +46,23 @@ pub trait ArtifactLane: Send {
     /// Takes in that there is more to be made.
     fn add(&mut self, note: Note);
 
-    /// Does a piece of it.
+    /// Does a piece of it, which takes some milliseconds.
     fn work(&mut self);
 
     /// When there is more to do, if there is.
     fn pause(&self) -> Option<Duration>;
 
-    /// Finishes the runs that were suspended or ended; whether all that is made of them would survive a power cut.
-    fn checkpoint(&mut self) -> bool;
+    /// How many runs were suspended or ended, and are to be finished; without those that are tried again.
+    fn unfinished(&self) -> usize;
 
-    /// Makes what was written survive a power cut; whether it does.
-    fn sync(&mut self) -> bool;
+    /// Finishes them, and notifies after each how many are left; whether all are finished.
+    fn finish(&mut self, left: &dyn Fn(usize)) -> bool;
+
+    /// Whether there are files that a power cut would take.
+    fn is_unsynced(&self) -> bool;
+
+    /// The file system was synced.
+    fn synced(&mut self);
 
     /// Leaves what could not be written as it is: the log is not kept for it any more.
     fn give_up(&mut self);

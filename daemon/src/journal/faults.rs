@@ -33,6 +33,10 @@ impl Faults {
     }
     pub(super) const fn before_files(&self, _files: &str) {}
 
+    pub(super) const fn before_file_system_sync(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
     pub(super) const fn before_index(&self) -> std::io::Result<()> {
         Ok(())
     }
@@ -66,6 +70,8 @@ pub(crate) mod hooks {
         files: Vec<String>,
         /// The threads that stand still there.
         threads: usize,
+        /// How many pieces of work may be done there nevertheless.
+        passes: usize,
     }
 
     #[derive(Debug, Default)]
@@ -80,6 +86,8 @@ pub(crate) mod hooks {
         hanging: Mutex<Hanging>,
         /// Whether the index cannot be opened.
         no_index: AtomicBool,
+        /// Whether no file system can be synced.
+        no_sync: AtomicBool,
     }
 
     impl Hooks {
@@ -103,6 +111,17 @@ pub(crate) mod hooks {
             lock(&self.hanging).files.push(files.to_owned());
         }
 
+        /// Lets so many pieces of work be done in the projects that hang.
+        pub(crate) fn let_through(&self, pieces: usize) {
+            lock(&self.hanging).passes += pieces;
+            self.released.notify_all();
+        }
+
+        /// How many of them are still to be done.
+        pub(crate) fn passes(&self) -> usize {
+            lock(&self.hanging).passes
+        }
+
         /// No project hangs any more.
         pub(crate) fn release(&self) {
             lock(&self.hanging).files.clear();
@@ -117,6 +136,11 @@ pub(crate) mod hooks {
         /// Whether the index cannot be opened from now on.
         pub(crate) fn no_index(&self, broken: bool) {
             self.no_index.store(broken, Ordering::Relaxed);
+        }
+
+        /// Whether no file system can be synced from now on.
+        pub(crate) fn no_sync(&self, broken: bool) {
+            self.no_sync.store(broken, Ordering::Relaxed);
         }
 
         pub(crate) fn full(&self, full: bool) {
@@ -177,9 +201,20 @@ pub(crate) mod hooks {
             let mut hanging = lock(&self.inner.hanging);
             hanging.threads += 1;
             while hanging.files.iter().any(|known| known == files) {
+                if let Some(left) = hanging.passes.checked_sub(1) {
+                    hanging.passes = left;
+                    break;
+                }
                 hanging = self.inner.released.wait(hanging).expect(POISON);
             }
             hanging.threads -= 1;
+        }
+
+        pub(crate) fn before_file_system_sync(&self) -> io::Result<()> {
+            if self.inner.no_sync.load(Ordering::Relaxed) {
+                return Err(io::Error::other("a file system that fails on purpose"));
+            }
+            Ok(())
         }
 
         pub(crate) fn before_index(&self) -> io::Result<()> {

@@ -3,18 +3,20 @@
 //! **Owns** which projects have a lane. One is made when there is something to write, and ends when there was nothing for a while.
 //! **Never** makes one project wait for another, and waits for none: what a lane still has to write lies in its mailbox, some
 //! megabytes at most, and beyond that in the log. **Order.** At a checkpoint each lane is marked, and notifies the archiver when
-//! everything before is on disk. **Failure.** A project that hangs keeps its thread and a bounded piece of the log: once the log
-//! has grown to [`RETAINED`](super::projector::RETAINED) segments for its sake, it is kept no longer. When the project moves again,
-//! it gets what lies in the mailbox; runs that would need more are left as they are.
+//! everything before is on disk. **Failure.** A project that is slower than its runs holds them up (see [`super::lag`]). One that hangs
+//! keeps its thread and a bounded piece of the log: once the log has grown to [`RETAINED`](super::projector::RETAINED) segments for its
+//! sake, it is kept no longer. When the project moves again, it gets what lies in the mailbox; runs that would need more are left as
+//! they are.
 
 use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use rye_core::id::Lsn;
 
 use super::Shared;
+use super::lag::{Lag, LagBounds};
 use super::mailbox::Mailbox;
 use super::projector::{Inbox, Mark, Pending, Projector};
 use super::publisher::CheckpointRun;
@@ -30,12 +32,14 @@ pub(super) struct Lane {
     /// The `files` directory of its runs.
     pub(super) files: String,
     pub(super) mailbox: Mailbox<Inbox>,
+    pub(super) lag: Arc<Lag>,
 }
 
 #[derive(Debug)]
 pub(super) struct Lanes {
     /// Where this life of the daemon began; a lane begins when everything before is published.
     pub(super) begin: Lsn,
+    bounds: LagBounds,
     table: Mutex<Table>,
     ended: Condvar,
 }
@@ -43,14 +47,17 @@ pub(super) struct Lanes {
 #[derive(Debug, Default)]
 struct Table {
     lanes: HashMap<String, Arc<Lane>>,
+    /// Of each project that has a lane, or runs.
+    lags: HashMap<String, Weak<Lag>>,
     /// Threads that have not ended.
     threads: usize,
 }
 
 impl Lanes {
-    pub(super) fn new(begin: Lsn) -> Self {
+    pub(super) fn new(begin: Lsn, bounds: LagBounds) -> Self {
         Self {
             begin,
+            bounds,
             table: Mutex::default(),
             ended: Condvar::new(),
         }
@@ -59,9 +66,10 @@ impl Lanes {
     /// Leaves something to be written; at once, if it is `urgent`.
     pub(super) fn add(&self, shared: &Arc<Shared>, pending: Pending, urgent: bool) {
         let stream = Arc::clone(&pending.stream);
-        let add = |inbox: &mut Inbox| inbox.add(pending);
+        let bytes = pending.bytes();
         let mut table = lock(&self.table);
         let lane = table.lane(shared, &stream.spec.files);
+        let add = |inbox: &mut Inbox| lane.lag.add(bytes, inbox.add(pending));
         if urgent {
             lane.mailbox.post(add);
         } else {
@@ -96,6 +104,11 @@ impl Lanes {
             lane.mailbox.post(|inbox| inbox.checkpoint = Some(mark));
         }
         marked
+    }
+
+    /// How far the files of a project are behind.
+    pub(super) fn lag(&self, files: &str) -> Arc<Lag> {
+        lock(&self.table).lag(files, self.bounds)
     }
 
     /// Removes a lane that has nothing to do; `false` if something came meanwhile.
@@ -137,12 +150,23 @@ impl Table {
             let lane = Arc::new(Lane {
                 files: files.to_owned(),
                 mailbox: Mailbox::default(),
+                lag: self.lag(files, shared.lanes.bounds),
             });
             self.lanes.insert(files.to_owned(), Arc::clone(&lane));
             self.threads += 1;
             start(Arc::clone(shared), lane);
         }
         &self.lanes[files]
+    }
+
+    fn lag(&mut self, files: &str, bounds: LagBounds) -> Arc<Lag> {
+        if let Some(lag) = self.lags.get(files).and_then(Weak::upgrade) {
+            return lag;
+        }
+        self.lags.retain(|_, lag| lag.strong_count() > 0);
+        let lag = Arc::new(Lag::new(bounds));
+        self.lags.insert(files.to_owned(), Arc::downgrade(&lag));
+        lag
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a lane does: it writes the files of the runs of one project.
 //!
 //! **Owns** `state/threads/<run>/transcript.jsonl` below the `files` directory, and has an [`ArtifactLane`] make the rest.
-//! **Never** holds a run up: the publisher leaves lines in the mailbox of the lane; what does not fit there, or could not be
+//! **Never** holds the publisher up: that leaves lines in the mailbox of the lane; what does not fit there, or could not be
 //! written, is rendered again from the log. **Order**: lines of a run are appended in order, each at its own offset; objects and
 //! page are made of lines that are written. An ended run leaves memory when it is archived and its transcript, which then is its
 //! history, is written. **Failure**: a project that is gone, full or in our way is tried again every second; once the log has grown
@@ -12,6 +12,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -26,11 +27,14 @@ use super::run_stream::RunStream;
 use super::transcript::Head;
 use super::transcript_file::{TranscriptFile, existing_transcript};
 use super::{Shared, history};
+use crate::beneath::Dir;
 
 /// Transcripts that all lanes together keep open beside the one that each works on; each takes a descriptor for itself and one for its directory.
 const OPEN: usize = 256;
 /// Lines of one mailbox; more are left to the log.
 const PENDING_BYTES: usize = 4 << 20;
+/// Transcripts that are synced one by one at most.
+const FEW: usize = 8;
 /// Shortest time between two renderings of a running run's pages.
 pub(super) const RENDER_EVERY: Duration = Duration::from_millis(100);
 /// Pause before a project that failed is tried again.
@@ -73,6 +77,11 @@ impl Mark {
 }
 
 impl Pending {
+    /// Bytes of lines that are not written.
+    pub(super) const fn bytes(&self) -> u64 {
+        self.end.bytes - self.start.bytes
+    }
+
     fn merge(&mut self, later: Self) {
         self.end = later.end;
         self.lines = match (self.lines.take(), later.lines) {
@@ -97,19 +106,20 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    pub(super) fn add(&mut self, mut pending: Pending) {
+    /// Answers whether nothing of the run waited before.
+    pub(super) fn add(&mut self, mut pending: Pending) -> bool {
         let bytes = pending.lines.as_ref().map_or(0, Vec::len);
         if self.bytes + bytes > PENDING_BYTES {
             pending.lines = None;
         } else {
             self.bytes += bytes;
         }
-        match self.runs.get_mut(&pending.stream.id) {
-            Some(earlier) => earlier.merge(pending),
-            None => {
-                self.runs.insert(pending.stream.id.clone(), pending);
-            }
+        if let Some(earlier) = self.runs.get_mut(&pending.stream.id) {
+            earlier.merge(pending);
+            return false;
         }
+        self.runs.insert(pending.stream.id.clone(), pending);
+        true
     }
 }
 
@@ -164,7 +174,9 @@ impl Projector {
             } = taken.value;
             let idle = runs.is_empty() && checkpoint.is_none();
             for (id, pending) in runs {
+                let bytes = pending.bytes();
                 self.receive(id, pending);
+                self.lane.lag.written(bytes);
             }
             if !self.failing.is_empty() && Instant::now() >= self.retry_at {
                 self.retry();
@@ -172,12 +184,14 @@ impl Projector {
             if self.artifacts.pause().is_some() {
                 self.shared.faults.before_files(&self.lane.files);
                 self.artifacts.work();
+                self.lane.lag.finishing(self.artifacts.unfinished());
             }
             if let Some(mark) = checkpoint {
                 self.checkpoint(&mark);
             }
             if taken.closed {
-                self.artifacts.checkpoint();
+                self.artifacts.finish(&|_| ());
+                self.sync_file_system();
                 return;
             }
             if idle && self.is_done() && self.lane_ends() {
@@ -202,7 +216,7 @@ impl Projector {
 
     /// Closes everything; `false` if that does not work, or there is more to do.
     fn lane_ends(&mut self) -> bool {
-        self.sync() && self.artifacts.sync() && self.shared.lanes.retire(&self.lane)
+        self.sync() && self.shared.lanes.retire(&self.lane)
     }
 
     fn give_up_failing(&mut self) {
@@ -345,15 +359,11 @@ impl Projector {
         if self.shared.open_transcripts.load(Ordering::Relaxed) <= OPEN {
             return;
         }
-        let oldest = self.open.iter_mut().min_by_key(|(_, sheet)| sheet.used);
-        let Some((id, sheet)) = oldest else {
-            return;
-        };
-        let id = id.clone();
-        if let Err(error) = sheet.sync() {
-            tracing::warn!(run = %id, %error, "a transcript cannot be synced");
+        let oldest = self.open.iter().min_by_key(|(_, sheet)| sheet.used);
+        if let Some((id, _)) = oldest {
+            let id = id.clone();
+            self.close(&id);
         }
-        self.close(&id);
     }
 
     /// Closes a transcript; one that is not on disk is remembered.
@@ -434,8 +444,9 @@ impl Projector {
         for (stream, head) in &mark.runs {
             self.put_back(stream, *head);
         }
+        let lag = Arc::clone(&self.lane.lag);
+        let finished = self.artifacts.finish(&|left| lag.finishing(left));
         let synced = self.sync();
-        let finished = self.artifacts.checkpoint();
         let mut covered = synced && finished && self.failing.is_empty();
         if !covered && self.shared.log.segments() >= RETAINED {
             covered = true;
@@ -455,8 +466,16 @@ impl Projector {
         self.shared.keeping.post(|inbox| inbox.reports.push(report));
     }
 
-    /// Makes what was written survive a power cut; whether all of it does.
+    /// Makes what was written survive a power cut; whether all of it does. Of many files each one costs a turn of the disk, a file
+    /// system takes them together.
     fn sync(&mut self) -> bool {
+        let open = self.open.values().filter(|sheet| sheet.is_dirty()).count();
+        let are_many = open + self.unsynced.len() > FEW;
+        if (are_many || self.artifacts.is_unsynced()) && self.sync_file_system() {
+            self.unsynced.clear();
+            self.open.values_mut().for_each(TranscriptFile::synced);
+            return true;
+        }
         self.sync_closed();
         let mut failed = Vec::new();
         for (id, sheet) in &mut self.open {
@@ -468,7 +487,24 @@ impl Projector {
         for id in &failed {
             self.close(id);
         }
-        failed.is_empty() && self.unsynced.is_empty()
+        failed.is_empty() && self.unsynced.is_empty() && !self.artifacts.is_unsynced()
+    }
+
+    fn sync_file_system(&mut self) -> bool {
+        let files = &self.lane.files;
+        let injected = self.shared.faults.before_file_system_sync();
+        let synced = injected.and_then(|()| match Dir::root(Path::new(files)) {
+            // What was removed with its project is in nobody's way.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            root => root.and_then(|root| root.sync_file_system()),
+        });
+        match &synced {
+            Ok(()) => self.artifacts.synced(),
+            Err(error) => {
+                tracing::warn!(files, %error, "the files of a project cannot be synced together");
+            }
+        }
+        synced.is_ok()
     }
 }
 

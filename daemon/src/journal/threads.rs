@@ -22,6 +22,7 @@ use super::artifacts::Artifacts;
 use super::backlog::Backlog;
 use super::faults::Faults;
 use super::index::{Index, IndexError};
+use super::lag::LagBounds;
 use super::lanes::Lanes;
 use super::log::{self, Log, Writer};
 use super::mailbox::Mailbox;
@@ -131,6 +132,9 @@ pub(super) fn start(
     let sync = Syncing::Now;
     log.queue
         .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
+    let lag = options
+        .lag
+        .unwrap_or(LagBounds::of_segments(options.segment_bytes));
     let acting = Board::open(&options.dir, live.iter().map(|run| &run.id));
     let shared = Arc::new(Shared {
         dir: options.dir,
@@ -144,7 +148,7 @@ pub(super) fn start(
         published: Watermark::new(opened.base),
         wide: Wide::new(opened.base),
         artifacts: options.artifacts,
-        lanes: Lanes::new(lsn),
+        lanes: Lanes::new(lsn, lag),
         open_transcripts: Arc::default(),
         faults,
         keeping: Mailbox::default(),

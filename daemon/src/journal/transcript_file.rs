@@ -178,6 +178,16 @@ impl TranscriptFile {
         self.dirty.then(|| (Arc::clone(&self.stream), self.upto))
     }
 
+    /// Whether something was written, perhaps, since its last sync.
+    pub(super) const fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// Its file system was synced.
+    pub(super) fn synced(&mut self) {
+        (self.dirty, self.fresh) = (false, false);
+    }
+
     /// Makes what was written survive a power cut.
     pub(super) fn sync(&mut self) -> io::Result<()> {
         if self.fresh {

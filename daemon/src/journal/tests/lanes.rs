@@ -98,6 +98,77 @@ async fn a_project_that_hangs_holds_up_its_own_files_and_nothing_else() {
 }
 
 #[tokio::test]
+async fn a_project_that_is_slower_than_its_runs_keeps_their_history() {
+    let mut rig = Rig::with_segments_of(8 << 10);
+    // It is slow, and not stuck.
+    rig.lag.still = Duration::from_mins(10);
+    let journal = rig.open().await;
+    let slow = project(&rig, "slow");
+    rig.faults.inner.hang(&slow.display().to_string());
+    let mut runs = Vec::new();
+    while journal.shared.log.segments() < 2 * RETAINED {
+        let name = format!("run-{}", runs.len());
+        runs.push(ended(&journal, &rig, &slow, &name).await);
+    }
+    for run in &runs {
+        assert!(journal.shared.stream(run).is_some());
+    }
+    rig.faults.inner.release();
+    for run in &runs {
+        has_files(&slow, run).await;
+        left_memory(&journal, run).await;
+        assert_eq!(journal.history(run).await.unwrap().len(), 6);
+    }
+    eventually(async || (journal.shared.log.segments() < RETAINED).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_project_that_is_behind_all_the_time_lets_the_log_be_shortened() {
+    let mut rig = Rig::with_segments_of(8 << 10);
+    rig.lag.still = Duration::from_mins(10);
+    let journal = rig.open().await;
+    let slow = project(&rig, "slow");
+    rig.faults.inner.hang(&slow.display().to_string());
+    let before = base(&rig);
+    let mut shortened = false;
+    let mut number = 0;
+    while !shortened && journal.shared.log.segments() < 4 * RETAINED {
+        number += 1;
+        let _run = ended(&journal, &rig, &slow, &format!("run-{number}")).await;
+        // Each run takes more than one piece of work.
+        rig.faults.inner.let_through(1);
+        eventually(async || (rig.faults.inner.passes() == 0).then_some(())).await;
+        shortened = base(&rig) != before;
+    }
+    assert!(shortened, "the log is kept for ever");
+    rig.faults.inner.release();
+}
+
+#[tokio::test]
+async fn many_transcripts_are_on_disk_once_their_file_system_is_synced_and_not_before() {
+    let rig = Rig::with_segments_of(8 << 10);
+    let journal = rig.open().await;
+    rig.faults.inner.no_sync(true);
+    let busy = project(&rig, "busy");
+    let before = base(&rig);
+    for number in 0..12 {
+        let run = ended(&journal, &rig, &busy, &format!("run-{number}")).await;
+        has_files(&busy, &run).await;
+    }
+    let segments = journal.shared.log.segments();
+    assert!((2..RETAINED).contains(&segments), "{segments}");
+    assert_eq!(base(&rig), before);
+    rig.faults.inner.no_sync(false);
+    let last = begun(&journal, &rig, &busy, "last").await;
+    let mut steps = 1..;
+    eventually(async || {
+        journal.put(turn(&last, steps.next().unwrap())).await;
+        (journal.shared.log.segments() < segments && base(&rig) != before).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn what_a_project_that_hangs_has_not_taken_comes_back_in_the_next_life() {
     let mut rig = Rig::new();
     let dead = project(&rig, "dead");

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::super::faults::Faults;
 use super::super::transcript::{CHECKPOINT, Head};
 use super::super::{
-    Change, Committed, Error, Journal, Line, Options, Recovered, Refused, Signer, Ticket,
+    Change, Committed, Error, Journal, LagBounds, Line, Options, Recovered, Refused, Signer, Ticket,
 };
 use crate::artifacts::Artifacts;
 use crate::object::Digest;
@@ -97,6 +97,7 @@ pub(super) struct Rig {
     clock: Arc<Ticking>,
     pub(super) faults: Faults,
     pub(super) segment_bytes: u64,
+    pub(super) lag: LagBounds,
 }
 
 impl Rig {
@@ -108,6 +109,11 @@ impl Rig {
             clock: Arc::default(),
             faults: Faults::default(),
             segment_bytes: 256 * 1024,
+            lag: LagBounds {
+                runs: usize::MAX,
+                bytes: u64::MAX,
+                still: Duration::ZERO,
+            },
         }
     }
 
@@ -130,6 +136,7 @@ impl Rig {
         let clock: Arc<dyn Clock> = Arc::<Ticking>::clone(&self.clock);
         Options {
             segment_bytes: self.segment_bytes,
+            lag: Some(self.lag),
             memory: Arc::new(Memory::new(1 << 40)),
             ..Options::new(
                 self.state(),

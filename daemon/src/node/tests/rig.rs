@@ -21,7 +21,7 @@ use crate::clock::manual::ManualClock;
 use crate::clock::{HostClock, Timer};
 use crate::config::{Args, Config, Environment, load};
 use crate::dispatch::Dispatcher;
-use crate::journal::{self, Faults, Journal};
+use crate::journal::{self, Faults, Journal, LagBounds};
 use crate::node::directory::Origin;
 use crate::node::identity::{self, NodeKey};
 use crate::process::{self, Spawner};
@@ -42,6 +42,8 @@ pub(crate) struct Rig {
     key: SecretKey,
     signer: Arc<NodeKey>,
     pub(crate) clock: Arc<ManualClock>,
+    /// How far files may be behind.
+    pub(crate) lag: Option<LagBounds>,
     /// Who carries effects out; the daemon itself, if nobody does.
     pub(crate) stage: Option<Arc<Stage>>,
 }
@@ -84,6 +86,7 @@ impl Rig {
             key,
             signer,
             clock: Arc::default(),
+            lag: None,
             stage: None,
         }
     }
@@ -111,6 +114,7 @@ impl Rig {
         let signer = Arc::<NodeKey>::clone(&self.signer);
         let options = journal::Options {
             segment_bytes: 1 << 16,
+            lag: self.lag,
             memory: Arc::new(Memory::new(1 << 40)),
             ..journal::Options::new(
                 self.config.state_dir.clone(),
