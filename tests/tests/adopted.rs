@@ -110,8 +110,8 @@ impl Copied {
         let folder = format!(".ai/state/threads/{}", self.done);
         let entries = std::fs::read_dir(self.world.project().join(&folder)).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let named = names.filter(|name| name.starts_with("transcript"));
-        let mut texts: Vec<_> = named
+        let mut texts: Vec<_> = names
+            .filter(|name| name.starts_with("transcript"))
             .map(|name| {
                 let text = self.world.read(&format!("{folder}/{name}"));
                 (name, text)

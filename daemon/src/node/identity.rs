@@ -358,7 +358,7 @@ mod tests {
         // A copy of the copy has two keys behind it.
         let third = signers(
             state,
-            &Origin::Copied(Some(after.clone())),
+            &Origin::Copied(Some(after)),
             Timestamp::from_ms(3_000),
         )
         .unwrap();
