@@ -277,6 +277,14 @@ fn a_run_whose_own_move_brings_the_daemon_down_is_suspended_at_the_fourth_death(
     let record = world.settled(run);
     assert_eq!(record["suspend"]["reason"], "crash_loop", "{record}");
     assert_eq!(server.requests().len(), 0);
+    // Each life is on record before the run makes its first move in it, the first one included.
+    let events = world.ryectl("events --json").arg(run).ok().json_lines();
+    let mut names = events
+        .iter()
+        .filter_map(|event| event["event_type"].as_str());
+    assert_eq!(names.next(), Some("run_created"));
+    assert_eq!(names.next(), Some("run_started"));
+    assert_eq!(names.filter(|name| *name == "run_started").count(), 3);
 }
 
 /// Kills the daemon at an instant at which it computes for no run.

@@ -1,7 +1,7 @@
 //! A key pair on disk: `private_key.pem` (0600) and `public_key.pem` (0644) in a folder of mode 0700.
 //!
-//! **Never** overwrites a key, and never uses a private key that others can read or have put there. Creation is atomic: a crash leaves
-//! no key or a whole one.
+//! **Never** overwrites a private key, and never uses one that others can read or have put there; the public key is made of it. Creation is
+//! atomic: a crash leaves no key or a whole one.
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read as _};
