@@ -77,8 +77,8 @@ impl Signer for Key {
         format!("rye:signed:{hash_hex}:{signature}")
     }
 
-    fn sign_text(&self, body: &str, at: Timestamp) -> String {
-        format!("<!-- {} -->\n{body}", self.sign_hex(body, at))
+    fn sign_text(&self, body: String, at: Timestamp) -> String {
+        format!("<!-- {} -->\n{body}", self.sign_hex(&body, at))
     }
 
     fn sign_json(&self, object: &Object, at: Timestamp) -> Object {

@@ -382,7 +382,7 @@ impl ArtifactWriter {
         let item = note.spec.item.id.as_str();
         let directory = root.pages("knowledge/agent/threads", item)?;
         let (text, seen) = chronicle.made.page();
-        let text = self.signer.sign_text(&text, seen);
+        let text = self.signer.sign_text(text, seen);
         directory.replace(&format!("{id}.md"), text.as_bytes())
     }
 
@@ -415,7 +415,7 @@ impl ArtifactLane for ArtifactWriter {
         }
         if let Some(page) = render::state_page(run, cost) {
             let dir = root.pages("knowledge/graphs", run.spec.item.id.as_str())?;
-            let page = self.signer.sign_text(&page, run.updated_at);
+            let page = self.signer.sign_text(page, run.updated_at);
             dir.replace(&format!("{}.md", run.id), page.as_bytes())?;
         }
         Ok(())

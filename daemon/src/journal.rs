@@ -113,7 +113,7 @@ pub trait Signer: Send + Sync {
     /// The token `rye:signed:…` over a SHA-256 in hexadecimal.
     fn sign_hex(&self, hash_hex: &str, at: Timestamp) -> String;
     /// The Markdown `body` under its signature line.
-    fn sign_text(&self, body: &str, at: Timestamp) -> String;
+    fn sign_text(&self, body: String, at: Timestamp) -> String;
     /// The object with its `_signature`.
     fn sign_json(&self, object: &Object, at: Timestamp) -> Object;
     /// Whether `token` is this node's signature of `hash_hex`.

@@ -12,6 +12,8 @@
 //! meets a bad one knows whether it was ever acknowledged. The segment id keeps a frame from being taken for one
 //! of another file.
 
+use std::io;
+
 use crate::id::Lsn;
 
 const MAGIC: [u8; 4] = *b"RyF1";
@@ -56,16 +58,33 @@ impl<'a> Frame<'a> {
     /// # Panics
     /// If the payload is 4 GiB or longer; the journal spills payloads long before.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let length = u32::try_from(self.payload.len()).expect("a payload is far below 4 GiB");
-        let start = out.len();
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&self.segment.0.to_le_bytes());
-        out.extend_from_slice(&self.lsn.0.to_le_bytes());
-        out.extend_from_slice(&self.durable.0.to_le_bytes());
-        out.extend_from_slice(&length.to_le_bytes());
-        let checksum = crc32c::crc32c_append(crc32c::crc32c(&out[start..]), self.payload);
-        out.extend_from_slice(&checksum.to_le_bytes());
+        out.extend_from_slice(&self.header());
         out.extend_from_slice(self.payload);
+    }
+
+    /// Writes the frame to `out`.
+    ///
+    /// # Errors
+    /// What `out` says.
+    ///
+    /// # Panics
+    /// As [`Frame::encode`].
+    pub fn write(&self, out: &mut impl io::Write) -> io::Result<()> {
+        out.write_all(&self.header())?;
+        out.write_all(self.payload)
+    }
+
+    fn header(&self) -> [u8; HEADER_BYTES] {
+        let length = u32::try_from(self.payload.len()).expect("a payload is far below 4 GiB");
+        let mut header = [0; HEADER_BYTES];
+        header[..4].copy_from_slice(&MAGIC);
+        header[4..12].copy_from_slice(&self.segment.0.to_le_bytes());
+        header[12..20].copy_from_slice(&self.lsn.0.to_le_bytes());
+        header[20..28].copy_from_slice(&self.durable.0.to_le_bytes());
+        header[28..CHECKSUM_AT].copy_from_slice(&length.to_le_bytes());
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&header[..CHECKSUM_AT]), self.payload);
+        header[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+        header
     }
 
     /// The frame of `segment` at the start of `bytes`; `None` if there is no whole and sound one.

@@ -26,7 +26,7 @@ use crate::id::ItemKind;
 
 pub use json::{canonical, canonical_object, sign_json, verify_json};
 pub use key::{Fingerprint, PublicKey, SecretKey, Signature};
-pub use text::{Coverage, Seal, claim, inspect, normalise, sign_text, strip};
+pub use text::{Coverage, Seal, claim, inspect, normalise, sign_text, signature_line, strip};
 pub use token::Token;
 
 /// Why something is not signed, not signed well, or cannot be.

@@ -13,8 +13,8 @@ impl Signer for Node {
         Token::sign(hash.to_owned(), &self.0, at).to_string()
     }
 
-    fn sign_text(&self, body: &str, _at: Timestamp) -> String {
-        body.to_owned()
+    fn sign_text(&self, body: String, _at: Timestamp) -> String {
+        body
     }
 
     fn sign_json(&self, object: &Object, at: Timestamp) -> Object {

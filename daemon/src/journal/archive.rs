@@ -1,9 +1,10 @@
 //! `<state>/archive`: the final records of ended runs, one frame each, appended and synced, never changed, their long texts kept apart; and
-//! `<state>/base`: the records of live runs at a checkpoint, replaced as a whole. Together with the log they are
+//! `<state>/base`: the records of live runs at a checkpoint, one frame each behind one that says what they belong to,
+//! replaced as a whole. One record at a time is in memory as it is written: it may be as large as a run may be. Together with the log they are
 //! the truth; the index only finds things in them.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use rye_core::id::{Epoch, Lsn};
 use rye_core::ledger::Rows;
 use rye_core::model::Run;
 use rye_core::state::Closed;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::log::size;
@@ -110,31 +112,36 @@ impl Archive {
         objects: &object::Store,
     ) -> io::Result<Vec<ArchiveOffset>> {
         let start = self.length()?;
-        let mut bytes = Vec::new();
-        let mut spots = Vec::with_capacity(records.len());
-        for (lsn, stored) in records {
-            let offset = start + size(bytes.len());
-            let payload = texts::write(stored, objects)?;
-            Frame {
-                segment: ARCHIVE,
-                lsn: *lsn,
-                durable: *lsn,
-                payload: &payload,
-            }
-            .encode(&mut bytes);
-            spots.push(ArchiveOffset {
-                offset,
-                bytes: start + size(bytes.len()) - offset,
-            });
-        }
         let written = self
-            .file
-            .write_all_at(&bytes, start)
-            .and_then(|()| self.file.sync_data());
+            .write(start, records, objects)
+            .and_then(|spots| self.file.sync_data().map(|()| spots));
         if written.is_err() {
             self.file.set_len(start)?;
         }
-        written.map(|()| spots)
+        written
+    }
+
+    fn write(
+        &self,
+        start: u64,
+        records: &[(Lsn, Stored)],
+        objects: &object::Store,
+    ) -> io::Result<Vec<ArchiveOffset>> {
+        let mut end = &self.file;
+        end.seek(SeekFrom::Start(start))?;
+        let mut out = BufWriter::new(end);
+        let mut spots: Vec<ArchiveOffset> = Vec::with_capacity(records.len());
+        for (lsn, stored) in records {
+            let payload = texts::write(stored, objects)?;
+            let frame = frame(ARCHIVE, *lsn, &payload);
+            frame.write(&mut out)?;
+            spots.push(ArchiveOffset {
+                offset: spots.last().map_or(start, |last| last.end()),
+                bytes: size(frame.encoded_len()),
+            });
+        }
+        out.flush()?;
+        Ok(spots)
     }
 
     /// The record at `offset`, with its long texts if it is said where these are.
@@ -151,6 +158,15 @@ impl Archive {
             Some(objects) => texts::read(frame.payload, objects),
             None => stored::read(frame.payload),
         }
+    }
+}
+
+const fn frame(segment: SegmentId, lsn: Lsn, payload: &[u8]) -> Frame<'_> {
+    Frame {
+        segment,
+        lsn,
+        durable: lsn,
+        payload,
     }
 }
 
@@ -182,13 +198,21 @@ fn path(state: &Path) -> PathBuf {
 }
 
 /// The live runs at one position of the log.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default)]
 pub(super) struct Base {
+    pub(super) head: BaseHead,
+    pub(super) runs: Vec<Stored>,
+}
+
+/// What the records of a base belong to.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct BaseHead {
     pub(super) lsn: Lsn,
     pub(super) epoch: Epoch,
     /// Length of the archive that goes with it.
     pub(super) archive: u64,
-    pub(super) runs: Vec<Stored>,
+    /// How many there are.
+    pub(super) runs: usize,
     /// Their accounts as far as their records do not tell them, those above them, and the meters.
     #[serde(default, skip_serializing_if = "Rows::is_empty")]
     pub(super) ledger: Rows,
@@ -201,34 +225,43 @@ impl Base {
 
     /// The base in `state`; `None` before the first checkpoint.
     pub(super) fn read(state: &Path) -> io::Result<Option<Self>> {
-        let bytes = match fs::read(Self::path(state)) {
-            Ok(bytes) => bytes,
+        let mut reader = match File::open(Self::path(state)) {
+            Ok(file) => BufReader::new(file),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let frame = Frame::decode(BASE, &bytes)
-            .ok_or_else(|| damaged("its checksum does not match".to_owned()))?;
-        stored::read(frame.payload).map(Some)
+        let head: BaseHead = read_of_base(&mut reader)?;
+        let runs = (0..head.runs).map(|_| read_of_base(&mut reader));
+        let runs = runs.collect::<io::Result<_>>()?;
+        Ok(Some(Self { head, runs }))
     }
 
-    /// Replaces the base in `state`; it is on disk when this returns.
-    pub(super) fn write(&self, state: &Path) -> io::Result<()> {
-        let lsn = self.lsn;
-        let payload = stored::write(self)?;
-        let mut bytes = Vec::new();
-        Frame {
-            segment: BASE,
-            lsn,
-            durable: lsn,
-            payload: &payload,
-        }
-        .encode(&mut bytes);
+    /// Replaces the base in `state` by one with these records; it is on disk when this returns.
+    pub(super) fn write(
+        state: &Path,
+        head: &BaseHead,
+        runs: impl ExactSizeIterator<Item = Stored>,
+    ) -> io::Result<()> {
+        debug_assert_eq!(head.runs, runs.len(), "each record is counted");
         let path = Self::path(state);
         let temporary = path.with_extension("tmp");
-        let mut file = File::create(&temporary)?;
-        file.write_all(&bytes)?;
+        let mut out = BufWriter::new(File::create(&temporary)?);
+        frame(BASE, head.lsn, &stored::write(head)?).write(&mut out)?;
+        for run in runs {
+            frame(BASE, head.lsn, &stored::write(&run)?).write(&mut out)?;
+        }
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
         fs::rename(&temporary, &path)?;
         sync_dir(state)
     }
+}
+
+/// The next record of a base.
+fn read_of_base<T: DeserializeOwned>(reader: &mut BufReader<File>) -> io::Result<T> {
+    let mut bytes = Vec::new();
+    let is_whole = read_frame(reader, &mut bytes)?;
+    let frame = is_whole.then(|| Frame::decode(BASE, &bytes)).flatten();
+    let frame = frame.ok_or_else(|| damaged("its checksum does not match".to_owned()))?;
+    stored::read(frame.payload)
 }

@@ -14,7 +14,7 @@ use rye_core::id::{Lsn, RunId};
 use rye_core::model::Run;
 use rye_core::state::Closed;
 
-use super::archive::{ArchiveOffset, Base, Stored};
+use super::archive::{ArchiveOffset, Base, BaseHead, Stored};
 use super::index::{Entry, Index, IndexError};
 use super::projector::RETAINED;
 use super::publisher::CheckpointJob;
@@ -393,23 +393,19 @@ impl Archiver {
     }
 
     fn write_base(&self, job: &CheckpointJob) -> std::io::Result<()> {
-        let runs = job
-            .runs
-            .iter()
-            .map(|live| Stored {
-                run: Arc::clone(&live.run),
-                head: live.head,
-                closed: Closed::default(),
-            })
-            .collect();
-        let base = Base {
+        let runs = job.runs.iter().map(|live| Stored {
+            run: Arc::clone(&live.run),
+            head: live.head,
+            closed: Closed::default(),
+        });
+        let head = BaseHead {
             lsn: job.lsn,
             epoch: job.epoch,
             archive: self.shared.archive.length()?,
-            runs,
+            runs: job.runs.len(),
             ledger: job.ledger.clone(),
         };
-        base.write(&self.shared.dir)?;
+        Base::write(&self.shared.dir, &head, runs)?;
         for live in &job.runs {
             live.stream.settle(live.head);
         }

@@ -68,7 +68,7 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     let ids = segment::list(&dir).map_err(files("list", &dir))?;
     let archive = Archive::open(state).map_err(files("open", state))?;
     let archived = archive.length().map_err(files("read", state))?;
-    let expected = base.as_ref().map_or(0, |base| base.archive);
+    let expected = base.as_ref().map_or(0, |base| base.head.archive);
     if ids.is_empty() && (base.is_some() || archived > 0) {
         return Err(Error::Missing { path: dir });
     }
@@ -275,11 +275,12 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     fn new(base: Base, objects: &'a object::Store, memory: &Arc<Memory>) -> Self {
+        let Base { head: base, runs } = base;
         let mut positions = Positions::default();
-        for Stored { run, head, .. } in &base.runs {
+        for Stored { run, head, .. } in &runs {
             positions.restore(run, *head, base.lsn);
         }
-        let runs = base.runs.into_iter().map(|stored| stored.run);
+        let runs = runs.into_iter().map(|stored| stored.run);
         let state = State::new(runs, base.ledger, Arc::clone(memory));
         Self {
             objects,

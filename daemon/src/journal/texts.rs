@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use memchr::memmem;
+use memchr::{memchr, memchr2, memmem};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -25,7 +25,7 @@ const NAMED_JSON: &[u8] = br#""\u0000text:"#;
 /// The record as it is stored, its long texts kept in `objects`. Blocks.
 pub(super) fn write<T: Serialize>(record: &T, objects: &object::Store) -> io::Result<Vec<u8>> {
     let whole = stored::write(record)?;
-    if whole.len() <= SPILL_BYTES && !names_texts(&whole) {
+    if !has_long_text(&whole) && !names_texts(&whole) {
         return Ok(whole);
     }
     drop(whole);
@@ -77,6 +77,34 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], objects: &object::Store) -
 
 fn names_texts(json: &[u8]) -> bool {
     memmem::find(json, NAMED_JSON).is_some()
+}
+
+/// Whether there is a text in this JSON that may be long: it is no shorter there.
+fn has_long_text(json: &[u8]) -> bool {
+    let mut rest = json;
+    while let Some(open) = memchr(b'"', rest) {
+        rest = &rest[open + 1..];
+        let Some(length) = until_quote(rest) else {
+            return false;
+        };
+        if length > SPILL_BYTES {
+            return true;
+        }
+        rest = &rest[length + 1..];
+    }
+    false
+}
+
+/// The length of the text at whose first byte `json` begins.
+fn until_quote(json: &[u8]) -> Option<usize> {
+    let mut length = 0;
+    loop {
+        let at = length + memchr2(b'"', b'\\', json.get(length..)?)?;
+        if json[at] == b'"' {
+            return Some(at);
+        }
+        length = at + 2;
+    }
 }
 
 fn each_text(
@@ -148,6 +176,18 @@ mod tests {
         assert_eq!(kept(&root), u64::try_from(long.len()).unwrap());
         let again: Value = read(&bytes, &objects).unwrap();
         assert_eq!(again.to_string(), record.to_string(), "in the same order");
+    }
+
+    #[test]
+    fn a_text_is_long_whatever_stands_in_it_and_many_short_ones_are_not() {
+        let long = |text: &str| has_long_text(json!([1, text, "end"]).to_string().as_bytes());
+        for part in ["x", "\"", "\\", "\\\"", "a\"b", "\u{1}", "é"] {
+            assert!(long(&part.repeat(SPILL_BYTES + 1)), "{part}");
+        }
+        assert!(!long(&"x".repeat(SPILL_BYTES)));
+        let short = vec!["x\"\\".repeat(1000); 100];
+        assert!(!has_long_text(json!({"a": short}).to_string().as_bytes()));
+        assert!(!has_long_text(b"\"cut off"));
     }
 
     #[test]

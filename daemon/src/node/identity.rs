@@ -17,7 +17,7 @@ use rye_core::clock::{Clock, Timestamp};
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::ItemKind;
 use rye_core::model::Object;
-use rye_core::seal::{Fingerprint, PublicKey, SecretKey, Token, sign_json, sign_text};
+use rye_core::seal::{Fingerprint, PublicKey, SecretKey, Token, sign_json, signature_line};
 use rye_item::keys::{self, KeyDir};
 use rye_item::{system, trust};
 
@@ -301,9 +301,13 @@ impl Signer for NodeKey {
         Token::sign(hash.to_owned(), self.of_time(at), at).to_string()
     }
 
-    fn sign_text(&self, body: &str, at: Timestamp) -> String {
-        sign_text(ItemKind::Knowledge, "md", body, self.of_time(at), at)
-            .expect("knowledge in Markdown can be signed")
+    fn sign_text(&self, mut body: String, at: Timestamp) -> String {
+        let key = self.of_time(at);
+        let line = signature_line(ItemKind::Knowledge, "md", &body, key, at)
+            .expect("knowledge in Markdown can be signed");
+        // In its place: a page may be large.
+        body.insert_str(0, &line);
+        body
     }
 
     fn sign_json(&self, document: &Object, at: Timestamp) -> Object {

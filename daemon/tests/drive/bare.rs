@@ -39,8 +39,8 @@ impl Signer for Key {
         format!("{hash_hex}:{}", self.0.sign(hash_hex.as_bytes()))
     }
 
-    fn sign_text(&self, body: &str, _at: Timestamp) -> String {
-        body.to_owned()
+    fn sign_text(&self, body: String, _at: Timestamp) -> String {
+        body
     }
 
     fn sign_json(&self, object: &Object, _at: Timestamp) -> Object {

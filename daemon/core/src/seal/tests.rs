@@ -54,6 +54,8 @@ fn texts_without_shebang_or_prose_are_signed_as_the_original_signs_them() {
     for (kind, extension, text, line) in cases {
         let signed = format!("{line}\n{text}");
         assert_eq!(sign(kind, extension, text), signed);
+        let alone = signature_line(kind, extension, text, &key(), at()).unwrap();
+        assert_eq!(alone + text, signed);
         assert_eq!(coverage(kind, extension, &signed), Some(Coverage::Full));
     }
 }

@@ -176,6 +176,19 @@ pub fn sign_text(
     ))
 }
 
+/// The line under which all of `text`, which has neither a signature nor a shebang, is signed.
+pub fn signature_line(
+    kind: ItemKind,
+    extension: &str,
+    text: &str,
+    key: &SecretKey,
+    at: Timestamp,
+) -> Result<String, Error> {
+    let comment = Comment::of(kind, extension)?;
+    let token = Token::sign(sha256_hex(normalise(text).as_bytes()), key, at);
+    Ok(format!("{}{token}{}\n", comment.open, comment.close))
+}
+
 /// `text` with its line ends as they are, unless some are of a kind that no line of ours is split at.
 fn kept(text: &str) -> Cow<'_, str> {
     let ends = text.matches("\r\n").count();

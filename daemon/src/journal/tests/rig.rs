@@ -61,7 +61,7 @@ impl Signer for Key {
         token
     }
 
-    fn sign_text(&self, body: &str, at: Timestamp) -> String {
+    fn sign_text(&self, body: String, at: Timestamp) -> String {
         let hash = Digest::of(&[body.as_bytes()]).to_string();
         format!("<!-- {} -->\n{body}", self.sign_hex(&hash, at))
     }

@@ -16,7 +16,7 @@ use rye_core::money::Usd;
 use rye_core::state::Closed;
 use serde_json::{Value, json};
 
-use super::super::archive::{Base, Stored};
+use super::super::archive::{BaseHead, Stored};
 use super::super::stored;
 use super::super::transcript::Head;
 use super::rig::*;
@@ -440,11 +440,11 @@ fn what_is_stored_of_a_run_is_what_was_promised() {
     for (name, record) in records() {
         assert_form(name, &record, &stored::write(&record).unwrap());
     }
-    let base = Base {
+    let base = BaseHead {
         lsn: Lsn(9),
         epoch: Epoch(3),
         archive: 4096,
-        runs: vec![run(RunKind::Graph, &[owned()])],
+        runs: 1,
         ledger: Rows {
             open: [(AccountId(id("run-a")), account())].into(),
             meters: [(MeterId("day/2026-11-22".to_owned()), meter())].into(),
