@@ -16,9 +16,10 @@ use serde_json::{Map, Value, json};
 use crate::capability::Primary;
 use crate::clock::Timestamp;
 use crate::digest::Encoded;
+use crate::expr::Vars;
 use crate::id::{ItemRef, RunId};
 use crate::model::Status;
-use crate::seal::{canonical, canonical_object, sha256_hex};
+use crate::seal::{canonical, canonical_object, sha256_hex, write_object};
 
 /// The version of the formats in this module, but for [`InputScope`]'s.
 const SCHEMA: u32 = 1;
@@ -33,8 +34,11 @@ fn object<const N: usize>(kind: &str, fields: [(&str, Value); N]) -> Map<String,
 
 /// What a node or an item of it gave back, unwrapped.
 pub fn node_result(result: &Value) -> Encoded {
-    let fields = [("result", result.clone())];
-    Encoded::of(&Value::Object(object("node_result", fields)))
+    let (kind, schema) = (json!("node_result"), json!(SCHEMA));
+    let members = [("kind", &kind), ("result", result), ("schema", &schema)];
+    let mut text = String::new();
+    write_object(members.into_iter(), &mut text);
+    Encoded::of_text(text)
 }
 
 /// That a node, or an item of it, was carried out.
@@ -73,9 +77,13 @@ pub fn node_receipt(receipt: &Receipt<'_>) -> Encoded {
 }
 
 /// The state of a graph.
-pub fn state_snapshot(state: &Value) -> Encoded {
-    let fields = [("state", state.clone())];
-    Encoded::of(&Value::Object(object("state_snapshot", fields)))
+pub fn state_snapshot(state: &Vars) -> Encoded {
+    // In its place at once, and nowhere before: a state may be large. No member comes after it.
+    let mut text = format!("{{\"kind\":\"state_snapshot\",\"schema\":{SCHEMA},\"state\":");
+    let members = state.iter().map(|(name, value)| (&**name, &**value));
+    write_object(members, &mut text);
+    text.push('}');
+    Encoded::of_text(text)
 }
 
 /// Where a run stands when it is suspended or ends.

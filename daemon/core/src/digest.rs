@@ -67,7 +67,11 @@ pub struct Encoded {
 impl Encoded {
     /// The text and the name of `object`.
     pub fn of(object: &Value) -> Self {
-        let text = canonical(object);
+        Self::of_text(canonical(object))
+    }
+
+    /// The object whose canonical text this is.
+    pub(crate) fn of_text(text: String) -> Self {
         Self {
             hash: sha256_hex(&text),
             text,

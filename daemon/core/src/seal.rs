@@ -24,6 +24,7 @@ use sha2::{Digest, Sha256};
 use crate::error::{ErrorKind, Kinded};
 use crate::id::ItemKind;
 
+pub(crate) use json::write_object;
 pub use json::{canonical, canonical_object, sign_json, verify_json};
 pub use key::{Fingerprint, PublicKey, SecretKey, Signature};
 pub use text::{Coverage, Seal, claim, inspect, normalise, sign_text, signature_line, strip};

@@ -130,7 +130,7 @@ impl Receipts {
 
     /// The state and the snapshot of `run`, whose receipts these are.
     pub(super) fn snapshots(&self, run: &Run) -> (Encoded, Encoded) {
-        let state = cas::state_snapshot(&run.vars().map_or_else(|| json!({}), Vars::to_value));
+        let state = cas::state_snapshot(run.vars().unwrap_or(&Vars::default()));
         let receipts: Vec<String> = self.hashes.iter().map(Digest::to_string).collect();
         let execution = cas::execution_snapshot(&Execution {
             run: &run.id,

@@ -124,13 +124,9 @@ impl ProjectObjects {
             directory => directory?,
         };
         let name = format!("{}.json", object.hash);
-        let length = u64::try_from(object.text.len()).unwrap_or(u64::MAX);
-        match directory.read(&name, length) {
-            Ok(Some(there)) if there == object.text.as_bytes() => return Ok(()),
-            // What is there instead is put right.
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {}
-            Err(error) => return Err(error),
+        // What is there instead is put right.
+        if directory.holds(&name, object.text.as_bytes())? {
+            return Ok(());
         }
         replace(&directory, &name, object.text.as_bytes())
     }

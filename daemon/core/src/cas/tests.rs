@@ -28,7 +28,10 @@ fn recorded_objects_have_the_text_and_the_hash_of_the_original() {
 #[test]
 fn snapshots_and_results_have_the_recorded_names() {
     assert_eq!(
-        state_snapshot(&json!({"inputs": {}})),
+        state_snapshot(&Vars::from(Map::from_iter([(
+            "inputs".to_owned(),
+            json!({})
+        )]))),
         Encoded {
             hash: "0cad3d7b1c5fbb11935ff6eb8d12269eb808eaf0faf5c45538ab1b3df842a5ca".into(),
             text: r#"{"kind":"state_snapshot","schema":1,"state":{"inputs":{}}}"#.into(),

@@ -36,7 +36,7 @@ pub fn verify_json(object: &Map<String, Value>) -> Result<Token, Error> {
 }
 
 fn hash_of(object: &Map<String, Value>) -> String {
-    let members = object.iter().filter(|(name, _)| name.as_str() != MEMBER);
+    let members = members(object).filter(|(name, _)| *name != MEMBER);
     let mut text = String::new();
     write_object(members, &mut text);
     sha256_hex(text)
@@ -52,8 +52,12 @@ pub fn canonical(value: &Value) -> String {
 /// `object` in that form.
 pub fn canonical_object(object: &Map<String, Value>) -> String {
     let mut text = String::new();
-    write_object(object.iter(), &mut text);
+    write_object(members(object), &mut text);
     text
+}
+
+fn members(object: &Map<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
+    object.iter().map(|(name, value)| (name.as_str(), value))
 }
 
 fn write_value(value: &Value, out: &mut String) {
@@ -76,13 +80,17 @@ fn write_value(value: &Value, out: &mut String) {
             }
             out.push(']');
         }
-        Value::Object(object) => write_object(object.iter(), out),
+        Value::Object(object) => write_object(members(object), out),
     }
 }
 
-fn write_object<'a>(members: impl Iterator<Item = (&'a String, &'a Value)>, out: &mut String) {
+/// Writes an object with these members to `out`, in that form.
+pub(crate) fn write_object<'a>(
+    members: impl Iterator<Item = (&'a str, &'a Value)>,
+    out: &mut String,
+) {
     let mut members: Vec<_> = members.collect();
-    members.sort_unstable_by_key(|(name, _)| name.as_str());
+    members.sort_unstable_by_key(|(name, _)| *name);
     out.push('{');
     for (index, (name, value)) in members.into_iter().enumerate() {
         if index > 0 {
@@ -97,20 +105,36 @@ fn write_object<'a>(members: impl Iterator<Item = (&'a String, &'a Value)>, out:
 
 fn write_string(text: &str, out: &mut String) {
     out.push('"');
-    for unit in text.encode_utf16() {
-        match char::from_u32(u32::from(unit)) {
-            Some('"') => out.push_str("\\\""),
-            Some('\\') => out.push_str("\\\\"),
-            Some('\n') => out.push_str("\\n"),
-            Some('\r') => out.push_str("\\r"),
-            Some('\t') => out.push_str("\\t"),
-            Some('\u{8}') => out.push_str("\\b"),
-            Some('\u{c}') => out.push_str("\\f"),
-            Some(plain @ ' '..='~') => out.push(plain),
-            Some(_) | None => write!(out, "\\u{unit:04x}").expect(TO_STRING),
-        }
+    let mut rest = text;
+    loop {
+        let plain = rest.find(|unit| !matches!(unit, ' ' | '!' | '#'..='[' | ']'..='~'));
+        let (before, from) = rest.split_at(plain.unwrap_or(rest.len()));
+        out.push_str(before);
+        let mut following = from.chars();
+        let Some(special) = following.next() else {
+            break;
+        };
+        write_escaped(special, out);
+        rest = following.as_str();
     }
     out.push('"');
+}
+
+fn write_escaped(special: char, out: &mut String) {
+    match special {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\u{8}' => out.push_str("\\b"),
+        '\u{c}' => out.push_str("\\f"),
+        other => {
+            for unit in other.encode_utf16(&mut [0; 2]) {
+                write!(out, "\\u{unit:04x}").expect(TO_STRING);
+            }
+        }
+    }
 }
 
 /// Shortest digits that read back the same; an exponent below 1e-4 and from 1e16 on, with sign and two digits.
