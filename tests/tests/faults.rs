@@ -62,7 +62,7 @@ fn faults_of_each_file_of_the_state_lose_nothing_that_was_answered() {
         ("pwrite64 /log/ short 20", 20),
         ("pwrite64 /log/ ENOSPC 2", 20),
         ("write /log/ ENOSPC 20", 300),
-        ("pwrite64 /archive EIO 2", 20),
+        ("write /archive EIO 2", 20),
         ("fdatasync /archive EIO 2", 20),
         ("pwrite64 /index/ EIO 5", 60),
         ("sync_file_range /index/ EIO 5", 60),
