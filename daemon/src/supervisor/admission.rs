@@ -49,7 +49,7 @@ pub(super) struct Admitted {
     /// What the caller should know.
     pub(super) warnings: Vec<String>,
     /// What the readers of the run should know as well.
-    pub(super) note: Option<String>,
+    pub(super) notes: Vec<String>,
 }
 
 impl Supervisor {
@@ -191,7 +191,7 @@ impl Admission {
                 let errors: Vec<_> = definition::errors(&findings).map(placed).collect();
                 let text = errors.join("\n");
                 return Ok(Admitted {
-                    note: None,
+                    notes: Vec::new(),
                     spec,
                     fault: Some(Failure::permanent("graph_validation_failed", text)),
                     warnings: Vec::new(),
@@ -249,11 +249,12 @@ impl Admission {
                 Some(*failure)
             }
         };
-        let (seed, astray) = seed(&graph, &spec.content_hash, request.start_at)?;
+        let (mut seed, astray) = seed(&graph, &spec.content_hash, request.start_at)?;
+        let added = text::complete(seed.as_mut(), &graph);
         spec.start_from = seed.map(Arc::new);
         let unset = variables::unset(&spec, &graph, library, &self.config);
         Ok(Admitted {
-            note,
+            notes: note.into_iter().chain(added).collect(),
             spec,
             fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
             warnings,
@@ -286,7 +287,7 @@ impl Admission {
         let usable = resolved.check_asked_server(&spec.inputs, library);
         usable.map_err(|source| refused(&spec.item, source.suggesting(library)))?;
         Ok(Admitted {
-            note: None,
+            notes: Vec::new(),
             spec,
             fault: None,
             warnings: snapshot.ignored.to_vec(),

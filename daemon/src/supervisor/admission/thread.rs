@@ -102,7 +102,7 @@ impl Admission {
             carried: None,
         });
         Ok(Admitted {
-            note: None,
+            notes: Vec::new(),
             spec,
             fault: None,
             warnings,
@@ -155,7 +155,7 @@ impl Admission {
             ..spec
         };
         Ok(Admitted {
-            note: None,
+            notes: Vec::new(),
             spec,
             fault: None,
             warnings: Vec::new(),
