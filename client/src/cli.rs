@@ -33,7 +33,7 @@ pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::daemon::{DaemonLogs, DaemonVerb};
 pub(crate) use self::events::Events;
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
-pub(crate) use self::help::{command, usage};
+pub(crate) use self::help::{command, help, usage};
 pub(crate) use self::item_name::ItemName;
 use self::item_name::any_name;
 pub(crate) use self::items::{Completions, Ls, Man, ShowItem};
@@ -314,7 +314,7 @@ pub(crate) enum Verb {
     /// List what runs ask people and nobody has answered
     #[command(after_help = "Example:\n  ryectl approvals --json")]
     Approvals(Approvals),
-    /// Approve what a run asks: it goes on
+    /// Approve what a run asks: it continues
     ///
     /// Whoever may act on a run may answer it; a run never may. The answer is checked by the schema of the question.
     #[command(

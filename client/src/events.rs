@@ -51,13 +51,27 @@ pub enum Follow {
     UntilEnd,
 }
 
-/// Whether what the model of a thread says is told while it says it.
+/// Whether what the model of a thread says, and what tools print, is told as it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deltas {
     /// Events only.
     No,
-    /// Both, in the order in which they may be shown.
+    /// Also the texts of the model.
+    Texts,
+    /// All, in the order in which it may be shown.
     Told,
+}
+
+impl Deltas {
+    /// The kinds to ask for; none means all.
+    fn kinds(self) -> Vec<i32> {
+        match self {
+            Self::No | Self::Told => Vec::new(),
+            Self::Texts => [v1::DeltaKind::Text, v1::DeltaKind::Reset]
+                .map(i32::from)
+                .to_vec(),
+        }
+    }
 }
 
 /// What a stream tells.
@@ -65,7 +79,7 @@ pub enum Deltas {
 pub enum Told {
     /// Something that happened.
     Event(v1::Event),
-    /// More of what the model says, which is not on record yet.
+    /// More of what the model says or a tool prints, which is no event.
     Delta(v1::Delta),
 }
 
@@ -105,7 +119,7 @@ impl Events {
         &self.cursor
     }
 
-    /// The same stream, and what the model says meanwhile if `deltas` says so. A stream that ends with the last event there is tells
+    /// The same stream, and what comes meanwhile if `deltas` says so. A stream that ends with the last event there is tells
     /// events only.
     #[must_use]
     pub fn with(mut self, deltas: Deltas) -> Self {
@@ -163,7 +177,8 @@ impl Events {
                 let request = v1::StreamRequest {
                     cursor: self.cursor.clone(),
                     follow: self.follow == Follow::UntilEnd,
-                    deltas: self.deltas == Deltas::Told,
+                    deltas: self.deltas != Deltas::No,
+                    delta_kinds: self.deltas.kinds(),
                     ..self.of.request()
                 };
                 none.insert(self.client.stream(request).await?)

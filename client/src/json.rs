@@ -249,6 +249,18 @@ pub struct Validation {
     pub node_count: u32,
 }
 
+/// A line of `graph validate --json` of several graphs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Validated {
+    /// The graph.
+    pub item: String,
+    /// Its file.
+    pub path: String,
+    /// What was found.
+    #[serde(flatten)]
+    pub report: Validation,
+}
+
 /// Something to know about a graph file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {

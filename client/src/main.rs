@@ -56,12 +56,27 @@ fn main() -> ExitCode {
     exit.into()
 }
 
+/// The help of `ryectl`, or of a group of its verbs, if nothing beside that was named.
+fn bare(usage: &clap::Error) -> Option<String> {
+    use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingSubcommand};
+
+    if usage.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
+        return Some(usage.render().to_string());
+    }
+    // An option that the environment has set counts there as one that was given.
+    let mut given = std::env::args_os().skip(1);
+    let names_option = given.any(|arg| arg.as_encoded_bytes().starts_with(b"-"));
+    if usage.kind() != MissingSubcommand || names_option {
+        return None;
+    }
+    let text = usage.get(ContextKind::Usage)?.to_string();
+    Some(cli::help(&text)?.to_string())
+}
+
 /// Prints help, the version, or what is wrong with the arguments.
 fn explain(mut usage: clap::Error) -> ExitCode {
-    let is_bare = usage.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
-    if is_bare {
+    if let Some(help) = bare(&usage) {
         // Nothing was asked for, so nothing is wrong.
-        let help = usage.render().to_string();
         drop(writeln!(std::io::stdout(), "{}", help.trim_end()));
         return Exit::Done.into();
     }

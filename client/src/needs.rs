@@ -1,4 +1,4 @@
-//! What a run needs of a person to go on.
+//! What a run needs of a person to continue.
 //!
 //! One pure function, [`needs`], which every hint asks: it says what kind of thing is needed, why, and the commands that give it, word
 //! by word, so that a terminal may show them, a program start them, and a page make buttons of them.
@@ -45,7 +45,7 @@ pub struct Need {
     pub kind: Kind,
     /// What to know about it; empty if the kind and the ways say it all.
     pub text: String,
-    /// The commands that give it; those that let the run go on come first.
+    /// The commands that give it; those with which the run continues come first.
     pub ways: Vec<Way>,
 }
 
@@ -65,7 +65,7 @@ impl Way {
     }
 }
 
-/// What `run` needs to go on, if it is suspended. `child` is the suspended child run that it waits for, if there is one: what that
+/// What `run` needs to continue, if it is suspended. `child` is the suspended child run that it waits for, if there is one: what that
 /// waits for is what it takes. Who resumes a run resumes those that it waits for; an answer is for the one that asks.
 pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
     let own = run.suspend.as_ref()?;
@@ -199,8 +199,8 @@ fn approval(run: &Run) -> Need {
     let id = run.run_id.as_str();
     let both = |which: &[String], about: &str| {
         [
-            Way::new(&format!("lets it go on{about}"), "approve", id, which),
-            Way::new(&format!("does not{about}"), "deny", id, which),
+            Way::new(&format!("continues{about}"), "approve", id, which),
+            Way::new(&format!("does not continue{about}"), "deny", id, which),
         ]
     };
     let ways = match run.approvals.as_slice() {

@@ -193,7 +193,7 @@ pub(crate) fn pretty(value: &Value) -> String {
 }
 
 /// The record of a run, for reading.
-pub(crate) fn run(run: &json::Run, style: Style) -> String {
+pub(crate) fn run(run: &json::Run, now: Timestamp, style: Style) -> String {
     let error = run.error.as_ref().map(|error| match &error.node {
         Some(node) => format!("{} (node {node}, {})", error.message, error.code),
         None => format!("{} ({})", error.message, error.code),
@@ -226,8 +226,9 @@ pub(crate) fn run(run: &json::Run, style: Style) -> String {
         ("cost", budget::cost(&run.cost)),
         ("project", run.project.clone()),
         ("parent", run.parent_id.clone()),
-        ("started", run.started_at.clone()),
-        ("ended", run.ended_at.clone()),
+        ("started", since(run.started_at.as_deref(), now)),
+        ("ended", since(run.ended_at.as_deref(), now)),
+        ("took", ran(run).map(elapsed)),
         ("continues", run.continuation_of.clone()),
         ("continued by", run.continued_by.clone()),
     ]);
@@ -401,11 +402,20 @@ pub(crate) fn body(run: &json::Run) -> Option<String> {
 
 /// How long a run took that has ended: ` in 22.7s`.
 pub(crate) fn took(run: &json::Run) -> String {
+    ran(run).map_or_else(String::new, |ms| format!(" in {}", elapsed(ms)))
+}
+
+/// Milliseconds from its start to its end, of one that has ended.
+fn ran(run: &json::Run) -> Option<u64> {
     let at = |text: &Option<String>| Timestamp::parse(text.as_deref()?);
-    let took = at(&run.started_at).zip(at(&run.ended_at));
-    took.map_or_else(String::new, |(began, ended)| {
-        format!(" in {}", elapsed(ended.ms_since(began)))
-    })
+    Some(at(&run.ended_at)?.ms_since(at(&run.started_at)?))
+}
+
+/// A time, and how long ago that was.
+fn since(time: Option<&str>, now: Timestamp) -> Option<String> {
+    let time = time?;
+    let ago = Timestamp::parse(time).map(|at| age(now.ms_since(at)));
+    Some(ago.map_or_else(|| time.to_owned(), |ago| format!("{time} ({ago} ago)")))
 }
 
 #[cfg(test)]

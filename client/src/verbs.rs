@@ -150,9 +150,13 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Lock(LockVerb::Ls) => lock::list(session),
         Verb::Run(run) | Verb::Graph(GraphVerb::Run(run)) => Box::pin(run::run(run, session)).await,
         Verb::Graph(GraphVerb::Step(step)) => graph::step(step, session).await,
-        Verb::Graph(GraphVerb::Validate(one)) => graph::validate(&one.item, session).await,
+        Verb::Graph(GraphVerb::Validate(graphs)) => {
+            graph::validate(&graphs.items, graphs.strict, session).await
+        }
         Verb::Thread(ThreadVerb::Run(run)) => Box::pin(run::run(run.into(), session)).await,
-        Verb::Thread(ThreadVerb::Validate(one)) => graph::validate(&one.item, session).await,
+        Verb::Thread(ThreadVerb::Validate(directives)) => {
+            graph::validate(&directives.items, directives.strict, session).await
+        }
         Verb::Thread(ThreadVerb::Show(show)) => models::show(show, session).await,
         Verb::Models => models::list(session).await,
         Verb::New(draft) => new::new(draft, session),

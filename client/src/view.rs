@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use rye_core::clock::Timestamp;
 use rye_core::conversation::Source;
 use rye_core::id::RunId;
-use rye_core::model::{Event, GraphEvent, RunEvent, ThreadEvent};
+use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
 use rye_proto::v1;
 
 pub use self::news::{News, StepEnd};
@@ -62,6 +62,8 @@ pub struct Hand {
     pub waits: bool,
     /// How far its items have come, if it has any.
     pub items: Option<ItemCount>,
+    /// How many of these were results of an earlier run.
+    pub cached: u32,
 }
 
 /// An item that failed.
@@ -161,6 +163,7 @@ impl View {
                 ended: 0,
                 failed: 0,
             }),
+            cached: 0,
         });
         Some(child_of(child.as_ref(), node).unwrap_or(News::Hand))
     }
@@ -184,6 +187,7 @@ impl View {
                     since: Some(*now),
                     waits: true,
                     items: None,
+                    cached: 0,
                 });
                 Some(News::Hand)
             }
@@ -237,15 +241,18 @@ impl View {
             item,
             about,
             error,
+            status,
             ..
         } = event
         else {
             return None;
         };
-        let hand = self.hand.as_mut();
-        if let Some(items) = hand.and_then(|hand| hand.items.as_mut()) {
+        if let Some(hand) = &mut self.hand
+            && let Some(items) = &mut hand.items
+        {
             items.ended += 1;
             items.failed += u32::from(error.is_some());
+            hand.cached += u32::from(*status == StepStatus::Cached);
         }
         if let Some(error) = error {
             let place = usize::try_from(*item).ok();
@@ -285,6 +292,7 @@ impl View {
             elapsed_ms: *elapsed_ms,
             new_keys,
             error: error.as_ref().map(|error| error.message.clone()),
+            cached: hand.as_ref().map_or(0, |hand| hand.cached),
             items: hand.and_then(|hand| hand.items),
         }))
     }
@@ -388,6 +396,7 @@ impl Hand {
             since,
             waits: false,
             items: None,
+            cached: 0,
         }
     }
 }

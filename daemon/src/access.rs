@@ -30,6 +30,7 @@ use serde_json::Value;
 pub use self::several::{Extent, Several};
 use crate::async_log::{self, Wanted};
 use crate::chain;
+use crate::clock::Timer;
 use crate::index::{self, Asked, Described};
 use crate::inspect::Inspector;
 use crate::journal::{
@@ -391,6 +392,11 @@ impl Visible {
         let services = self.supervisor.services();
         let gate = services.projects.gate_of(Path::new(&self.spec.project));
         async_log::Reader::new(services.logs.of(&self.id, &self.spec), gate, wanted)
+    }
+
+    /// The clock that waiting for it goes by.
+    pub fn clock(&self) -> &dyn Timer {
+        &*self.supervisor.services().clock
     }
 
     /// The run as it is now.

@@ -3,7 +3,7 @@
 //! **Owns** `state/threads/<run>/async.log` below the run's `files` directory, which is there once a tool had something to say, and
 //! which its user alone may read. A [`Voice`] takes the bytes of one attempt and hands on whole lines; where the file goes over
 //! to another attempt stands a heading, `== step 3 build[1] ==`. A [`Reader`] reads the file and, if it follows, waits for more.
-//! **Never** holds a tool up: what cannot be written as fast as it is printed is dropped and counted.
+//! **Never** holds a tool up: what is printed faster than it is written, or than an attempt may print, is dropped and counted.
 //!
 //! **Order.** Through the gate of the project, one writer or reader of a run at a time; the lines of an attempt are in the file before
 //! what it came to is on record, unless its run is to stop and the project hangs. **Bounds.** The file grows to 8 MiB, then takes

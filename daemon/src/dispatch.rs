@@ -245,13 +245,18 @@ impl Planner {
             }
         }
         let permitted = |item: &ItemRef| may(order.primary, item);
-        permitted(item)?;
+        if !native::is_free(item) {
+            permitted(item)?;
+        }
         if item.kind == ItemKind::Directive {
             // The directive itself is looked at where its thread is admitted.
             let wanted = ThreadOrder::of_action(item.clone(), params)?;
             return Ok(Found::Thread(Box::new(wanted)));
         }
         let resolved = chain.insert(resolve()?);
+        if !matches!(resolved.terminal, Terminal::Native(_)) && native::is_free(item) {
+            permitted(item)?; // It is a file of that name.
+        }
         if resolved.terminal == Terminal::Graph {
             // A graph checks its inputs itself, and takes control parameters beside them.
             return Ok(Found::Call(params));

@@ -54,7 +54,7 @@ use self::line::Line;
 use self::plan::{Plan, Then, limit};
 use self::space::{Lack, Live};
 use crate::exhausted::Exhausted;
-use crate::journal::{self, Change, Committed, Lag, Refused, Ticket, Why};
+use crate::journal::{self, Change, Committed, Lag, Ticket, Why};
 use crate::services::Services;
 use crate::stop::{Changes, DriverExit, Stop, Urgency};
 use crate::storage_backoff;
@@ -446,26 +446,6 @@ impl<'a, K: Kind> Drive<'a, K> {
             actor.clone().runs(attempt).in_current_span()
         });
         self.attempts.spawn_together(attempts.collect());
-    }
-
-    /// A call that cannot begin, because the run that was to carry it out cannot: that concerns this call alone.
-    fn refuse_child(&mut self, call: &Call, refused: &Refused) {
-        self.line.give_up(call.slot);
-        if let Some(outcome) = plan::without_child(refused) {
-            tracing::info!(run = %self.id, %refused, "a child run is refused");
-            self.childless.insert(call.slot, Box::new(outcome));
-            return;
-        }
-        self.refuse(call, refused);
-    }
-
-    /// A call that cannot begin.
-    fn refuse(&mut self, call: &Call, refused: &Refused) {
-        self.line.give_up(call.slot);
-        tracing::info!(run = %self.id, %refused, "a call is refused");
-        let now = self.services.clock.tick();
-        let events = self.machine.refused(now, call, &refused.why);
-        self.facts.extend(events);
     }
 
     /// Waits for the end of a call or a report, for a time, or for somebody who wants something of the run.

@@ -27,6 +27,9 @@ pub const VARIABLE: &str = "RYE_FAIL_POINT";
 /// A place that is no commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
+    /// The keys of a copied state directory are about to change places: once the new pair is made, once it is on record, once the old one is
+    /// put aside.
+    Adopting,
     /// The prompt of a thread is put together.
     Composing,
     /// A tool is about to wait for other runs.
@@ -72,10 +75,11 @@ struct FailPoint {
 static ARMED: OnceLock<FailPoint> = OnceLock::new();
 
 impl Place {
-    const ALL: [Self; 2] = [Self::Composing, Self::Waiting];
+    const ALL: [Self; 3] = [Self::Adopting, Self::Composing, Self::Waiting];
 
     const fn as_str(self) -> &'static str {
         match self {
+            Self::Adopting => "adopting",
             Self::Composing => "composing",
             Self::Waiting => "waiting",
         }

@@ -21,7 +21,7 @@ mod wait;
 use std::sync::Arc;
 
 use rye_core::clock::Clock;
-use rye_core::id::{ItemId, RunId};
+use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
 use rye_core::model::{Event, Failure, Object, Slot, Spec};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -94,6 +94,11 @@ impl Tool {
             | Self::Files(_) => false,
         }
     }
+}
+
+/// Whether the native tool of that name acts on the run that calls it and on nothing else: it may be called without a capability.
+pub fn is_free(item: &ItemRef) -> bool {
+    item.kind == ItemKind::Tool && find(&item.id) == Some(Tool::Emitter)
 }
 
 /// The native tool of that id, if there is one.

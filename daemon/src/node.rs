@@ -30,7 +30,7 @@ use rye_core::model::Run;
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::directory::{Directory, Origin};
+use self::directory::{Directory, Origin, Signers};
 use self::identity::NodeKey;
 use crate::access::Access;
 use crate::artifacts::Artifacts;
@@ -171,7 +171,7 @@ pub fn serve(config: Config, parent: Pid, adopt_copy: bool) -> ExitStatus {
 fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
     fail_point::arm(&config.environment, parent)?;
     let open_files = process::harden();
-    let directory = Directory::claim(&config.state_dir, &config.socket)?;
+    let directory = Arc::new(Directory::claim(&config.state_dir, &config.socket)?);
     let origin = directory.check(adopt_copy)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -187,12 +187,17 @@ async fn live(
     config: Arc<Config>,
     parent: Pid,
     spawner: Spawner,
-    directory: &Directory,
+    directory: &Arc<Directory>,
     origin: &Origin,
 ) -> Result<(), Error> {
     let mut signals = Signals::listen().map_err(Error::Runtime)?;
-    let key = NodeKey::open(&config, origin, &HostClock).map_err(Error::Identity)?;
-    directory.record(key.fingerprint())?;
+    let signers = identity::signers(&config.state_dir, origin, HostClock.now());
+    let signers = signers.map_err(Error::Identity)?;
+    directory.record(&signers, origin.is_copy())?;
+    if origin.is_copy() {
+        fail_point::reach(fail_point::Place::Adopting);
+    }
+    let key = NodeKey::open(&config, &signers, &HostClock).map_err(Error::Identity)?;
     let listener = bind(&config.socket).await?;
     let socket = config.socket.clone();
     let node = Node {
@@ -200,7 +205,10 @@ async fn live(
         parent,
         spawner,
         key,
-        is_copy: matches!(origin, Origin::Copied(_)),
+        adoption: origin.is_copy().then(|| Adoption {
+            directory: Arc::clone(directory),
+            signers,
+        }),
     };
     let ended = node.live(listener, &mut signals).await;
     // Last: `ryectl` waits for this to know that the daemon has ended.
@@ -216,7 +224,26 @@ struct Node {
     spawner: Spawner,
     key: NodeKey,
     /// Its records are those of another directory, where a daemon may still work on the same runs.
-    is_copy: bool,
+    adoption: Option<Adoption>,
+}
+
+/// A state directory that becomes one of its own.
+struct Adoption {
+    directory: Arc<Directory>,
+    signers: Signers,
+}
+
+impl Adoption {
+    /// Suspends what was live in the directory that it is a copy of. Only when that is on record does a later start resume anything.
+    async fn finish(self, supervisor: Supervisor, live: Vec<Arc<Run>>) {
+        if !supervisor.suspend_all(live).await {
+            return;
+        }
+        let record = move || self.directory.record(&self.signers, false);
+        if let Err(error) = task::blocking("adopt", record).await {
+            tracing::error!(error = %with_sources(&error), "the adoption of the state directory is not on record");
+        }
+    }
 }
 
 /// A daemon that works, and does not serve yet.
@@ -237,7 +264,7 @@ impl Node {
             parent,
             spawner,
             key,
-            is_copy,
+            adoption,
         } = self;
         let clock = Arc::new(HostClock);
         let fingerprint = key.fingerprint().to_string();
@@ -245,7 +272,7 @@ impl Node {
         let options = journal_of(&config, key, &wall);
         let (journal, recovered) = Journal::open(options).await?;
         let journal = Arc::new(journal);
-        if !is_copy {
+        if adoption.is_none() {
             clear_up(&recovered.live, &config.state_dir, wall.now()).await;
         }
         let (supervisor, launches) = Supervisor::new(
@@ -271,10 +298,9 @@ impl Node {
         tasks.spawn("supervisor", |_| owner.own(launches));
         let taker = supervisor.clone();
         tasks.spawn("recovery", |_| async move {
-            if is_copy {
-                taker.suspend_all(recovered.live).await;
-            } else {
-                taker.recover(recovered.live).await;
+            match adoption {
+                Some(adoption) => adoption.finish(taker, recovered.live).await,
+                None => taker.recover(recovered.live).await,
             }
         });
         tasks.spawn("memory", give_memory_back);
@@ -339,6 +365,7 @@ impl Node {
             tracing::debug!(error = %with_sources(&error), "the server ended");
         }
         ended?;
+        tracing::info!("all calls have ended; the journal is closed");
         let close = journal.close_within(left().max(CLOSES_WITHIN));
         tokio::select! {
             closed = close => closed.map_err(Error::Journal),

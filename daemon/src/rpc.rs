@@ -11,6 +11,7 @@ mod caller;
 mod decode;
 mod encode;
 mod items;
+mod live;
 mod logs;
 mod models;
 mod node;

@@ -406,8 +406,8 @@ impl Supervisor {
         let mut changes = vec![Change::create(&id, Arc::clone(&spec))];
         let fails = admitted.fault.is_some();
         changes.push(Change::event(&id, self.first_event(admitted.fault)));
-        let note = admitted.note.filter(|_| !fails);
-        changes.extend(note.map(|message| {
+        let notes = admitted.notes.into_iter().filter(|_| !fails);
+        changes.extend(notes.map(|message| {
             let warning = RunEvent::Warning {
                 node: None,
                 message,

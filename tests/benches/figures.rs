@@ -78,7 +78,7 @@ fn large() -> String {
 }
 
 /// Every figure, in the order in which they are measured.
-const FIGURES: [&str; 11] = [
+const FIGURES: [&str; 12] = [
     "waiting_run",
     "one_run",
     "64_runs",
@@ -90,6 +90,7 @@ const FIGURES: [&str; 11] = [
     "ps_p99",
     "ps_p99_attacked",
     "flood",
+    "flood_followed",
 ];
 
 fn main() {
@@ -152,7 +153,8 @@ impl Figure {
             }
             "ps_p99" => self.crowded(client).await,
             "ps_p99_attacked" => Box::pin(self.attacked(client)).await,
-            "flood" => self.floods(client).await,
+            "flood" => self.floods(client, name, Follow::No).await,
+            "flood_followed" => self.floods(client, name, Follow::UntilEnd).await,
             other => unreachable!("`{other}` is no figure"),
         }
         // What it still writes down for a while is nobody's figure.
@@ -291,18 +293,14 @@ impl Figure {
         figure(name, took[took.len() * 99 / 100], "ms");
     }
 
-    /// CPU time of the daemon while a tool floods its output, with and without somebody who follows it, in turn.
-    async fn floods(&self, client: &Client) {
-        let mut alone = Series::new("CPU of a flood", "ms");
-        let mut followed = Series::new("CPU of a flood that somebody follows", "ms");
+    /// CPU time of the daemon while a tool floods its output, of which somebody follows the lines if `follow` says so.
+    async fn floods(&self, client: &Client, name: &str, follow: Follow) {
+        let mut floods = Series::new("CPU of a flood", "ms");
         for _ in 0..FLOODS {
-            alone.add(self.flood(client, Follow::No).await);
-            followed.add(self.flood(client, Follow::UntilEnd).await);
+            floods.add(self.flood(client, follow).await);
         }
-        alone.print();
-        followed.print();
-        figure("flood", alone.median(), "ms");
-        figure("flood_followed", followed.median(), "ms");
+        floods.print();
+        figure(name, floods.median(), "ms");
     }
 
     /// What the daemon computes for one flood, whose lines are followed if `follow` says so.

@@ -142,7 +142,7 @@ async fn start(world: &World, client: &Client, name: &str, turns: Option<u32>) -
 /// Waits until the daemon has heard the model of a thread say something.
 async fn until_it_speaks(client: &Client, run: &str) {
     let events = client.events(run, "", Follow::UntilEnd);
-    let mut events = events.with(Deltas::Told);
+    let mut events = events.with(Deltas::Texts);
     while let Some(told) = events.told().await.expect("the thread is told") {
         if matches!(told, Told::Delta(delta) if !delta.text.is_empty()) {
             return;
@@ -341,7 +341,7 @@ async fn listen(world: &World, client: &Client) -> Vec<Option<Instant>> {
 /// Listens to a thread: when each piece was there; `None` if that was before the listener was.
 async fn hear(client: &Client, run: &str) -> Vec<Option<Instant>> {
     let events = client.events(run, "", Follow::UntilEnd);
-    let mut events = events.with(Deltas::Told);
+    let mut events = events.with(Deltas::Texts);
     let mut there = Vec::new();
     let mut text = String::new();
     while let Some(told) = events.told().await.expect("the thread is told") {
@@ -356,7 +356,8 @@ async fn hear(client: &Client, run: &str) -> Vec<Option<Instant>> {
             | v1::DeltaKind::Thinking
             | v1::DeltaKind::CallBegun
             | v1::DeltaKind::CallArgs
-            | v1::DeltaKind::CallReady => continue,
+            | v1::DeltaKind::CallReady
+            | v1::DeltaKind::Output => continue,
         };
         text.push_str(&delta.text);
         there.resize(text.len() / PIECE, now);

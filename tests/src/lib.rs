@@ -11,6 +11,7 @@
 pub mod binaries;
 pub mod processes;
 mod signals;
+mod skip;
 pub mod until;
 
 pub mod command;
@@ -25,5 +26,6 @@ pub mod transcript;
 pub use command::{Outcome, Ryectl};
 pub use daemon::Daemon;
 pub use model_server::ModelServer;
+pub use skip::skipped;
 pub use until::until;
 pub use world::World;

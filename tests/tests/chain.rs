@@ -335,6 +335,39 @@ fn a_caller_cannot_steer_the_loader_an_interpreter_or_rye_by_environment() {
 }
 
 #[test]
+fn a_caller_cannot_steer_the_shell_by_environment() {
+    let world = World::new();
+    let trap = world.write("trap", "touch sprung");
+    let trap = trap.to_str().unwrap();
+    for (name, value) in [
+        ("BASH_ENV", trap),
+        ("ENV", trap),
+        ("SHELLOPTS", "xtrace"),
+        ("BASHOPTS", "extdebug"),
+        ("PS4", "$(touch sprung)"),
+        ("IFS", "x"),
+        ("CDPATH", "/"),
+        ("GLOBIGNORE", "*"),
+        ("PROMPT_COMMAND", "touch sprung"),
+        ("BASH_LOADABLES_PATH", "/tmp"),
+        ("BASH_FUNC_true%%", "() { touch sprung; }"),
+    ] {
+        // A shell of the command would heed what the one of the tool is told to ignore.
+        let command = "touch began; bash -xc true; sh -c true";
+        let refused = world.ryectl("execute tool rye/bash --params -");
+        let params = json!({"command": command, "env": {name: value}});
+        let refused = refused.stdin(params.to_string()).run().code(1);
+        let _named = refused.tells(&[name, "env"]);
+        for file in ["began", "sprung"] {
+            assert!(!world.project().join(file).exists(), "{name}: {file}");
+        }
+    }
+    let params = json!({"command": "echo $HARMLESS", "env": {"HARMLESS": "told"}});
+    let out = world.ryectl("execute tool rye/bash --params -");
+    let _told = out.stdin(params.to_string()).ok().prints(&["told"]);
+}
+
+#[test]
 fn an_item_of_the_project_is_never_taken_for_a_part_of_the_daemon() {
     let world = World::new();
     world.tool(

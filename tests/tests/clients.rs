@@ -2,8 +2,8 @@
 //! from the contract. `RYE_GRPC_PYTHON` names a Python that has `grpcio`, `grpcio-reflection` and `grpcio-tools`; without it these
 //! tests say so and check nothing.
 
-use rye_tests::World;
 use rye_tests::command::in_clean_environment;
+use rye_tests::{World, skipped};
 use serde_json::{Value, json};
 
 use crate::pages::example;
@@ -17,7 +17,7 @@ nodes:
 #[test]
 fn a_client_of_another_language_needs_no_option() {
     let Some(python) = std::env::var_os("RYE_GRPC_PYTHON") else {
-        println!("RYE_GRPC_PYTHON names no Python that has grpcio, so nothing is checked");
+        skipped("RYE_GRPC_PYTHON names no Python that has grpcio");
         return;
     };
     let world = World::new();
@@ -58,7 +58,7 @@ fn a_client_of_another_language_needs_no_option() {
 #[test]
 fn the_client_of_the_page_does_what_the_page_says() {
     let Some(python) = std::env::var_os("RYE_GRPC_PYTHON") else {
-        println!("RYE_GRPC_PYTHON names no Python that has grpcio, so nothing is checked");
+        skipped("RYE_GRPC_PYTHON names no Python that has grpcio");
         return;
     };
     let world = World::new();
@@ -70,7 +70,7 @@ fn the_client_of_the_page_does_what_the_page_says() {
     };
     let has_tools = run(&["-c".as_ref(), "import grpc_tools".as_ref()]);
     if !has_tools.status.success() {
-        println!("the Python of RYE_GRPC_PYTHON has no grpcio-tools, so nothing is checked");
+        skipped("the Python of RYE_GRPC_PYTHON has no grpcio-tools");
         return;
     }
     let page = "docs/call-from-another-language.md";

@@ -10,11 +10,12 @@ use nix::sys::signal::Signal;
 use rye_tests::command::in_clean_environment;
 use rye_tests::until::within;
 use rye_tests::{Daemon, Outcome, World, binaries, until};
+use serde_json::Value;
 
 /// A graph whose step notes that it was asked to stop and takes its time, until the file `go` is there.
-const STUBBORN: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"trap 'touch asked' TERM; touch in; until [ -e go ]; do sleep 0.01; done\"}}\n    next: done\n  done: {type: return}";
+pub(crate) const STUBBORN: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"trap 'touch asked' TERM; touch in; until [ -e go ]; do sleep 0.01; done\"}}\n    next: done\n  done: {type: return}";
 
-fn ryed(world: &World) -> std::process::Command {
+pub(crate) fn ryed(world: &World) -> std::process::Command {
     let mut command = in_clean_environment(binaries::ryed(), &world.home(), world.root());
     command.stdin(Stdio::null());
     command
@@ -92,70 +93,32 @@ fn a_daemon_that_is_dying_and_greets_nobody_any_more_is_waited_for() {
     let _status = child.wait().unwrap();
 }
 
-/// Everything below `from`, as `cp -r` would copy it.
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        let kind = entry.file_type().unwrap();
-        if kind.is_dir() {
-            copy(&entry.path(), &target);
-        } else if kind.is_file() {
-            std::fs::copy(entry.path(), target).unwrap();
-        }
-    }
-}
-
 #[test]
-fn a_copy_of_a_state_directory_in_use_harms_nothing_and_is_adopted_only_by_name() {
+fn over_a_reboot_a_state_directory_is_its_own_whatever_its_numbers_are() {
     let world = World::new();
     world.graph("t/stubborn", STUBBORN);
-    let _first = world.start("");
+    let daemon = world.start("");
     let run = world.start_run("t/stubborn");
     until("the step to run", || {
         world.project().join("in").exists().then_some(())
     });
-    let state = world.root().join("copy");
-    copy(&world.state(), &state);
-    let second = |adopt: &[&str]| {
-        let mut command = ryed(&world);
-        command.arg("--state-dir").arg(&state).args(adopt);
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
-        command.spawn().unwrap()
-    };
-    let out = second(&[]).wait_with_output().unwrap();
-    let told = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(5), "{told}");
-    assert!(told.contains("--adopt-copy"), "{told}");
-
-    let ask = |words: &str| {
-        let command = world.ryectl(words);
-        command.arg("--socket").arg(state.join("ryed.sock"))
-    };
-    // At its second start the copy is a directory of its own, and still knows the process only by its name.
-    for adopt in [&["--adopt-copy"][..], &[]] {
-        let mut adopted = second(adopt);
-        let suspended = until("the copy of the run to be suspended", || {
-            let out = ask("get --no-autostart --json").arg(&run).run();
-            let got: serde_json::Value = serde_json::from_str(&out.stdout()).ok()?;
-            (got["status"] == "suspended").then_some(got)
-        });
-        assert_eq!(suspended["suspend"]["reason"], "restart", "{suspended}");
-        let _stopped = ask("daemon stop --no-autostart").ok();
-        let _status = adopted.wait().unwrap();
-        assert_eq!(
-            world.record(&run)["status"],
-            "running",
-            "its process was ended"
-        );
-        assert!(
-            !world.project().join("asked").exists(),
-            "its process was signalled"
-        );
+    daemon.kill_both();
+    let _status = daemon.ended();
+    let path = world.state().join("node.json");
+    let text = std::fs::read(&path).unwrap();
+    let mut record: Value = serde_json::from_slice(&text).unwrap();
+    let before = record.clone();
+    record["boot_id"] = "00000000-0000-4000-8000-000000000000".into();
+    for number in ["device", "inode"] {
+        record[number] = (record[number].as_u64().unwrap() + 1).into();
     }
+    std::fs::write(&path, record.to_string()).unwrap();
+    let _daemon = world.start("");
     world.write("go", "");
     assert_eq!(world.settled(&run)["status"], "completed");
+    let text = std::fs::read(&path).unwrap();
+    let after: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(after, before, "it is described as it is now");
 }
 
 #[test]
@@ -205,6 +168,11 @@ fn a_node_key_that_is_gone_or_another_one_is_told_and_not_replaced() {
     let other = world.home().join(".ai/config/keys/signing/private_key.pem");
     std::fs::copy(other, &key).unwrap();
     refused("is another one");
+    let mut flipped = kept.clone();
+    // Behind the line of dashes and what says which kind of key it is.
+    flipped[60] ^= 1;
+    std::fs::write(&key, flipped).unwrap();
+    refused("what is kept beside it is signed with");
     std::fs::write(&key, kept).unwrap();
     let record = world.state().join("node.json");
     let text = std::fs::read(&record).unwrap();
@@ -215,6 +183,25 @@ fn a_node_key_that_is_gone_or_another_one_is_told_and_not_replaced() {
     assert!(world.log().contains("node.json"), "{}", world.log());
     std::fs::write(&record, text).unwrap();
     let _serves = world.start("");
+}
+
+#[test]
+fn a_damaged_public_key_is_noticed_at_the_start_and_made_again() {
+    let world = World::new();
+    drop(world.start(""));
+    let _stopped = world.ryectl("daemon stop").ok();
+    let path = world.state().join("keys/public_key.pem");
+    let sound = std::fs::read(&path).unwrap();
+    let mut flipped = sound.clone();
+    flipped[40] ^= 1;
+    std::fs::write(&path, flipped).unwrap();
+    let _serves = world.start("");
+    assert_eq!(std::fs::read(&path).unwrap(), sound);
+    let log = world.log();
+    assert!(
+        log.contains(path.to_str().unwrap()) && log.contains("written anew"),
+        "{log}"
+    );
 }
 
 #[test]
@@ -404,10 +391,11 @@ fn when_the_daemon_dies_its_parent_ends_what_it_started() {
         world.project().join("in").exists().then_some(())
     });
     daemon.kill();
-    let left = rye_tests::processes::left(world.root());
-    assert!(left.is_empty(), "{left:#?}");
     let status = daemon.ended();
     assert!(!status.success(), "{status}");
+    // It goes when they have gone, and not before.
+    let left = rye_tests::processes::below(world.root());
+    assert!(left.is_empty(), "{left:#?}");
 }
 
 #[test]
@@ -510,7 +498,7 @@ fn the_log_is_json_when_nobody_reads_it_on_a_terminal() {
     let log = world.log();
     assert!(!log.is_empty());
     for line in log.lines() {
-        let parsed: Result<serde_json::Value, _> = serde_json::from_str(line);
+        let parsed: Result<Value, _> = serde_json::from_str(line);
         assert!(parsed.is_ok(), "{line}");
     }
 }

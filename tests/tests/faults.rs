@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use rye_tests::command::program;
 use rye_tests::until::within;
 use rye_tests::{Daemon, World, until};
@@ -61,7 +62,7 @@ fn faults_of_each_file_of_the_state_lose_nothing_that_was_answered() {
         ("pwrite64 /log/ short 20", 20),
         ("pwrite64 /log/ ENOSPC 2", 20),
         ("write /log/ ENOSPC 20", 300),
-        ("pwrite64 /archive EIO 2", 20),
+        ("write /archive EIO 2", 20),
         ("fdatasync /archive EIO 2", 20),
         ("pwrite64 /index/ EIO 5", 60),
         ("sync_file_range /index/ EIO 5", 60),
@@ -259,4 +260,54 @@ fn callers_that_cannot_be_accepted_for_a_while_are_accepted_then() {
     });
     assert_eq!(told["pid"], daemon.pid());
     await_fault(&world, "accept4");
+}
+
+/// A daemon at the transcript of a run that has ended: its project hangs, until there are other rules.
+fn behind(config: &str) -> (World, Daemon, String) {
+    let world = World::with_faults();
+    let daemon = world.start(config);
+    world.graph("t/echo", ECHO);
+    world.let_fail("pwrite64 /transcript hang");
+    let run = world.ryectl("run --detach t/echo -i n:=1").ok().line();
+    assert_eq!(world.settled(&run)["status"], "completed");
+    await_fault(&world, "hang");
+    (world, daemon, run)
+}
+
+/// The transcript of `run` is there, and says what was written.
+fn await_transcript(world: &World, run: &str) {
+    until("the transcript to be whole", || {
+        let checked = world.ryectl("transcript --verify").arg(run).run();
+        (checked.exit() == "0").then_some(())
+    });
+}
+
+#[test]
+fn a_stop_does_not_wait_for_the_files_of_a_project_that_hangs_and_the_next_start_writes_them() {
+    let (world, daemon, run) = behind("shutdown_grace_seconds: 1\n");
+    // The project hangs all the time: whoever waited for it would wait for ever.
+    let _stopped = world.ryectl("daemon stop").ok();
+    assert_eq!(end_of(daemon), 0);
+    let log = world.log();
+    assert!(log.contains("files of runs are behind"), "{log}");
+    world.let_fail("");
+    let _again = world.start("");
+    await_transcript(&world, &run);
+}
+
+#[test]
+fn who_calls_while_the_journal_is_closed_is_told_that_the_daemon_stops() {
+    let (world, daemon, run) = behind("shutdown_grace_seconds: 300\n");
+    daemon.signal(Signal::SIGTERM);
+    until("all calls to have ended", || {
+        world.log().contains("the journal is closed").then_some(())
+    });
+    for _ in 0..3 {
+        let told = world.ryectl("ps --json --no-autostart").run().code(69);
+        assert_eq!(told.json()["error"]["reason"], "stopping");
+    }
+    world.let_fail("");
+    assert_eq!(end_of(daemon), 0);
+    let _again = world.start("");
+    await_transcript(&world, &run);
 }

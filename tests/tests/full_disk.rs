@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 
 use nix::sys::signal::Signal;
 use rye_tests::command::in_clean_environment;
 use rye_tests::model_server::ModelServer;
-use rye_tests::{Ryectl, World, binaries, processes, until};
+use rye_tests::{Ryectl, World, binaries, processes, skipped, until};
 use serde_json::{Value, json};
 
 /// Room for the segments that the log prepares, and for some more once the ballast is gone.
@@ -52,23 +54,65 @@ impl SmallDisk {
             .stdin(Stdio::null())
             .stderr(fs::File::create(world.root().join("ryed.log")).unwrap())
             .spawn();
-        let mut daemon = match daemon {
+        let daemon = match daemon {
             Ok(daemon) => daemon,
             Err(error) => {
-                println!("skipped: `unshare` does not start here: {error}");
+                skipped(&format!("`unshare` does not start here: {error}"));
                 return None;
             }
         };
-        let serves = until("the daemon to serve or to end", || {
-            let socket = world.root().join("ryed.sock");
-            let ended = daemon.try_wait().unwrap().is_some();
-            (ended || std::os::unix::net::UnixStream::connect(socket).is_ok()).then_some(!ended)
-        });
-        if !serves {
-            println!("skipped: a small file system cannot be mounted here");
+        let mut disk = Self { world, daemon };
+        if !disk.serves() {
+            skipped("a small file system cannot be mounted here");
             return None;
         }
-        Some(Self { world, daemon })
+        Some(disk)
+    }
+
+    /// Whether the daemon begins to serve and does not end.
+    fn serves(&mut self) -> bool {
+        until("the daemon to serve or to end", || {
+            let ended = self.daemon.try_wait().unwrap().is_some();
+            (ended || UnixStream::connect(self.socket()).is_ok()).then_some(!ended)
+        })
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.world.root().join("ryed.sock")
+    }
+
+    /// Kills both processes of the daemon, and starts it again on the same file system.
+    fn start_again(&mut self) {
+        // Held open, what was mounted for the first one stays.
+        let namespace = fs::File::open(format!("/proc/{}/ns/mnt", self.daemon.id())).unwrap();
+        let info = self.ryectl("daemon info --json").ok().json();
+        for pid in ["parent_pid", "pid"] {
+            let pid = i32::try_from(info[pid].as_i64().unwrap()).unwrap();
+            processes::send(pid, Signal::SIGKILL);
+        }
+        self.daemon.wait().unwrap();
+        until("the daemon to let go of its socket", || {
+            UnixStream::connect(self.socket()).is_err().then_some(())
+        });
+        let entrance = format!(
+            "--mount=/proc/{}/fd/{}",
+            std::process::id(),
+            namespace.as_raw_fd()
+        );
+        let log = self.world.root().join("ryed.log");
+        let appended = fs::File::options().append(true).open(&log).unwrap();
+        self.daemon = in_clean_environment("nsenter", &self.world.home(), self.world.root())
+            .arg(entrance)
+            .arg(binaries::ryed())
+            .arg("--state-dir")
+            .arg(self.world.state())
+            .arg("--socket")
+            .arg(self.socket())
+            .stdin(Stdio::null())
+            .stderr(appended)
+            .spawn()
+            .unwrap();
+        assert!(self.serves(), "{:?}", fs::read_to_string(&log));
     }
 
     fn ryectl(&self, words: &str) -> Ryectl {
@@ -76,7 +120,7 @@ impl SmallDisk {
             .ryectl(words)
             .arg("--no-autostart")
             .arg("--socket")
-            .arg(self.world.root().join("ryed.sock"))
+            .arg(self.socket())
     }
 
     fn storage(&self) -> String {
@@ -85,12 +129,16 @@ impl SmallDisk {
     }
 
     /// A file on the small file system, as seen from outside.
-    fn ballast(&self) -> PathBuf {
+    fn inside(&self, name: &str) -> PathBuf {
         let state = self.world.state();
         let inside = state.strip_prefix("/").unwrap();
         PathBuf::from(format!("/proc/{}/root", self.daemon.id()))
             .join(inside)
-            .join("ballast")
+            .join(name)
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.inside("ballast")
     }
 
     /// Writes until nothing more goes in.
@@ -168,6 +216,40 @@ fn on_a_full_disk_runs_are_suspended_new_ones_are_refused_and_all_resume_when_th
     assert_eq!(disk.storage(), "ok");
     assert_eq!(record(&before), before);
     let _runs = fill(1).run().code(1);
+}
+
+#[test]
+fn a_daemon_starts_on_a_full_disk_and_has_what_was_there() {
+    let Some(mut disk) = SmallDisk::new() else {
+        return;
+    };
+    let waits = "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \"touch in; until [ -e go ]; do sleep 0.01; done\"}}, next: b}\n  b: {type: return, output: 7}";
+    disk.world.graph("t/waits", waits);
+    let run = disk.ryectl("run --detach t/waits").ok().line();
+    until("the step to run", || {
+        disk.world.project().join("in").exists().then_some(())
+    });
+    let before = disk.ryectl("daemon info --json").ok().json();
+    // As after a reboot: the directory is to be described anew, for which there is no space.
+    let record = disk.inside("node.json");
+    let text = fs::read(&record).unwrap();
+    let mut described: Value = serde_json::from_slice(&text).unwrap();
+    described["boot_id"] = "00000000-0000-4000-8000-000000000000".into();
+    fs::write(&record, described.to_string()).unwrap();
+    disk.fill();
+    disk.start_again();
+    let info = disk.ryectl("daemon info --json").ok().json();
+    assert_eq!(info["node_fingerprint"], before["node_fingerprint"]);
+    let there = disk.ryectl("get --json").arg(&run).ok().json();
+    assert_eq!(there["run_id"], run.as_str());
+
+    disk.world.write("go", "");
+    fs::remove_file(disk.ballast()).unwrap();
+    let ended = until("the run to end", || {
+        let now = disk.ryectl("get --json").arg(&run).ok().json();
+        (!matches!(now["status"].as_str(), Some("running" | "suspended"))).then_some(now)
+    });
+    assert_eq!(ended["output"], 7, "{ended}");
 }
 
 /// Says more than the log keeps for the end of what is in flight.

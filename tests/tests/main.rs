@@ -42,6 +42,8 @@ mod tool;
 mod tool_files;
 mod trust;
 
+mod adopted;
+mod attacked;
 mod cli;
 mod clients;
 mod daemon;

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rye_tests::measure::{Series, milliseconds};
 use rye_tests::until::within;
 use rye_tests::{Daemon, World, until};
 use serde_json::{Value, json};
@@ -27,7 +28,7 @@ const TREE: &str = "permissions: []\nconfig_schema:\n  $defs:\n    tree:\n      
     type: object\n  properties: {tree: {$ref: '#/$defs/tree'}}";
 
 /// The most memory that the daemon has taken so far, in MB.
-fn most_resident(daemon: &Daemon) -> u64 {
+pub(crate) fn most_resident(daemon: &Daemon) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kilobytes = line.unwrap().trim().trim_end_matches(" kB");
@@ -177,6 +178,45 @@ fn inputs_that_do_not_fit_a_schema_that_refers_to_itself_are_refused_and_fill_no
     assert!(most < 400, "{most} MB");
 }
 
+/// Says where it is nested so deeply that every way in which the schema may be read fails at the bottom.
+const PRINTS: &str = "import json\nwide = [[1, 'x'] * 3] * 3\nfor _ in range(LEVELS):\n    wide = [wide]\nprint(json.dumps(wide))";
+
+#[test]
+fn what_a_tool_prints_for_a_nested_graph_fails_its_node_and_fills_no_memory() {
+    let world = World::new();
+    let daemon = world.start("");
+    world.graph_with(
+        "t/tree",
+        TREE,
+        "start: a\nnodes:\n  a: {type: return, output: {}}",
+    );
+    world.graph("t/waits", WAITS);
+    let beside = world.start_run("t/waits");
+    for levels in ["14", "40"] {
+        let _script = world.write("print.py", PRINTS.replace("LEVELS", levels));
+        world.graph(
+            "t/hands-on",
+            "start: a\nnodes:\n  \
+             a: {action: {item_id: rye/bash, params: {command: \"echo >>ran; python3 print.py\"}}, \
+             assign: {tree: \"${result.stdout | from_json}\"}, next: b}\n  \
+             b: {action: {item_id: t/tree, params: {tree: \"${state.tree}\"}}, next: c}\n  c: {type: return, output: {}}",
+        );
+        let error = error_of(&world, &world.start_run("t/hands-on"));
+        let code = error["code"].as_str().unwrap();
+        assert!(
+            ["input_validation_failed", "too_complex"].contains(&code),
+            "{error}"
+        );
+    }
+    assert_eq!(world.read("ran").lines().count(), 2, "no tool runs again");
+    let most = most_resident(&daemon);
+    assert!(most < 400, "{most} MB");
+    let _answers = world.ryectl("ps --json --no-autostart").ok();
+    assert_eq!(world.info()["pid"], daemon.pid());
+    world.write("go", "");
+    assert_eq!(world.settled(&beside)["status"], "completed");
+}
+
 /// What the daemon takes now, in MB.
 fn resident(daemon: &Daemon) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
@@ -195,19 +235,25 @@ fn hostile(world: &World) {
     world.write(".ai/tools/t/hostile.yaml", text);
 }
 
-/// Looks at `ps` until `attack` is over; how long the slowest answer took.
+/// Looks at `ps` until `attack` is over; how long the slowest answer took. What all of them took is printed.
 fn slowest_answer(world: &World, attack: impl FnOnce() + Send) -> Duration {
-    thread::scope(|scope| {
+    let mut answers = Series::new("`ps` under attack", "ms");
+    let slowest = thread::scope(|scope| {
         let attacking = scope.spawn(attack);
         let mut slowest = Duration::ZERO;
         while !attacking.is_finished() {
             let asked = Instant::now();
             let _runs = world.ryectl("ps --json --no-autostart").ok();
-            slowest = slowest.max(asked.elapsed());
+            let took = asked.elapsed();
+            answers.add(milliseconds(took));
+            slowest = slowest.max(took);
         }
         attacking.join().unwrap();
         slowest
-    })
+    });
+    answers.print();
+    println!("its 99th percentile: {:.1} ms", answers.p99());
+    slowest
 }
 
 /// What the daemon may keep of memory that it took for a while, in MB.

@@ -116,7 +116,10 @@ fn a_tool_of_the_project_by_the_name_of_an_internal_one_needs_its_capability() {
 fn an_emitted_event_stands_in_the_transcript_of_its_own_run() {
     let world = World::new();
     let event = json!({"event_type": "checkpoint_saved", "payload": {"at": 3}});
-    world.graph("t/emit", &calling(EMITTER, &event));
+    let emit = calling(EMITTER, &event);
+    world.graph_with("t/emit", "permissions: []", &emit);
+    let report = world.ryectl("graph validate t/emit --json").ok().json();
+    assert_eq!(report["warnings"], json!([]));
     let out = ran(&world, "t/emit");
     assert_eq!(out["output"]["success"], true, "{out}");
     let run = out["run_id"].as_str().unwrap();

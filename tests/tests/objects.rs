@@ -312,6 +312,19 @@ fn items_of_a_foreach_node_are_cached_one_by_one() {
         assert_eq!(record["status"], "completed", "{record}");
         assert_eq!(ran(&world), times, "{record}");
     }
+    // It is told how many were, and a step of which all were is one that was.
+    for (list, told, all) in [
+        ("[1,9]", "(foreach, 1 cached)", false),
+        ("[9,1]", "(foreach, 2 cached)", true),
+    ] {
+        let run = world.ryectl("run t/each -i").arg(format!("list:={list}"));
+        let _run = run.ok().tells(&[told]);
+        let steps = world.ryectl("steps @last --json").ok().json();
+        assert_eq!(
+            (&steps[0]["status"], &steps[0]["cache_hit"]),
+            (&json!("foreach"), &json!(all))
+        );
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
-use rye_tests::{World, binaries};
+use rye_tests::{World, binaries, skipped};
 
 /// A user without any right here. Only root can become one, so elsewhere these tests have nothing to show.
 const NOBODY: u32 = 65534;
@@ -13,7 +13,7 @@ const NOBODY: u32 = 65534;
 fn may_become_nobody() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
-        println!("skipped: only root can act as another user");
+        skipped("only root can act as another user");
     }
     root
 }
@@ -156,8 +156,40 @@ fn a_daemon_of_an_ordinary_user_needs_no_rights() {
         let looked = environment(&info[process].to_string());
         assert!(!looked.status.success(), "{process}: {looked:?}");
     }
+    let mut sleeper = rye_tests::command::program("sleep");
+    let mut sleeper = sleeper.arg("1000").uid(NOBODY).gid(NOBODY).spawn().unwrap();
+    let of_anyone = reached(&sleeper.id().to_string());
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    if of_anyone != "memory ptrace" {
+        println!("the kernel lets nobody do more here than: {of_anyone}");
+    }
+    for process in ["pid", "parent_pid"] {
+        assert_eq!(reached(&info[process].to_string()), "", "{process}");
+    }
     let _stopped = call("daemon stop").ok();
     assert_eq!(mode(&home.join("state")), 0o700);
+}
+
+/// What of the process `pid` another one of the user [`NOBODY`] gets at: its memory, its course.
+fn reached(pid: &str) -> String {
+    const REACH: &str = "
+import ctypes, sys
+pid, got = int(sys.argv[1]), []
+try:
+    open(f'/proc/{pid}/mem', 'rb').close()
+    got.append('memory')
+except OSError:
+    pass
+if ctypes.CDLL(None).ptrace(16, pid, None, None) == 0:
+    got.append('ptrace')
+print(*got)
+";
+    let mut python = rye_tests::command::program("python3");
+    let python = python.args(["-c", REACH, pid]).uid(NOBODY).gid(NOBODY);
+    let out = python.output().unwrap();
+    assert!(out.status.success(), "{out:?}");
+    String::from_utf8(out.stdout).unwrap().trim().to_owned()
 }
 
 fn private_key(world: &World) -> std::path::PathBuf {

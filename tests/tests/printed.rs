@@ -1,9 +1,10 @@
 //! What a step printed: shown where it failed, and as it comes.
 
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 
 use rye_tests::{Outcome, World, until};
+use serde_json::Value;
 
 /// A step that tells why it fails on stdout, and something else on stderr, as test runners do.
 const FAILS: &str = r#"start: test
@@ -193,6 +194,87 @@ nodes:
         .json_lines();
     assert_eq!(lines[0]["heading"], "step 1 build[0]", "{lines:?}");
     let _unknown = world.ryectl("logs t-nothing-1-aaaaaaaaaa").run().code(3);
+}
+
+/// A listener to the events of `run` and to what its tools print; it listens once the first line is there.
+fn listen(world: &World, run: &str) -> (Child, impl Iterator<Item = Value>) {
+    let listener = world.ryectl("events --follow --deltas --json").arg(run);
+    let mut listener = listener.spawn();
+    let lines = BufReader::new(listener.stdout.take().unwrap()).lines();
+    let told = lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+    (listener, told)
+}
+
+/// The lines that are told, and the ends of steps, in order.
+fn printed_and_ended(told: &[Value]) -> Vec<String> {
+    let said = told.iter().filter_map(|told| {
+        let ended = told["event_type"] == "step_completed";
+        let delta = &told["delta"];
+        match (delta["text"].as_str(), ended) {
+            (Some(text), _) => Some(format!("{}: {text}", delta["heading"].as_str().unwrap())),
+            (None, true) => Some(format!(
+                "end of {}",
+                told["payload"]["node"].as_str().unwrap()
+            )),
+            (None, false) => None,
+        }
+    });
+    said.collect()
+}
+
+#[test]
+fn what_tools_print_is_told_as_it_comes_and_before_the_end_of_its_attempt() {
+    let world = World::new();
+    let wait = |name: &str| format!("until [ -e {name} ]; do sleep 0.01; done");
+    let (heard, go) = (wait("heard"), wait("go"));
+    world.graph(
+        "t/tells",
+        &format!(
+            "start: a\nnodes:\n  \
+             a: {{action: {{item_id: rye/bash, params: {{command: \"{heard}; echo one; {go}; echo two >&2\"}}}}, next: b}}\n  \
+             b: {{action: {{item_id: rye/bash, params: {{command: \"printf three\"}}}}, next: c}}\n  c: {{type: return}}"
+        ),
+    );
+    let run = world.start_run("t/tells");
+    let (mut first, mut lines) = listen(&world, &run);
+    let mut told = vec![lines.next().unwrap()];
+    world.write("heard", "");
+    while !told.last().unwrap()["delta"].is_object() {
+        told.push(lines.next().unwrap());
+    }
+    let output = &told.last().unwrap()["delta"];
+    assert_eq!(output["kind"], "output", "{output}");
+    // Who begins now is told what comes now.
+    let (mut second, mut later) = listen(&world, &run);
+    let mut rest = vec![later.next().unwrap()];
+    let text = world.ryectl("events --follow --deltas").arg(&run);
+    let mut text = text.spawn();
+    let mut events = BufReader::new(text.stdout.take().unwrap()).lines();
+    let _begun = events.next().unwrap().unwrap();
+    world.write("go", "");
+    told.extend(lines);
+    rest.extend(later);
+    let all = [
+        "step 1 a: one\n",
+        "step 1 a: two\n",
+        "end of a",
+        "step 2 b: three\n",
+        "end of b",
+        "end of c",
+    ];
+    assert_eq!(printed_and_ended(&told), all);
+    assert_eq!(printed_and_ended(&rest), all[1..]);
+    let _rest = events.count();
+    let _text = Outcome::of(text)
+        .code(0)
+        .tells(&["step 1 a | two\n", "step 2 b | three\n"])
+        .does_not_tell("one");
+    for listener in [&mut first, &mut second] {
+        assert!(listener.wait().unwrap().success());
+    }
+    // On record is none of it.
+    let events = world.ryectl("events --json").arg(&run).ok().json_lines();
+    assert!(events.iter().all(|event| event["delta"].is_null()));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use rye_tests::command::program;
 use rye_tests::terminal::Terminal;
-use rye_tests::{World, binaries, until};
+use rye_tests::{World, binaries, skipped, until};
 use serde_json::Value;
 
 use crate::pinned::normal::Normal;
@@ -86,7 +86,7 @@ fn terminals(world: &World) -> Option<(Terminal<'_>, Terminal<'_>)> {
     let large = world.terminal(LARGE.0, LARGE.1);
     let both = small.zip(large);
     if both.is_none() {
-        println!("skipped: tmux is not there");
+        skipped("tmux is not there");
     }
     both
 }

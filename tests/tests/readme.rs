@@ -1,6 +1,6 @@
 //! What the README and the pages in `docs` show, done as it stands there.
 
-use rye_tests::World;
+use rye_tests::{World, until};
 use serde_json::json;
 
 use crate::pages::example;
@@ -42,7 +42,7 @@ fn the_graph_of_the_documents_is_sound_and_runs() {
 }
 
 #[test]
-fn the_graph_of_the_readme_is_sound() {
+fn the_graph_of_the_readme_asks_a_person_and_charges_once() {
     let id = "sample/pay";
     let world = World::new();
     world.write(&format!(".ai/tools/{id}.yaml"), example("README.md", id));
@@ -53,6 +53,24 @@ fn the_graph_of_the_readme_is_sound() {
         .json();
     assert_eq!(report["errors"], json!([]));
     assert_eq!(report["warnings"], json!([]));
+    let _asked = world
+        .ryectl(&format!("run {id}"))
+        .run()
+        .code(75)
+        .tells(&["it asks: Charge the card?", "ryectl approve sample-pay-"]);
+    let _approved = world.ryectl("approve @last").ok();
+    let _sleeps = until("the charge to begin", || {
+        let mut processes = world.processes().into_iter();
+        processes.find(|process| process.name == "sleep")
+    });
+    let _killed = world.ryectl("kill @last").ok();
+    let _refused = world
+        .ryectl("resume @last")
+        .run()
+        .code(5)
+        .tells(&["charge"]);
+    let resumed = world.ryectl("resume @last --uncertain charge=retry").ok();
+    assert_eq!(resumed.json(), json!({"receipt": "charged\n"}));
 }
 
 #[test]

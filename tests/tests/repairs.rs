@@ -180,3 +180,48 @@ fn child_runs_are_shown_below_what_they_carry_out() {
         "{shown}"
     );
 }
+
+#[test]
+fn what_a_run_left_may_be_removed_by_hand() {
+    let world = World::new();
+    world.graph(
+        "t/g",
+        "start: a\nnodes:\n  \
+         a: {action: {item_id: rye/bash, params: {command: \"echo once >> ran\"}}, cache_result: true, next: b}\n  \
+         b: {action: {item_id: rye/bash, params: {command: \"[ -e ok ] && echo there\"}}, assign: {said: \"${result.stdout | trim}\"}, next: c}\n  \
+         c: {type: return, output: {said: \"${state.said}\"}}",
+    );
+    let daemon = world.start("");
+    let run = world.start_run("t/g");
+    assert_eq!(world.settled(&run)["status"], "error");
+    let transcript = format!(".ai/state/threads/{run}/transcript.jsonl");
+    until("the end in the transcript", || {
+        let text = world.read(&transcript);
+        text.contains("graph_error").then_some(())
+    });
+    let _stopped = world.ryectl("daemon stop").ok();
+    let _status = daemon.ended();
+    let _daemon = world.start("");
+    let files = world.project().join(".ai");
+    for left in [
+        &format!("state/threads/{run}"),
+        "state/objects",
+        "knowledge",
+    ] {
+        std::fs::remove_dir_all(files.join(left)).unwrap();
+    }
+    let record = world.record(&run);
+    assert_eq!(
+        (&record["status"], &record["error"]["node"]),
+        (&json!("error"), &json!("b"))
+    );
+    let _history = world.ryectl("events").arg(&run).run().code(4);
+    world.write("ok", "");
+    let resumed = world.ryectl("resume").arg(&run).ok();
+    assert_eq!(resumed.json(), json!({"said": "there"}));
+    assert_eq!(world.read("ran"), "once\n");
+    // The cache begins anew.
+    let again = world.ryectl("run t/g").ok();
+    assert_eq!(again.json(), json!({"said": "there"}));
+    assert_eq!(world.read("ran"), "once\nonce\n");
+}

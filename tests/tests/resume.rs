@@ -1,7 +1,7 @@
 //! Resuming at awkward moments: resumes that are refused, ends before the first node and after the last, restarts.
 
 use nix::sys::signal::Signal;
-use rye_tests::{Daemon, Outcome, World, processes, until};
+use rye_tests::{Daemon, ModelServer, Outcome, World, processes, until};
 use serde_json::{Value, json};
 
 use crate::steering::{TWO, failed};
@@ -254,6 +254,39 @@ fn only_deaths_of_the_daemon_while_it_computes_are_held_against_a_run() {
     let _done = resume(&world, &run).code(0);
 }
 
+#[test]
+fn a_run_whose_own_move_brings_the_daemon_down_is_suspended_at_the_fourth_death() {
+    let server = ModelServer::start("- reply: {text: Done.}");
+    let world = World::with_models(&server);
+    world.directive("t/speak", "<model tier=\"general\"/>", "", "Speak.");
+    let daemon = world.start_until("at:composing", "");
+    // The daemon may be gone before it answers.
+    let _out = world
+        .ryectl("run --detach --no-autostart directive:t/speak")
+        .run();
+    let _status = daemon.ended();
+    for _ in 0..3 {
+        world.live_until("at:composing", "");
+    }
+    let _lives = world.start_until("at:composing", "");
+    let all = runs(&world);
+    let [run] = &all[..] else {
+        panic!("there is one run: {all:?}")
+    };
+    let run = run["run_id"].as_str().unwrap();
+    let record = world.settled(run);
+    assert_eq!(record["suspend"]["reason"], "crash_loop", "{record}");
+    assert_eq!(server.requests().len(), 0);
+    // Each life is on record before the run makes its first move in it, the first one included.
+    let events = world.ryectl("events --json").arg(run).ok().json_lines();
+    let mut names = events
+        .iter()
+        .filter_map(|event| event["event_type"].as_str());
+    assert_eq!(names.next(), Some("run_created"));
+    assert_eq!(names.next(), Some("run_started"));
+    assert_eq!(names.filter(|name| *name == "run_started").count(), 3);
+}
+
 /// Kills the daemon at an instant at which it computes for no run.
 fn kill_while_it_waits(world: &World, daemon: &Daemon) {
     until("the daemon to compute for nobody", || {
@@ -364,6 +397,29 @@ fn a_run_whose_inputs_do_not_fit_its_graph_any_more_is_not_continued() {
     assert_eq!(runs(&world).len(), 1);
     world.write("ok", "");
     let _done = world.ryectl("resume --same-text").arg(&run).run().code(0);
+}
+
+#[test]
+fn what_an_edited_graph_declares_of_the_state_begins_as_declared_and_what_nobody_set_is_null() {
+    let (world, run) = failed();
+    let edited = TWO
+        .replace("state: {n: 1}", "state: {n: 7, greeting: [hi]}")
+        .replace(
+            "output: {n: \"${state.n}\", m: \"${state.m}\"}",
+            "output: {n: \"${state.n}\", greeting: \"${state.greeting}\", unset: \"${state.unset}\"}",
+        );
+    world.graph("t/two", &edited);
+    world.write("ok", "");
+    let out = resume(&world, &run).code(0);
+    let out = out.tells(&[
+        "has changed since",
+        "`state.greeting`: set as the graph declares",
+    ]);
+    // What the run has assigned is not declared anew.
+    assert_eq!(
+        out.json(),
+        json!({"n": 2, "greeting": ["hi"], "unset": null})
+    );
 }
 
 const GATE_THAT_FAILS: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"test -e ok\"}}\n    next: b\n  b: {type: return}";

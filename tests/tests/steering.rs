@@ -328,7 +328,7 @@ fn the_failure_behind_which_a_run_is_suspended_is_shown() {
         (
             "action: suspend, suspend_reason: approval",
             "approval",
-            "lets it go on",
+            "continues:",
         ),
     ] {
         let world = World::new();
@@ -741,6 +741,57 @@ fn validation_looks_up_the_items_a_graph_names_and_what_they_take() {
         "did you mean `command`?",
         "`command` is missing",
     ]);
+}
+
+#[test]
+fn validation_finds_what_graphs_within_a_graph_do_beyond_its_permissions() {
+    let world = World::new();
+    let call = |id: &str| {
+        format!(
+            "start: a\nnodes:\n  a: {{action: {{item_id: {id}}}, next: b}}\n  b: {{type: return}}"
+        )
+    };
+    world.graph("t/inner", &call("rye/core/echo"));
+    world.graph("t/middle", &call("t/inner"));
+    let found = |permissions: &str| {
+        let permissions = format!("permissions: [{permissions}]");
+        world.graph_with("t/outer", &permissions, &call("t/middle"));
+        let report = world.ryectl("graph validate t/outer --json").ok().json();
+        let warnings = report["warnings"].as_array().unwrap().clone();
+        let told = warnings.iter().map(|told| {
+            assert_eq!(
+                (&told["code"], &told["node"]),
+                (&json!("not_permitted"), &json!("a"))
+            );
+            told["message"].as_str().unwrap().to_owned()
+        });
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(found("rye.execute.tool.*"), [""; 0]);
+    assert_eq!(
+        found("rye.execute.tool.t.middle"),
+        [
+            "`t/middle` does `rye.execute.tool.t.inner`, which `permissions` do not cover; add it to them",
+            "`t/inner` does `rye.execute.tool.rye.core.echo`, which `permissions` do not cover; add it to them",
+        ]
+    );
+    let strict = world
+        .ryectl("graph validate --strict t/outer t/inner")
+        .run()
+        .code(1);
+    let _told = strict
+        .prints(&["`t/middle` does"])
+        .tells(&["inner.yaml: ok"]);
+    let several = world
+        .ryectl("graph validate t/outer t/inner --json")
+        .ok()
+        .json_lines();
+    let items: Vec<_> = several.iter().map(|line| &line["item"]).collect();
+    assert_eq!(items, ["tool:t/outer", "tool:t/inner"]);
+    assert_eq!(
+        (&several[0]["success"], &several[1]["warnings"]),
+        (&json!(true), &json!([]))
+    );
 }
 
 #[test]

@@ -83,15 +83,68 @@ fn a_structured_error_keeps_its_message() {
         .tells(&["the disk is on fire"]);
 }
 
+/// What `execute tool ID` says of a tool that fails.
+fn complaint(world: &World, id: &str) -> String {
+    let ended = world.ryectl("execute tool").arg(id).run();
+    ended.code(1).stderr()
+}
+
 #[test]
-fn a_tool_that_raises_fails_with_its_traceback() {
+fn a_tool_that_raises_fails_with_a_traceback_of_its_own_files() {
     let world = World::new();
-    world.python("t/raises", "raise ValueError('the reason')");
-    let _failed = world
-        .ryectl("execute tool t/raises")
-        .run()
-        .code(1)
-        .tells(&["ValueError: the reason"]);
+    let raise = "raise ValueError('the reason')";
+    world.python("t/raises", raise);
+    let head = "\"\"\"A tool of the tests.\"\"\"\n__version__ = \"1.0.0\"\n__tool_type__ = \"python\"\n__category__ = \"t\"\n";
+    let script = "__executor_id__ = \"rye/core/runtimes/python/script\"\n";
+    let function = "__executor_id__ = \"rye/core/runtimes/python/function\"\n";
+    world.tool(
+        "t/waits.py",
+        &format!("{head}{function}async def execute(params, project_path):\n    {raise}\n"),
+    );
+    world.tool(
+        "t/program.py",
+        &format!("{head}{script}def run():\n    {raise}\nrun()\n"),
+    );
+    world.tool(
+        "t/broken.py",
+        &format!("{head}{function}def execute(params, project_path):\n    pass\nreturn 1\n"),
+    );
+    for (id, frame) in [
+        ("t/raises", "in execute"),
+        ("t/waits", "in execute"),
+        ("t/program", "in run"),
+        ("t/broken", "SyntaxError"),
+    ] {
+        let file = world.project().join(format!(".ai/tools/{id}.py"));
+        let said = complaint(&world, id);
+        for part in [&format!("File \"{}\", line ", file.display()), frame] {
+            assert!(said.contains(part), "no {part:?} in {said}");
+        }
+        for strange in ["<string>", "/proc/self", "/dev/fd"] {
+            assert!(!said.contains(strange), "{strange} in {said}");
+        }
+        assert_eq!(
+            said.contains("ValueError: the reason"),
+            id != "t/broken",
+            "{said}"
+        );
+    }
+    // A tool of several files runs from a copy, and complains about what the copy is of.
+    world.write(".ai/tools/t/multi/__init__.py", "");
+    let helper = "__version__ = \"1.0.0\"\n__tool_type__ = \"library\"\n__category__ = \"t/multi\"\n__tool_name__ = \"helper\"\n";
+    world.tool(
+        "t/multi/helper.py",
+        &format!("{helper}def work():\n    {raise}\n"),
+    );
+    world.python("t/multi/tool", "import helper\nreturn helper.work()");
+    let said = complaint(&world, "t/multi/tool");
+    for name in ["tool.py", "helper.py"] {
+        let file = world.project().join(".ai/tools/t/multi").join(name);
+        let part = format!("File \"{}\", line ", file.display());
+        assert!(said.contains(&part), "no {part:?} in {said}");
+    }
+    let copies = world.state().join("trees").display().to_string();
+    assert!(!said.contains(&copies), "{said}");
 }
 
 #[test]

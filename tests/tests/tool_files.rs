@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rye_tests::{Outcome, World};
+use rye_tests::{Outcome, World, skipped};
 use serde_json::json;
 
 /// Writes a tool of Python in `t/multi`, with a helper beside it, an empty marker, and both signed.
@@ -385,7 +385,7 @@ fn wheel(world: &World, folder: &str, version: &str, says: &str) -> std::path::P
 #[test]
 fn uv_installs_what_a_script_asks_for_and_no_file_of_the_project_says_otherwise() {
     let Some(uv) = std::env::var_os("RYE_UV") else {
-        println!("RYE_UV names no uv, so nothing is checked");
+        skipped("RYE_UV names no uv");
         return;
     };
     let world = World::new();

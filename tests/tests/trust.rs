@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rye_tests::World;
+use rye_tests::{World, skipped};
 use serde_json::Value;
 
 const VALUE: &str = "return {'n': 1}";
@@ -125,6 +125,42 @@ fn a_signed_file_copied_to_another_id_is_refused() {
             .code(4)
             .tells(&[file, "move the file"]);
     }
+}
+
+#[test]
+fn a_link_within_the_space_is_no_way_to_run_a_signed_item_under_the_name_of_another() {
+    let world = World::new();
+    let tools = world.project().join(".ai/tools");
+    for (name, value) in [("production", "'real'"), ("dryrun", "'dry'")] {
+        world.python(&format!("t/{name}"), &format!("return {{'did': {value}}}"));
+    }
+    let graph = |says: &str| format!("start: a\nnodes:\n  a: {{type: return, output: {says}}}");
+    world.graph("t/real", &graph("real"));
+    world.graph("t/dry", &graph("dry"));
+    std::os::unix::fs::symlink("t", tools.join("u")).unwrap();
+    for (link, from, to) in [
+        ("symbolic", "production.py", "dryrun.py"),
+        ("symbolic", "real.yaml", "dry.yaml"),
+        ("hard", "production.py", "dryrun.py"),
+        ("hard", "real.yaml", "dry.yaml"),
+    ] {
+        let (path, target) = (tools.join("t").join(to), tools.join("t").join(from));
+        fs::remove_file(&path).unwrap();
+        match link {
+            "symbolic" => std::os::unix::fs::symlink(from, &path).unwrap(),
+            _ => fs::hard_link(target, &path).unwrap(),
+        }
+        let (id, _) = to.split_once('.').unwrap();
+        let refused = world.ryectl("execute tool").arg(format!("t/{id}")).run();
+        let refused = refused.code(4).tells(&[id]).does_not_tell("real'");
+        assert_eq!(refused.stdout(), "", "{link} link to {from}");
+    }
+    // Nor is a folder under another name.
+    for id in ["u/production", "u/real"] {
+        let _refused = world.ryectl("execute tool").arg(id).run().code(4);
+    }
+    let _runs = world.ryectl("execute tool t/production").ok();
+    let _runs = world.ryectl("execute tool t/real").ok();
 }
 
 #[test]
@@ -270,7 +306,7 @@ fn what_an_untrusted_key_signs_is_signed_with_a_warning() {
 #[test]
 fn a_state_directory_or_a_key_of_somebody_else_is_refused() {
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: only root can make a file somebody else's");
+        skipped("only root can make a file somebody else's");
         return;
     }
     let stranger = Some(nix::unistd::Uid::from_raw(54_321));

@@ -7,8 +7,8 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
 
-use rye_tests::World;
 use rye_tests::binaries::clone_root;
+use rye_tests::{World, skipped};
 use serde_json::Value;
 
 /// The port of the server on the page; each test takes one that is free.
@@ -190,7 +190,7 @@ fn each_project_of_the_page_about_writing_tools_does_what_the_page_shows() {
         let world = World::new();
         let lacking = needs.iter().find_map(|need| need.lacking(&world));
         match lacking {
-            Some(lacking) => println!("{name} is not tried: {lacking}"),
+            Some(lacking) => skipped(&format!("{name} is not tried: {lacking}")),
             None => follow(name, project, &world),
         }
     }

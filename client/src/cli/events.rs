@@ -20,7 +20,7 @@ pub(crate) struct Events {
     /// Stay until the run, or the tree, has ended; with --all, until Ctrl-C.
     #[arg(long)]
     pub(crate) follow: bool,
-    /// Also tell what the model of a thread says while it says it: on stderr, with --json as objects `{"delta": …}` of the stream.
+    /// Also tell what the model of a thread says and what tools print, as it comes: on stderr, with --json as objects `{"delta": …}` of the stream.
     #[arg(long, requires = "follow", conflicts_with_all = ["tree", "all"])]
     pub(crate) deltas: bool,
     /// Begin behind this event: its `cursor`, or its number in the run.

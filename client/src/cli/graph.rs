@@ -23,11 +23,13 @@ pub(crate) enum GraphVerb {
         after_help = "Examples:\n  ryectl graph step rye/examples/project-stats --node count -i directory=.\n  ryectl graph step app/deploy --node notify --resume-from app-deploy-1767225600-abcdefghij --state '{\"tries\": 0}'"
     )]
     Step(Step),
-    /// Check a graph without running it
+    /// Check graphs without running them
     ///
-    /// Prints a line per finding. Ends with 1 if there are errors.
-    #[command(after_help = "Example:\n  ryectl graph validate rye/examples/project-stats")]
-    Validate(OneGraph),
+    /// Prints a line per finding. Ends with 1 if there are errors. With --json one graph is a document; of several each is a line.
+    #[command(
+        after_help = "Examples:\n  ryectl graph validate rye/examples/project-stats\n  ryectl graph validate --strict .ai/tools/app/*.yaml"
+    )]
+    Validate(Graphs),
     /// Draw a graph
     #[command(
         after_help = "Examples:\n  ryectl graph show rye/examples/project-stats\n  ryectl graph show app/deploy --format dot --run app-deploy-1767225600-abcdefghij | dot -Tsvg"
@@ -150,12 +152,15 @@ pub(crate) struct Step {
     pub(crate) capabilities: Vec<String>,
 }
 
-/// One graph.
+/// Graphs to check.
 #[derive(Debug, Args)]
-pub(crate) struct OneGraph {
-    /// The graph.
-    #[arg(value_name = "ITEM", value_parser = only_tool)]
-    pub(crate) item: ItemName,
+pub(crate) struct Graphs {
+    /// The graphs.
+    #[arg(value_name = "ITEM", value_parser = only_tool, required = true)]
+    pub(crate) items: Vec<ItemName>,
+    /// End with 1 if there are warnings, too.
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 /// A graph to draw.

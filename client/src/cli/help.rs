@@ -74,6 +74,15 @@ pub(crate) fn command() -> Command {
 /// How the verb is used that `usage` is about, a usage of an error: that one lists the options that the environment has set, as if
 /// they were to be given.
 pub(crate) fn usage(usage: &str) -> Option<StyledStr> {
+    with_verb(usage, Command::render_usage)
+}
+
+/// The help of the verb that `usage` is about.
+pub(crate) fn help(usage: &str) -> Option<StyledStr> {
+    with_verb(usage, Command::render_help)
+}
+
+fn with_verb<T>(usage: &str, say: impl FnOnce(&mut Command) -> T) -> Option<T> {
     let mut root = command();
     root.build();
     let mut verb = &mut root;
@@ -83,7 +92,7 @@ pub(crate) fn usage(usage: &str) -> Option<StyledStr> {
         }
         verb = verb.find_subcommand_mut(word)?;
     }
-    Some(verb.render_usage())
+    Some(say(verb))
 }
 
 /// What the help of `ryectl` reads like.

@@ -77,10 +77,10 @@ impl Verb {
         match self {
             Self::Run(run) | Self::Graph(GraphVerb::Run(run)) => vec![&mut run.item],
             Self::Graph(GraphVerb::Step(step)) => vec![&mut step.item],
-            Self::Graph(GraphVerb::Validate(one)) => vec![&mut one.item],
+            Self::Graph(GraphVerb::Validate(graphs)) => graphs.items.iter_mut().collect(),
             Self::Graph(GraphVerb::Show(show)) => vec![&mut show.item],
             Self::Thread(ThreadVerb::Run(run)) => vec![&mut run.directive.item],
-            Self::Thread(ThreadVerb::Validate(one)) => vec![&mut one.item],
+            Self::Thread(ThreadVerb::Validate(directives)) => directives.items.iter_mut().collect(),
             Self::Thread(ThreadVerb::Show(show)) => vec![&mut show.directive.item],
             Self::Execute(execute) => vec![&mut execute.item],
             Self::Fetch(fetch) => fetch.item.iter_mut().collect(),

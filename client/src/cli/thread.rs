@@ -17,11 +17,11 @@ pub(crate) enum ThreadVerb {
         after_help = "Examples:\n  ryectl thread run rye/examples/summarize_file -i path=README.md\n  ryectl thread run app/review --model fast --limit turns=5 --limit spend=0.10"
     )]
     Run(ThreadRun),
-    /// Check a directive without running it
+    /// Check directives without running them
     ///
-    /// Prints a line per finding. Ends with 1 if there are errors.
+    /// Prints a line per finding. Ends with 1 if there are errors. With --json one directive is a document; of several each is a line.
     #[command(after_help = "Example:\n  ryectl thread validate rye/examples/summarize_file")]
-    Validate(OneDirective),
+    Validate(Directives),
     /// Show what a thread of a directive would begin with
     ///
     /// Its model and what that costs, its limits, the tools that the model may call, what would be held for the first call, and the
@@ -69,6 +69,17 @@ pub(crate) struct ThreadShow {
     pub(crate) directive: OneDirective,
     #[command(flatten)]
     pub(crate) asked: Asked,
+}
+
+/// Directives to check.
+#[derive(Debug, Args)]
+pub(crate) struct Directives {
+    /// The directives.
+    #[arg(value_name = "DIRECTIVE", value_parser = directive_name, required = true)]
+    pub(crate) items: Vec<ItemName>,
+    /// End with 1 if there are warnings, too.
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 /// One directive.

@@ -133,6 +133,9 @@ pub(super) fn executable(text: &str) -> Result<ItemKind, String> {
     match text.parse() {
         Ok(kind @ (ItemKind::Tool | ItemKind::Directive | ItemKind::Knowledge)) => Ok(kind),
         Ok(ItemKind::Config) => Err("config is not executed".to_owned()),
+        Err(_) if text.contains('/') => Err(format!(
+            "the type of the item comes first: `ryectl execute tool {text}`; `ryectl run {text}` needs none"
+        )),
         Err(error) => Err(error.to_string()),
     }
 }

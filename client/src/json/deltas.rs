@@ -1,4 +1,4 @@
-//! What a model says, as JSON.
+//! What a model says, and what tools print, as JSON.
 
 use rye_proto::v1;
 use serde::Serialize;
@@ -10,7 +10,7 @@ pub struct Told {
     pub delta: Delta,
 }
 
-/// More of what the model of a thread says, which is not on record yet.
+/// More of what the model of a thread says, or a tool prints, as it comes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Delta {
     /// The run.
@@ -19,14 +19,17 @@ pub struct Delta {
     pub turn: u32,
     /// Which try of it.
     pub attempt: u32,
-    /// `text thinking call_begun call_args call_ready reset`; more words may come.
+    /// `text thinking call_begun call_args call_ready reset output`; more words may come.
     pub kind: &'static str,
     /// Its place in the message.
     pub position: u32,
-    /// More of the text, the name of a tool, or the id of a call.
+    /// More of the text, the name of a tool, the id of a call, or lines.
     pub text: String,
     /// For a reset: how many bytes of the text so far are left out before `text`.
     pub left_out: u64,
+    /// Whose lines they are, such as `step 3 build[1]`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub heading: String,
 }
 
 impl Told {
@@ -40,6 +43,7 @@ impl Told {
             v1::DeltaKind::CallArgs => "call_args",
             v1::DeltaKind::CallReady => "call_ready",
             v1::DeltaKind::Reset => "reset",
+            v1::DeltaKind::Output => "output",
         };
         Self {
             delta: Delta {
@@ -50,6 +54,7 @@ impl Told {
                 position: delta.position,
                 text: delta.text.clone(),
                 left_out: delta.left_out,
+                heading: delta.heading.clone(),
             },
         }
     }

@@ -222,12 +222,13 @@ fn detail(step: &StepEnd) -> Option<String> {
     }
     let word = step.status.as_str();
     match step.status {
-        StepStatus::Foreach | StepStatus::Parallel => Some(match step.items {
-            Some(items) if items.failed > 0 => {
-                format!("{word}, {} of {} failed", items.failed, items.total)
-            }
-            Some(_) | None => word.to_owned(),
-        }),
+        StepStatus::Foreach | StepStatus::Parallel => {
+            let failed = step.items.filter(|items| items.failed > 0);
+            let failed = failed.map(|items| format!("{} of {} failed", items.failed, items.total));
+            let cached = (step.cached > 0).then(|| format!("{} cached", step.cached));
+            let parts = [Some(word.to_owned()), cached, failed];
+            Some(parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+        }
         StepStatus::Gate
         | StepStatus::Cached
         | StepStatus::Declared
@@ -279,6 +280,7 @@ mod tests {
             new_keys: Vec::new(),
             error: None,
             items: None,
+            cached: 0,
         }
     }
 
@@ -316,7 +318,17 @@ mod tests {
         for (step, line) in [
             (keys, "step 2/2 scrape ✓ 8.1s (+a, b)"),
             (failed, "step 2/2 scrape ✗ (connection refused)"),
-            (some_failed, "step 2/2 scrape ✓ (foreach, 2 of 5 failed)"),
+            (
+                some_failed.clone(),
+                "step 2/2 scrape ✓ (foreach, 2 of 5 failed)",
+            ),
+            (
+                StepEnd {
+                    cached: 3,
+                    ..some_failed
+                },
+                "step 2/2 scrape ✓ (foreach, 3 cached, 2 of 5 failed)",
+            ),
             (step(StepStatus::Return, 3), "step 2/2 scrape ⏹"),
             (step(StepStatus::Gate, 3), "step 2/2 scrape ✓ (gate)"),
             (step(StepStatus::Foreach, 3), "step 2/2 scrape ✓ (foreach)"),
@@ -370,6 +382,7 @@ mod tests {
             since: Some(Timestamp::from_ms(1_000)),
             waits: false,
             items: None,
+            cached: 0,
         });
         let lines = Lines::new(RunKind::Graph, Style::Plain);
         let shown = |view: &View, ms: i64| match lines.in_hand(view, Timestamp::from_ms(ms)) {

@@ -96,7 +96,7 @@ async fn answer_it(
                 output.note(&format!("{word}; {run} is suspended: {why}"));
                 attach::tell_way_on(&client, &record, output).await?;
             } else {
-                output.note(&format!("{word}: {run} goes on"));
+                output.note(&format!("{word}: {run} continues"));
                 output.hint(&format!("ryectl attach {run}"));
             }
         }

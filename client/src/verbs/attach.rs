@@ -260,7 +260,7 @@ impl Progress {
     /// What is to be told of what models say.
     fn deltas(&self) -> Deltas {
         match self {
-            Self::Shown(shown) if shown.kind == RunKind::Thread => Deltas::Told,
+            Self::Shown(shown) if shown.kind == RunKind::Thread => Deltas::Texts,
             Self::Shown(_) | Self::Call | Self::Nothing => Deltas::No,
         }
     }

@@ -6,6 +6,7 @@ use rye_client::exit::Exit;
 use rye_client::json;
 use rye_client::view::View;
 use rye_core::model::RunKind;
+use rye_proto::v1;
 
 use super::{Session, attach};
 use crate::cli;
@@ -41,6 +42,11 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
             (Told::Event(event), _) if Some(event.seq) <= behind => {}
             (Told::Event(event), _) => print(&json::Event::new(&event)?, is_one, output)?,
             (Told::Delta(delta), Format::Json) => output.json_line(&json::Told::new(&delta))?,
+            (Told::Delta(delta), Format::Text) if delta.kind() == v1::DeltaKind::Output => {
+                for line in delta.text.lines() {
+                    output.note(&format!("{} | {line}", delta.heading));
+                }
+            }
             (Told::Delta(delta), Format::Text) => {
                 let news = view.hear(&delta);
                 let line = news.and_then(|news| lines.line(&view, &news, now()));

@@ -11,7 +11,7 @@ use super::{Session, attach};
 use crate::cli::{self, Diagram};
 use crate::failure::Failure;
 use crate::input;
-use crate::output::Format;
+use crate::output::{Format, Output};
 use crate::render;
 
 pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit, Failure> {
@@ -85,45 +85,60 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
     Ok(Exit::of_run(status))
 }
 
-pub(super) async fn validate(name: &cli::ItemName, session: &mut Session) -> Result<Exit, Failure> {
-    let item = name.item()?;
-    let request = v1::ValidateRequest {
-        item: Some(wire::item_ref(&item)),
-        project: session.project().display().to_string(),
-    };
-    let answer = session.client().await?.validate(request).await?;
-    let path = answer.path.clone();
-    let report = json::Validation::from(answer);
-    let output = &mut session.output;
-    match output.format() {
-        Format::Json => output.json(&report)?,
-        Format::Text => {
-            for finding in &report.errors {
-                output.line(&render::finding(&path, finding, ""))?;
+pub(super) async fn validate(
+    names: &[cli::ItemName],
+    strict: bool,
+    session: &mut Session,
+) -> Result<Exit, Failure> {
+    let client = session.client().await?;
+    let project = session.project().display().to_string();
+    let mut is_sound = true;
+    for name in names {
+        let item = name.item()?;
+        let request = v1::ValidateRequest {
+            item: Some(wire::item_ref(&item)),
+            project: project.clone(),
+        };
+        let answer = client.validate(request).await?;
+        let path = answer.path.clone();
+        let report = json::Validation::from(answer);
+        is_sound &= report.success && (!strict || report.warnings.is_empty());
+        let output = &mut session.output;
+        match output.format() {
+            Format::Json if names.len() == 1 => output.json(&report)?,
+            Format::Json => {
+                let item = item.to_string();
+                output.json_line(&json::Validated { item, path, report })?;
             }
-            for finding in &report.warnings {
-                output.line(&render::finding(&path, finding, "warning: "))?;
-            }
-            let count = |number: usize, what: &str| match number {
-                0 => None,
-                1 => Some(format!("1 {what}")),
-                _ => Some(format!("{number} {what}s")),
-            };
-            let (errors, warnings) = (report.errors.len(), report.warnings.len());
-            let found = [count(errors, "error"), count(warnings, "warning")];
-            let found: Vec<String> = found.into_iter().flatten().collect();
-            output.note(&if found.is_empty() {
-                format!("{path}: ok")
-            } else {
-                format!("{path}: {}", found.join(", "))
-            });
+            Format::Text => tell(&path, &report, output)?,
         }
     }
-    Ok(if report.success {
-        Exit::Done
+    Ok(if is_sound { Exit::Done } else { Exit::Failed })
+}
+
+/// Prints what was found in the file at `path`.
+fn tell(path: &str, report: &json::Validation, output: &mut Output) -> Result<(), Failure> {
+    for finding in &report.errors {
+        output.line(&render::finding(path, finding, ""))?;
+    }
+    for finding in &report.warnings {
+        output.line(&render::finding(path, finding, "warning: "))?;
+    }
+    let count = |number: usize, what: &str| match number {
+        0 => None,
+        1 => Some(format!("1 {what}")),
+        _ => Some(format!("{number} {what}s")),
+    };
+    let (errors, warnings) = (report.errors.len(), report.warnings.len());
+    let found = [count(errors, "error"), count(warnings, "warning")];
+    let found: Vec<String> = found.into_iter().flatten().collect();
+    let found = if found.is_empty() {
+        "ok".to_owned()
     } else {
-        Exit::Failed
-    })
+        found.join(", ")
+    };
+    output.note(&format!("{path}: {found}"));
+    Ok(())
 }
 
 pub(super) async fn show(show: &cli::Show, session: &mut Session) -> Result<Exit, Failure> {

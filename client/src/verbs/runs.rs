@@ -207,11 +207,12 @@ fn print_lines(
 pub(super) async fn get(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let client = session.client().await?;
     let record = json::Run::new(&client.get(run.as_str()).await?)?;
+    let now = session.environment.now;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&record)?,
         Format::Text => {
-            output.line(&render::run(&record, output.style()))?;
+            output.line(&render::run(&record, now, output.style()))?;
             attach::tell_way_on(&client, &record, output).await?;
         }
     }
@@ -219,8 +220,10 @@ pub(super) async fn get(run: &cli::RunName, session: &mut Session) -> Result<Exi
 }
 
 pub(super) async fn steps(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
-    let steps = session.client().await?.steps(run.as_str()).await?;
+    let client = session.client().await?;
+    let steps = client.steps(run.as_str()).await?;
     let steps: Vec<json::Step> = steps.into_iter().map(Into::into).collect();
+    let of_tool = steps.is_empty() && client.get(run.as_str()).await?.kind() == v1::RunKind::Tool;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&steps)?,
@@ -248,6 +251,9 @@ pub(super) async fn steps(run: &cli::RunName, session: &mut Session) -> Result<E
             output.line(&render::table_within(heads, &rows, output.width()))?;
             for printed in failed {
                 output.line(&printed)?;
+            }
+            if of_tool {
+                output.hint(&format!("a single tool has no steps: ryectl get {run}"));
             }
         }
     }
@@ -311,6 +317,8 @@ pub(super) async fn suspend(run: &cli::RunName, session: &mut Session) -> Result
                 && let Some(step) = steps.into_iter().map(json::Step::from).rfind(|step| step.status == "running")
             {
                 output.note(&format!("waiting for {} to end; `ryectl kill {run}` would not", render::step_at_hand(&step)));
+            } else {
+                output.note(&format!("waiting for what it is at to end; `ryectl kill {run}` would not"));
             }
             asked.await?
         }

@@ -93,4 +93,6 @@ pub struct StepEnd {
     pub error: Option<String>,
     /// Its items, if it had any.
     pub items: Option<ItemCount>,
+    /// How many of these were results of an earlier run.
+    pub cached: u32,
 }

@@ -57,7 +57,8 @@ impl Speech {
             | v1::DeltaKind::Thinking
             | v1::DeltaKind::CallBegun
             | v1::DeltaKind::CallArgs
-            | v1::DeltaKind::CallReady => None,
+            | v1::DeltaKind::CallReady
+            | v1::DeltaKind::Output => None,
         }
     }
 

@@ -125,6 +125,15 @@ async fn nothing_asked_for_is_answered_with_help_and_a_mistyped_verb_with_what_i
     let group = run(&["graph"]).await;
     assert_eq!(group.code, Some(0));
     assert!(group.stdout.contains("validate"), "{}", group.stdout);
+    // What the environment has set is no argument.
+    for (arguments, told) in [(vec![], &bare), (vec!["graph"], &group)] {
+        let mut again = ryectl(home.path(), &arguments);
+        again.env("RYE_STATE_DIR", home.path());
+        let again = end(again).await;
+        assert_eq!((again.code, &again.stdout), (Some(0), &told.stdout));
+    }
+    let option = run(&["--json"]).await;
+    assert_eq!(option.code, Some(2), "{}", option.stdout);
     let help = run(&["help", "run"]).await;
     assert_eq!(help.code, Some(0));
     assert!(help.stdout.contains("--idempotency-key"), "{}", help.stdout);

@@ -164,7 +164,7 @@ async fn an_answer_is_for_the_child_run_that_asks() {
     });
     let ended = ask(&daemon, &["run", "x/g", "--quiet"]).await;
     assert!(ended.stderr.contains("it asks: Ship?"), "{}", ended.stderr);
-    let hint = "lets it go on:\n  ryectl approve x-c-1-aaaaaaaaaa\n";
+    let hint = "continues:\n  ryectl approve x-c-1-aaaaaaaaaa\n";
     assert!(ended.stderr.contains(hint), "{}", ended.stderr);
 }
 

@@ -1,7 +1,7 @@
 //! A key pair on disk: `private_key.pem` (0600) and `public_key.pem` (0644) in a folder of mode 0700.
 //!
-//! **Never** overwrites a key, and never uses a private key that others can read or have put there. Creation is atomic: a crash leaves
-//! no key or a whole one.
+//! **Never** overwrites a private key, and never uses one that others can read or have put there; the public key is made of it. Creation is
+//! atomic: a crash leaves no key or a whole one.
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read as _};
@@ -108,6 +108,11 @@ impl KeyDir {
         Self::new(user_space.join(FOLDER).join("config/keys/signing"))
     }
 
+    /// The folder itself.
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+
     /// The file of the private key.
     pub fn private_path(&self) -> PathBuf {
         self.folder.join("private_key.pem")
@@ -187,6 +192,10 @@ impl KeyDir {
                 }
             });
         }
+        self.write_public(key)
+    }
+
+    fn write_public(&self, key: &SecretKey) -> Result<(), Error> {
         let public = self.public_path();
         file::replace(&public, key.public().to_pem().as_bytes(), 0o644).map_err(|source| {
             Error::Io {
@@ -195,6 +204,15 @@ impl KeyDir {
                 source,
             }
         })
+    }
+
+    /// Writes the public key anew if its file does not hold that of `key`, the private one; whether it did not.
+    pub fn mend_public(&self, key: &SecretKey) -> Result<bool, Error> {
+        let expected = key.public().to_pem();
+        if fs::read(self.public_path()).is_ok_and(|found| found == expected.as_bytes()) {
+            return Ok(false);
+        }
+        self.write_public(key).map(|()| true)
     }
 
     /// Reads the private key, or makes one if there is none. Two that call this at once get the same key.
@@ -258,6 +276,26 @@ mod tests {
             2,
             "no draft is left"
         );
+    }
+
+    #[test]
+    fn a_public_key_that_is_damaged_another_one_or_gone_is_written_anew() {
+        let home = tempfile::tempdir().unwrap();
+        let keys = KeyDir::of_user(home.path());
+        let key = keys.create().unwrap();
+        let sound = fs::read(keys.public_path()).unwrap();
+        assert!(!keys.mend_public(&key).unwrap());
+        let other = SecretKey::from_seed(&[7; 32]).public().to_pem();
+        let mut flipped = sound.clone();
+        flipped[40] ^= 1;
+        for damaged in [Some(flipped), Some(other.into()), Some(Vec::new()), None] {
+            match damaged {
+                Some(text) => fs::write(keys.public_path(), text).unwrap(),
+                None => fs::remove_file(keys.public_path()).unwrap(),
+            }
+            assert!(keys.mend_public(&key).unwrap());
+            assert_eq!(fs::read(keys.public_path()).unwrap(), sound);
+        }
     }
 
     #[test]

@@ -89,6 +89,16 @@ pub enum Error {
         #[source]
         source: Box<library::Error>,
     },
+    /// It is a tool and says nothing about itself.
+    #[error(
+        "`{path}` does not say what it is: a tool has {how}; `ryectl new tool ID` writes one to begin with"
+    )]
+    Bare {
+        /// The file.
+        path: PathBuf,
+        /// The fields it lacks.
+        how: &'static str,
+    },
     /// It is not what a schema asks of configuration in its place.
     #[error("failed to sign `{path}`: {problem} (`{schema}`)")]
     Unfit {
@@ -152,7 +162,8 @@ impl Kinded for Error {
             | Self::Misplaced { .. }
             | Self::Unfit { .. }
             | Self::Schema { .. }
-            | Self::Version { .. } => ErrorKind::Invalid,
+            | Self::Version { .. }
+            | Self::Bare { .. } => ErrorKind::Invalid,
             Self::NotFound { .. } => ErrorKind::NotFound,
             Self::System { .. } => ErrorKind::Denied,
             Self::Unreadable { source } => source.kind(),
@@ -413,6 +424,16 @@ fn with_name<'a>(place: &Place, text: &'a str) -> Result<Cow<'a, str>, Error> {
         return Ok(Cow::Borrowed(text));
     }
     let (item, name) = (&place.item, place.item.id.name());
+    let says_nothing =
+        before.version.is_none() && before.tool_type.is_none() && before.category.is_none();
+    if item.kind == ItemKind::Tool && says_nothing {
+        let how = match place.extension {
+            "yaml" | "yml" => "`version`, `tool_type`, `executor_id` and `category`",
+            _ => "`__version__`, `__tool_type__`, `__executor_id__` and `__category__`",
+        };
+        let path = place.path();
+        return Err(Error::Bare { path, how });
+    }
     let added = name::added(item.kind, place.extension, text, name);
     let is_read = |text: &String| {
         let name = Some(name.to_owned());

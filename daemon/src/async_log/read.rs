@@ -90,6 +90,22 @@ impl Reader {
         }
     }
 
+    /// Leaves out what is there: only what is printed from now on is read.
+    pub async fn skip(&mut self) -> io::Result<()> {
+        self.written.mark_unchanged();
+        let log = Arc::clone(&self.log);
+        let end = self
+            .gate
+            .pass("look for the end of async.log", move || end(&log));
+        self.place = end.await?;
+        Ok(())
+    }
+
+    /// Whether something was written that [`Reader::next`] has not looked for.
+    pub fn has_grown(&self) -> bool {
+        self.written.has_changed().unwrap_or(false)
+    }
+
     /// The lines that are there and were not read, some at a time; none if there are no more now.
     pub async fn next(&mut self) -> io::Result<Vec<Piece>> {
         loop {
@@ -155,6 +171,18 @@ fn push(pieces: &mut Vec<Piece>, heading: &str, line: &str) {
             text: line.to_owned(),
         }),
     }
+}
+
+/// The end of what is there. Blocks.
+fn end(log: &Log) -> io::Result<Place> {
+    let at = log.at();
+    let open = log.look(NEW)?;
+    let length = open.map(|file| file.metadata()).transpose()?;
+    Ok(Place {
+        file: Some(at.file),
+        offset: length.map_or(0, |metadata| metadata.len()),
+        heading: at.heading.as_deref().unwrap_or_default().to_owned(),
+    })
 }
 
 /// Reads on from `place`: what is wanted of it, where that ends, and whether there may be more. Blocks.

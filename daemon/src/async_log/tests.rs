@@ -1,3 +1,4 @@
+use std::fmt::Write as _;
 use std::fs;
 use std::future::Future as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -110,6 +111,23 @@ async fn a_reader_waits_for_more_and_misses_nothing() {
 }
 
 #[tokio::test]
+async fn a_reader_that_skips_what_is_there_reads_what_comes() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    for before in [&b"one\n"[..], b"two\n"] {
+        let mut reader = reader(&log, None, None);
+        reader.skip().await.unwrap();
+        assert!(!reader.has_grown());
+        assert_eq!(reader.next().await.unwrap(), []);
+        say(&log, "step 1 a", before).await;
+        assert!(reader.has_grown());
+        let line = std::str::from_utf8(before).unwrap();
+        assert_eq!(told(&reader.next().await.unwrap()), [("step 1 a", line)]);
+        assert!(!reader.has_grown());
+    }
+}
+
+#[tokio::test]
 async fn the_last_lines_are_those_of_both_files() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
@@ -200,4 +218,51 @@ async fn what_comes_too_fast_is_counted_and_the_tool_is_not_held_up() {
         text.len()
     );
     assert!(text.len() < 2 << 20);
+}
+
+#[tokio::test]
+async fn a_flood_leaves_whole_lines_and_a_count_of_what_is_left_out() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
+    // Lines of their number; chunks end within them.
+    let mut lines = String::new();
+    for number in 0..400_000 {
+        writeln!(lines, "{number:063}").unwrap();
+    }
+    for chunk in lines.as_bytes().chunks(1000) {
+        voice.hear(Source::Stdout, chunk);
+    }
+    voice.close().await;
+    voice.hear(Source::Stdout, b"last\n");
+    voice.close().await;
+    let text = fs::read_to_string(files.path().join("state/threads/r-1/async.log")).unwrap();
+    let (mut kept, mut left_out) = (0, 0);
+    for line in text.lines().skip(1) {
+        if let Some(note) = line.strip_prefix('[') {
+            left_out += note.split(' ').next().unwrap().parse::<usize>().unwrap();
+        } else if line != "last" {
+            assert_eq!(line.len(), 63, "{line}");
+            kept += line.len() + 1;
+        }
+    }
+    assert_eq!(kept + left_out, lines.len());
+    assert!(left_out > 0 && text.ends_with("last\n"), "{left_out}");
+}
+
+#[tokio::test]
+async fn a_burst_is_kept_whole_if_it_is_written_in_time() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
+    let line = [vec![b'y'; 999], b"\n".to_vec()].concat();
+    for _ in 0..8 {
+        for _ in 0..1000 {
+            voice.hear(Source::Stdout, &line);
+        }
+        voice.close().await;
+    }
+    let text = fs::read_to_string(files.path().join("state/threads/r-1/async.log")).unwrap();
+    assert_eq!(text.matches('y').count(), 8 * 999_000);
+    assert!(!text.contains("left out"));
 }

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
 
 use rye_core::sight;
 use tokio::sync::Notify;
@@ -12,6 +13,12 @@ use crate::gate::Gate;
 
 /// Bytes of lines that wait to be written.
 const MOST_WAITING: usize = 1 << 20;
+/// Bytes that an attempt may print at once, of which all are kept: what a file of the log holds.
+const BURST: usize = 8 << 20;
+/// Bytes that are kept in a millisecond beyond that, some eight megabytes a second.
+const RATE: usize = 8 << 10;
+/// Bytes that are kept or left out together.
+const PART: usize = 64 << 10;
 /// A line that is longer is cut into several.
 const LONGEST_LINE: usize = 16 << 10;
 
@@ -48,8 +55,44 @@ struct Heard {
     lines: Vec<u8>,
     /// The beginning of the next line of stdout, and of stderr.
     begun: [Vec<u8>; 2],
+    /// Whether the rest of a line is left out, as its beginning is.
+    skips: [bool; 2],
     /// Bytes that were dropped since lines were last taken.
     dropped: usize,
+    allowance: Allowance,
+}
+
+/// How many bytes are kept now. What comes faster is not even looked at: a tool that floods costs the daemon what reading it takes.
+#[derive(Debug)]
+struct Allowance {
+    left: usize,
+    /// Up to when it has grown.
+    at: Instant,
+}
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self {
+            left: BURST,
+            at: Instant::now(),
+        }
+    }
+}
+
+impl Allowance {
+    /// Takes `bytes` of it, if there are as many.
+    fn spend(&mut self, bytes: usize) -> bool {
+        if self.left < bytes {
+            let passed = self.at.elapsed();
+            self.at += passed;
+            let passed = usize::try_from(passed.as_millis()).unwrap_or(usize::MAX);
+            let grown = passed.saturating_mul(RATE);
+            self.left = self.left.saturating_add(grown).min(BURST);
+        }
+        let may = self.left >= bytes;
+        self.left -= if may { bytes } else { 0 };
+        may
+    }
 }
 
 impl Voice {
@@ -137,28 +180,53 @@ impl Heard {
             Source::Stdout => 0,
             Source::Stderr => 1,
         };
-        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let mut rest = piece;
-            while !rest.is_empty() {
-                let room = LONGEST_LINE.saturating_sub(self.begun[place].len()).max(1);
-                let (now, later) = rest.split_at(rest.len().min(room));
-                self.begun[place].extend_from_slice(now);
-                rest = later;
-                if now.ends_with(b"\n") || self.begun[place].len() >= LONGEST_LINE {
-                    self.end_line(place);
-                }
+        for part in bytes.chunks(PART) {
+            let is_full = self.lines.len() + part.len() > MOST_WAITING;
+            if is_full || !self.allowance.spend(part.len()) {
+                self.dropped += self.begun[place].len() + part.len();
+                self.begun[place].clear();
+                self.skips[place] = !part.ends_with(b"\n");
+                continue;
+            }
+            for piece in part.split_inclusive(|byte| *byte == b'\n') {
+                self.take_piece(place, piece);
             }
         }
         !self.lines.is_empty()
     }
 
-    fn end_line(&mut self, place: usize) {
-        let line = std::mem::take(&mut self.begun[place]);
-        if self.lines.len() + line.len() > MOST_WAITING {
-            self.dropped += line.len();
+    /// Takes a line, or a part of one.
+    fn take_piece(&mut self, place: usize, piece: &[u8]) {
+        let is_end = piece.ends_with(b"\n");
+        if self.skips[place] {
+            self.dropped += piece.len();
+            self.skips[place] = !is_end;
             return;
         }
-        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        if is_end && self.begun[place].is_empty() && piece.len() <= LONGEST_LINE {
+            return self.keep(piece);
+        }
+        let mut rest = piece;
+        while !rest.is_empty() {
+            let room = LONGEST_LINE.saturating_sub(self.begun[place].len()).max(1);
+            let (now, later) = rest.split_at(rest.len().min(room));
+            self.begun[place].extend_from_slice(now);
+            rest = later;
+            if now.ends_with(b"\n") || self.begun[place].len() >= LONGEST_LINE {
+                self.end_line(place);
+            }
+        }
+    }
+
+    fn end_line(&mut self, place: usize) {
+        let mut line = std::mem::take(&mut self.begun[place]);
+        self.keep(&line);
+        line.clear();
+        self.begun[place] = line;
+    }
+
+    fn keep(&mut self, line: &[u8]) {
+        let text = line.strip_suffix(b"\n").unwrap_or(line);
         // A line that looks like a heading is none, whatever else is in it.
         if heading(text).is_some() {
             self.lines.push(b' ');
@@ -179,9 +247,7 @@ impl Heard {
         let mut lines = std::mem::take(&mut self.lines);
         let dropped = std::mem::take(&mut self.dropped);
         if dropped > 0 {
-            let note = format!(
-                "[{dropped} bytes left out: they came faster than they could be written]\n"
-            );
+            let note = format!("[{dropped} bytes left out: they came faster than they are kept]\n");
             lines.extend_from_slice(note.as_bytes());
         }
         lines

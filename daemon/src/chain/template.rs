@@ -47,6 +47,7 @@ impl Places {
         let parent = directory.as_deref().and_then(Path::parent);
         let named = vec![
             ("tool_path", Some(file_path(0))),
+            ("tool_source", Some(chain.tool().path.clone())),
             ("tool_parent", parent.map(Path::to_owned)),
             ("tool_dir", directory),
             ("project_path", Some(project.to_owned())),

@@ -10,7 +10,7 @@ use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
 use rye_core::model::{Effect, Event, Failure, Slot};
 use rye_core::state::{Refused, Why};
 
-use super::{Job, Kind, Query};
+use super::{Drive, Job, Kind, Query};
 use crate::journal::Change;
 use crate::task;
 
@@ -162,7 +162,7 @@ async fn apart<M: Clone + Send + 'static, T: Send + 'static>(
 /// What a call comes to whose child run is refused: it cannot be paid for, its parent has
 /// started as many as it may, too many of them or of its whole tree are live, or its record cannot be. `None` if the call is to be
 /// looked up again.
-pub(super) fn without_child(refused: &Refused) -> Option<CallOutcome> {
+fn without_child(refused: &Refused) -> Option<CallOutcome> {
     let (code, retryable) = match &refused.why {
         Why::Budget(_) => ("hierarchical_budget_exceeded", false),
         Why::SpawnsUsedUp(_) => ("spawns_exceeded", false),
@@ -214,6 +214,28 @@ impl<P> Planned<P> {
     /// Whether it begins only when its announcement is durable.
     pub(super) fn waits(&self, strict: bool) -> bool {
         strict || self.call.effect == Effect::AtMostOnce
+    }
+}
+
+impl<K: Kind> Drive<'_, K> {
+    /// A call that cannot begin, because the run that was to carry it out cannot: that concerns this call alone.
+    pub(super) fn refuse_child(&mut self, call: &Call, refused: &Refused) {
+        self.line.give_up(call.slot);
+        if let Some(outcome) = without_child(refused) {
+            tracing::info!(run = %self.id, %refused, "a child run is refused");
+            self.childless.insert(call.slot, Box::new(outcome));
+            return;
+        }
+        self.refuse(call, refused);
+    }
+
+    /// A call that cannot begin.
+    pub(super) fn refuse(&mut self, call: &Call, refused: &Refused) {
+        self.line.give_up(call.slot);
+        tracing::info!(run = %self.id, %refused, "a call is refused");
+        let now = self.services.clock.tick();
+        let events = self.machine.refused(now, call, &refused.why);
+        self.facts.extend(events);
     }
 }
 

@@ -4,6 +4,9 @@
 //! it gives them. **Never** runs anything. A file that may not be used is looked at as a text: its author wants to know what
 //! is wrong with it before signing it.
 
+use std::collections::BTreeSet;
+
+use rye_core::capability::Layer;
 use rye_core::definition::{self, About, Around, Inputs, Remark, Severity, Validation};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
@@ -18,13 +21,23 @@ use crate::chain::{self, STATE_GRAPH, Terminal};
 use crate::directives;
 use crate::port;
 
+/// Most items below a graph whose permissions are looked at.
+const MOST_BELOW: usize = 200;
+
 /// Checks `item` and what it uses. Blocks.
 pub(super) fn check(
     library: &Library,
     item: ItemRef,
     is_late: &dyn Fn() -> bool,
 ) -> Result<Checked, Error> {
-    let look_up = |used: &ItemRef, params: &Object| remarks(library, &item, used, params);
+    let layer = permissions(library, &item);
+    let look_up = |used: &ItemRef, params: &Object| {
+        let mut remarks = remarks(library, &item, used, params);
+        if let Some(layer) = &layer {
+            remarks.extend(below(library, layer, used, is_late));
+        }
+        remarks
+    };
     let is_run = |used: &ItemRef| chain::starts_run(library, used);
     let around = Around {
         look_up: &look_up,
@@ -118,6 +131,57 @@ pub(super) fn standing(refusal: &chain::Error) -> (Severity, &'static str) {
         | ErrorKind::DataLoss
         | ErrorKind::Bug => (Severity::Error, "cannot_run"),
     }
+}
+
+/// What the graph `item` says that it may do, if it says so in a text that can be read.
+fn permissions(library: &Library, item: &ItemRef) -> Option<Layer> {
+    let draft = library.draft(item).ok()?;
+    let (graph, _) = definition::parse(&draft.text).ok()?;
+    Some(Layer {
+        source: String::new(),
+        patterns: graph.permissions?,
+    })
+}
+
+/// What the graph `used`, and those that it uses in turn, do beyond `layer`: child runs may do no more than their parent.
+fn below(
+    library: &Library,
+    layer: &Layer,
+    used: &ItemRef,
+    is_late: &dyn Fn() -> bool,
+) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut left = vec![used.clone()];
+    while let Some(item) = left.pop() {
+        if is_late() || seen.len() >= MOST_BELOW || !seen.insert(item.clone()) {
+            continue;
+        }
+        let Ok(chain) = chain::resolve(library, &item, None) else {
+            continue;
+        };
+        if chain.terminal != Terminal::Graph {
+            continue;
+        }
+        let Ok((graph, _)) = definition::parse(&chain.tool().text) else {
+            continue;
+        };
+        for action in graph.actions() {
+            left.extend(action.named().filter(|item| item.kind == ItemKind::Tool));
+            let Some(needed) = action.needed().filter(|needed| !layer.allows(needed)) else {
+                continue;
+            };
+            let message = format!(
+                "`{}` does `{needed}`, which `permissions` do not cover; add it to them",
+                item.id
+            );
+            let remark = about_item("not_permitted", message);
+            if !remarks.contains(&remark) {
+                remarks.push(remark);
+            }
+        }
+    }
+    remarks
 }
 
 /// What the author of `graph` should know of its use of the item `used` with these parameters.

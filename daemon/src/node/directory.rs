@@ -1,11 +1,13 @@
 //! The state directory: who may use it, who uses it, and whether it is the one that its records were made in.
 //!
 //! **Owns** the lock, which is on the directory itself and not on a file in it that could be removed; `served-at`, which names
-//! the socket of who holds it; and `node.json`, which names the key that signs here and the directory as this boot of the machine
-//! knows it. **Never** touches the log.
+//! the socket of who holds it; and `node.json`, which names the keys that sign and have signed here and the directory as this boot of
+//! the machine knows it. **Never** touches the log or a key.
 //!
-//! **Order.** Lock, then [`Directory::check`], then the key; [`Directory::record`] when all of that is well. **Failure.** A directory
-//! in use, somebody else's, a copy, or one whose key is missing stops the start with an error that says what to do; nothing is changed.
+//! **Order.** Lock, then [`Directory::check`], then the key that is to sign; [`Directory::record`] when all of that is well, which is also the
+//! moment at which a copy is adopted. It stays a copy whose runs are to be suspended until a further record says that they are.
+//! **Failure.** A directory in use, somebody else's, a copy, or one whose key is missing stops the start with an error that says what to
+//! do; nothing is changed.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -18,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use rye_core::clock::Timestamp;
 use rye_core::seal::Fingerprint;
 use serde::{Deserialize, Serialize};
 
@@ -46,12 +49,40 @@ pub(super) struct Directory {
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     v: u32,
-    /// The key that signs what is kept here.
-    fingerprint: String,
+    #[serde(flatten)]
+    signers: Signers,
+    /// Whether runs of the directory that this one is a copy of are still to be suspended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    adopting: bool,
     /// The boot of the machine on which the numbers below were read: they mean nothing after it.
     boot_id: String,
     device: u64,
     inode: u64,
+}
+
+impl Record {
+    /// Whether nothing but the numbers of the machine differs.
+    fn says_the_same(&self, other: &Self) -> bool {
+        (&self.signers, self.adopting) == (&other.signers, other.adopting)
+    }
+}
+
+/// Whose signatures there are in a state directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Signers {
+    /// The key that signs now.
+    pub(super) fingerprint: Fingerprint,
+    /// Those that signed before, in the directories that this one is a copy of; the first one first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) former: Vec<Former>,
+}
+
+/// A key that has signed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Former {
+    pub(super) fingerprint: Fingerprint,
+    /// When it was replaced.
+    pub(super) until: Timestamp,
 }
 
 /// Whose the records in a state directory are.
@@ -59,10 +90,19 @@ struct Record {
 pub(super) enum Origin {
     /// There are none yet.
     New,
-    /// This directory's, signed by that key.
-    Own(String),
-    /// Those of a directory it was copied from, signed by that key, if it is known.
-    Copied(Option<String>),
+    /// This directory's.
+    Own(Signers),
+    /// This directory's since a start that adopted them and did not come to suspend all runs.
+    Adopted(Signers),
+    /// Those of a directory it was copied from, and who signed there, if that is known: it is to become one of its own.
+    Copied(Option<Signers>),
+}
+
+impl Origin {
+    /// Whether a daemon may still work on the same runs elsewhere.
+    pub(super) fn is_copy(&self) -> bool {
+        matches!(self, Self::Adopted(_) | Self::Copied(_))
+    }
 }
 
 impl Directory {
@@ -133,37 +173,58 @@ impl Directory {
                 }),
             };
         };
-        let here = self.describe(&record.fingerprint)?;
-        let is_other = record.boot_id == here.boot_id
-            && (record.device, record.inode) != (here.device, here.inode);
-        match (is_other, adopt) {
-            (false, _) => Ok(Origin::Own(record.fingerprint)),
-            (true, true) => Ok(Origin::Copied(Some(record.fingerprint))),
-            (true, false) => Err(Error::Copy {
+        let (device, inode) = self.place()?;
+        let is_this_boot = record.boot_id == process::boot_id();
+        // Over a boot a file system may get another number, and keeps those of its files.
+        let is_elsewhere = record.inode != inode || (is_this_boot && record.device != device);
+        match (is_elsewhere, adopt) {
+            (true, true) => Ok(Origin::Copied(Some(record.signers))),
+            (true, false) if is_this_boot => Err(Error::Copy {
                 path: self.path.clone(),
             }),
+            _ if record.adopting => Ok(Origin::Adopted(record.signers)),
+            _ => Ok(Origin::Own(record.signers)),
         }
     }
 
-    /// Writes down that this is the directory, and that the key `fingerprint` signs here.
-    pub(super) fn record(&self, fingerprint: &Fingerprint) -> Result<(), Error> {
-        let record = self.describe(fingerprint.as_str())?;
-        if self.read()?.as_ref() == Some(&record) {
+    /// Writes down that this is the directory, who signs here, and whether runs that were copied are still to be suspended.
+    pub(super) fn record(&self, signers: &Signers, adopting: bool) -> Result<(), Error> {
+        let (device, inode) = self.place()?;
+        let record = Record {
+            v: VERSION,
+            signers: signers.clone(),
+            adopting,
+            boot_id: process::boot_id(),
+            device,
+            inode,
+        };
+        let before = self.read()?;
+        if before.as_ref() == Some(&record) {
             return Ok(());
         }
         let (path, draft) = (self.record_path(), self.path.join("node.json.tmp"));
-        let written = || {
+        let written = || -> io::Result<()> {
             let mut file = File::create(&draft)?;
             file.write_all(serde_json::to_string(&record)?.as_bytes())?;
             file.sync_all()?;
+            // A key that the record names has its name in the directory first.
+            self.lock.sync_all()?;
             fs::rename(&draft, &path)?;
             self.lock.sync_all()
         };
-        written().map_err(|source| Error::Io {
-            operation: "write",
-            path: path.clone(),
-            source,
-        })
+        match written() {
+            Ok(()) => Ok(()),
+            // Only a copy that is made in this boot is not recognised then; a full disk must not stop the start.
+            Err(error) if before.is_some_and(|before| before.says_the_same(&record)) => {
+                tracing::warn!(%error, path = %path.display(), "the state directory is not described anew");
+                Ok(())
+            }
+            Err(source) => Err(Error::Io {
+                operation: "write",
+                path,
+                source,
+            }),
+        }
     }
 
     fn record_path(&self) -> PathBuf {
@@ -191,20 +252,14 @@ impl Directory {
         }
     }
 
-    /// This directory as it would be recorded now.
-    fn describe(&self, fingerprint: &str) -> Result<Record, Error> {
+    /// The numbers by which the machine knows the directory.
+    fn place(&self) -> Result<(u64, u64), Error> {
         let found = self.lock.metadata().map_err(|source| Error::Io {
             operation: "look at",
             path: self.path.clone(),
             source,
         })?;
-        Ok(Record {
-            v: VERSION,
-            fingerprint: fingerprint.to_owned(),
-            boot_id: process::boot_id(),
-            device: found.dev(),
-            inode: found.ino(),
-        })
+        Ok((found.dev(), found.ino()))
     }
 
     /// Whether a daemon has kept anything here.
@@ -233,4 +288,75 @@ fn greets(directory: &Path) -> bool {
         stream.read_exact(&mut [0])
     };
     greeting().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signers(seed: u8) -> Signers {
+        let key = rye_core::seal::SecretKey::from_seed(&[seed; 32]);
+        Signers {
+            fingerprint: key.public().fingerprint().clone(),
+            former: Vec::new(),
+        }
+    }
+
+    /// A directory that records itself, and what its record says.
+    fn recorded(home: &Path) -> (Directory, serde_json::Value) {
+        let path = home.join("state");
+        let directory = Directory::claim(&path, &home.join("sock")).unwrap();
+        assert_eq!(directory.check(false).unwrap(), Origin::New);
+        fs::create_dir(path.join("log")).unwrap();
+        directory.record(&signers(1), false).unwrap();
+        let text = fs::read(directory.record_path()).unwrap();
+        (directory, serde_json::from_slice(&text).unwrap())
+    }
+
+    #[test]
+    fn a_directory_is_its_own_and_over_a_boot_no_number_tells_a_copy() {
+        let home = tempfile::tempdir().unwrap();
+        let (directory, record) = recorded(home.path());
+        let own = Origin::Own(signers(1));
+        assert_eq!(directory.check(false).unwrap(), own);
+        assert_eq!(
+            directory.check(true).unwrap(),
+            own,
+            "there is nothing to adopt"
+        );
+        let with = |changes: &[(&str, serde_json::Value)]| {
+            let mut record = record.clone();
+            for (field, value) in changes {
+                record[*field] = value.clone();
+            }
+            fs::write(directory.record_path(), record.to_string()).unwrap();
+        };
+        let another_boot = ("boot_id", "another".into());
+        for moved in ["device", "inode"] {
+            let number = record[moved].as_u64().unwrap() + 1;
+            with(&[(moved, number.into())]);
+            assert!(matches!(
+                directory.check(false),
+                Err(Error::Copy { path }) if path == directory.path
+            ));
+            let copied = Origin::Copied(Some(signers(1)));
+            assert_eq!(directory.check(true).unwrap(), copied);
+            with(&[(moved, number.into()), another_boot.clone()]);
+            assert_eq!(directory.check(false).unwrap(), own, "{moved}");
+        }
+        // By name a copy is adopted whenever it was made.
+        let inode = record["inode"].as_u64().unwrap() + 1;
+        with(&[("inode", inode.into()), another_boot]);
+        assert!(directory.check(true).unwrap().is_copy());
+    }
+
+    #[test]
+    fn a_copy_stays_one_until_it_is_on_record_that_its_runs_are_suspended() {
+        let home = tempfile::tempdir().unwrap();
+        let (directory, _) = recorded(home.path());
+        directory.record(&signers(2), true).unwrap();
+        assert_eq!(directory.check(false).unwrap(), Origin::Adopted(signers(2)));
+        directory.record(&signers(2), false).unwrap();
+        assert_eq!(directory.check(false).unwrap(), Origin::Own(signers(2)));
+    }
 }

@@ -1,17 +1,29 @@
 //! The node key: made at the first start, signs system items, run files and heads of runs.
+//!
+//! **Rule.** A state directory that is adopted is a node of its own, with a key of its own. What the former keys signed still
+//! counts here, and a line that the log holds of their time is made again with them: a transcript is a function of the log to the last byte,
+//! signatures included, and its file may be the one that the original still writes.
+//!
+//! **Order.** A new pair is complete in `keys.next` before `node.json` names it, which is the moment of the adoption. Then `keys` moves to
+//! `former-keys/<fingerprint>` and `keys.next` to `keys`; a start that finds them on the way finishes that. **Failure.** A key that is gone,
+//! another one or damaged stops the start; none is replaced. A public key is derived: where its file says something else it is written anew.
 
-use std::path::PathBuf;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 
 use rye_core::clock::{Clock, Timestamp};
-use rye_core::error::{ErrorKind, Kinded};
+use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::ItemKind;
 use rye_core::model::Object;
-use rye_core::seal::{Fingerprint, SecretKey, Token, sign_json, signature_line};
+use rye_core::seal::{Fingerprint, PublicKey, SecretKey, Token, sign_json, signature_line};
 use rye_item::keys::{self, KeyDir};
 use rye_item::{system, trust};
 
-use super::directory::Origin;
+use super::directory::{Former, Origin, Signers};
 use crate::config::Config;
+use crate::fail_point::{self, Place};
 use crate::journal::Signer;
 
 /// Why the node has no identity.
@@ -22,16 +34,26 @@ pub enum Error {
     Key(#[source] keys::Error),
     /// The key is not the one that signed what is kept here.
     #[error(
-        "the node key `{path}` {}, and what is kept beside it is signed with {expected}; put that key back",
-        found.as_ref().map_or_else(|| "is gone".to_owned(), |found| format!("is another one ({found})"))
+        "the node key `{path}` {problem}, and what is kept beside it is signed with {expected}; put that key back"
     )]
     Lost {
         /// The private key.
         path: PathBuf,
         /// Whose signatures there are.
-        expected: String,
-        /// The key that is there, if there is one.
-        found: Option<Fingerprint>,
+        expected: Fingerprint,
+        /// What there is instead.
+        problem: String,
+    },
+    /// The keys of an adopted directory cannot be put in their places.
+    #[error("failed to {operation} `{path}`")]
+    Io {
+        /// What was to be done.
+        operation: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What the system says.
+        #[source]
+        source: io::Error,
     },
     /// The user's trust store.
     #[error("failed to enter the node key into the user's trust store")]
@@ -46,66 +68,242 @@ impl Kinded for Error {
         match self {
             Self::Key(source) => source.kind(),
             Self::Lost { .. } => ErrorKind::DataLoss,
+            Self::Io { .. } => ErrorKind::Unavailable,
             Self::Trust(source) => source.kind(),
             Self::System(source) => source.kind(),
         }
     }
 }
 
-/// The key that signs in the name of this node.
+/// Where keys lie in a state directory.
 #[derive(Debug)]
-pub(super) struct NodeKey {
-    secret: SecretKey,
+struct Folders<'a> {
+    state: &'a Path,
+    current: KeyDir,
+    /// A pair that `node.json` may name already.
+    next: KeyDir,
 }
 
-impl NodeKey {
-    /// Opens the key, or makes one where nothing is kept yet, lets the user trust it, and installs the system items it signs.
-    pub(super) fn open(config: &Config, origin: &Origin, clock: &dyn Clock) -> Result<Self, Error> {
-        let folder = KeyDir::new(config.state_dir.join("keys"));
-        let secret = match origin {
-            Origin::New | Origin::Copied(None) => folder.load_or_create().map_err(Error::Key)?.0,
-            Origin::Own(signer) | Origin::Copied(Some(signer)) => load(&folder, signer)?,
-        };
-        let word = trust::introduce(&config.user_space, &secret, "ryed", clock.now());
-        if word.map_err(Error::Trust)? == trust::Word::TakenOut {
-            // What this node keeps for itself it checks with the key at hand; only others do not believe it.
-            tracing::warn!(
-                fingerprint = %secret.public().fingerprint(),
-                "the user took the node key out of the trusted keys; `ryectl key trust {}` trusts it again",
-                folder.public_path().display()
-            );
+impl<'a> Folders<'a> {
+    fn of(state: &'a Path) -> Self {
+        Self {
+            state,
+            current: KeyDir::new(state.join("keys")),
+            next: KeyDir::new(state.join("keys.next")),
         }
-        system::install(&config.state_dir, &secret, clock.now()).map_err(Error::System)?;
-        Ok(Self { secret })
     }
 
-    pub(super) fn fingerprint(&self) -> &Fingerprint {
-        self.secret.public().fingerprint()
+    fn former(&self) -> PathBuf {
+        self.state.join("former-keys")
     }
+
+    /// The key called `expected`, in its place: an adoption that was cut short is finished.
+    fn settle(&self, expected: &Fingerprint) -> Result<SecretKey, Error> {
+        let lost = match load(&self.current, expected) {
+            Ok(key) => return Ok(key),
+            Err(lost) => lost,
+        };
+        let Ok(key) = load(&self.next, expected) else {
+            return Err(lost);
+        };
+        match self.current.load() {
+            Ok(before) => self.put_aside(before.public().fingerprint())?,
+            Err(keys::Error::Missing { .. }) => {}
+            Err(error) => return Err(Error::Key(error)),
+        }
+        fail_point::reach(Place::Adopting);
+        let (next, keys) = (self.next.path(), self.current.path());
+        fs::rename(next, keys).map_err(failed("move", next))?;
+        sync(self.state)?;
+        Ok(key)
+    }
+
+    /// Moves the current pair, which is called `fingerprint`, to the former ones.
+    fn put_aside(&self, fingerprint: &Fingerprint) -> Result<(), Error> {
+        let (former, keys) = (self.former(), self.current.path());
+        let mut builder = DirBuilder::new();
+        let made = builder.recursive(true).mode(0o700).create(&former);
+        made.map_err(failed("create", &former))?;
+        let place = former.join(fingerprint.as_str());
+        fs::rename(keys, place).map_err(failed("move", keys))?;
+        sync(&former)?;
+        sync(self.state)
+    }
+
+    /// Makes a key that is to sign after `before`.
+    fn adopt(&self, before: Option<&Signers>, now: Timestamp) -> Result<Signers, Error> {
+        let mut former = Vec::new();
+        let last = match before {
+            Some(signers) => {
+                let _there = self.settle(&signers.fingerprint)?;
+                former.clone_from(&signers.former);
+                Some(signers.fingerprint.clone())
+            }
+            // Nothing says whose key it is; it may have signed what is here.
+            None => match self.current.load() {
+                Ok(key) => Some(key.public().fingerprint().clone()),
+                Err(keys::Error::Missing { .. }) => None,
+                Err(error) => return Err(Error::Key(error)),
+            },
+        };
+        former.extend(last.map(|fingerprint| Former {
+            fingerprint,
+            until: now,
+        }));
+        let next = self.next.path();
+        match fs::remove_dir_all(next) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(failed("remove", next)(error));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let key = self.next.create().map_err(Error::Key)?;
+        Ok(Signers {
+            fingerprint: key.public().fingerprint().clone(),
+            former,
+        })
+    }
+}
+
+fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Io {
+        operation,
+        path,
+        source,
+    }
+}
+
+fn sync(folder: &Path) -> Result<(), Error> {
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(failed("sync", folder))
 }
 
 /// The key of `folder`, if it is the one called `expected`.
-fn load(folder: &KeyDir, expected: &str) -> Result<SecretKey, Error> {
-    let lost = |found| Error::Lost {
-        path: folder.private_path(),
-        expected: expected.to_owned(),
-        found,
+fn load(folder: &KeyDir, expected: &Fingerprint) -> Result<SecretKey, Error> {
+    let problem = match folder.load() {
+        Ok(key) if key.public().fingerprint() == expected => return Ok(key),
+        Ok(key) => format!("is another one ({})", key.public().fingerprint()),
+        Err(keys::Error::Missing { .. }) => "is gone".to_owned(),
+        Err(keys::Error::Malformed { source, .. }) => {
+            format!("is damaged ({})", with_sources(&source))
+        }
+        Err(error) => return Err(Error::Key(error)),
     };
-    match folder.load() {
-        Ok(key) if key.public().fingerprint().as_str() == expected => Ok(key),
-        Ok(key) => Err(lost(Some(key.public().fingerprint().clone()))),
-        Err(keys::Error::Missing { .. }) => Err(lost(None)),
-        Err(error) => Err(Error::Key(error)),
+    Err(Error::Lost {
+        path: folder.private_path(),
+        expected: expected.clone(),
+        problem,
+    })
+}
+
+/// Who is to sign in the state directory `state`. A directory that has no key yet, or is to be adopted, gets one; it signs only once it is
+/// on record.
+pub(super) fn signers(state: &Path, origin: &Origin, now: Timestamp) -> Result<Signers, Error> {
+    let folders = Folders::of(state);
+    match origin {
+        Origin::New => {
+            let (key, _) = folders.current.load_or_create().map_err(Error::Key)?;
+            Ok(Signers {
+                fingerprint: key.public().fingerprint().clone(),
+                former: Vec::new(),
+            })
+        }
+        Origin::Own(signers) | Origin::Adopted(signers) => Ok(signers.clone()),
+        Origin::Copied(before) => {
+            let adopted = folders.adopt(before.as_ref(), now)?;
+            fail_point::reach(Place::Adopting);
+            Ok(adopted)
+        }
+    }
+}
+
+/// The keys that sign in the name of this node.
+#[derive(Debug)]
+pub(super) struct NodeKey {
+    current: SecretKey,
+    /// Those before it, and until when each of them signed.
+    former: Vec<(SecretKey, Timestamp)>,
+}
+
+impl NodeKey {
+    /// Opens the keys of `signers`, lets the user trust the current one, and installs the system items it signs.
+    pub(super) fn open(
+        config: &Config,
+        signers: &Signers,
+        clock: &dyn Clock,
+    ) -> Result<Self, Error> {
+        let key = Self::load(&config.state_dir, signers)?;
+        let (user, current) = (&config.user_space, &key.current);
+        let word = trust::introduce(user, current, "ryed", clock.now()).map_err(Error::Trust)?;
+        if word == trust::Word::TakenOut {
+            // What this node keeps for itself it checks with the key at hand; only others do not believe it.
+            tracing::warn!(
+                fingerprint = %key.fingerprint(),
+                "the user took the node key out of the trusted keys; `ryectl key trust {}` trusts it again",
+                Folders::of(&config.state_dir).current.public_path().display()
+            );
+        }
+        system::install(&config.state_dir, current, clock.now()).map_err(Error::System)?;
+        Ok(key)
+    }
+
+    fn load(state: &Path, signers: &Signers) -> Result<Self, Error> {
+        let folders = Folders::of(state);
+        let current = folders.settle(&signers.fingerprint)?;
+        mend_public(&folders.current, &current);
+        let former = signers.former.iter().map(|former| {
+            let name = &former.fingerprint;
+            let folder = KeyDir::new(folders.former().join(name.as_str()));
+            Ok((load(&folder, name)?, former.until))
+        });
+        Ok(Self {
+            current,
+            former: former.collect::<Result<_, Error>>()?,
+        })
+    }
+
+    pub(super) fn fingerprint(&self) -> &Fingerprint {
+        self.current.public().fingerprint()
+    }
+
+    /// The key that signed at `at`.
+    fn of_time(&self, at: Timestamp) -> &SecretKey {
+        let former = self.former.iter().find(|(_, until)| at < *until);
+        former.map_or(&self.current, |(key, _)| key)
+    }
+
+    fn public(&self) -> impl Iterator<Item = &PublicKey> {
+        let former = self.former.iter().map(|(key, _)| key);
+        former.chain([&self.current]).map(SecretKey::public)
+    }
+}
+
+/// Has the file of the public key say what the private one does: people let others trust it.
+fn mend_public(folder: &KeyDir, key: &SecretKey) {
+    let path = folder.public_path();
+    match folder.mend_public(key) {
+        Ok(false) => {}
+        Ok(true) => tracing::warn!(
+            path = %path.display(),
+            fingerprint = %key.public().fingerprint(),
+            "the public key of this node was damaged, another one or gone; it is written anew from the private one"
+        ),
+        Err(error) => tracing::warn!(
+            error = %with_sources(&error),
+            "the public key of this node is damaged, another one or gone, and cannot be written anew"
+        ),
     }
 }
 
 impl Signer for NodeKey {
     fn sign_hex(&self, hash: &str, at: Timestamp) -> String {
-        Token::sign(hash.to_owned(), &self.secret, at).to_string()
+        Token::sign(hash.to_owned(), self.of_time(at), at).to_string()
     }
 
     fn sign_text(&self, mut body: String, at: Timestamp) -> String {
-        let line = signature_line(ItemKind::Knowledge, "md", &body, &self.secret, at)
+        let key = self.of_time(at);
+        let line = signature_line(ItemKind::Knowledge, "md", &body, key, at)
             .expect("knowledge in Markdown can be signed");
         // In its place: a page may be large.
         body.insert_str(0, &line);
@@ -114,12 +312,145 @@ impl Signer for NodeKey {
 
     fn sign_json(&self, document: &Object, at: Timestamp) -> Object {
         let mut document = document.clone();
-        sign_json(&mut document, &self.secret, at);
+        sign_json(&mut document, self.of_time(at), at);
         document
     }
 
     fn verify_hex(&self, token: &str, hash: &str) -> bool {
-        Token::parse(token)
-            .is_some_and(|token| token.hash == hash && token.verify(self.secret.public()).is_ok())
+        let token = Token::parse(token).filter(|token| token.hash == hash);
+        token.is_some_and(|token| self.public().any(|key| token.verify(key).is_ok()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: Timestamp = Timestamp::from_ms(1_000);
+    const ADOPTED: Timestamp = Timestamp::from_ms(2_000);
+
+    fn first(state: &Path) -> Signers {
+        signers(state, &Origin::New, BEFORE).unwrap()
+    }
+
+    fn adopted(state: &Path, before: Option<Signers>) -> Signers {
+        signers(state, &Origin::Copied(before), ADOPTED).unwrap()
+    }
+
+    #[test]
+    fn an_adopted_copy_signs_with_a_key_of_its_own_and_verifies_and_repeats_what_was_signed_before()
+    {
+        let home = tempfile::tempdir().unwrap();
+        let state = home.path();
+        let before = first(state);
+        let key = NodeKey::load(state, &before).unwrap();
+        let hash = "ab".repeat(32);
+        let token = key.sign_hex(&hash, BEFORE);
+        let after = adopted(state, Some(before.clone()));
+        assert_ne!(after.fingerprint, before.fingerprint);
+        let adopted = NodeKey::load(state, &after).unwrap();
+        assert_eq!(adopted.fingerprint(), &after.fingerprint);
+        assert!(adopted.verify_hex(&token, &hash));
+        assert_eq!(adopted.sign_hex(&hash, BEFORE), token, "byte for byte");
+        let own = adopted.sign_hex(&hash, ADOPTED);
+        assert!(own.contains(after.fingerprint.as_str()), "{own}");
+        assert!(adopted.verify_hex(&own, &hash));
+        assert!(
+            !key.verify_hex(&own, &hash),
+            "the original does not sign so"
+        );
+        // A copy of the copy has two keys behind it.
+        let third = signers(
+            state,
+            &Origin::Copied(Some(after)),
+            Timestamp::from_ms(3_000),
+        )
+        .unwrap();
+        let third = NodeKey::load(state, &third).unwrap();
+        for (token, at) in [(&token, BEFORE), (&own, ADOPTED)] {
+            assert!(third.verify_hex(token, &hash));
+            assert_eq!(third.sign_hex(&hash, at), *token);
+        }
+    }
+
+    #[test]
+    fn an_adoption_that_is_cut_short_leaves_the_key_of_before_or_is_finished() {
+        let home = tempfile::tempdir().unwrap();
+        let state = home.path();
+        let (keys, next) = (state.join("keys"), state.join("keys.next"));
+        let before = first(state);
+        // Nothing is on record yet: the pair that was made counts for nothing.
+        let unrecorded = adopted(state, Some(before.clone()));
+        let key = NodeKey::load(state, &before).unwrap();
+        assert_eq!(key.fingerprint(), &before.fingerprint);
+        let after = adopted(state, Some(before.clone()));
+        assert_ne!(after.fingerprint, unrecorded.fingerprint, "it is made anew");
+        // On record, and one of two folders has moved.
+        let former = state.join("former-keys");
+        fs::create_dir(&former).unwrap();
+        fs::rename(&keys, former.join(before.fingerprint.as_str())).unwrap();
+        for _ in 0..2 {
+            let key = NodeKey::load(state, &after).unwrap();
+            assert_eq!(key.fingerprint(), &after.fingerprint);
+            assert_eq!(key.former.len(), 1);
+            assert!(keys.exists() && !next.exists());
+        }
+        // What has signed here is as little replaced as what signs.
+        fs::remove_dir_all(&former).unwrap();
+        let lost = NodeKey::load(state, &after).unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::DataLoss);
+        assert!(lost.to_string().contains("former-keys"), "{lost}");
+    }
+
+    #[test]
+    fn a_copy_of_which_nothing_is_recorded_keeps_the_key_that_lies_there_as_a_former_one() {
+        let home = tempfile::tempdir().unwrap();
+        let state = home.path();
+        let before = first(state);
+        let after = adopted(state, None);
+        let former = &after.former[..];
+        assert!(
+            matches!(former, [one] if one.fingerprint == before.fingerprint && one.until == ADOPTED),
+            "{former:?}"
+        );
+        let _key = NodeKey::load(state, &after).unwrap();
+        let bare = tempfile::tempdir().unwrap();
+        assert_eq!(adopted(bare.path(), None).former, []);
+    }
+
+    #[test]
+    fn no_bit_of_a_private_key_can_change_unnoticed() {
+        let home = tempfile::tempdir().unwrap();
+        let signers = first(home.path());
+        let path = home.path().join("keys/private_key.pem");
+        let sound = fs::read(&path).unwrap();
+        for at in 0..sound.len() {
+            for bit in [0, 5] {
+                let mut flipped = sound.clone();
+                flipped[at] ^= 1 << bit;
+                fs::write(&path, &flipped).unwrap();
+                match NodeKey::load(home.path(), &signers) {
+                    Err(error @ Error::Lost { .. }) => {
+                        assert!(error.to_string().contains("private_key.pem"), "{error}");
+                    }
+                    Err(error) => panic!("byte {at}: {error}"),
+                    // What stands around the key may change, and a line end may be another blank.
+                    Ok(key) => assert_eq!(key.fingerprint(), &signers.fingerprint, "byte {at}"),
+                }
+            }
+        }
+        fs::write(&path, sound).unwrap();
+        let _sound = NodeKey::load(home.path(), &signers).unwrap();
+    }
+
+    #[test]
+    fn a_public_key_that_says_something_else_is_written_anew() {
+        let home = tempfile::tempdir().unwrap();
+        let signers = first(home.path());
+        let path = home.path().join("keys/public_key.pem");
+        let sound = fs::read(&path).unwrap();
+        fs::write(&path, "-----BEGIN PUBLIC KEY-----").unwrap();
+        let _key = NodeKey::load(home.path(), &signers).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), sound);
     }
 }

@@ -15,9 +15,10 @@ use serde_json::Value;
 use tonic::{Request, Status as Refusal};
 
 use super::encode::{cursors_of, spots_of};
+use super::live::Kinds;
 use super::status::invalid;
 use crate::index::{Asked, Wanted};
-use crate::journal::Spot;
+use crate::journal::{DeltaKind, Spot};
 use crate::native::SignAsked;
 use crate::supervisor::Start;
 
@@ -332,6 +333,41 @@ pub(super) fn streamed(request: &v1::StreamRequest) -> Result<Streamed, Refusal>
         return Err(invalid("follow", text));
     }
     Ok(Streamed::Several(group))
+}
+
+/// Which deltas a stream of one run tells; none without `deltas`.
+pub(super) fn deltas(request: &v1::StreamRequest) -> Result<Option<Kinds>, Refusal> {
+    let asked = &request.delta_kinds;
+    if !request.deltas && !asked.is_empty() {
+        return Err(invalid("delta_kinds", "they come only with `deltas`"));
+    }
+    if !request.deltas {
+        return Ok(None);
+    }
+    if !request.follow {
+        return Err(invalid("deltas", "they come only with `follow`"));
+    }
+    let mut kinds = Kinds {
+        said: None,
+        output: asked.is_empty(),
+    };
+    for kind in asked {
+        let said = match named("delta_kinds", *kind)? {
+            v1::DeltaKind::Unspecified => {
+                return Err(invalid("delta_kinds", "a kind is unspecified"));
+            }
+            v1::DeltaKind::Text => Some(DeltaKind::Text),
+            v1::DeltaKind::Thinking => Some(DeltaKind::Thinking),
+            v1::DeltaKind::CallBegun => Some(DeltaKind::CallBegun),
+            v1::DeltaKind::CallArgs => Some(DeltaKind::CallArgs),
+            v1::DeltaKind::CallReady => Some(DeltaKind::CallReady),
+            v1::DeltaKind::Reset => Some(DeltaKind::Reset),
+            v1::DeltaKind::Output => None,
+        };
+        kinds.output |= said.is_none();
+        kinds.said.get_or_insert_default().extend(said);
+    }
+    Ok(Some(kinds))
 }
 
 /// The place in the log behind which a stream of several runs begins; see [`encode::spot`](super::encode::spot).

@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use super::models;
 use crate::access::{Beside, Listed};
+use crate::async_log::Piece;
 use crate::cache::Entry;
 use crate::chain::{self, Standing};
 use crate::inspect::Checked;
@@ -340,6 +341,18 @@ pub(super) fn delta(run: &RunId, delta: Delta) -> v1::Delta {
         position: delta.position,
         text: delta.text,
         left_out: delta.left_out,
+        heading: String::new(),
+    }
+}
+
+/// Lines as they come.
+pub(super) fn lines(run: &RunId, piece: Piece) -> v1::Delta {
+    v1::Delta {
+        run_id: run.to_string(),
+        kind: v1::DeltaKind::Output.into(),
+        text: piece.text,
+        heading: piece.heading,
+        ..v1::Delta::default()
     }
 }
 
@@ -370,7 +383,7 @@ pub(super) fn open_step(run: &Run, now: Timestamp) -> Option<v1::Step> {
         step: step.number,
         node: step.node.to_string(),
         status: if waits { "waiting" } else { "running" }.to_owned(),
-        elapsed_ms: now.ms_since(step.now),
+        elapsed_ms: step.elapsed_ms(now),
         items: step.items().map(|items| v1::ItemCount {
             total: items.count(),
             ended: number(items.results().flatten().count()),

@@ -14,6 +14,7 @@ use rye_proto::v1::runs_server::Runs;
 use tonic::{Request, Response, Status};
 
 use super::decode::{Group, Streamed};
+use super::live::Going;
 use super::status::{invalid, with_reason};
 use super::streams::Streams;
 use super::{decode, encode, logs, stream, visible};
@@ -479,14 +480,12 @@ impl Runs for RunsService {
         };
         let run = Arc::new(self.access.visible(&caller, &id).await?);
         let from = decode::cursor(&id, &request.cursor)?;
-        if request.deltas {
-            if !request.follow {
-                return Err(invalid("deltas", "they come only with `follow`"));
-            }
+        if let Some(kinds) = decode::deltas(&request)? {
             let place = self.streams.take(&caller)?;
             let live = run.listen(from.next()).await?;
-            let live = place.held_by(stream::live(run, live));
-            return Ok(Response::new(Box::pin(live)));
+            let going = Going::new(&run, live, kinds).await;
+            let told = place.held_by(stream::live(run, going));
+            return Ok(Response::new(Box::pin(told)));
         }
         let place = self.streams.take(&caller)?;
         let feed = run.subscribe(from.next()).await?;

@@ -1,4 +1,4 @@
-//! What a stream of a run carries: its events, and what its model says meanwhile; or the lines of its transcript.
+//! What a stream of a run carries: its events, and what its model says and its tools print meanwhile; or the lines of its transcript.
 
 use std::sync::Arc;
 
@@ -8,8 +8,9 @@ use rye_proto::v1;
 use tonic::Status;
 
 use super::encode;
+use super::live::{self, Going};
 use crate::access::{Several, Visible};
-use crate::journal::{Feed, Line, Live, Merge, Piece, Reader, Shown};
+use crate::journal::{Feed, Line, Merge, Piece, Reader, Shown};
 
 /// What a stream of events carries.
 type Told = Result<v1::StreamResponse, Status>;
@@ -48,27 +49,27 @@ pub(super) fn events(run: Arc<Visible>, feed: Feed) -> impl Stream<Item = Told> 
 }
 
 /// Events and deltas, in the order in which they may be shown, and nothing behind an error.
-pub(super) fn live(run: Arc<Visible>, live: Live) -> impl Stream<Item = Told> + Send {
-    stream::unfold(Some((run, live, None)), |state| async move {
-        let (run, mut live, last) = state?;
-        let shown = live.next().await?;
+pub(super) fn live(run: Arc<Visible>, going: Going) -> impl Stream<Item = Told> + Send {
+    stream::unfold(Some((run, going, None)), |state| async move {
+        let (run, mut going, last) = state?;
+        let shown = going.next(&run).await?;
         drop::<Option<Charge>>(last);
+        let of_delta = |delta| v1::StreamResponse {
+            delta: Some(delta),
+            ..v1::StreamResponse::default()
+        };
         let told = match shown {
-            Ok(Shown::Line(shown)) => event(&run, shown)
+            Ok(live::Told::Shown(Shown::Line(shown))) => event(&run, shown)
                 .await
                 .map(|(told, charge)| (told, Some(charge))),
-            Ok(Shown::Delta(said)) => {
-                let delta = Some(encode::delta(&run.id, said));
-                let told = v1::StreamResponse {
-                    delta,
-                    ..v1::StreamResponse::default()
-                };
-                Ok((told, None))
+            Ok(live::Told::Shown(Shown::Delta(said))) => {
+                Ok((of_delta(encode::delta(&run.id, said)), None))
             }
+            Ok(live::Told::Lines(piece)) => Ok((of_delta(encode::lines(&run.id, piece)), None)),
             Err(error) => Err(error.into()),
         };
         Some(match told {
-            Ok((told, charge)) => (Ok(told), Some((run, live, charge))),
+            Ok((told, charge)) => (Ok(told), Some((run, going, charge))),
             Err(status) => (Err(status), None),
         })
     })

@@ -367,6 +367,29 @@ async fn a_stream_is_of_one_thing_and_its_cursor_of_its_kind() {
         ),
         (
             v1::StreamRequest {
+                deltas: true,
+                ..of_run.clone()
+            },
+            "deltas",
+        ),
+        (
+            v1::StreamRequest {
+                delta_kinds: vec![v1::DeltaKind::Output.into()],
+                ..of_run.clone()
+            },
+            "delta_kinds",
+        ),
+        (
+            v1::StreamRequest {
+                deltas: true,
+                follow: true,
+                delta_kinds: vec![99],
+                ..of_run.clone()
+            },
+            "delta_kinds",
+        ),
+        (
+            v1::StreamRequest {
                 follow: false,
                 ..all.clone()
             },

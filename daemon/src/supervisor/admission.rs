@@ -49,7 +49,7 @@ pub(super) struct Admitted {
     /// What the caller should know.
     pub(super) warnings: Vec<String>,
     /// What the readers of the run should know as well.
-    pub(super) note: Option<String>,
+    pub(super) notes: Vec<String>,
 }
 
 impl Supervisor {
@@ -182,7 +182,7 @@ impl Admission {
                 let mut spec = self.spec(inside, Task::Unreadable, what, budget, &request);
                 spec.inputs = request.inputs;
                 return Ok(Admitted {
-                    note: None,
+                    notes: Vec::new(),
                     spec,
                     fault: Some(Failure::permanent("graph_validation_failed", text)),
                     warnings: Vec::new(),
@@ -194,7 +194,8 @@ impl Admission {
         let (snapshot, policy) = self.configuration(&tool.item, library)?;
         let mut warnings: Vec<_> = findings.iter().map(placed).collect();
         warnings.extend(snapshot.ignored.iter().cloned());
-        let (start_from, astray) = start_from(&graph, &chosen.content_hash, &request.start_at)?;
+        let (mut start_from, astray) = start_from(&graph, &chosen.content_hash, &request.start_at)?;
+        let added = text::complete(start_from.as_mut(), &graph);
         let source = GraphSource {
             text: chosen.text,
             category: graph.category.clone(),
@@ -253,7 +254,7 @@ impl Admission {
         };
         let unset = variables::unset(&spec, &graph, library, &self.config);
         Ok(Admitted {
-            note: chosen.note,
+            notes: chosen.note.into_iter().chain(added).collect(),
             spec,
             fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
             warnings,
@@ -294,7 +295,7 @@ impl Admission {
         let usable = resolved.check_asked_server(&spec.inputs, library);
         usable.map_err(|source| refused(&spec.item, source.suggesting(library)))?;
         Ok(Admitted {
-            note: None,
+            notes: Vec::new(),
             spec,
             fault: None,
             warnings: snapshot.ignored.to_vec(),

@@ -14,7 +14,7 @@ use rye_core::model::{
 };
 
 use super::{Error, Supervisor};
-use crate::journal::{self, Change, Journal};
+use crate::journal::{self, Change, Journal, Ticket};
 
 /// Pause between two runs recovered after a restart, so that a thousand of them do not start at once.
 const RESUME_PAUSE: Duration = Duration::from_millis(2);
@@ -57,20 +57,30 @@ impl Supervisor {
     }
 
     /// Suspends what was live in the directory that this daemon's records were copied from: a daemon that works there may continue the very
-    /// same runs, so that nothing here resumes by itself.
-    pub async fn suspend_all(&self, live: Vec<Arc<Run>>) {
-        if let Err(error) = settle_open_calls(self.journal(), &live).await {
-            tracing::error!(error = %with_sources(&error), "paid calls that were under way are not settled");
+    /// same runs, so that nothing here resumes by itself. Whether all of that is on record.
+    pub async fn suspend_all(&self, live: Vec<Arc<Run>>) -> bool {
+        let settled = settle_open_calls(self.journal(), &live).await;
+        if let Err(error) = &settled {
+            tracing::error!(error = %with_sources(error), "paid calls that were under way are not settled");
         }
+        let (mut are_all, mut last) = (settled.is_ok(), None);
         for run in live.iter().filter(|run| goes_on_by_itself(run)) {
-            if let Err(error) = self.suspend_found(run, SuspendReason::Restart).await {
-                tracing::error!(run = %run.id, error = %with_sources(&error), "a run of a copy was not suspended");
+            match self.suspend_found(run, SuspendReason::Restart).await {
+                Ok(ticket) => last = Some(ticket),
+                Err(error) => {
+                    tracing::error!(run = %run.id, error = %with_sources(&error), "a run of a copy was not suspended");
+                    are_all = false;
+                }
             }
         }
+        if let Some(last) = last {
+            are_all &= self.journal().published(last).await.is_ok();
+        }
+        are_all
     }
 
     /// Suspends `run`, which no task of this daemon has resumed, for `reason` and no other.
-    async fn suspend_found(&self, run: &Arc<Run>, reason: SuspendReason) -> Result<(), Error> {
+    async fn suspend_found(&self, run: &Arc<Run>, reason: SuspendReason) -> Result<Ticket, Error> {
         let why = Suspension::new(reason).at(run.current_node());
         let resumed = run.suspension().map(|_| RunEvent::RunResumed {
             epoch: self.shared.services.epoch,
@@ -78,9 +88,10 @@ impl Supervisor {
         });
         let events = resumed.into_iter().chain([RunEvent::RunSuspended(why)]);
         let changes = events.map(|event| Change::event(&run.id, event.into()));
-        self.journal().commit(changes.collect()).await?;
+        let ticket = self.journal().commit(changes.collect()).await?.ticket;
         // It may have been asked to stop, before the daemon went down or just now.
-        self.end_suspended(&run.id).await
+        self.end_suspended(&run.id).await?;
+        Ok(ticket)
     }
 
     /// Recovers `run` as the daemon found it: only one that is suspended there may have got a task from somebody else since.
@@ -115,7 +126,7 @@ impl Supervisor {
         } else {
             return self.launch_created(run).await;
         };
-        self.suspend_found(&run, reason).await?;
+        let _ticket = self.suspend_found(&run, reason).await?;
         acting.settle(&run.id);
         Ok(())
     }

@@ -276,7 +276,7 @@ pub struct AnswerRequest {
     /// Which of its questions; empty means the only one that is open.
     #[prost(string, tag = "2")]
     pub approval_id: ::prost::alloc::string::String,
-    /// Whether it may go on.
+    /// Whether it may continue.
     #[prost(bool, tag = "3")]
     pub approved: bool,
     /// More than yes or no, as JSON; checked by the schema of the question. Empty means nothing.
@@ -552,7 +552,8 @@ pub struct StreamRequest {
     /// `cursor`.
     #[prost(bool, tag = "3")]
     pub follow: bool,
-    /// Whether to tell what the model of a thread says while it says it, too; only of one run, and together with `follow`.
+    /// Whether to tell what the model of a thread says while it says it, and what tools print, too; only of one run, and together with
+    /// `follow`.
     #[prost(bool, tag = "4")]
     pub deltas: bool,
     /// Whether all runs below `run_id` are told of, too. Without a cursor what each has done before comes first: one run after the other,
@@ -565,6 +566,9 @@ pub struct StreamRequest {
     /// All runs.
     #[prost(bool, tag = "7")]
     pub all: bool,
+    /// Which `deltas` to tell; none named means all.
+    #[prost(enumeration = "DeltaKind", repeated, tag = "8")]
+    pub delta_kinds: ::prost::alloc::vec::Vec<i32>,
 }
 /// One of the three.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -649,18 +653,22 @@ pub struct LogsResponse {
     #[prost(string, tag = "2")]
     pub text: ::prost::alloc::string::String,
 }
-/// More of what the model of a thread says, as it comes. It is the one thing that leaves the daemon before it is on disk: it has no
-/// cursor, comes to nobody twice, and may be taken back by a reset. It comes behind the `step_start` of its try and before the
-/// `cognition_out` that it leads to, which holds the whole and is what counts. Who reads too slowly, or begins in the middle, gets a
-/// reset with the text so far.
+/// More of what the model of a thread says, or of what tools print, as it comes. It is the one thing that leaves the daemon before it is
+/// on disk: it has no cursor and comes to nobody twice.
+///
+/// What a model says may be taken back by a reset. It comes behind the `step_start` of its try and before the `cognition_out` that it leads
+/// to, which holds the whole and is what counts. Who reads too slowly, or begins in the middle, gets a reset with the text so far.
+///
+/// Lines come before the event that says how their attempt ended, unless the files of the project do not answer. What was printed before the
+/// stream began, or while it was broken, is not told; `Logs` has it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Delta {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
-    /// The turn, from 1.
+    /// The turn, from 1; 0 of what a tool prints.
     #[prost(uint32, tag = "2")]
     pub turn: u32,
-    /// Which try of it, from 1.
+    /// Which try of it, from 1; 0 of what a tool prints.
     #[prost(uint32, tag = "3")]
     pub attempt: u32,
     #[prost(enumeration = "DeltaKind", tag = "4")]
@@ -673,6 +681,9 @@ pub struct Delta {
     /// For a reset: how many bytes of the text so far are left out before `text`.
     #[prost(uint64, tag = "7")]
     pub left_out: u64,
+    /// For output: the attempt, such as `step 3 build\[1\]`; empty for a remark of the daemon's own.
+    #[prost(string, tag = "8")]
+    pub heading: ::prost::alloc::string::String,
 }
 /// Something that happened to a run, and is on disk.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1953,6 +1964,8 @@ pub enum DeltaKind {
     /// What was told of this turn so far does not count. `text` holds its texts so far, joined by blank lines: all of them, but for
     /// `left_out` bytes before it. It is empty if the call of the model broke off, or is made again.
     Reset = 6,
+    /// Lines that a tool of the run printed, of both streams: `text` holds whole lines, `heading` says whose they are.
+    Output = 7,
 }
 impl DeltaKind {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -1968,6 +1981,7 @@ impl DeltaKind {
             Self::CallArgs => "DELTA_KIND_CALL_ARGS",
             Self::CallReady => "DELTA_KIND_CALL_READY",
             Self::Reset => "DELTA_KIND_RESET",
+            Self::Output => "DELTA_KIND_OUTPUT",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -1980,6 +1994,7 @@ impl DeltaKind {
             "DELTA_KIND_CALL_ARGS" => Some(Self::CallArgs),
             "DELTA_KIND_CALL_READY" => Some(Self::CallReady),
             "DELTA_KIND_RESET" => Some(Self::Reset),
+            "DELTA_KIND_OUTPUT" => Some(Self::Output),
             _ => None,
         }
     }

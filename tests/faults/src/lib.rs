@@ -9,9 +9,11 @@
 //! fdatasync  /state/log/  EIO  1
 //! write      /state/base  short
 //! clock      *            +3600
+//! pwrite64   /transcript  hang
 //! ```
 //!
-//! A fault is an error by its name, `short` (half of what was to be written is), or, for `clock`, seconds by which the wall clock is off.
+//! A fault is an error by its name, `short` (half of what was to be written is), `hang` (the call does not return until there are other
+//! rules), or, for `clock`, seconds by which the wall clock is off.
 #![expect(
     unsafe_code,
     clippy::as_conversions,
@@ -51,7 +53,7 @@ fn fail(error: c_int) -> c_long {
 fn on_descriptor(call: &str, fd: c_int, kernel: impl FnOnce() -> c_long) -> c_long {
     match fault_of_descriptor(call, fd) {
         Some(Fault::Error(error)) => fail(error),
-        Some(Fault::Short | Fault::Seconds(_)) | None => kernel(),
+        Some(Fault::Short | Fault::Seconds(_) | Fault::Hang) | None => kernel(),
     }
 }
 
@@ -65,7 +67,7 @@ fn written(
     let result = match fault_of_descriptor(call, fd) {
         Some(Fault::Error(error)) => fail(error),
         Some(Fault::Short) => kernel(length.div_ceil(2)),
-        Some(Fault::Seconds(_)) | None => kernel(length),
+        Some(Fault::Seconds(_) | Fault::Hang) | None => kernel(length),
     };
     result as ssize_t
 }
@@ -158,7 +160,7 @@ fn opened(path: *const c_char, kernel: impl FnOnce() -> c_long) -> c_int {
     let path = unsafe { CStr::from_ptr(path) };
     let result = match fault_of_path("openat", &path.to_string_lossy()) {
         Some(Fault::Error(error)) => fail(error),
-        Some(Fault::Short | Fault::Seconds(_)) | None => kernel(),
+        Some(Fault::Short | Fault::Seconds(_) | Fault::Hang) | None => kernel(),
     };
     result as c_int
 }
@@ -225,7 +227,9 @@ pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t)
 pub unsafe extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
     let result = match fault_of_path("pipe2", "") {
         Some(Fault::Error(error)) => fail(error),
-        Some(Fault::Short | Fault::Seconds(_)) | None => kernel!(SYS_pipe2, ends, flags),
+        Some(Fault::Short | Fault::Seconds(_) | Fault::Hang) | None => {
+            kernel!(SYS_pipe2, ends, flags)
+        }
     };
     result as c_int
 }
@@ -239,7 +243,9 @@ pub unsafe extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
 pub unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
     let result = match fault_of_path("memfd_create", "") {
         Some(Fault::Error(error)) => fail(error),
-        Some(Fault::Short | Fault::Seconds(_)) | None => kernel!(SYS_memfd_create, name, flags),
+        Some(Fault::Short | Fault::Seconds(_) | Fault::Hang) | None => {
+            kernel!(SYS_memfd_create, name, flags)
+        }
     };
     result as c_int
 }

@@ -5,6 +5,7 @@ use std::env;
 use std::ffi::{CString, c_int};
 use std::fmt::Write as _;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// What becomes of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub(crate) enum Fault {
     Short,
     /// The wall clock is off by so many seconds.
     Seconds(i64),
+    /// It has hung until there were other rules, and is made now.
+    Hang,
 }
 
 #[derive(Debug)]
@@ -75,15 +78,23 @@ fn find(call: &str, path: impl FnOnce() -> String) -> Option<Fault> {
     if IS_ASKING.replace(true) {
         return None;
     }
-    let fault = {
+    let (fault, asked) = {
         let mut rules = RULES.lock().unwrap_or_else(PoisonError::into_inner);
         let rules = rules.get_or_insert_default();
         rules.read_again(file);
-        rules.ask(file, call, path)
+        (rules.ask(file, call, path), rules.version)
     };
+    if fault == Some(Fault::Hang) {
+        while version(file) == asked {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
     IS_ASKING.set(false);
     fault
 }
+
+/// How often a call that hangs looks for other rules.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 impl Rules {
     fn read_again(&mut self, file: &str) {
@@ -150,6 +161,7 @@ impl Fault {
             "ENFILE" => Self::Error(libc::ENFILE),
             "ENOMEM" => Self::Error(libc::ENOMEM),
             "short" => Self::Short,
+            "hang" => Self::Hang,
             seconds => Self::Seconds(seconds.parse().ok()?),
         })
     }

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use rye_tests::transcript::check;
 use rye_tests::until::within;
-use rye_tests::{World, processes, until};
+use rye_tests::{World, until};
 use serde_json::Value;
 
-use super::{ROUNDS, Random, Victims, die, events, rounds, transcript};
+use super::{ROUNDS, Random, Victims, die, events, left_by, rounds, transcript};
 
 /// How long the run may take to come to its end once it may.
 const LAST_LAP: Duration = Duration::from_mins(1);
@@ -195,7 +195,7 @@ impl Battle {
             Victims::DaemonAndParent
         };
         die(self.daemon.take().unwrap(), victims);
-        let left = processes::left(self.world.root());
+        let left = left_by(victims, &self.world);
         assert!(
             left.is_empty(),
             "round {round}, seed {}: {left:#?}",

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use rye_tests::{World, until};
+use rye_tests::{World, skipped, until};
 use serde_json::json;
 
 use super::{execute, until_none_is_left};
@@ -27,7 +27,7 @@ server.run(*sys.argv[1:2], **({'port': int(sys.argv[2])} if sys.argv[2:] else {}
 fn named(variable: &str) -> Option<PathBuf> {
     let program = std::env::var_os(variable).map(PathBuf::from);
     if program.is_none() {
-        println!("{variable} names no program, so nothing is checked");
+        skipped(&format!("{variable} names no program"));
     }
     program
 }

@@ -5,9 +5,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 
-use rye_tests::World;
 use rye_tests::command::in_clean_environment;
 use rye_tests::until::until;
+use rye_tests::{World, skipped};
 use serde_json::{Value, json};
 
 use super::BASH;
@@ -16,7 +16,7 @@ use super::BASH;
 fn program() -> Option<std::ffi::OsString> {
     let program = std::env::var_os("RYE_LLMOCK");
     if program.is_none() {
-        println!("RYE_LLMOCK names no program of llmock, so nothing is checked");
+        skipped("RYE_LLMOCK names no program of llmock");
     }
     program
 }

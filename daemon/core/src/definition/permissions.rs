@@ -4,6 +4,8 @@ use super::read::{At, Reader};
 use super::{Action, Graph};
 use crate::capability::{Capability, Layer};
 
+/// Acts on the run that calls it and on nothing else.
+const EMITTER: &str = "rye/agent/threads/internal/emitter";
 /// Patterns named in a proposal.
 const MAX_PATTERNS: usize = 5;
 
@@ -32,7 +34,7 @@ pub(super) fn check(reader: &mut Reader<'_>, graph: Option<&Graph>) {
 
 /// `at` is the place of the action.
 fn check_action<'d>(reader: &mut Reader<'d>, at: &At<'d>, action: &Action, layer: &Layer) {
-    let Some(needed) = needed(action).filter(|needed| !layer.allows(needed)) else {
+    let Some(needed) = action.needed().filter(|needed| !layer.allows(needed)) else {
         return;
     };
     let id = at.child("item_id");
@@ -43,7 +45,7 @@ fn check_action<'d>(reader: &mut Reader<'d>, at: &At<'d>, action: &Action, layer
 fn missing<'d>(reader: &mut Reader<'d>, root: &At<'d>, graph: Option<&Graph>) {
     let mut patterns: Vec<String> = Vec::new();
     for action in graph.into_iter().flat_map(Graph::actions) {
-        let pattern = needed(action).map_or_else(
+        let pattern = action.needed().map_or_else(
             || format!("rye.{}.{}.*", action.primary.as_str(), action.kind),
             |needed| needed.as_str().to_owned(),
         );
@@ -58,9 +60,11 @@ fn missing<'d>(reader: &mut Reader<'d>, root: &At<'d>, graph: Option<&Graph>) {
     reader.error("missing_permissions", root, message);
 }
 
-/// What an action needs; `None` if its id comes from a template, or is none. What is about many items finds those
-/// that it may be about.
-fn needed(action: &Action) -> Option<Capability> {
-    let item = action.named().filter(|_| !action.is_of_many())?;
-    Some(Capability::of(action.primary, &item))
+impl Action {
+    /// What it needs; `None` if its id comes from a template, or is none, or it needs nothing. What is about many items finds those
+    /// that it may be about.
+    pub fn needed(&self) -> Option<Capability> {
+        let item = self.named().filter(|_| !self.is_of_many())?;
+        (item.id.as_str() != EMITTER).then(|| Capability::of(self.primary, &item))
+    }
 }

@@ -191,35 +191,41 @@ fn unexpected(c: char, path: &str) -> String {
 
 /// Most names looked at for a suggestion.
 const MAX_CANDIDATES: usize = 1000;
+/// Fewest characters that are taken for the beginning of a name.
+const SHORTEST_BEGINNING: usize = 4;
 /// Longest name worth a suggestion, in characters.
 const MAX_WORD: usize = 64;
 
-/// The candidate that `word` was probably meant to be.
+/// The candidate that `word` was probably meant to be: one that is spelled much the same, or else the only one that begins so.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
-    let word: Vec<char> = word.chars().take(MAX_WORD + 1).collect();
-    if word.len() > MAX_WORD {
+    let letters: Vec<char> = word.chars().take(MAX_WORD + 1).collect();
+    if letters.len() > MAX_WORD {
         return None;
     }
-    let allowed = match word.len() {
+    let allowed = match letters.len() {
         0..=2 => 0,
         3..=5 => 1,
         6.. => 2,
     };
-    candidates
-        .into_iter()
-        .take(MAX_CANDIDATES)
-        .filter_map(|candidate| {
-            let other: Vec<char> = candidate.chars().take(MAX_WORD + 1).collect();
-            let far = word.len().abs_diff(other.len()) > allowed;
-            let distance = if far {
-                allowed + 1
-            } else {
-                distance(&word, &other)
-            };
-            (distance > 0 && distance <= allowed).then_some((distance, candidate))
-        })
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
+    let mut near: Option<(usize, &str)> = None;
+    let mut longer = Vec::new();
+    for candidate in candidates.into_iter().take(MAX_CANDIDATES) {
+        let other: Vec<char> = candidate.chars().take(MAX_WORD + 1).collect();
+        if letters.len().abs_diff(other.len()) <= allowed {
+            let distance = distance(&letters, &other);
+            let best = near.map_or(allowed + 1, |(best, _)| best);
+            if distance > 0 && distance < best {
+                near = Some((distance, candidate));
+            }
+        } else if candidate.starts_with(word) {
+            longer.push(candidate);
+        }
+    }
+    let only = match longer.as_slice() {
+        [only] if letters.len() >= SHORTEST_BEGINNING => Some(*only),
+        _ => None,
+    };
+    near.map(|(_, candidate)| candidate).or(only)
 }
 
 /// Insertions, deletions, substitutions and swaps of neighbours that turn one word into the other.

@@ -233,9 +233,13 @@ fn joined(list: &[Value], between: &str) -> Result<Value, String> {
 }
 
 fn sum(list: &[Value]) -> Result<Value, String> {
-    match list.iter().find(|entry| !entry.is_number()) {
-        Some(other) => Err(format!(
-            "wants a list of numbers, not of {}",
+    let other = list
+        .iter()
+        .enumerate()
+        .find(|(_, entry)| !entry.is_number());
+    match other {
+        Some((place, other)) => Err(format!(
+            "wants a list of numbers; [{place}] is {}",
             kind_of(other)
         )),
         None => total(list.iter().filter_map(Value::as_number)),

@@ -21,6 +21,25 @@ fn with_scope<T>(test: impl FnOnce(&dyn Scope) -> T) -> T {
 }
 
 #[test]
+fn the_name_that_was_meant_is_spelled_much_the_same_or_the_only_one_that_begins_so() {
+    let names = ["cache_result", "timeout", "type", "types", "min"];
+    for (word, meant) in [
+        ("tiemout", Some("timeout")),
+        ("cache", Some("cache_result")),
+        ("cache_r", Some("cache_result")),
+        ("tim", None),
+        ("time", Some("timeout")),
+        ("mini", Some("min")),
+        ("typ", Some("type")),
+        ("timeout", None),
+        ("cachette", None),
+    ] {
+        assert_eq!(nearest(word, names), meant, "{word}");
+    }
+    assert_eq!(nearest("begin", ["beginning_a", "beginning_b"]), None);
+}
+
+#[test]
 fn a_null_is_noted_with_the_nearest_name() {
     with_scope(|scope| {
         for (template, note) in [
@@ -245,7 +264,7 @@ fn pipes_cut_join_and_count() {
     for (template, problem) in [
         (
             "${state.list | sum}",
-            "wants a list of numbers, not of a text",
+            "wants a list of numbers; [3] is a text",
         ),
         ("${state.huge | sum}", "too large"),
         ("${state.csv | add(1)}", "wants a number, not a text"),

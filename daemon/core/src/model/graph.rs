@@ -8,5 +8,5 @@ mod transition;
 pub use self::event::GraphEvent;
 pub use self::items::{ItemResult, Items};
 pub use self::state::{
-    At, Due, FailedAttempt, LastStep, Left, State, Step, StepWork, Unrepaired, Waits,
+    At, Due, FailedAttempt, Idle, LastStep, Left, State, Step, StepWork, Unrepaired, Waits,
 };

@@ -409,7 +409,7 @@ impl Walker {
         let Some(items) = self.items_in_hand() else {
             return;
         };
-        let (count, failed) = (items.count(), items.failed);
+        let (count, failed, cache_hit) = (items.count(), items.failed, items.are_cached());
         let uncollected = items.failures().any(|(_, item, _)| item.uncollected);
         let collected: Vec<Value> = items
             .results()
@@ -475,6 +475,7 @@ impl Walker {
         self.record(now, summary.into(), events);
         let done = Done {
             action_id: Some(parts.action_id()),
+            cache_hit,
             ..Done::new(status, assigned.delta, next_node)
         };
         self.step_done(now, step, done, Some(&result), events);

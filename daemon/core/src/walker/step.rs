@@ -13,7 +13,7 @@ use crate::definition::{Action, Authority, Graph, HookEvent, Node, Work};
 use crate::expr::Vars;
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Certainty};
-use crate::model::graph::{Due, Step, StepWork, Waits};
+use crate::model::graph::{Due, Idle, Step, StepWork, Waits};
 use crate::model::{
     Attempt, Effect, Event, Failure, GraphEvent, Outcome, Slot, StepStatus, Verdict,
 };
@@ -333,6 +333,7 @@ impl Walker {
             attempt: 1,
             child: walk.at.child().cloned(),
             work: StepWork::NeverStarted(walk.at.items().cloned()),
+            idle: Idle::default(),
         }
     }
 
@@ -431,7 +432,7 @@ impl Done {
             elapsed_ms: if self.status == StepStatus::Declared {
                 0
             } else {
-                now.ms_since(step.now)
+                step.elapsed_ms(now)
             },
             next_node: self.next_node,
             assigned: self.assigned,

@@ -237,6 +237,16 @@ fn a_name_that_is_missing_is_added_and_covered() {
         let again = world.sign(path.to_str().unwrap()).unwrap().remove(0);
         assert_eq!((again.change, again.named), (Change::Current, false));
     }
+    for (path, text, field) in [
+        ("tools/a/bare.py", "print(1)\n", "`__tool_type__`"),
+        ("tools/a/bare.yaml", "a: 1\n", "`tool_type`"),
+    ] {
+        let path = world.write(&format!("project/.ai/{path}"), text);
+        let error = world.sign(path.to_str().unwrap()).unwrap_err().to_string();
+        for part in ["does not say what it is", field, "ryectl new tool"] {
+            assert!(error.contains(part), "no {part} in {error}");
+        }
+    }
     // No line of these is a place for it, or what is put there would not be the name.
     for (path, text) in [
         ("tools/a/flow.yaml", "{version: \"1.0.0\", category: a}\n"),

@@ -23,7 +23,7 @@ use crate::config::{Args, Config, Environment, load};
 use crate::dispatch::Dispatcher;
 use crate::journal::{self, Faults, Journal, LagBounds};
 use crate::node::directory::Origin;
-use crate::node::identity::NodeKey;
+use crate::node::identity::{self, NodeKey};
 use crate::process::{self, Spawner};
 use crate::projects::Projects;
 use crate::services::Dispatch;
@@ -76,7 +76,9 @@ impl Rig {
         let more = more.map(|(name, value)| variable(name, Path::new(value)));
         let environment = Environment::of(own.into_iter().chain(more));
         let config = Arc::new(load(&Args::default(), &environment).unwrap().config);
-        let signer = Arc::new(NodeKey::open(&config, &Origin::New, &HostClock).unwrap());
+        let signers = identity::signers(&config.state_dir, &Origin::New, HostClock.now());
+        let signer = NodeKey::open(&config, &signers.unwrap(), &HostClock).unwrap();
+        let signer = Arc::new(signer);
         let key = KeyDir::new(config.state_dir.join("keys")).load().unwrap();
         Self {
             root,

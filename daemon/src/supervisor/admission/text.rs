@@ -1,10 +1,13 @@
-//! Which text of its graph a run has.
+//! Which text of its graph a run has, and what that means for a state that was made under another.
 //!
 //! **Rule.** It is the one that the item has now. One that is continued has the text it began with if the caller asks for that, and
-//! its readers learn of it if it has another.
+//! its readers learn of it if it has another. A state that is taken over keeps every value it has; what the text declares and it lacks
+//! begins as declared, and what neither of them has reads as null, as everywhere.
 
 use std::sync::Arc;
 
+use rye_core::definition::Graph;
+use rye_core::model::StartFrom;
 use rye_item::Item;
 
 use super::{StartAt, declared};
@@ -42,4 +45,59 @@ pub(super) fn chosen(now: &Item, start_at: &StartAt) -> Chosen {
         }
     }
     chosen
+}
+
+/// Gives the state that a run begins with what `graph` declares and it lacks; what its readers should know of that. Only a state that was made
+/// under another text, or by a run that never began, lacks any.
+pub(super) fn complete(start: Option<&mut StartFrom>, graph: &Graph) -> Option<String> {
+    let StartFrom { state, .. } = start?;
+    let mut added = Vec::new();
+    for (key, value) in &graph.state {
+        if state.vars.get(key).is_none() {
+            state.vars.set(key, value.clone());
+            added.push(format!("`state.{key}`"));
+        }
+    }
+    (!added.is_empty()).then(|| {
+        let added = added.join(", ");
+        format!("{added}: set as the graph declares; the state that is taken over has no such key")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_core::definition;
+    use rye_core::model::graph::State;
+    use rye_core::model::{Extent, Object};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_state_that_is_taken_over_keeps_what_it_has_and_gets_what_is_declared_beside_it() {
+        let text = "version: \"1.0.0\"\ncategory: t\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\
+                    permissions: []\nconfig:\n  state: {kept: new, none: new, added: [1], more: 2}\n  start: a\n  nodes:\n    a: {type: return}";
+        let (graph, _) = definition::parse(text).unwrap();
+        let object = |value: serde_json::Value| -> Object { value.as_object().unwrap().clone() };
+        let start = |vars: serde_json::Value| StartFrom {
+            node: "a".to_owned(),
+            state: State {
+                vars: object(vars).into(),
+                ..State::default()
+            },
+            left: None,
+            then: None,
+            extent: Extent::Rest,
+        };
+        let mut taken = start(json!({"kept": "old", "none": null, "gone": 7}));
+        let added = complete(Some(&mut taken), &graph).unwrap();
+        let expected = json!({"kept": "old", "none": null, "gone": 7, "added": [1], "more": 2});
+        assert_eq!(taken.state.vars.to_value(), expected);
+        assert!(
+            added.starts_with("`state.added`, `state.more`: "),
+            "{added}"
+        );
+        assert_eq!(complete(Some(&mut taken), &graph), None);
+        assert_eq!(complete(None, &graph), None);
+    }
 }

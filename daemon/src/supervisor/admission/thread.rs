@@ -97,7 +97,7 @@ impl Admission {
         };
         spec.budget.limit_by(asked.spend, policy.default_spend());
         Ok(Admitted {
-            note: None,
+            notes: Vec::new(),
             spec,
             fault: None,
             warnings,
@@ -150,7 +150,7 @@ impl Admission {
             ..spec
         };
         Ok(Admitted {
-            note: None,
+            notes: Vec::new(),
             spec,
             fault: None,
             warnings: Vec::new(),

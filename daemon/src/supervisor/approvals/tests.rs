@@ -238,7 +238,8 @@ async fn in_a_copy_no_question_expires() {
     let daemon = rig.start().await;
     let run = asks(&daemon, &rig, "t/asks").await;
     assert!(is_open(&daemon, &run.id).await);
-    daemon.supervisor.suspend_all(vec![Arc::clone(&run)]).await;
+    let live = vec![Arc::clone(&run)];
+    assert!(daemon.supervisor.suspend_all(live).await);
     rig.clock.advance(Duration::from_secs(61));
     let copied = daemon.record(&run.id).await;
     daemon.supervisor.expire_approvals(&[copied]).await;

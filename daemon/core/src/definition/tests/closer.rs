@@ -358,6 +358,10 @@ fn actions_that_the_permissions_do_not_cover_are_named() {
         (9, 53),
         "rye.execute.tool.x.y",
     );
+    finds_nothing(&with(
+        "",
+        "a: {action: {item_id: rye/agent/threads/internal/emitter}, next: b}\nb: {type: return}",
+    ));
     let told_later = "a: {action: {item_id: \"${inputs.tool}\"}, next: b}\nb: {type: return}";
     finds_nothing(&with("rye.execute.tool.x", told_later));
     let hooks = "config:\n  hooks: [{id: h, event: after_step, action: {item_id: x/y}}]\n";

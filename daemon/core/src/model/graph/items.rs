@@ -65,6 +65,9 @@ pub struct ItemResult {
     pub unknown: bool,
     /// The try it ended with; 0 if it was never announced.
     pub attempt: u32,
+    /// Whether it is the result of an earlier run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cached: bool,
 }
 
 impl Items {
@@ -117,6 +120,12 @@ impl Items {
     /// What each item came to, in order.
     pub fn results(&self) -> impl Iterator<Item = Option<&ItemResult>> {
         self.list.iter().map(|item| item.result.as_deref())
+    }
+
+    /// Whether there are some, and each is the result of an earlier run.
+    pub fn are_cached(&self) -> bool {
+        let mut results = self.results().peekable();
+        results.peek().is_some() && results.all(|done| done.is_some_and(|done| done.cached))
     }
 
     /// Whether the item at this position has ended.

@@ -122,6 +122,29 @@ pub struct Step {
     pub child: Option<RunId>,
     /// What carries it out.
     pub work: StepWork,
+    /// Time in it that is none of its own.
+    #[serde(default, skip_serializing_if = "Idle::is_none")]
+    pub idle: Idle,
+}
+
+/// The time in which a run was suspended while it stood in a step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Idle {
+    /// Milliseconds, up to when it was resumed last.
+    ms: u64,
+    /// Since when it is suspended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
+}
+
+impl Idle {
+    fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn until(self, now: Timestamp) -> u64 {
+        self.ms + self.since.map_or(0, |since| now.ms_since(since))
+    }
 }
 
 /// What carries a step out.
@@ -241,6 +264,38 @@ impl At {
         }
     }
 
+    const fn step_mut(&mut self) -> Option<&mut Step> {
+        match self {
+            Self::Step(step) | Self::Failed { step, .. } | Self::Backoff { step, .. } => Some(step),
+            Self::New | Self::Between { .. } | Self::Ending { .. } => None,
+        }
+    }
+
+    /// The run is suspended here. To wait for an answer is all that such a step does: it is no idle time.
+    pub(super) fn suspend(&mut self, at: Timestamp) {
+        if let Some(step) = self.step_mut()
+            && step.work != StepWork::Waits(Waits::Answer)
+        {
+            step.idle.since.get_or_insert(at);
+        }
+    }
+
+    /// The run is resumed here.
+    pub(super) fn resume(&mut self, at: Timestamp) {
+        if let Some(step) = self.step_mut() {
+            step.idle = Idle {
+                ms: step.idle.until(at),
+                since: None,
+            };
+        }
+    }
+
+    /// Idle time of the step `number`, if that is the one it stands in.
+    pub(super) fn idle(&self, number: u32) -> Idle {
+        let step = self.step().filter(|step| step.number == number);
+        step.map(|step| step.idle).unwrap_or_default()
+    }
+
     /// The action of the node, if it is in flight.
     pub(super) const fn action(&self) -> Option<&Attempt> {
         if let Self::Step(Step {
@@ -350,6 +405,11 @@ impl Left {
 }
 
 impl Step {
+    /// Milliseconds that it took up to `now`, without those in which its run was suspended.
+    pub fn elapsed_ms(&self, now: Timestamp) -> u64 {
+        now.ms_since(self.now).saturating_sub(self.idle.until(now))
+    }
+
     /// Its items, if it has any.
     pub const fn items(&self) -> Option<&Items> {
         match &self.work {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::state::{At, Due, FailedAttempt, LastStep, State, Step, StepWork, Unrepaired};
+use super::state::{At, Due, FailedAttempt, Idle, LastStep, State, Step, StepWork, Unrepaired};
 use super::{GraphEvent, ItemResult, Items};
 use crate::clock::Timestamp;
 use crate::id::{Name, RunId};
 use crate::model::work::WorkState;
 use crate::model::{
-    Attempt, AttemptId, Event, Failure, Outcome, Raised, Round, RunEvent, Slot, Spec,
+    Attempt, AttemptId, Event, Failure, Outcome, Raised, Round, RunEvent, Slot, Spec, StepStatus,
     SuppressedError, Suspension,
 };
 
@@ -71,7 +71,8 @@ impl WorkState for State {
         self.at.round_mut()
     }
 
-    fn suspend(&mut self, _at: Timestamp, why: &Suspension) {
+    fn suspend(&mut self, at: Timestamp, why: &Suspension) {
+        self.at.suspend(at);
         if let Some(failure) = &why.failure {
             self.vars.set("_last_error", failure.in_state());
         }
@@ -129,11 +130,13 @@ impl WorkState for State {
             attempt: *attempt,
             child: child.clone().or_else(|| self.at.child().cloned()),
             work,
+            idle: self.at.idle(*number),
         });
         true
     }
 
-    fn resume(&mut self, _at: Timestamp, raised: &Raised) {
+    fn resume(&mut self, at: Timestamp, raised: &Raised) {
+        self.at.resume(at);
         self.max_steps = raised.max_steps.or(self.max_steps);
     }
 
@@ -225,6 +228,7 @@ impl State {
                 attempt: *attempt,
                 child: None,
                 work: StepWork::Waits(waits.clone()),
+                idle: self.at.idle(*number),
             });
         }
         begins
@@ -325,6 +329,7 @@ impl State {
                     attempt: *attempt,
                     child: left.child,
                     work: StepWork::NeverStarted(left.items),
+                    idle: Idle::default(),
                 }
             }
             At::Step(step) | At::Backoff { step, .. }
@@ -439,6 +444,7 @@ impl State {
             unknown_below,
             uncollected,
             suppressed,
+            status,
             ..
         } = event
         else {
@@ -455,6 +461,7 @@ impl State {
             uncollected: *uncollected,
             unknown: false,
             attempt: 0,
+            cached: *status == StepStatus::Cached,
         };
         items.end(*item, done);
         let name = items.name(node, Slot::Part(*item));

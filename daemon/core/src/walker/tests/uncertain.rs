@@ -36,6 +36,15 @@ impl Stage {
         self.say_with(slot, verdict, None);
     }
 
+    /// What is in flight did not happen, and is done again.
+    fn repeat_all(&mut self) {
+        let slots: Vec<_> = self.run().attempts().map(|one| one.id.slot).collect();
+        for slot in slots {
+            self.say(slot, Verdict::Retry);
+        }
+        self.resume(None);
+    }
+
     fn say_with(&mut self, slot: Slot, verdict: Verdict, result: Option<Value>) {
         self.observe(Event::Run(RunEvent::UncertainAnswered {
             step: 1,
@@ -91,6 +100,50 @@ fn a_verdict_settles_an_action() {
         if verdict == Verdict::Fail {
             assert_eq!(stage.failure().code, "uncertain_failed");
         }
+    }
+}
+
+/// Milliseconds that the step of `node` took.
+fn elapsed(stage: &Stage, node: &str) -> u64 {
+    let took = stage.log.iter().find_map(|(_, event)| {
+        let Event::Graph(GraphEvent::StepCompleted {
+            node: done,
+            elapsed_ms,
+            ..
+        }) = event
+        else {
+            return None;
+        };
+        (done == node).then_some(*elapsed_ms)
+    });
+    took.expect("the step is done")
+}
+
+#[test]
+fn the_time_in_which_a_run_is_suspended_is_none_of_its_step() {
+    const HOUR: i64 = 3_600_000;
+    for config in [ONE, EACH] {
+        let mut stage = Stage::of(config, run(json!({}), None));
+        stage.call();
+        stage.clock += HOUR;
+        stage.crash();
+        let node = stage.run().current_node().unwrap().to_owned();
+        for _ in 0..3 {
+            assert_eq!(stage.settle(), Rest::Suspended);
+            let step = stage.run().graph().unwrap().at.step().unwrap().clone();
+            let shown = step.elapsed_ms(stage.now());
+            stage.clock += HOUR;
+            assert_eq!(step.elapsed_ms(stage.now()), shown, "it stands still");
+            stage.repeat_all();
+            stage.call();
+            stage.crash();
+        }
+        assert_eq!(stage.settle(), Rest::Suspended);
+        stage.repeat_all();
+        assert_eq!(stage.play(), Rest::Ended);
+        let took = elapsed(&stage, &node);
+        let hour = u64::try_from(HOUR).unwrap();
+        assert!((hour..hour + 1000).contains(&took), "{took}");
     }
 }
 
