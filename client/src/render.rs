@@ -336,7 +336,8 @@ fn attempt(attempt: &json::InDoubt) -> String {
     let since = since.map(|since| format!("since {since}"));
     let key = attempt.key.as_ref();
     let key = key.map(|key| format!("RYE_IDEMPOTENCY_KEY={key}"));
-    let known = Vec::from_iter([call, since, key].into_iter().flatten()).join(", ");
+    let known: Vec<String> = [call, since, key].into_iter().flatten().collect();
+    let known = known.join(", ");
     let of = attempt.run_id.as_ref();
     let of = of.map_or_else(String::new, |run| format!(" of {run}"));
     let known = if known.is_empty() {

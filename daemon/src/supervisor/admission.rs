@@ -25,7 +25,7 @@ use rye_core::expr::nearest;
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::graph::{LastStep, Left, State};
 use rye_core::model::{
-    Budget, ChildTerms, Extent, Failure, GraphSource, GraphTask, Object, Run, Spec, StartFrom, Task,
+    Budget, ChildTerms, Durability, Extent, Failure, GraphTask, Object, Run, Spec, StartFrom, Task,
 };
 use rye_core::policy::Policy;
 use rye_item::{Library, Snapshot};
@@ -196,28 +196,13 @@ impl Admission {
         warnings.extend(snapshot.ignored.iter().cloned());
         let (mut start_from, astray) = start_from(&graph, &chosen.content_hash, &request.start_at)?;
         let added = text::complete(start_from.as_mut(), &graph);
-        let source = GraphSource {
-            text: chosen.text,
-            category: graph.category.clone(),
-            version: graph.version.clone(),
-            nodes: u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX),
-            policy: Arc::clone(&snapshot.policy),
-            config_hash: snapshot.hash.to_string(),
-        };
         let task = Task::Graph(GraphTask {
-            source,
+            source: text::source(chosen.text, &graph, &snapshot),
             start_from: start_from.map(Arc::new),
         });
         let mut spec = self.spec(inside, task, what, budget, &request);
         spec.recovery = graph.recovery.unwrap_or(spec.recovery);
-        spec.durability = request
-            .durability
-            .or(graph.durability)
-            .or(request
-                .lineage
-                .as_ref()
-                .map(|lineage| lineage.spec.durability))
-            .unwrap_or(spec.durability);
+        spec.durability = durability(&request, &graph).unwrap_or(spec.durability);
         spec.budget
             .limit_by(graph.limits.spend, policy.default_spend());
         let above = request.lineage.as_ref().map(|lineage| &lineage.limits);
@@ -421,6 +406,13 @@ fn inputs(
     }
     let fitted = graph.inputs(given.clone());
     fitted.map_err(|failure| (given, Box::new(failure)))
+}
+
+/// When a step of a run of `graph` counts as done, as far as that is said: by the caller, the graph, or the run above.
+fn durability(request: &Start, graph: &Graph) -> Option<Durability> {
+    let above = request.lineage.as_ref();
+    let inherited = || above.map(|lineage| lineage.spec.durability);
+    request.durability.or(graph.durability).or_else(inherited)
 }
 
 /// Where the run begins, if not at the start node with the graph's own state; and why it cannot begin there.

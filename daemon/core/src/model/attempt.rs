@@ -86,7 +86,7 @@ impl Attempt {
 
     /// What tells it from others, outside: its idempotency key, and when it began.
     pub(super) fn mark(&self) -> (Name, Timestamp) {
-        (self.key.clone(), self.since)
+        (Name::clone(&self.key), self.since)
     }
 
     /// An attempt that begins at `since`, of something whose second run means `effect`.

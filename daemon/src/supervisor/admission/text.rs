@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use rye_core::definition::Graph;
-use rye_core::model::StartFrom;
-use rye_item::Item;
+use rye_core::model::{GraphSource, StartFrom};
+use rye_item::{Item, Snapshot};
 
 use super::{StartAt, declared};
 
@@ -19,6 +19,18 @@ pub(super) struct Chosen {
     pub(super) content_hash: String,
     /// What the readers of the run should know of it.
     pub(super) note: Option<String>,
+}
+
+/// What a run walks that has this `text` of `graph`, under the configuration of `snapshot`.
+pub(super) fn source(text: Arc<str>, graph: &Graph, snapshot: &Snapshot) -> GraphSource {
+    GraphSource {
+        text,
+        category: graph.category.clone(),
+        version: graph.version.clone(),
+        nodes: u32::try_from(graph.nodes.len()).unwrap_or(u32::MAX),
+        policy: Arc::clone(&snapshot.policy),
+        config_hash: snapshot.hash.to_string(),
+    }
 }
 
 /// The text for a run whose item is `now`.

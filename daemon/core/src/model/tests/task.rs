@@ -11,7 +11,7 @@ fn stored(task: Task) -> Value {
     json!(spec)
 }
 
-fn read(stored: Value) -> Result<Task, String> {
+fn read(stored: &Value) -> Result<Task, String> {
     let spec: Result<Spec, _> = serde_json::from_str(&stored.to_string());
     spec.map(|spec| spec.task)
         .map_err(|error| error.to_string())
@@ -67,12 +67,12 @@ fn each_task_is_read_as_it_was_written_and_is_fields_of_its_spec() {
         assert_eq!(task.kind().as_str(), kind);
         let of_tasks = ["seed", "graph", "thread"];
         let found = of_tasks.into_iter().filter(|name| !stored[name].is_null());
-        assert_eq!(Vec::from_iter(found), fields);
+        assert_eq!(found.collect::<Vec<_>>(), fields);
         assert!(
             stored.get("graph").is_some(),
             "`graph` is there, if only as null"
         );
-        assert_eq!(read(stored).unwrap(), task);
+        assert_eq!(read(&stored).unwrap(), task);
     }
 }
 
@@ -97,7 +97,7 @@ fn what_belongs_to_another_kind_is_refused() {
         for (name, value) in fields.as_object().unwrap() {
             stored[name] = value.clone();
         }
-        let refused = read(stored).unwrap_err();
+        let refused = read(&stored).unwrap_err();
         assert!(
             refused.contains("go with the kind"),
             "{kind} {fields}: {refused}"

@@ -80,7 +80,8 @@ fn what_was_cut_off_is_told_by_its_key_and_its_time() {
         let mut run = walking();
         take(&mut run, events);
         let unknown = run.unknown().into_iter();
-        Vec::from_iter(unknown.map(|unknown| unknown.cut_off.map(|(key, _)| key.to_string())))
+        let keys = unknown.map(|unknown| unknown.cut_off.map(|(key, _)| key.to_string()));
+        keys.collect::<Vec<_>>()
     };
     assert_eq!(cut_off(&[once(None), killed()]), [Some("k".to_owned())]);
     assert_eq!(cut_off(&[once(None), failed_unknown(), given_up()]), [None]);
