@@ -51,7 +51,7 @@ pub enum Follow {
     UntilEnd,
 }
 
-/// Whether what the model of a thread says, and what tools print, is told as it comes.
+/// Whether the stream also holds what the model of a thread says and what tools print, as it comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deltas {
     /// Events only.

@@ -352,7 +352,7 @@ fn a_caller_cannot_steer_the_shell_by_environment() {
         ("BASH_LOADABLES_PATH", "/tmp"),
         ("BASH_FUNC_true%%", "() { touch sprung; }"),
     ] {
-        // A shell of the command would heed what the one of the tool is told to ignore.
+        // A shell that the command starts would obey what the shell of the tool ignores.
         let command = "touch began; bash -xc true; sh -c true";
         let refused = world.ryectl("execute tool rye/bash --params -");
         let params = json!({"command": command, "env": {name: value}});

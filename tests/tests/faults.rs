@@ -285,7 +285,7 @@ fn await_transcript(world: &World, run: &str) {
 #[test]
 fn a_stop_does_not_wait_for_the_files_of_a_project_that_hangs_and_the_next_start_writes_them() {
     let (world, daemon, run) = behind("shutdown_grace_seconds: 1\n");
-    // The project hangs all the time: whoever waited for it would wait for ever.
+    // The project hangs all the time: a stop that waited for it would not end.
     let _stopped = world.ryectl("daemon stop").ok();
     assert_eq!(end_of(daemon), 0);
     let log = world.log();

@@ -312,7 +312,7 @@ fn items_of_a_foreach_node_are_cached_one_by_one() {
         assert_eq!(record["status"], "completed", "{record}");
         assert_eq!(ran(&world), times, "{record}");
     }
-    // It is told how many were, and a step of which all were is one that was.
+    // The step says how many of its items were cached, and is cached itself if all were.
     for (list, told, all) in [
         ("[1,9]", "(foreach, 1 cached)", false),
         ("[9,1]", "(foreach, 2 cached)", true),

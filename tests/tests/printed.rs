@@ -205,7 +205,7 @@ fn listen(world: &World, run: &str) -> (Child, impl Iterator<Item = Value>) {
     (listener, told)
 }
 
-/// The lines that are told, and the ends of steps, in order.
+/// The lines of the stream, and the ends of steps, in order.
 fn printed_and_ended(told: &[Value]) -> Vec<String> {
     let said = told.iter().filter_map(|told| {
         let ended = told["event_type"] == "step_completed";
@@ -244,7 +244,7 @@ fn what_tools_print_is_told_as_it_comes_and_before_the_end_of_its_attempt() {
     }
     let output = &told.last().unwrap()["delta"];
     assert_eq!(output["kind"], "output", "{output}");
-    // Who begins now is told what comes now.
+    // A stream that begins now holds what comes from now on.
     let (mut second, mut later) = listen(&world, &run);
     let mut rest = vec![later.next().unwrap()];
     let text = world.ryectl("events --follow --deltas").arg(&run);

@@ -1,9 +1,10 @@
 //! How far the files of a project are behind its runs, and who waits for them.
 //!
-//! **Owns** the count of what the lane of one project has not written: the publisher adds to it, the lane takes from it.
+//! **Owns** the count of what the lane of one project has not written: the publisher adds to it, the lane takes from it; and since
+//! when it has not moved, which begins anew for one that had nothing to do.
 //! **Never** counts what could not be written and is tried again, and holds nobody up for a project that does not move at all:
 //! that is not slow, and the log is kept for it up to a bound. **Order.** A driver looks before each move of its run, and
-//! whoever starts a run before it exists; so what waits passes the bound by a move of each run at most.
+//! the start of a run before it exists; so what waits passes the bound by a move of each run at most.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -50,6 +51,9 @@ struct Owed {
     bytes: u64,
     /// Runs that have come to rest, and whose other files are not made.
     unfinished: usize,
+    /// Whether it was asked for a checkpoint and has not answered.
+    marked: bool,
+    /// When it last wrote something, or got something to do and had nothing.
     moved: Instant,
     /// Whether it is past its bounds; who waits is notified when it is not any more.
     behind: bool,
@@ -63,6 +67,7 @@ impl Lag {
                 unwritten: 0,
                 bytes: 0,
                 unfinished: 0,
+                marked: false,
                 moved: Instant::now(),
                 behind: false,
             }),
@@ -73,6 +78,7 @@ impl Lag {
     /// There are further bytes to be written, of a further run if it `is_new`.
     pub(super) fn add(&self, bytes: u64, is_new: bool) {
         self.change(|owed| {
+            owed.wake();
             owed.unwritten += usize::from(is_new);
             owed.bytes += bytes;
         });
@@ -91,6 +97,22 @@ impl Lag {
     pub(super) fn finishing(&self, runs: usize) {
         self.change(|owed| {
             owed.unfinished = runs;
+            owed.moved = Instant::now();
+        });
+    }
+
+    /// A checkpoint waits for it.
+    pub(super) fn mark(&self) {
+        self.change(|owed| {
+            owed.wake();
+            owed.marked = true;
+        });
+    }
+
+    /// It has answered that.
+    pub(super) fn answered(&self) {
+        self.change(|owed| {
+            owed.marked = false;
             owed.moved = Instant::now();
         });
     }
@@ -137,6 +159,15 @@ impl Lag {
     }
 }
 
+impl Owed {
+    /// There is something to do: who had nothing has not stood still until now.
+    fn wake(&mut self) {
+        if self.unwritten + self.unfinished == 0 && !self.marked {
+            self.moved = Instant::now();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt as _;
@@ -177,6 +208,34 @@ mod tests {
         lag.add(1000, true);
         assert!(!lag.is_moving());
         assert!(lag.caught_up().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_lane_that_had_nothing_to_do_has_not_stood_still_until_now() {
+        const STILL: Duration = Duration::from_mins(10);
+        let lag = lag(STILL);
+        let stands_still = || {
+            lock(&lag.owed).moved = Instant::now().checked_sub(STILL).unwrap();
+            assert!(!lag.is_moving());
+        };
+        stands_still();
+        lag.mark();
+        assert!(lag.is_moving());
+        // One that has not answered, or not written, is asked for more in vain.
+        stands_still();
+        lag.mark();
+        lag.add(1, true);
+        assert!(!lag.is_moving());
+        lag.answered();
+        assert!(lag.is_moving());
+        stands_still();
+        lag.mark();
+        assert!(!lag.is_moving());
+        lag.written(1);
+        lag.answered();
+        stands_still();
+        lag.add(1, true);
+        assert!(lag.is_moving());
     }
 
     #[tokio::test]

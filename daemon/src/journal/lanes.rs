@@ -101,6 +101,7 @@ impl Lanes {
         let marked = marks.keys().cloned().collect();
         for (files, mark) in marks {
             let lane = table.lane(shared, &files);
+            lane.lag.mark();
             lane.mailbox.post(|inbox| inbox.checkpoint = Some(mark));
         }
         marked

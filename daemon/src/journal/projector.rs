@@ -463,6 +463,7 @@ impl Projector {
                 Covered::NotAll
             },
         };
+        self.lane.lag.answered();
         self.shared.keeping.post(|inbox| inbox.reports.push(report));
     }
 

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How often lines are read while an event waits: the two files of a log take fewer.
 const MOST_READS: u32 = 80;
 
-/// Which deltas are told.
+/// Which deltas the stream holds.
 #[derive(Debug, Clone)]
 pub(super) struct Kinds {
     /// Those of what a model says; none means all.
