@@ -17,10 +17,10 @@ use rye_core::model::{Event, Failure, KillReceipt, Life, Outcome, Raised, Run, R
 use rye_core::thread::ThreadTool;
 use serde_json::{Value, json};
 
-use crate::drive::{Ended, Job};
+use crate::drive::Job;
 use crate::journal::Change;
 use crate::port::{Nest, Nested, Refusal, Wanted, launched};
-use crate::services::{Services, timed_out};
+use crate::services::{Ended, Services, timed_out};
 use crate::stop::{Stop, Urgency};
 use crate::task;
 
@@ -103,7 +103,7 @@ pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call, wanted: Want
     };
     match services.runs().nest(nest).await {
         Err(failure) => refused(failure),
-        Ok(Nested::Answer(value)) => Lookup::Answer(Box::new(answered(value))),
+        Ok(Nested::Answer(value)) => Lookup::Answer(Box::new(CallOutcome::known(value))),
         Ok(Nested::Create {
             run,
             spec,
@@ -140,7 +140,7 @@ fn refused(failure: Failure) -> Lookup {
     Lookup::Answer(Box::new(CallOutcome {
         failure: Some(failure),
         certainty: Certainty::NeverStarted,
-        ..answered(Value::Null)
+        ..CallOutcome::known(Value::Null)
     }))
 }
 
@@ -158,17 +158,6 @@ pub async fn carry_out(
         services.runs().launch(child.run.clone()).await;
     }
     child_run(services, stop, parent, call, child.run, limit).await
-}
-
-/// What a call came to that gave `result`.
-pub fn answered(result: impl Into<Arc<Value>>) -> CallOutcome {
-    CallOutcome {
-        result: result.into(),
-        failure: None,
-        certainty: Certainty::Known,
-        cached: false,
-        node_input_hash: None,
-    }
 }
 
 /// The child run that carried out an earlier try of a call.
@@ -306,7 +295,7 @@ async fn child_run(
             return Ended::Outcome(Box::new(CallOutcome {
                 failure: Some(failure),
                 certainty: Certainty::UnknownBelow,
-                ..answered(Value::Null)
+                ..CallOutcome::known(Value::Null)
             }));
         }
     };
@@ -328,7 +317,7 @@ async fn child_run(
     Ended::Outcome(Box::new(CallOutcome {
         failure,
         certainty,
-        ..answered(result_of(services, &run).await)
+        ..CallOutcome::known(result_of(services, &run).await)
     }))
 }
 
@@ -354,10 +343,10 @@ async fn unwaited(services: &Arc<Services>, call: &Call, child: &RunId) -> Optio
     if refused {
         return Some(CallOutcome {
             failure: failure_of(&run),
-            ..answered(run.result())
+            ..CallOutcome::known(run.result())
         });
     }
-    Some(answered(begun(&run, call)))
+    Some(CallOutcome::known(begun(&run, call)))
 }
 
 /// What a caller who does not wait for `run` is told of it.

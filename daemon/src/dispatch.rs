@@ -4,7 +4,7 @@
 //! **Never** lets an action pass that a layer of the run does not allow, and never commits: what came of the action is
 //! returned as data, and a denial is a warning of the run as well. **Order.** Everything up to the plan is done before the call is
 //! announced, away from the runtime's workers and through the gate of the project; what is left is what each start needs anew.
-//! **Failure.** Everything that goes wrong with the action itself, a refused item included, is a failed [`Envelope`]; there is no
+//! **Failure.** Everything that goes wrong with the action itself, a refused item included, is a failed [`CallOutcome`]; there is no
 //! error type.
 
 mod failures;
@@ -24,7 +24,7 @@ use rye_core::bounds;
 use rye_core::capability::{self, Primary};
 use rye_core::definition::{Authority, Inputs};
 use rye_core::id::{ItemKind, ItemRef};
-use rye_core::machine::Certainty;
+use rye_core::machine::{CallOutcome, Certainty};
 use rye_core::model::{Failure, KillReceipt, Object, Printed, Spec};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
@@ -43,7 +43,7 @@ use crate::models;
 use crate::native;
 use crate::process::{Exit, Spawner, StopReason, Stopper};
 use crate::services::{
-    AttemptCtx, Dispatch, Envelope, Order, Prepared, Reply, TraceMode, memory_exceeded, timed_out,
+    AttemptCtx, Dispatch, Ended, Order, Prepared, TraceMode, memory_exceeded, timed_out,
 };
 use crate::stop::Stop;
 use crate::task;
@@ -119,9 +119,9 @@ impl Dispatch for Dispatcher {
         })
     }
 
-    fn carry_out<'a>(&'a self, prepared: Prepared, cx: &'a AttemptCtx) -> BoxFuture<'a, Reply> {
+    fn carry_out<'a>(&'a self, prepared: Prepared, cx: &'a AttemptCtx) -> BoxFuture<'a, Ended> {
         let span = cx.span.clone();
-        Box::pin(self.reply_to(prepared, cx).instrument(span))
+        Box::pin(self.perform(prepared, cx).instrument(span))
     }
 }
 
@@ -289,17 +289,9 @@ enum Found {
 }
 
 impl Dispatcher {
-    async fn reply_to(&self, prepared: Prepared, cx: &AttemptCtx) -> Reply {
-        let Prepared {
-            item,
-            plan,
-            chain,
-            mut trace,
-            since,
-            is_ready: _,
-        } = prepared;
+    async fn perform(&self, prepared: Prepared, cx: &AttemptCtx) -> Ended {
+        let Prepared { plan, chain, .. } = prepared;
         let mut work = Work::default();
-        let begun = Instant::now();
         self.tell_ignored(chain.as_ref(), cx);
         let is_native = matches!(&plan, Ok(Plan::Native(_)));
         let tells_of_runs = matches!(&plan, Ok(Plan::Native(call)) if call.tool.tells_of_runs());
@@ -315,6 +307,14 @@ impl Dispatcher {
             }
             Err(refused) => (refused.data, Some(refused.failure)),
         };
+        if work.stopped {
+            return Ended::Stopped(work.receipt);
+        }
+        let not_begun = work.certainty == Certainty::NeverStarted;
+        let lack = failure.as_ref().and_then(Exhausted::of_failure);
+        if let Some(lack) = lack.filter(|_| not_begun) {
+            return Ended::Exhausted(lack);
+        }
         let (data, failure) = match bounds::check(&data) {
             Ok(bytes) if !cx.services.journal.memory().fits(bytes) => {
                 let full = memory_exceeded(&cx.services.journal.memory());
@@ -327,9 +327,6 @@ impl Dispatcher {
                 (Value::Null, Some(failure))
             }
         };
-        if let Some(timing) = trace.as_mut().and_then(|trace| trace.last_mut()) {
-            timing["run_ms"] = json!(milliseconds(begun.elapsed()));
-        }
         // What a tool of ours answers is known; the words of others are theirs.
         let failure = failure.map(|failure| {
             let failure = if is_native {
@@ -342,19 +339,11 @@ impl Dispatcher {
                 ..failure
             }
         });
-        Reply {
-            envelope: Envelope {
-                item,
-                data,
-                failure,
-                chain: chain.iter().flat_map(Chain::links).collect(),
-                trace,
-                elapsed: since.elapsed(),
-            },
-            stopped: work.stopped,
-            receipt: work.receipt,
+        Ended::Outcome(Box::new(CallOutcome {
+            failure,
             certainty: work.certainty,
-        }
+            ..CallOutcome::known(data)
+        }))
     }
 
     /// Does what is planned, if that may be done.
@@ -493,10 +482,6 @@ fn timing(resolved: Duration, verifying: Duration, planned: Duration) -> Value {
         "verify_us": micros(verifying),
         "plan_us": micros(plan),
     })
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The one chain of orders that can be prepared on the spot: it is built in, runs inside the daemon, and is given little.

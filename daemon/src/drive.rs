@@ -49,13 +49,13 @@ pub use self::attempt::Reports;
 use self::attempt::{Attempts, Finished, attempt, held};
 pub use self::context::RunContext;
 pub use self::fail::fail;
-pub use self::job::{Ended, Job};
+pub use self::job::Job;
 use self::line::Line;
 use self::plan::{Plan, Then, limit};
 use self::space::{Lack, Live};
 use crate::exhausted::Exhausted;
 use crate::journal::{self, Change, Committed, Lag, Ticket, Why};
-use crate::services::Services;
+use crate::services::{Ended, Services};
 use crate::stop::{Changes, DriverExit, Stop, Urgency};
 use crate::storage_backoff;
 

@@ -20,8 +20,9 @@ use rye_core::walker::{CostSource, Walker};
 
 use self::attend::Planned;
 use crate::cache;
-use crate::drive::{self, Ended, Job, Kind, Reports, RunContext};
+use crate::drive::{self, Job, Kind, Reports, RunContext};
 use crate::journal;
+use crate::services::Ended;
 use crate::stop::{DriverExit, Stop};
 
 /// A graph run.

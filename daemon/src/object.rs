@@ -3,7 +3,7 @@
 //! Two kinds of places: [`Store`] in the state directory, for long payloads the log names; [`ProjectObjects`] in each project, for what
 //! its runs did.
 //!
-//! **Owns** `<state>/objects/ab/cd/<sha256>`. **Never** overwrites or changes an object, and never hands out bytes that do
+//! **Owns** `<state>/objects/ab/<sha256>`. **Never** overwrites or changes an object, and never hands out bytes that do
 //! not match their name. [`Store::put`] returns when the object is on disk with its directory, so that a log record may
 //! name it. **Order**: objects are independent; two writers of the same bytes both succeed.
 //! **Failure**: what cannot be kept leaves nothing behind; a crash leaves at most a file below `objects/tmp`, which the next
@@ -16,7 +16,7 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rye_core::error::{ErrorKind, Kinded, excerpt};
 use serde::{Deserialize, Serialize};
@@ -159,6 +159,8 @@ const UNFINISHED: &str = "tmp";
 pub struct Store {
     root: PathBuf,
     temporaries: AtomicU64,
+    /// The directories, by the first byte of their objects' names, whose own names are known to be on disk.
+    synced: Box<[AtomicBool; 256]>,
 }
 
 impl Store {
@@ -171,6 +173,7 @@ impl Store {
         Self {
             root,
             temporaries: AtomicU64::new(0),
+            synced: Box::new([const { AtomicBool::new(false) }; 256]),
         }
     }
 
@@ -201,20 +204,30 @@ impl Store {
 
     fn path(&self, digest: &Digest) -> PathBuf {
         let name = digest.to_string();
-        self.root.join(&name[..2]).join(&name[2..4]).join(name)
+        self.root.join(&name[..2]).join(name)
     }
 
     fn write(&self, digest: Digest, bytes: &[u8]) -> io::Result<()> {
         let path = self.path(&digest);
+        let directory = path.parent().expect("an object lies in a directory");
+        let synced = &self.synced[usize::from(digest.0[0])];
         if fs::read(&path).is_ok_and(|there| there == bytes) {
             // It may have been written by a process that died before its sync.
             File::open(&path)?.sync_all()?;
-            return sync_parents(&path, &self.root);
+        } else {
+            if !directory.is_dir() {
+                synced.store(false, Ordering::Release);
+                fs::create_dir_all(directory)?;
+            }
+            self.write_whole(&path, bytes)?;
         }
-        let directory = path.parent().expect("an object lies in a directory");
-        fs::create_dir_all(directory)?;
-        self.write_whole(&path, bytes)?;
-        sync_parents(&path, &self.root)
+        sync(directory)?;
+        if !synced.load(Ordering::Acquire) {
+            sync(&self.root)?;
+            self.root.parent().map_or(Ok(()), sync)?;
+            synced.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// Puts a file of `bytes` at `path`, or nothing at all.
@@ -237,15 +250,9 @@ impl Store {
     }
 }
 
-/// Syncs the directories from `path`'s own up to `root`'s parent, so that the name survives a power cut.
-fn sync_parents(path: &Path, root: &Path) -> io::Result<()> {
-    for directory in path.ancestors().skip(1) {
-        File::open(directory)?.sync_all()?;
-        if Some(directory) == root.parent() {
-            break;
-        }
-    }
-    Ok(())
+/// Makes the names in `directory` survive a power cut.
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 #[cfg(test)]
@@ -278,6 +285,20 @@ mod tests {
         assert_eq!(left.count(), 0);
         fs::remove_dir(store.path(&digest)).unwrap();
         store.put(b"abc").unwrap();
+        assert_eq!(store.get(&digest).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn a_directory_that_was_taken_away_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("objects"));
+        for root in [dir.path().join("objects/ba"), dir.path().join("objects")] {
+            let digest = store.put(b"abc").unwrap();
+            assert!(store.synced[0xba].load(Ordering::Relaxed));
+            fs::remove_dir_all(&root).unwrap();
+            assert!(matches!(store.get(&digest), Err(Error::Read { .. })));
+        }
+        let digest = store.put(b"abc").unwrap();
         assert_eq!(store.get(&digest).unwrap(), b"abc");
     }
 

@@ -5,7 +5,7 @@
 //! owner of all runs alive, which holds these services itself.
 //!
 //! **Order.** All calls of one turn are prepared together, before any of them is announced; an announced call is carried out
-//! from its plan and looks nothing up again. **Failure.** What goes wrong with an action is part of its [`Reply`].
+//! from its plan and looks nothing up again. **Failure.** What goes wrong with an action is part of its [`CallOutcome`](rye_core::machine::CallOutcome).
 
 mod action;
 
@@ -18,7 +18,7 @@ use rye_core::id::{Epoch, RunId};
 use rye_core::ledger::Caps;
 use rye_core::model::{Effect, Event, ProcessIdentity, RunEvent, Slot, Spec};
 
-pub use self::action::{Envelope, Order, Prepared, Reply, TraceMode, memory_exceeded, timed_out};
+pub use self::action::{Ended, Envelope, Order, Prepared, TraceMode, memory_exceeded, timed_out};
 use crate::async_log::{Logs, Voice};
 use crate::clock::Timer;
 use crate::contracts::Contracts;
@@ -71,7 +71,7 @@ pub trait Dispatch: fmt::Debug + Send + Sync {
     fn prepare(&self, orders: Vec<Order>) -> BoxFuture<'_, Vec<Prepared>>;
 
     /// Carries out what was prepared; it ends by itself, or as the stop signal of `cx` says.
-    fn carry_out<'a>(&'a self, prepared: Prepared, cx: &'a AttemptCtx) -> BoxFuture<'a, Reply>;
+    fn carry_out<'a>(&'a self, prepared: Prepared, cx: &'a AttemptCtx) -> BoxFuture<'a, Ended>;
 }
 
 /// What a call needs of its attempt.

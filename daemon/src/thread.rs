@@ -31,12 +31,12 @@ use serde_json::Value;
 pub use self::compose::{INTEGRITY, prompt};
 use self::talk::Talk;
 use crate::chain::{Chain, dot_env};
-use crate::children::{self, Child, Lookup, answered};
-use crate::drive::{self, Ended, Job, Kind, Reports, RunContext};
+use crate::children::{self, Child, Lookup};
+use crate::drive::{self, Job, Kind, Reports, RunContext};
 use crate::fail_point;
 use crate::journal;
 use crate::provider::{Place, ProjectEnv};
-use crate::services::{Envelope, Prepared, TraceMode};
+use crate::services::{Ended, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
 
 /// A thread.
@@ -153,16 +153,7 @@ impl ThreadRun {
             Slot::Part(place) => format!("turn {} {}[{place}]", call.step, call.item.id),
             Slot::Main | Slot::Hook(_) => format!("turn {} {}", call.step, call.item.id),
         };
-        let reply = match self.at.carry_out(call, prepared, stop, &heading).await {
-            Ok(reply) => reply,
-            Err(ended) => return ended,
-        };
-        let Envelope { data, failure, .. } = reply.envelope;
-        Ended::Outcome(Box::new(CallOutcome {
-            failure,
-            certainty: reply.certainty,
-            ..answered(data)
-        }))
+        self.at.carry_out(call, prepared, stop, &heading).await
     }
 
     /// What a call came to as the model receives it: the whole of a long result is kept before.
@@ -188,7 +179,7 @@ impl ThreadRun {
                 Box::new(CallOutcome {
                     failure: Some(Failure::permanent("storage", text)),
                     certainty: came_to.certainty,
-                    ..answered(Value::Null)
+                    ..CallOutcome::known(Value::Null)
                 })
             }
         }

@@ -4,14 +4,16 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
-use rye_core::machine::{Call, CallOutcome};
+use rye_core::machine::Call;
 use rye_core::model::Run;
 use rye_core::tool::ToolMachine;
+use serde_json::{Value, json};
 
-use crate::drive::{self, Ended, Job, Kind, Reports, RunContext};
+use crate::drive::{self, Job, Kind, Reports, RunContext};
 use crate::journal;
-use crate::services::{Envelope, Prepared, TraceMode};
+use crate::services::{Ended, Envelope, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
 
 /// A tool run.
@@ -78,23 +80,32 @@ impl Kind for ToolRun {
     async fn carry_out(
         &self,
         call: &Call,
-        prepared: Prepared,
+        mut prepared: Prepared,
         stop: &Stop,
         _reports: &Reports<Infallible>,
     ) -> Ended {
         let heading = call.item.id.to_string();
-        let reply = match self.at.carry_out(call, prepared, stop, &heading).await {
-            Ok(reply) => reply,
-            Err(ended) => return ended,
-        };
-        let outcome = CallOutcome {
-            result: Arc::new(reply.envelope.data.clone()),
-            failure: reply.envelope.failure.clone(),
-            certainty: reply.certainty,
-            cached: false,
-            node_input_hash: None,
-        };
-        *self.answered() = Some(reply.envelope);
-        Ended::Outcome(Box::new(outcome))
+        let envelope = prepared.envelope();
+        let (since, begun) = (prepared.since, Instant::now());
+        let ended = self.at.carry_out(call, prepared, stop, &heading).await;
+        if let Ended::Outcome(outcome) = &ended {
+            *self.answered() = Some(Envelope {
+                data: Value::clone(&outcome.result),
+                failure: outcome.failure.clone(),
+                trace: envelope.trace.map(|trace| timed(trace, begun)),
+                elapsed: since.elapsed(),
+                ..envelope
+            });
+        }
+        ended
     }
+}
+
+/// A trace with how long the call itself took, which began at that time; the entry for times is the last.
+fn timed(mut trace: Vec<Value>, begun: Instant) -> Vec<Value> {
+    if let Some(timing) = trace.last_mut() {
+        let elapsed = u64::try_from(begun.elapsed().as_millis());
+        timing["run_ms"] = json!(elapsed.unwrap_or(u64::MAX));
+    }
+    trace
 }

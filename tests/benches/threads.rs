@@ -6,7 +6,8 @@
 //!
 //! * `turns`: from the end of an answer to the next call, where no tool has to be waited for; what a turn adds to the transcript, late
 //!   and early
-//! * `calls`: from a call that is complete, while the model still speaks, to its tool being about to start
+//! * `calls`: from a call that is complete, while the model still speaks, to its tool being about to start: as who listens to the thread
+//!   sees both, and from when the server sent it
 //! * `tokens`: from a piece of text leaving the server to its being shown, beside `curl` (which has to be there) on the same stream
 //! * `memory`: threads whose models speak, all at once
 //! * `crowd`: the same as `tokens`, of some among a thousand threads whose models all speak fifty tokens a second
@@ -247,24 +248,32 @@ async fn calls() {
     let (sync, _) = of_the_disk(&world.state());
     let client = client(&world).await;
     let run = start(&world, &client, "call", None).await;
-    let mut starts = Series::new("a complete call to its start on record", "ms");
-    let mut events = client.events(&run, "", Follow::UntilEnd);
-    let mut turn = 0;
-    while let Some(event) = events.next().await.expect("events come") {
-        if event.event_type != "tool_call_start" {
-            continue;
-        }
+    let mut whole = Series::new("a call sent to its start on record", "ms");
+    let mut starts = Series::new("a call complete to its start on record", "ms");
+    let events = client.events(&run, "", Follow::UntilEnd);
+    let mut events = events.with(Deltas::Told);
+    let (mut turn, mut complete) = (0, None);
+    while let Some(told) = events.told().await.expect("events come") {
         let now = Instant::now();
-        turn += 1;
-        // The last that was sent is the end of the call.
-        let told = server.requests().pop().expect("the model was called");
-        let spoken = *told.sent().last().expect("it spoke");
-        if turn > WARM {
-            starts.add(milliseconds(now.duration_since(spoken)));
+        match told {
+            Told::Delta(delta) if delta.kind() == v1::DeltaKind::CallReady => complete = Some(now),
+            Told::Event(event) if event.event_type == "tool_call_start" => {
+                turn += 1;
+                // The last that was sent is the end of the call.
+                let told = server.requests().pop().expect("the model was called");
+                let spoken = *told.sent().last().expect("it spoke");
+                let complete = complete.take().expect("the call is told before its start");
+                if turn > WARM {
+                    whole.add(milliseconds(now.duration_since(spoken)));
+                    starts.add(milliseconds(now.duration_since(complete)));
+                }
+                server.release(&format!("called_{turn}"));
+            }
+            Told::Delta(_) | Told::Event(_) => {}
         }
-        server.release(&format!("called_{turn}"));
     }
     assert_eq!(turn, WARM + CALLS);
+    whole.print();
     starts.print();
     compare(
         "the same beyond a sync, ms",

@@ -176,10 +176,10 @@ impl Call {
     }
 }
 
-/// What an action came to.
+/// What an action came to: the one type for it from the door to effects to the machine.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallOutcome {
-    /// The unwrapped result: what `${result…}` sees.
+    /// What it gave back.
     pub result: Arc<Value>,
     /// Why it failed, if it did.
     pub failure: Option<Failure>,
@@ -189,6 +189,19 @@ pub struct CallOutcome {
     pub cached: bool,
     /// Hash over graph, node, action, chain and configuration: the key of its result.
     pub node_input_hash: Option<String>,
+}
+
+impl CallOutcome {
+    /// It ended by itself, and gave back `result`.
+    pub fn known(result: impl Into<Arc<Value>>) -> Self {
+        Self {
+            result: result.into(),
+            failure: None,
+            certainty: Certainty::Known,
+            cached: false,
+            node_input_hash: None,
+        }
+    }
 }
 
 /// What is known about the outcome of an attempt that has ended.

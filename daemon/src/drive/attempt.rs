@@ -15,9 +15,9 @@ use rye_core::model::{KillReceipt, Slot};
 use tokio::sync::mpsc;
 
 use super::plan::Planned;
-use super::{Ended, Kind, Signal};
+use super::{Kind, Signal};
 use crate::journal::Ticket;
-use crate::services::{Services, memory_exceeded};
+use crate::services::{Ended, Services, memory_exceeded};
 use crate::stop::{Stop, Urgency};
 use crate::task::Group;
 

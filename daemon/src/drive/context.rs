@@ -6,12 +6,11 @@ use rye_core::id::RunId;
 use rye_core::machine::Call;
 use rye_core::model::{Run, Spec};
 
-use super::Ended;
 use crate::async_log::{Log, Voice};
 use crate::chain::Origin;
 use crate::projects::Project;
-use crate::services::{AttemptCtx, Order, Prepared, Reply, Services, TraceMode};
-use crate::stop::{Stop, Urgency};
+use crate::services::{AttemptCtx, Ended, Order, Prepared, Services, TraceMode};
+use crate::stop::Stop;
 
 /// What the attempts of a run work with.
 #[derive(Debug)]
@@ -74,15 +73,14 @@ impl RunContext {
         }
     }
 
-    /// Carries out what was prepared; what it prints stands below `heading` in the log of the run. The error is how a call ended that
-    /// came to nothing: it was stopped because its run is to stop, or could not begin on this host now.
+    /// Carries out what was prepared; what it prints stands below `heading` in the log of the run.
     pub async fn carry_out(
         &self,
         call: &Call,
         prepared: Prepared,
         stop: &Stop,
         heading: &str,
-    ) -> Result<Reply, Ended> {
+    ) -> Ended {
         let gate = self.project.gate().clone();
         let cx = AttemptCtx {
             run: self.run.clone(),
@@ -97,13 +95,6 @@ impl RunContext {
             span: tracing::Span::current(),
             services: Arc::clone(&self.services),
         };
-        let reply = self.services.dispatch.carry_out(prepared, &cx).await;
-        if reply.stopped && stop.urgency() >= Urgency::Cancel {
-            return Err(Ended::Stopped(reply.receipt));
-        }
-        match reply.lacks() {
-            Some(lack) => Err(Ended::Exhausted(lack)),
-            None => Ok(reply),
-        }
+        self.services.dispatch.carry_out(prepared, &cx).await
     }
 }

@@ -1,9 +1,8 @@
-//! What a kind of run answers the driver: what a call needs, and how its attempt ended.
+//! What a kind of run answers the driver: what a call needs.
 
 use rye_core::cas::InputHashes;
 use rye_core::id::RunId;
 use rye_core::machine::CallOutcome;
-use rye_core::model::KillReceipt;
 
 use crate::exhausted::Exhausted;
 use crate::journal::Change;
@@ -26,17 +25,4 @@ pub enum Job<P> {
         /// What it does and what it runs on.
         hashes: InputHashes,
     },
-}
-
-/// How an attempt ended.
-#[derive(Debug)]
-pub enum Ended {
-    /// With an outcome.
-    Outcome(Box<CallOutcome>),
-    /// It was stopped because its run is to stop.
-    Stopped(KillReceipt),
-    /// The run that carries it out is suspended; the leaf of the suspended ones.
-    Suspended(RunId),
-    /// It has not begun, for the host has too little of something.
-    Exhausted(Exhausted),
 }

@@ -8,9 +8,10 @@ use rye_core::machine::{Call, Machine as _};
 use rye_core::model::{Event, RunEvent, SuspendReason, Suspension};
 
 use super::plan::{Plan, Planned};
-use super::{Drive, Ended, Job, Kind};
+use super::{Drive, Job, Kind};
 use crate::exhausted::Exhausted;
 use crate::journal;
+use crate::services::Ended;
 use crate::stop::{DriverExit, Urgency};
 
 /// What there is too little of.

@@ -14,14 +14,14 @@ use rye_core::cas::InputHashes;
 use rye_core::definition::Caching;
 use rye_core::id::RunId;
 use rye_core::machine::{Call, CallOutcome, Certainty};
-use rye_core::model::{Effect, Failure, Run, Slot};
+use rye_core::model::{Effect, Failure, Object, Run, Slot};
 use serde_json::{Value, json};
 
 use super::GraphRun;
 use crate::chain::Chain;
-use crate::children::{self, Child, Lookup, answered, failure_of};
-use crate::drive::{Ended, Job, RunContext};
-use crate::services::{Prepared, Reply, Services, TraceMode};
+use crate::children::{self, Child, Lookup, failure_of};
+use crate::drive::{Job, RunContext};
+use crate::services::{Ended, Prepared, Services, TraceMode};
 use crate::stop::Stop;
 
 /// The item whose result may name a thread that another one continues.
@@ -146,7 +146,7 @@ impl GraphRun {
         Some(CallOutcome {
             cached: true,
             node_input_hash: Some(key.to_owned()),
-            ..answered(result)
+            ..CallOutcome::known(result)
         })
     }
 
@@ -205,24 +205,37 @@ async fn effect(context: &GraphRun, stop: &Stop, call: &Call, prepared: Prepared
         Slot::Hook(_) => format!("step {} hook {}", call.step, call.item.id),
         Slot::Main | Slot::Part(_) => format!("step {} {}", call.step, context.name_of(call)),
     };
-    let reply = match context.at.carry_out(call, prepared, stop, &heading).await {
-        Ok(reply) => reply,
-        Err(ended) => return ended,
-    };
-    let continues = reply.envelope.item.id.as_str() == THREAD;
-    let mut answer = answer_of(reply);
-    if continues {
-        follow(&context.at.services, &mut answer).await;
+    let continues = prepared.item.id.as_str() == THREAD;
+    let mut ended = context.at.carry_out(call, prepared, stop, &heading).await;
+    if let Ended::Outcome(answer) = &mut ended {
+        if let Some(failure) = &answer.failure {
+            answer.result = Arc::new(with_failure(&answer.result, failure));
+        }
+        if continues {
+            follow(&context.at.services, answer).await;
+        }
     }
-    Ended::Outcome(Box::new(answer))
+    ended
 }
 
-fn answer_of(reply: Reply) -> CallOutcome {
-    CallOutcome {
-        failure: reply.envelope.failure.clone(),
-        certainty: reply.certainty,
-        ..answered(reply.envelope.unwrap_result())
+/// What a node sees as `${result}` of a call that failed: what it gave back, with `status` and `error` put in.
+fn with_failure(data: &Value, failure: &Failure) -> Value {
+    let mut result = match data {
+        Value::Object(data) => data.clone(),
+        Value::Null => Object::new(),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            Object::from_iter([("result".to_owned(), other.clone())])
+        }
+    };
+    result.insert("status".into(), json!("error"));
+    let told = result
+        .get("error")
+        .and_then(Value::as_str)
+        .is_some_and(|text| !text.is_empty());
+    if !told {
+        result.insert("error".into(), json!(failure.message));
     }
+    Value::Object(result)
 }
 
 /// A thread that was continued by another one: the result is that of the last.
@@ -251,7 +264,7 @@ async fn follow(services: &Arc<Services>, answer: &mut CallOutcome) {
             result["thread_id"] = json!(run.id);
             *answer = CallOutcome {
                 failure: failure_of(&run),
-                ..answered(result)
+                ..CallOutcome::known(result)
             };
         }
     }

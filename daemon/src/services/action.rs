@@ -1,4 +1,4 @@
-//! An action, from the order to the reply: what drivers and the door to effects hand each other.
+//! An action, from the order to its end: what drivers and the door to effects hand each other.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rye_core::capability::Primary;
 use rye_core::cas::InputHashes;
 use rye_core::definition::Authority;
-use rye_core::id::ItemRef;
-use rye_core::machine::{Call, Certainty};
+use rye_core::id::{ItemRef, RunId};
+use rye_core::machine::{Call, CallOutcome};
 use rye_core::memory::Memory;
 use rye_core::model::{Failure, KillReceipt, Object};
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ pub enum TraceMode {
     On,
 }
 
-/// The answer of the executor, in the shape that `execute --json` prints.
+/// What `execute` tells of an action, in the shape that `execute --json` prints.
 #[derive(Debug, Clone)]
 pub struct Envelope {
     /// The item that ran.
@@ -65,27 +65,17 @@ pub struct Envelope {
     pub elapsed: Duration,
 }
 
-/// What an action came to, and whether it was stopped on the way.
-#[derive(Debug, Clone)]
-pub struct Reply {
-    /// The answer.
-    pub envelope: Envelope,
-    /// Whether a stop signal ended it before it ended by itself.
-    pub stopped: bool,
-    /// Processes that had to be ended.
-    pub receipt: KillReceipt,
-    /// What is known about its effect.
-    pub certainty: Certainty,
-}
-
-impl Reply {
-    /// What the host has too little of to begin it: then it has not begun.
-    pub fn lacks(&self) -> Option<Exhausted> {
-        let failure = self.envelope.failure.as_ref();
-        failure
-            .filter(|_| self.certainty == Certainty::NeverStarted)
-            .and_then(Exhausted::of_failure)
-    }
+/// How an attempt ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// With an outcome.
+    Outcome(Box<CallOutcome>),
+    /// It was stopped because its run is to stop.
+    Stopped(KillReceipt),
+    /// The run that carries it out is suspended; the leaf of the suspended ones.
+    Suspended(RunId),
+    /// It has not begun, for the host has too little of something.
+    Exhausted(Exhausted),
 }
 
 /// An action that was looked up, checked and planned, and has not begun: plain data.
@@ -126,6 +116,18 @@ impl Prepared {
             .and_then(|why| Exhausted::of_failure(why))
     }
 
+    /// What `execute` tells of it, but for what it comes to.
+    pub fn envelope(&mut self) -> Envelope {
+        Envelope {
+            item: self.item.clone(),
+            data: Value::Null,
+            failure: None,
+            chain: self.chain.iter().flat_map(Chain::links).collect(),
+            trace: self.trace.take(),
+            elapsed: self.since.elapsed(),
+        }
+    }
+
     /// What `call`, which was prepared, does, and what that runs on: the elements of its chain, tool first, and the directive of the
     /// thread that carries it out.
     pub fn hashes(&self, call: &Call, directive: Option<&str>) -> InputHashes {
@@ -158,29 +160,6 @@ impl Envelope {
             document["trace"] = json!(trace);
         }
         document
-    }
-
-    /// What a node sees as `${result}`: the data itself; on failure with `status` and `error` put in.
-    pub fn unwrap_result(self) -> Value {
-        let Some(failure) = self.failure else {
-            return self.data;
-        };
-        let mut result = match self.data {
-            Value::Object(data) => data,
-            Value::Null => Object::new(),
-            other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-                Object::from_iter([("result".to_owned(), other)])
-            }
-        };
-        result.insert("status".into(), json!("error"));
-        let told = result
-            .get("error")
-            .and_then(Value::as_str)
-            .is_some_and(|text| !text.is_empty());
-        if !told {
-            result.insert("error".into(), json!(failure.message));
-        }
-        Value::Object(result)
     }
 }
 

@@ -120,20 +120,12 @@ impl Supervisor {
             timeout: None,
         };
         let mut prepared = self.shared.services.dispatch.prepare(vec![order]).await;
-        let prepared = prepared.pop().expect("each order is answered");
-        let elapsed = prepared.since.elapsed();
-        let (data, failure) = match &prepared.plan {
-            Ok(plan) => (plan.described(), None),
-            Err(failure) => (Value::Null, Some((**failure).clone())),
-        };
-        let envelope = Envelope {
-            item: prepared.item,
-            data,
-            failure,
-            chain: prepared.chain.iter().flat_map(Chain::links).collect(),
-            trace: prepared.trace,
-            elapsed,
-        };
+        let mut prepared = prepared.pop().expect("each order is answered");
+        let mut envelope = prepared.envelope();
+        match prepared.plan {
+            Ok(plan) => envelope.data = plan.described(),
+            Err(failure) => envelope.failure = Some(*failure),
+        }
         Ok((Executed::Rehearsed(envelope), found))
     }
 

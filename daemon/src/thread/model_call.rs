@@ -4,7 +4,7 @@
 
 use rye_core::conversation::Message;
 use rye_core::error::with_sources;
-use rye_core::machine::Call;
+use rye_core::machine::{Call, CallOutcome};
 use rye_core::model::thread::Class;
 use rye_core::model::{Failure, KillReceipt};
 use rye_core::provider::failure::Charge;
@@ -14,9 +14,9 @@ use serde_json::Value;
 
 use super::ThreadRun;
 use super::voice::Voice;
-use crate::children::answered;
-use crate::drive::{Ended, Reports};
+use crate::drive::Reports;
 use crate::provider::{self, Trouble};
+use crate::services::Ended;
 use crate::stop::Stop;
 
 /// Calls the model, and reports what it says. A call that is stopped is cut: the provider sees its connection close.
@@ -26,7 +26,7 @@ pub(super) async fn carry_out(
     stop: &Stop,
     reports: &Reports<Heard>,
 ) -> Ended {
-    let ended = Ended::Outcome(Box::new(answered(Value::Null)));
+    let ended = Ended::Outcome(Box::new(CallOutcome::known(Value::Null)));
     let model = &thread.terms.contract.model;
     let place = thread.place().take();
     let body = body(thread).await;

@@ -6,17 +6,16 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::id::RunId;
-use rye_core::machine::Certainty;
+use rye_core::machine::CallOutcome;
 use rye_core::model::{Failure, KillReceipt, Slot};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use crate::services::{AttemptCtx, Dispatch, Envelope, Order, Prepared, Reply};
+use crate::services::{AttemptCtx, Dispatch, Ended, Order, Prepared};
 use crate::stop::Urgency;
 
 /// What an effect does.
@@ -138,8 +137,8 @@ impl Dispatch for Door {
         self.real.prepare(orders)
     }
 
-    fn carry_out<'a>(&'a self, prepared: Prepared, cx: &'a AttemptCtx) -> BoxFuture<'a, Reply> {
-        self.perform(prepared, cx).boxed()
+    fn carry_out<'a>(&'a self, _prepared: Prepared, cx: &'a AttemptCtx) -> BoxFuture<'a, Ended> {
+        self.perform(cx).boxed()
     }
 }
 
@@ -174,7 +173,7 @@ impl Door {
         self.stage.seen.borrow().life == self.life
     }
 
-    async fn perform(&self, prepared: Prepared, cx: &AttemptCtx) -> Reply {
+    async fn perform(&self, cx: &AttemptCtx) -> Ended {
         let (announced, at_most_once) = announced(cx).await;
         if !self.is_of_this_life() {
             return std::future::pending().await;
@@ -204,11 +203,7 @@ impl Door {
         let act = (self.stage.script)(cx, earlier);
         let released = self.stage.seen.borrow().released;
         match act {
-            Act::Fail => reply(
-                prepared,
-                Some(Failure::permanent("failed", "on purpose")),
-                false,
-            ),
+            Act::Fail => ended(Some(Failure::permanent("failed", "on purpose"))),
             Act::Hold if !released => {
                 self.stage.seen.send_modify(|seen| seen.held += 1);
                 let _held = Held(self);
@@ -217,9 +212,9 @@ impl Door {
                     biased;
                     () = cx.stop.at_least(Urgency::Cancel) => {
                         self.stage.seen.send_modify(|seen| seen.stopped += 1);
-                        reply(prepared, Some(Failure::permanent("stopped", "on demand")), true)
+                        Ended::Stopped(KillReceipt::default())
                     }
-                    () = self.stage.until(|seen| seen.released) => reply(prepared, None, false),
+                    () = self.stage.until(|seen| seen.released) => ended(None),
                 }
             }
             Act::Compute => {
@@ -229,7 +224,7 @@ impl Door {
                 tokio::task::block_in_place(|| here.block_on(gone));
                 std::future::pending().await
             }
-            Act::Answer | Act::Hold => reply(prepared, None, false),
+            Act::Answer | Act::Hold => ended(None),
         }
     }
 }
@@ -251,30 +246,15 @@ async fn announced(cx: &AttemptCtx) -> (usize, bool) {
     (times, at_most_once)
 }
 
-fn reply(prepared: Prepared, failure: Option<Failure>, stopped: bool) -> Reply {
-    let certainty = if stopped {
-        Certainty::Unknown
-    } else {
-        Certainty::Known
+fn ended(failure: Option<Failure>) -> Ended {
+    let result = match failure {
+        Some(_) => Value::Null,
+        None => json!({"n": 1}),
     };
-    let data = if failure.is_some() {
-        Value::Null
-    } else {
-        json!({"n": 1})
-    };
-    Reply {
-        envelope: Envelope {
-            item: prepared.item,
-            data,
-            failure,
-            chain: Vec::new(),
-            trace: None,
-            elapsed: Duration::ZERO,
-        },
-        stopped,
-        receipt: KillReceipt::default(),
-        certainty,
-    }
+    Ended::Outcome(Box::new(CallOutcome {
+        failure,
+        ..CallOutcome::known(result)
+    }))
 }
 
 /// Whether the attempt is that of a node or of an item of it.

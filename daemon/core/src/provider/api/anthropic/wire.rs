@@ -32,6 +32,15 @@ struct Sent {
     parts: Vec<Part>,
 }
 
+impl Sent {
+    /// At least as many bytes as it takes in a body, but for marks.
+    fn len(&self) -> usize {
+        const FRAME: usize = r#",{"role":"assistant","content":[]}"#.len();
+        let parts = self.parts.iter().map(|part| part.json.len() + 1);
+        FRAME + parts.sum::<usize>()
+    }
+}
+
 /// One block of content, as JSON text.
 #[derive(Debug, Clone)]
 struct Part {
@@ -130,15 +139,16 @@ impl Wire {
             let block = if is_marked { marked(&block) } else { block };
             member("system", &format!("[{block}]"));
         }
-        member("messages", &self.messages(is_marked));
+        self.write_messages(&mut body, is_marked);
         body.push('}');
         body
     }
 
-    /// The list of messages.
-    fn messages(&self, is_marked: bool) -> String {
+    /// Adds the list of messages to `body`: most of it, so it is copied once.
+    fn write_messages(&self, body: &mut String, is_marked: bool) {
         let marks = if is_marked { self.marks() } else { [None; 2] };
-        let mut list = String::from("[");
+        body.reserve(self.messages.iter().map(Sent::len).sum::<usize>() + 2 * MARK.len());
+        body.push_str(r#","messages":["#);
         let mut at = 0;
         for (index, message) in self.messages.iter().enumerate() {
             let role = if message.is_assistant {
@@ -147,44 +157,41 @@ impl Wire {
                 "user"
             };
             if index > 0 {
-                list.push(',');
+                body.push(',');
             }
-            list.push_str(r#"{"role":""#);
-            list.push_str(role);
-            list.push_str(r#"","content":["#);
+            body.push_str(r#"{"role":""#);
+            body.push_str(role);
+            body.push_str(r#"","content":["#);
             for (index, part) in message.parts.iter().enumerate() {
                 if index > 0 {
-                    list.push(',');
+                    body.push(',');
                 }
                 if marks.contains(&Some(at)) {
-                    list.push_str(&marked(&part.json));
+                    body.push_str(&marked(&part.json));
                 } else {
-                    list.push_str(&part.json);
+                    body.push_str(&part.json);
                 }
                 at += 1;
             }
-            list.push_str("]}");
+            body.push_str("]}");
         }
-        list.push(']');
-        list
+        body.push(']');
     }
 
     /// Which blocks are marked, counted over all messages: the newest of the user's side, and one before it.
     fn marks(&self) -> [Option<usize>; 2] {
-        let parts: Vec<(bool, &Part)> = self
-            .messages
-            .iter()
-            .flat_map(|sent| sent.parts.iter().map(|part| (sent.is_assistant, part)))
-            .collect();
-        let newest = parts
-            .iter()
-            .rposition(|(is_assistant, part)| !is_assistant && part.markable);
-        let before = newest.and_then(|newest| newest.checked_sub(BETWEEN_MARKS));
-        let before = before.and_then(|last| {
-            let upto = &parts[..=last];
-            upto.iter().rposition(|(_, part)| part.markable)
+        let count: usize = self.messages.iter().map(|sent| sent.parts.len()).sum();
+        let backwards = self.messages.iter().rev().flat_map(|sent| {
+            let parts = sent.parts.iter().rev();
+            parts.map(|part| (sent.is_assistant, part))
         });
-        [newest, before]
+        let mut parts = (0..count).rev().zip(backwards);
+        let newest = parts.find(|(_, (is_assistant, part))| !is_assistant && part.markable);
+        let newest = newest.map(|(at, _)| at);
+        let last = newest.and_then(|newest| newest.checked_sub(BETWEEN_MARKS));
+        let before =
+            last.and_then(|last| parts.find(|(at, (_, part))| *at <= last && part.markable));
+        [newest, before.map(|(at, _)| at)]
     }
 }
 

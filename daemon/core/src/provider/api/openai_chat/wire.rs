@@ -98,8 +98,15 @@ impl Wire {
                 body.push_str(r#","parallel_tool_calls":false"#);
             }
         }
+        let bytes: usize = self.messages.iter().map(|message| message.len() + 1).sum();
+        body.reserve(bytes + r#","messages":[]}"#.len());
         body.push_str(r#","messages":["#);
-        body.push_str(&self.messages.join(","));
+        for (index, message) in self.messages.iter().enumerate() {
+            if index > 0 {
+                body.push(',');
+            }
+            body.push_str(message);
+        }
         body.push_str("]}");
         body
     }
