@@ -376,8 +376,11 @@ impl Dispatcher {
     fn tell_ignored(&self, chain: Option<&Chain>, cx: &AttemptCtx) {
         for element in chain.iter().flat_map(|chain| chain.elements()) {
             let ignored = &element.metadata.ignored;
+            if ignored.is_empty() {
+                continue;
+            }
             let key = format!("{} {}", cx.run, element.content_hash);
-            if ignored.is_empty() || self.told.get(&key).is_some() {
+            if self.told.get(&key).is_some() {
                 continue;
             }
             let _told = self.told.get_or_make(&key, 1, || Ok::<_, Infallible>(()));

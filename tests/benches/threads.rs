@@ -10,7 +10,7 @@
 //!   sees both, and from when the server sent it
 //! * `tokens`: from a piece of text leaving the server to its being shown, beside `curl` (which has to be there) on the same stream
 //! * `memory`: threads whose models speak, all at once
-//! * `crowd`: the same as `tokens`, of some among a thousand threads whose models all speak fifty tokens a second
+//! * `crowd`: the same as `tokens`, of some among a thousand threads whose models all speak fifty tokens a second, all at the same time
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fs::{self, File};
@@ -27,6 +27,7 @@ use rye_proto::v1;
 use rye_tests::World;
 use rye_tests::measure::{Mark, Series, compare, milliseconds, resident};
 use rye_tests::model_server::{ModelServer, Request, SECRET};
+use tokio::task::JoinHandle;
 
 /// Turns of the long thread.
 const TURNS: u32 = 1000;
@@ -310,14 +311,7 @@ async fn tokens() {
             lines.into_iter().map(Some),
         );
     }
-    for series in [&shown, &read] {
-        series.print();
-        println!(
-            "{:<46} {:>9.2} ms",
-            "99 of 100 of these within",
-            series.p99()
-        );
-    }
+    print_late(&[&shown, &read]);
     compare(
         "added by the daemon, median, ms",
         shown.median() - read.median(),
@@ -330,6 +324,18 @@ async fn tokens() {
     );
     daemon.kill_both();
     let _status = daemon.ended();
+}
+
+/// Prints how late pieces were.
+fn print_late(all: &[&Series]) {
+    for series in all {
+        series.print();
+        println!(
+            "{:<46} {:>9.2} ms",
+            "99 of 100 of these within",
+            series.p99()
+        );
+    }
 }
 
 /// Adds how long each piece took from when it was sent until it was there.
@@ -440,26 +446,46 @@ async fn crowd() {
         }
     }
     server.wait_for(|requests| u32::try_from(requests.len()) == Ok(CROWD));
+    let curls = curls(&server);
     let heard = runs[..HEARD].iter().map(|run| hear(&client, run));
     let begin = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         server.release("go");
     };
-    let (heard, ()) = tokio::join!(join_all(heard), begin);
+    let (heard, read_by_curl, ()) = tokio::join!(join_all(heard), join_all(curls), begin);
     let mut shown = Series::new("a piece of text of one of 1,000 to a listener", "ms");
-    for (told, heard) in server.requests().iter().zip(heard) {
+    let mut read = Series::new("a piece of text of one more to curl", "ms");
+    let requests = server.requests();
+    for (told, heard) in requests.iter().zip(heard) {
         let sent = told.sent();
         let ahead = sent.len() - PIECES - BEHIND;
         late(&mut shown, &sent[ahead..], heard);
     }
-    shown.print();
+    for (told, lines) in requests[runs.len()..].iter().zip(read_by_curl) {
+        let (ahead, lines) = lines.expect("curl is followed");
+        late(&mut read, &told.sent()[ahead..], lines.into_iter().map(Some));
+    }
+    print_late(&[&shown, &read]);
     compare(
-        "99 of 100 of these within, ms",
-        shown.p99(),
+        "added by the daemon, 99 of 100, ms",
+        shown.p99() - read.p99(),
         &Mark::AtMost(20.0),
     );
     daemon.kill_both();
     let _status = daemon.ended();
+}
+
+/// Reads answers like those of a crowd with `curl`, as many as are heard. The server knows them in this order.
+fn curls(server: &ModelServer) -> Vec<JoinHandle<(usize, Vec<Instant>)>> {
+    let calls = server.requests();
+    let url = format!("{}/v1/messages", server.base_url());
+    let begin = |number: usize| {
+        let (url, body) = (url.clone(), calls[0].body.to_string());
+        let curl = tokio::task::spawn_blocking(move || curl(&url, &body));
+        server.wait_for(|requests| requests.len() > calls.len() + number);
+        curl
+    };
+    (0..HEARD).map(begin).collect()
 }
 
 async fn memory() {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use jiff::fmt::StdFmtWrite;
+use jiff::fmt::temporal::DateTimePrinter;
 use serde::{Deserialize, Serialize};
 
 /// A point in time: milliseconds since the Unix epoch, UTC. Written as RFC 3339 with milliseconds and `Z`.
@@ -73,7 +75,11 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.format("%Y-%m-%dT%H:%M:%S.%3fZ"))
+        // It stands in each line of a transcript, and in what each expression sees.
+        const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
+        let at = jiff::Timestamp::from_millisecond(self.ms).unwrap_or_default();
+        let printed = PRINTER.print_timestamp(&at, StdFmtWrite(f));
+        printed.map_err(|_refused| fmt::Error)
     }
 }
 
