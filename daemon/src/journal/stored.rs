@@ -24,6 +24,11 @@ pub(super) fn write<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&Record { v: VERSION, record })?)
 }
 
+/// Writes the record as it is stored.
+pub(super) fn write_to<T: Serialize>(record: &T, out: impl io::Write) -> io::Result<()> {
+    Ok(serde_json::to_writer(out, &Record { v: VERSION, record })?)
+}
+
 /// The record that was stored as `bytes`.
 pub(super) fn read<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     #[derive(Deserialize)]

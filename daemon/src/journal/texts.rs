@@ -5,8 +5,8 @@
 //! for such a name. **Order.** The objects are on disk before the record that names them. **Failure.** A record whose text is gone
 //! or damaged cannot be read; others can.
 
-use std::collections::HashMap;
-use std::io;
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, BufWriter};
 
 use memchr::{memchr, memchr2, memmem};
 use serde::Serialize;
@@ -20,34 +20,150 @@ use crate::object::{self, Digest};
 /// What stands in the place of a text, before its digest.
 const NAMED: &str = "\0text:";
 /// The same as JSON has it.
-const NAMED_JSON: &[u8] = br#""\u0000text:"#;
+const NAMED_JSON: &[u8] = br"\u0000text:";
 
-/// The record as it is stored, its long texts kept in `objects`. Blocks.
+/// Bytes of texts that were named last and are remembered: inputs stand in the state again, as a rule.
+const RECENT_BYTES: usize = 4 << 20;
+/// Bytes of JSON that are looked through at once.
+const CHUNK: usize = 32 << 10;
+
+/// The record as it is stored, its long texts kept in `objects`. Beside what it returns no more of the record is in memory than one of
+/// its texts. Blocks.
 pub(super) fn write<T: Serialize>(record: &T, objects: &object::Store) -> io::Result<Vec<u8>> {
-    let whole = stored::write(record)?;
-    if !has_long_text(&whole) && !names_texts(&whole) {
-        return Ok(whole);
+    let mut out = BufWriter::with_capacity(CHUNK, Naming::new(objects));
+    stored::write_to(record, &mut out)?;
+    let naming = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    Ok(naming.out)
+}
+
+/// Takes JSON as it is written, and puts names in the place of long texts.
+struct Naming<'a> {
+    objects: &'a object::Store,
+    out: Vec<u8>,
+    place: Place,
+    /// A text as JSON has it, without its quotes.
+    text: Vec<u8>,
+    /// Texts that were named last, the oldest first.
+    recent: VecDeque<(String, Digest)>,
+}
+
+/// Where in the JSON the next byte stands.
+#[derive(Clone, Copy)]
+enum Place {
+    Outside,
+    InText,
+    BehindBackslash,
+    /// Behind a text that may have to be named, unless it turns out to be a key.
+    BehindText,
+}
+
+impl<'a> Naming<'a> {
+    const fn new(objects: &'a object::Store) -> Self {
+        Self {
+            objects,
+            out: Vec::new(),
+            place: Place::Outside,
+            text: Vec::new(),
+            recent: VecDeque::new(),
+        }
     }
-    drop(whole);
-    let mut value = serde_json::to_value(record)?;
-    // Inputs stand in the state again, as a rule: a text is hashed and looked for once.
-    let mut known: Vec<(String, Digest)> = Vec::new();
-    each_text(&mut value, &mut |text| {
+
+    /// Takes in the beginning of `json`, which is not empty: how much of it.
+    fn take(&mut self, json: &[u8]) -> io::Result<usize> {
+        match self.place {
+            Place::Outside => {
+                let quote = memchr(b'"', json);
+                self.out.extend(&json[..quote.unwrap_or(json.len())]);
+                if quote.is_some() {
+                    self.place = Place::InText;
+                }
+                Ok(quote.map_or(json.len(), |at| at + 1))
+            }
+            Place::InText => {
+                let Some(at) = memchr2(b'"', b'\\', json) else {
+                    self.text.extend(json);
+                    return Ok(json.len());
+                };
+                self.text.extend(&json[..at]);
+                if json[at] == b'\\' {
+                    self.text.push(b'\\');
+                    self.place = Place::BehindBackslash;
+                } else if self.text.len() > SPILL_BYTES || self.text.starts_with(NAMED_JSON) {
+                    self.place = Place::BehindText;
+                } else {
+                    self.keep();
+                }
+                Ok(at + 1)
+            }
+            Place::BehindBackslash => {
+                self.text.push(json[0]);
+                self.place = Place::InText;
+                Ok(1)
+            }
+            Place::BehindText if json[0] == b':' => {
+                self.keep();
+                Ok(0)
+            }
+            Place::BehindText => self.name().map(|()| 0),
+        }
+    }
+
+    /// The text stays as it is.
+    fn keep(&mut self) {
+        self.out.push(b'"');
+        self.out.append(&mut self.text);
+        self.out.push(b'"');
+        self.place = Place::Outside;
+    }
+
+    /// The text becomes an object, unless it is short after all.
+    fn name(&mut self) -> io::Result<()> {
+        let mut json = Vec::with_capacity(self.text.len() + 2);
+        json.push(b'"');
+        json.append(&mut self.text);
+        json.push(b'"');
+        let text: String = serde_json::from_slice(&json)?;
+        self.place = Place::Outside;
         if text.len() <= SPILL_BYTES && !text.starts_with(NAMED) {
+            self.out.append(&mut json);
             return Ok(());
         }
-        let same = known.iter().find(|(known, _)| known == text);
-        let digest = if let Some((_, digest)) = same {
-            *digest
-        } else {
-            let digest = objects.put(text.as_bytes()).map_err(failed)?;
-            known.push((std::mem::take(text), digest));
-            digest
+        drop(json);
+        let name = format!("{NAMED}{}", self.digest(text)?);
+        Ok(serde_json::to_writer(&mut self.out, &name)?)
+    }
+
+    /// Keeps a text, if that is not the one it has just kept.
+    fn digest(&mut self, text: String) -> io::Result<Digest> {
+        let known = self.recent.iter().find(|(known, _)| *known == text);
+        if let Some((_, digest)) = known {
+            return Ok(*digest);
+        }
+        let digest = self.objects.put(text.as_bytes()).map_err(failed)?;
+        self.recent.push_back((text, digest));
+        let bytes = |recent: &VecDeque<(String, Digest)>| -> usize {
+            recent.iter().map(|(text, _)| text.len()).sum()
         };
-        *text = format!("{NAMED}{digest}");
+        while bytes(&self.recent) > RECENT_BYTES {
+            self.recent.pop_front();
+        }
+        Ok(digest)
+    }
+}
+
+impl io::Write for Naming<'_> {
+    fn write(&mut self, json: &[u8]) -> io::Result<usize> {
+        let mut rest = json;
+        while !rest.is_empty() {
+            let taken = self.take(rest)?;
+            rest = &rest[taken..];
+        }
+        Ok(json.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    })?;
-    stored::write(&value)
+    }
 }
 
 /// The record that was stored as `bytes`, with its long texts. Blocks.
@@ -77,34 +193,6 @@ pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], objects: &object::Store) -
 
 fn names_texts(json: &[u8]) -> bool {
     memmem::find(json, NAMED_JSON).is_some()
-}
-
-/// Whether there is a text in this JSON that may be long: it is no shorter there.
-fn has_long_text(json: &[u8]) -> bool {
-    let mut rest = json;
-    while let Some(open) = memchr(b'"', rest) {
-        rest = &rest[open + 1..];
-        let Some(length) = until_quote(rest) else {
-            return false;
-        };
-        if length > SPILL_BYTES {
-            return true;
-        }
-        rest = &rest[length + 1..];
-    }
-    false
-}
-
-/// The length of the text at whose first byte `json` begins.
-fn until_quote(json: &[u8]) -> Option<usize> {
-    let mut length = 0;
-    loop {
-        let at = length + memchr2(b'"', b'\\', json.get(length..)?)?;
-        if json[at] == b'"' {
-            return Some(at);
-        }
-        length = at + 2;
-    }
 }
 
 fn each_text(
@@ -139,6 +227,7 @@ fn failed(error: object::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write as _;
 
     use serde_json::json;
 
@@ -179,15 +268,42 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_long_whatever_stands_in_it_and_many_short_ones_are_not() {
-        let long = |text: &str| has_long_text(json!([1, text, "end"]).to_string().as_bytes());
+    fn a_text_is_long_whatever_stands_in_it_and_short_ones_and_keys_stay() {
+        let root = tempfile::tempdir().unwrap();
+        let objects = store(&root);
+        let stays = |record: &Value| {
+            let bytes = write(record, &objects).unwrap();
+            assert_eq!(read::<Value>(&bytes, &objects).unwrap(), *record);
+            bytes == stored::write(record).unwrap()
+        };
         for part in ["x", "\"", "\\", "\\\"", "a\"b", "\u{1}", "é"] {
-            assert!(long(&part.repeat(SPILL_BYTES + 1)), "{part}");
+            let most = SPILL_BYTES / part.len();
+            assert!(stays(&json!([1, part.repeat(most), "end"])), "{part}");
+            let long = part.repeat(most + 1);
+            assert!(!stays(&json!([1, long, "end"])), "{part}");
+            assert!(stays(&json!({long.as_str(): [1, {long: null}]})), "{part}");
         }
-        assert!(!long(&"x".repeat(SPILL_BYTES)));
         let short = vec!["x\"\\".repeat(1000); 100];
-        assert!(!has_long_text(json!({"a": short}).to_string().as_bytes()));
-        assert!(!has_long_text(b"\"cut off"));
+        assert!(stays(&json!({"a": short})));
+    }
+
+    #[test]
+    fn json_may_come_in_pieces_of_any_length() {
+        let root = tempfile::tempdir().unwrap();
+        let objects = store(&root);
+        let long = "a\"\\\u{0}é".repeat(SPILL_BYTES);
+        let named = format!("{NAMED}x");
+        let record = json!({"k\"": [long, "short\\", 1.5, {named.as_str(): named}], "again": long});
+        let json = serde_json::to_vec(&record).unwrap();
+        let mut whole = Naming::new(&objects);
+        whole.write_all(&json).unwrap();
+        for length in [1, 2, 7, 4096] {
+            let mut pieces = Naming::new(&objects);
+            for piece in json.chunks(length) {
+                pieces.write_all(piece).unwrap();
+            }
+            assert_eq!(pieces.out, whole.out, "{length}");
+        }
     }
 
     #[test]
