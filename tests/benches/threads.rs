@@ -467,7 +467,11 @@ async fn crowd() {
     }
     for (told, lines) in requests[runs.len()..].iter().zip(read_by_curl) {
         let (ahead, lines) = lines.expect("curl is followed");
-        late(&mut read, &told.sent()[ahead..], lines.into_iter().map(Some));
+        late(
+            &mut read,
+            &told.sent()[ahead..],
+            lines.into_iter().map(Some),
+        );
     }
     print_late(&[&shown, &read]);
     compare(

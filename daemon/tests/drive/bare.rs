@@ -20,13 +20,13 @@ use ryed::async_log::Logs;
 use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
 use ryed::contracts::Contracts;
-use ryed::drive::{Ended, Job};
+use ryed::drive::Job;
 use ryed::graphs::Graphs;
 use ryed::journal::{Filter, Journal, Options, Signer, Summary};
 use ryed::port::{AccountView, Nest, Nested, Refusal, Resume, Runs};
 use ryed::projects::Projects;
 use ryed::provider::Providers;
-use ryed::services::{AttemptCtx, Dispatch, Order, Prepared, Reply, Services};
+use ryed::services::{AttemptCtx, Dispatch, Ended, Order, Prepared, Services};
 use serde_json::Value;
 
 /// Longest time a test takes on a busy machine.
@@ -61,7 +61,7 @@ impl Dispatch for Nothing {
         unreachable!("the kind of these tests looks nothing up")
     }
 
-    fn carry_out<'a>(&'a self, _prepared: Prepared, _cx: &'a AttemptCtx) -> BoxFuture<'a, Reply> {
+    fn carry_out<'a>(&'a self, _prepared: Prepared, _cx: &'a AttemptCtx) -> BoxFuture<'a, Ended> {
         unreachable!("the kind of these tests carries its calls out")
     }
 }

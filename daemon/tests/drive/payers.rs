@@ -29,9 +29,9 @@ use rye_core::model::{
 };
 use rye_core::money::Usd;
 use rye_core::state::{Change, Why};
-use ryed::drive::{self, Ended, Job, Kind, Reports};
+use ryed::drive::{self, Job, Kind, Reports};
 use ryed::journal;
-use ryed::services::Services;
+use ryed::services::{Ended, Services};
 use ryed::stop::Stop;
 use ryed::supervisor::settle_open_calls;
 use ryed::task::Group;
