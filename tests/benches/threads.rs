@@ -483,13 +483,22 @@ async fn crowd() {
     let _status = daemon.ended();
 }
 
+/// Does what blocks on a thread of its own.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "no task of the daemon, whose work is named"
+)]
+fn following<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    tokio::task::spawn_blocking(work)
+}
+
 /// Reads answers like those of a crowd with `curl`, as many as are heard. The server knows them in this order.
 fn curls(server: &ModelServer) -> Vec<JoinHandle<(usize, Vec<Instant>)>> {
     let calls = server.requests();
     let url = format!("{}/v1/messages", server.base_url());
     let begin = |number: usize| {
         let (url, body) = (url.clone(), calls[0].body.to_string());
-        let curl = tokio::task::spawn_blocking(move || curl(&url, &body));
+        let curl = following(move || curl(&url, &body));
         server.wait_for(|requests| requests.len() > calls.len() + number);
         curl
     };
