@@ -28,7 +28,7 @@ const RECENT_BYTES: usize = 4 << 20;
 const CHUNK: usize = 32 << 10;
 
 /// The record as it is stored, its long texts kept in `objects`. Beside what it returns no more of the record is in memory than one of
-/// its texts. Blocks.
+/// its texts, and those that are remembered. Blocks.
 pub(super) fn write<T: Serialize>(record: &T, objects: &object::Store) -> io::Result<Vec<u8>> {
     let mut out = BufWriter::with_capacity(CHUNK, Naming::new(objects));
     stored::write_to(record, &mut out)?;
