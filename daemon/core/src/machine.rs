@@ -204,6 +204,17 @@ impl CallOutcome {
     }
 }
 
+/// What a call gave back, as an object to which more can be added: itself, or one that has it as `result`; empty for nothing.
+pub fn as_object(result: &Value) -> Object {
+    match result {
+        Value::Object(result) => result.clone(),
+        Value::Null => Object::new(),
+        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
+            Object::from_iter([("result".to_owned(), other.clone())])
+        }
+    }
+}
+
 /// What is known about the outcome of an attempt that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Certainty {

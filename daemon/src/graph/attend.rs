@@ -13,8 +13,8 @@ use rye_core::capability::Primary;
 use rye_core::cas::InputHashes;
 use rye_core::definition::Caching;
 use rye_core::id::RunId;
-use rye_core::machine::{Call, CallOutcome, Certainty};
-use rye_core::model::{Effect, Failure, Object, Run, Slot};
+use rye_core::machine::{Call, CallOutcome, Certainty, as_object};
+use rye_core::model::{Effect, Failure, Run, Slot};
 use serde_json::{Value, json};
 
 use super::GraphRun;
@@ -220,13 +220,7 @@ async fn effect(context: &GraphRun, stop: &Stop, call: &Call, prepared: Prepared
 
 /// What a node sees as `${result}` of a call that failed: what it gave back, with `status` and `error` put in.
 fn with_failure(data: &Value, failure: &Failure) -> Value {
-    let mut result = match data {
-        Value::Object(data) => data.clone(),
-        Value::Null => Object::new(),
-        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-            Object::from_iter([("result".to_owned(), other.clone())])
-        }
-    };
+    let mut result = as_object(data);
     result.insert("status".into(), json!("error"));
     let told = result
         .get("error")

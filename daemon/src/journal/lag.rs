@@ -221,7 +221,7 @@ mod tests {
         stands_still();
         lag.mark();
         assert!(lag.is_moving());
-        // One that has not answered, or not written, is asked for more in vain.
+        // Further work does not make one move that has neither answered nor written.
         stands_still();
         lag.mark();
         lag.add(1, true);

@@ -12,11 +12,11 @@ use crate::bounds;
 use crate::clock::Timestamp;
 use crate::definition::{Backoff, HookEvent, Node, OnError, Work};
 use crate::expr::Vars;
-use crate::machine::Certainty;
+use crate::machine::{Certainty, as_object};
 use crate::model::graph::{At, FailedAttempt, Step};
 use crate::model::{
-    ApprovalKind, Control, Effect, Event, Failure, GraphEvent, Object, Outcome, StepStatus,
-    SuspendReason, Suspension,
+    ApprovalKind, Control, Effect, Event, Failure, GraphEvent, Outcome, StepStatus, SuspendReason,
+    Suspension,
 };
 use crate::policy::Classification;
 
@@ -322,13 +322,7 @@ fn last_error(node: &Node, error: &Failure, result: &Value) -> Value {
 /// What hooks see as `error`, and what a failed item collects as: the result of the action, with `status`, `error` and
 /// `code` in any case.
 pub(super) fn error_document(error: &Failure, result: &Value) -> Value {
-    let mut document = match result {
-        Value::Object(result) => result.clone(),
-        Value::Null => Object::new(),
-        other @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-            Object::from_iter([("result".to_owned(), other.clone())])
-        }
-    };
+    let mut document = as_object(result);
     document.insert("status".into(), json!("error"));
     document
         .entry("error")
