@@ -4,6 +4,7 @@
 //! What a run leaves behind in the directory is waited for before that is removed: the daemon would try for long to write it.
 //! **Races.** A call that was just sent may not be a run yet when it is to end; so its runs are ended until it answers.
 
+use std::fs;
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::time::Duration;
@@ -26,10 +27,8 @@ use crate::verbs::execute::object;
 const GRACE: Duration = Duration::from_secs(2);
 /// Pause before it is looked again whether a call that is to end has become a run.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How long the end of a call is waited for.
+/// How long the end of a call is waited for, and then its files.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long the files of runs are waited for.
-const FILES: Duration = Duration::from_secs(3);
 /// Pause before it is looked again whether they are written.
 const LOOK_FOR_FILES: Duration = Duration::from_millis(5);
 
@@ -127,7 +126,7 @@ async fn end(
 async fn finish(client: &Client, project: &str, directory: &Path) -> Result<(), Failure> {
     kill(client, &live(client, project).await?).await?;
     let runs = runs(client, project, Vec::new()).await?;
-    let deadline = Instant::now() + FILES;
+    let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline && !runs.iter().all(|run| is_written(directory, run)) {
         sleep(LOOK_FOR_FILES).await;
     }
@@ -138,7 +137,11 @@ async fn finish(client: &Client, project: &str, directory: &Path) -> Result<(), 
 fn is_written(directory: &Path, run: &v1::Run) -> bool {
     let status = wire::status_of(run).map_or("", Status::as_str);
     let files = directory.join(".ai");
-    let tells = |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.contains(status));
+    if !files.is_dir() {
+        // The tool has removed it.
+        return true;
+    }
+    let tells = |path: &Path| fs::read_to_string(path).is_ok_and(|text| has_status(&text, status));
     let record = Path::new("state/threads").join(&run.run_id);
     if !tells(&files.join(record).join("thread.json")) {
         return false;
@@ -147,6 +150,17 @@ fn is_written(directory: &Path, run: &v1::Run) -> bool {
     let page = Path::new("knowledge/agent/threads").join(wire::item_id(run));
     run.kind == i32::from(v1::RunKind::Tool)
         || tells(&files.join(page).join(format!("{}.md", run.run_id)))
+}
+
+/// Whether the record or the page `text` is that of a run that ended as `status`. Its word alone says nothing: steps and calls
+/// end with the same words before the run does.
+fn has_status(text: &str, status: &str) -> bool {
+    let fields = [
+        format!("\"status\": \"{status}\""),
+        format!("status: \"{status}\""),
+    ];
+    let mut lines = text.lines().map(|line| line.trim().trim_end_matches(','));
+    lines.any(|line| fields.iter().any(|field| line == field))
 }
 
 async fn live(client: &Client, project: &str) -> Result<Vec<v1::Run>, Failure> {
@@ -177,4 +191,23 @@ async fn kill(client: &Client, live: &[v1::Run]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_how_a_run_ended_by_its_field_and_not_by_a_word() {
+        let record =
+            |status| format!("{{\n  \"kind\": \"graph\",\n  \"status\": \"{status}\",\n}}");
+        let page =
+            |status| format!("```yaml\nstatus: \"{status}\"\n```\n\na[0] killed\nstatus killed\n");
+        for file in [record("killed"), page("killed")] {
+            assert!(has_status(&file, "killed"), "{file}");
+        }
+        for file in [record("running"), page("running"), String::new()] {
+            assert!(!has_status(&file, "killed"), "{file}");
+        }
+    }
 }
