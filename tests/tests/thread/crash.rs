@@ -273,11 +273,11 @@ fn a_daemon_that_comes_back_without_the_key_suspends_its_threads() {
 
 /// How often the daemon dies, unless `RYE_CRASH_ROUNDS` says how often.
 const ROUNDS: usize = 8;
-/// Turns of the thread that lives through it.
-const TURNS: u32 = 400;
+/// Turns that a thread may come to in one life of the daemon, which is some ten times what it does.
+const TURNS_A_LIFE: usize = 50;
 
-/// Each turn calls a tool that notes its key; the last says how many there were.
-fn turns() -> String {
+/// Each of so many turns calls a tool that notes its key, until one says that it is enough.
+fn script(most: usize) -> String {
     let mut script = String::new();
     let command =
         "echo $RYE_IDEMPOTENCY_KEY >> keys; sleep 0.01; [ -e stop ] && echo enough || echo more";
@@ -285,7 +285,7 @@ fn turns() -> String {
         script,
         "- when: {{tool_result: enough}}\n  reply: {{text: Done., usage: {{input: 10, output: 1}}}}\n"
     );
-    for turn in 1..=TURNS {
+    for turn in 1..=most {
         let _written = write!(
             script,
             "- when: {{turn: {turn}}}\n  reply: {{text: Turn {turn}., calls: [{}], usage: {{input: 10, output: 1}}}}\n",
@@ -318,16 +318,18 @@ pub(super) fn on_record(world: &World, run: &str) -> Vec<String> {
 
 #[test]
 fn a_thread_lives_through_deaths_at_random_instants_without_losing_a_turn_or_a_cent() {
-    let server = ModelServer::start(&turns());
+    let rounds = rounds(ROUNDS);
+    let turns = TURNS_A_LIFE * rounds;
+    let server = ModelServer::start(&script(turns));
     let world = World::with_models(&server);
-    let limits = "<limits turns=\"1000\" tokens=\"10000000\" spend=\"100\"/>";
+    let limits = format!("<limits turns=\"{turns}\" tokens=\"1000000000\" spend=\"1000\"/>");
     let metadata = format!("{limits}{}", bash(" effect=\"idempotent\""));
     world.directive("t/long", &metadata, "", "Work on and on.");
     let mut daemon = world.start("recovery: suspend");
     let run = start(&world, "t/long");
     let mut finished: HashMap<String, usize> = HashMap::new();
     let mut seed: u64 = 0x5eed_0042;
-    for round in 0..rounds(ROUNDS) {
+    for round in 0..rounds {
         let before = keys(&world).len();
         until("the thread to continue", || {
             (keys(&world).len() > before + 1).then_some(())

@@ -18,12 +18,13 @@ use crate::crash::rounds;
 /// How often the daemon dies, unless `RYE_CRASH_ROUNDS` says how often.
 const ROUNDS: usize = 6;
 
-/// The threads, and which start which in their first turn, with which share of their money. Then each calls a tool, turn by turn, until
+/// The threads, and which start which in their first turn, with which share of their money
+/// (each death can cost a call that was held for and said nothing). Then each calls a tool, turn by turn, until
 /// it is told that this is enough.
 const THREADS: [(&str, &[(&str, u32)]); 5] = [
-    ("root", &[("left", 40), ("right", 30)]),
-    ("left", &[("below_left", 10)]),
-    ("right", &[("below_right", 10)]),
+    ("root", &[("left", 4000), ("right", 3000)]),
+    ("left", &[("below_left", 1000)]),
+    ("right", &[("below_right", 1000)]),
     ("below_left", &[]),
     ("below_right", &[]),
 ];
@@ -205,7 +206,7 @@ fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_i
         world.directive(&format!("t/{name}"), metadata, "", "Work.");
     }
     let daemon = world.start("");
-    let run = world.ryectl("run --detach directive:t/root --limit spend=100");
+    let run = world.ryectl("run --detach directive:t/root --limit spend=10000");
     let root = run.ok().line();
     die(daemon);
     let rounds = rounds(ROUNDS);
