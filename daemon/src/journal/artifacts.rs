@@ -22,6 +22,8 @@ use super::transcript_file::existing_transcript;
 
 /// Bytes of a transcript that are read in one go; more than one line.
 const PIECE_BYTES: u64 = 512 << 10;
+/// Bytes of payloads that lie elsewhere, after which that is enough in one go.
+const MOST_SPILLED: usize = 4 << 20;
 
 /// What is made of the runs of all projects.
 pub trait Artifacts: fmt::Debug + Send + Sync {
@@ -132,7 +134,8 @@ impl Transcripts {
         Self(shared)
     }
 
-    /// Hands the next events of what `note` names to `take`, one by one: each may be as large as a run may be.
+    /// Hands the next events of what `note` names to `take`, one by one: each may be as large as a run may be, and a few of them
+    /// are enough then.
     pub fn read(
         &self,
         note: &Note,
@@ -154,6 +157,7 @@ impl Transcripts {
         let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
             return Err(Fault::Broken(from).into());
         };
+        let mut spilled = 0;
         for text in bytes[..end].split(|byte| *byte == b'\n') {
             let Some(line) = cursor.pass(run, text)? else {
                 continue;
@@ -162,6 +166,10 @@ impl Transcripts {
                 .event(&self.0.objects)
                 .map_err(|source| Unusable::Transcript(Box::new(source)))?;
             take(line.seq, line.timestamp, &event);
+            spilled += line.spilled_bytes().unwrap_or_default();
+            if spilled > MOST_SPILLED {
+                break;
+            }
         }
         if cursor.at >= note.upto.bytes {
             cursor.meet(&note.upto)?;

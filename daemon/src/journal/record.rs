@@ -127,7 +127,9 @@ fn spilled_text(
             event_type: event_type.to_owned(),
             source,
         })?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    // In its place: it may be large.
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()))
 }
 
 impl Line {

@@ -273,8 +273,8 @@ fn a_daemon_that_comes_back_without_the_key_suspends_its_threads() {
 
 /// How often the daemon dies, unless `RYE_CRASH_ROUNDS` says how often.
 const ROUNDS: usize = 8;
-/// Turns that a thread may come to in one life of the daemon, which is some ten times what it does.
-const TURNS_A_LIFE: usize = 50;
+/// Turns that a thread may come to in one life of the daemon, which is several times what it does.
+const TURNS_A_LIFE: usize = 15;
 
 /// Each of so many turns calls a tool that notes its key, until one says that it is enough.
 fn script(most: usize) -> String {

@@ -1,16 +1,18 @@
-use std::sync::Arc;
-
-use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use std::{fs, io};
 
 use rye_core::id::RunId;
 use rye_core::model::{
-    Event, Failure, GraphEvent, RunEvent, StepStatus, SuspendReason, Suspension,
+    Event, Failure, GraphEvent, Run, RunEvent, StepStatus, SuspendReason, Suspension,
 };
 use serde_json::{Value, json};
 
-use super::super::{Change, Journal};
+use super::super::artifacts::{ArtifactLane, Artifacts, Money, Note, Reading, Transcripts};
+use super::super::faults::Faults;
+use super::super::{Change, Journal, Options};
 use super::rig::*;
 use crate::object::{Digest, ProjectObjects};
 
@@ -113,6 +115,84 @@ async fn a_long_result_is_an_object_like_any_other() {
     let run = ended_run(&journal, &rig, "run-a", std::slice::from_ref(&long)).await;
     let (_, _, receipts) = retrace(&rig, &run).await;
     assert_eq!(receipts[0].1, long);
+}
+
+/// A lane that reads the transcripts of ended runs, and says how many events each piece had.
+#[derive(Debug)]
+struct Pieces(mpsc::Sender<Vec<usize>>);
+
+struct PieceLane {
+    told: mpsc::Sender<Vec<usize>>,
+    transcripts: Transcripts,
+}
+
+impl Artifacts for Pieces {
+    fn lane(&self, _files: &str, transcripts: Transcripts) -> Box<dyn ArtifactLane> {
+        let told = self.0.clone();
+        Box::new(PieceLane { told, transcripts })
+    }
+}
+
+impl ArtifactLane for PieceLane {
+    fn add(&mut self, note: Note) {
+        if note.settled.is_none() {
+            return;
+        }
+        let mut reading = Reading::default();
+        let mut pieces = Vec::new();
+        while !reading.is_at(&note.upto) {
+            let mut events = 0;
+            let count = |_, _, _: &_| events += 1;
+            self.transcripts.read(&note, &mut reading, count).unwrap();
+            pieces.push(events);
+        }
+        self.told.send(pieces).unwrap();
+    }
+
+    fn record(&mut self, _run: &Run, _money: &Money) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn work(&mut self) {}
+
+    fn pause(&self) -> Option<Duration> {
+        None
+    }
+
+    fn unfinished(&self) -> usize {
+        0
+    }
+
+    fn finish(&mut self, _left: &dyn Fn(usize)) -> bool {
+        true
+    }
+
+    fn is_unsynced(&self) -> bool {
+        false
+    }
+
+    fn synced(&mut self) {}
+
+    fn give_up(&mut self) {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_results_are_read_a_few_at_a_time() {
+    let rig = Rig::with_segments_of(64 << 20);
+    let (told, pieces) = mpsc::channel();
+    let options = Options {
+        artifacts: Arc::new(Pieces(told)),
+        ..rig.options()
+    };
+    let (journal, _recovered) = Journal::open_with(options, Faults::default())
+        .await
+        .unwrap();
+    let long = json!("x".repeat(900_000));
+    let _run = ended_run(&journal, &rig, "run-a", &vec![long; 12]).await;
+    let pieces = pieces.recv_timeout(Duration::from_secs(30)).unwrap();
+    // Two events a step, of which one is long; five of these are enough.
+    assert!(pieces.len() >= 3, "{pieces:?}");
+    assert!(pieces.iter().all(|events| *events < 16), "{pieces:?}");
 }
 
 #[tokio::test]
