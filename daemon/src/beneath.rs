@@ -37,10 +37,15 @@ pub fn boot_id() -> &'static str {
 
 /// Which directory `found` tells of.
 pub fn identity(found: &std::fs::Metadata) -> DirectoryIdentity {
+    identity_of((found.dev(), found.ino()))
+}
+
+/// Which directory has that number on that file system.
+pub fn identity_of((device, inode): (u64, u64)) -> DirectoryIdentity {
     DirectoryIdentity {
         boot_id: boot_id().to_owned(),
-        device: found.dev(),
-        inode: found.ino(),
+        device,
+        inode,
     }
 }
 

@@ -41,6 +41,7 @@ use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
 use rye_core::model::{Effect, Failure, Object, Spec};
 use rye_core::seal::Coverage;
 use rye_core::thread::ThreadTool;
+use rye_item::library::Glance;
 use rye_item::metadata::Unread;
 use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
@@ -130,18 +131,39 @@ pub fn resolve(
     resolve_under(library, item, Locks::Held, trace)
 }
 
-/// The chain of `element`, which is built in, if it runs inside the daemon: such a chain asks for no other item and no lock.
-pub fn of_native(element: Arc<Item>) -> Option<Chain> {
-    let terminal = terminal(&element).filter(|end| matches!(end, Terminal::Native(_)))?;
+/// The chain of `item`, if no file has to be read for it: all of it is built in, and it runs inside the daemon or is the shell. No lock holds
+/// it, and it asks for nothing else.
+pub fn at_a_glance(glance: &Glance<'_>, item: &ItemRef) -> Option<Chain> {
+    let tool = glance.built_in(item)?;
+    let (elements, terminal) = match terminal(&tool) {
+        Some(native @ Terminal::Native(_)) => (vec![tool], native),
+        None if shell::is(&tool) && glance.surely_unlocked(&tool) => {
+            let primitive = ItemId::new(EXECUTE).expect("the name of a primitive is an id");
+            let primitive = glance.built_in(&ItemRef::tool(primitive))?;
+            (vec![tool, primitive], Terminal::Process)
+        }
+        Some(_) | None => return None,
+    };
     Some(Chain {
-        item: element.item.clone(),
-        elements: vec![element],
+        item: item.clone(),
+        elements,
         given: None,
         anchored: None,
         files_hash: None,
         server: None,
         terminal,
     })
+}
+
+impl Chain {
+    /// Whether a call with `params` can be planned without a look at the project, of a chain that was found [at a glance](at_a_glance).
+    pub fn needs_no_file(&self, params: &Object) -> bool {
+        match self.terminal {
+            Terminal::Native(_) => true,
+            Terminal::Process => shell::is(self.tool()) && shell::needs_no_file(params),
+            Terminal::Http | Terminal::Mcp(_) | Terminal::Graph | Terminal::Thread(_) => false,
+        }
+    }
 }
 
 /// What locks mean to those who resolve.

@@ -7,6 +7,7 @@
 //! **Failure.** Everything that goes wrong with the action itself, a refused item included, is a failed [`CallOutcome`]; there is no
 //! error type.
 
+mod at_once;
 mod failures;
 mod live;
 mod mcp;
@@ -31,6 +32,7 @@ use rye_item::Library;
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 
+use self::at_once::AtOnce;
 use self::failures::{refused, unplanned, unstarted, without_project};
 use self::live::Live;
 use self::outcome::{declared_failure, judge, printed, reported_failure};
@@ -53,8 +55,6 @@ const MOST_SCHEMAS: usize = 1000;
 
 /// Tools of runs whose warnings are remembered; beyond it a warning may come a second time.
 const MOST_TOLD: usize = 1000;
-/// Bytes of parameters that are checked without leaving the worker at most.
-const MOST_AT_ONCE: usize = 16 * 1024;
 /// How long a run that is to stop waits until what its tools printed is written.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -93,8 +93,8 @@ impl Dispatch for Dispatcher {
             let Some(first) = orders.first() else {
                 return Vec::new();
             };
-            if let Some(chain) = at_once(&orders) {
-                let prepare = |order| self.planner.prepare(order, None, Some(&chain));
+            if let Some(seen) = AtOnce::of(&orders, &self.planner.config) {
+                let prepare = |order| self.planner.prepare(order, Sight::AtOnce(&seen));
                 return orders.into_iter().map(prepare).collect();
             }
             let (project, planner) = (Arc::clone(&first.project), Arc::clone(&self.planner));
@@ -103,7 +103,7 @@ impl Dispatch for Dispatcher {
                 let mut prepared: Vec<Prepared> = Vec::with_capacity(orders.len());
                 for order in orders {
                     let known = prepared.last().and_then(|last| last.chain.as_ref());
-                    let next = planner.prepare(order, Some(library), known);
+                    let next = planner.prepare(order, Sight::Visit { library, known });
                     prepared.push(next);
                 }
                 // What is planned runs from copies, and may run for hours.
@@ -134,26 +134,22 @@ struct Planner {
 }
 
 impl Planner {
-    /// `known` is a chain that was verified in the same visit (the items of a wide node call one tool, which is read once for them), or
-    /// that needs no visit; without one there is none of the project's `library`.
-    fn prepare(
-        &self,
-        mut order: Order,
-        library: Option<&Library>,
-        known: Option<&Chain>,
-    ) -> Prepared {
+    fn prepare(&self, mut order: Order, sight: Sight<'_>) -> Prepared {
         let since = Instant::now();
         let item = order.item.canonical();
         let mut trace = (order.trace == TraceMode::On).then(Trace::default);
         let untraced = order.trace == TraceMode::Off;
-        let known = known.filter(|known| untraced && known.tool().item == item);
         let mut chain = None;
         let params = std::mem::take(&mut order.params);
-        let resolve = || match (known, library) {
-            (Some(known), _) => Ok(known.clone()),
-            (None, Some(library)) => chain::resolve(library, &item, trace.as_mut())
-                .map_err(|error| Box::new(unplanned(&error))),
-            (None, None) => Err(unvisited().into()),
+        let resolve = || match sight {
+            Sight::AtOnce(seen) => Ok(seen.chain.clone()),
+            Sight::Visit { library, known } => {
+                match known.filter(|known| untraced && known.tool().item == item) {
+                    Some(known) => Ok(known.clone()),
+                    None => chain::resolve(library, &item, trace.as_mut())
+                        .map_err(|error| Box::new(unplanned(&error))),
+                }
+            }
         };
         let found = self.look_up(&order, params, &item, resolve, &mut chain);
         let is_ready = found.is_ok();
@@ -163,7 +159,7 @@ impl Planner {
             (Found::Native(call), _) => Ok(Plan::Native(call)),
             (Found::Call(params), Some(chain)) => {
                 let steps = trace.as_mut().map(|trace| &mut trace.steps);
-                self.plan(&order, chain, params, library, steps)
+                self.plan(&order, chain, params, sight, steps)
             }
             (Found::Call(_), None) => {
                 Err(Failure::permanent("internal", "the action was not looked up").into())
@@ -194,23 +190,26 @@ impl Planner {
         order: &Order,
         chain: &Chain,
         params: Object,
-        library: Option<&Library>,
+        sight: Sight<'_>,
         trace: Option<&mut Vec<Value>>,
     ) -> Result<Plan, Box<Failure>> {
         let Order {
             origin, timeout, ..
         } = order;
-        let offer = match chain.terminal {
-            Terminal::Native(_) | Terminal::Graph | Terminal::Thread(_) => Offer::default(),
-            Terminal::Process | Terminal::Http | Terminal::Mcp(_) => {
-                let library = library.ok_or_else(unvisited)?;
+        let offer = match (chain.terminal, sight) {
+            (Terminal::Native(_) | Terminal::Graph | Terminal::Thread(_), _) => Offer::default(),
+            (_, Sight::AtOnce(seen)) => seen.offer.clone(),
+            (
+                Terminal::Process | Terminal::Http | Terminal::Mcp(_),
+                Sight::Visit { library, .. },
+            ) => {
                 let project = Path::new(&origin.spec.project);
                 let offer = Offer::of(project, &self.config, || models::secrets(library));
                 offer.map_err(|error| refused(&error))?
             }
         };
-        let with_server = match (chain.terminal, library) {
-            (Terminal::Mcp(Way::Any), Some(library)) => {
+        let with_server = match (chain.terminal, sight) {
+            (Terminal::Mcp(Way::Any), Sight::Visit { library, .. }) => {
                 let asked = chain.clone().with_asked_server(&params, library);
                 Some(asked.map_err(|error| unplanned(&error))?)
             }
@@ -276,6 +275,19 @@ impl Planner {
         permitted(&wanted.directive)?;
         Ok(Found::Thread(Box::new(wanted)))
     }
+}
+
+/// What a call is prepared with.
+#[derive(Clone, Copy)]
+enum Sight<'a> {
+    /// What needs no visit to the project.
+    AtOnce(&'a AtOnce),
+    /// The items of the project, and a chain that was verified in the same visit: the items of a wide node call one tool, which is read
+    /// once for them.
+    Visit {
+        library: &'a Library,
+        known: Option<&'a Chain>,
+    },
 }
 
 /// What is to be done, if it may be done.
@@ -485,46 +497,6 @@ fn timing(resolved: Duration, verifying: Duration, planned: Duration) -> Value {
         "verify_us": micros(verifying),
         "plan_us": micros(plan),
     })
-}
-
-/// The one chain of orders that can be prepared on the spot: it is built in, runs inside the daemon, and is given little.
-fn at_once(orders: &[Order]) -> Option<Chain> {
-    let first = orders.first()?;
-    let mut left = MOST_AT_ONCE;
-    let mut is_plain = |order: &Order| {
-        order.primary == Primary::Execute
-            && order.trace == TraceMode::Off
-            && order.item == first.item
-            && order.params.values().all(|value| fits(value, &mut left))
-    };
-    if !orders.iter().all(&mut is_plain) {
-        return None;
-    }
-    let item = first.item.canonical();
-    chain::of_native(first.project.built_in_at_once(&item)?)
-}
-
-/// Whether `value` is no larger than `left`, in bytes, which it uses up.
-fn fits(value: &Value, left: &mut usize) -> bool {
-    let own = size_of::<Value>() + value.as_str().map_or(0, str::len);
-    let Some(rest) = left.checked_sub(own) else {
-        return false;
-    };
-    *left = rest;
-    match value {
-        Value::Array(items) => items.iter().all(|item| fits(item, left)),
-        Value::Object(fields) => fields.iter().all(|(name, value)| {
-            *left = left.saturating_sub(name.len());
-            fits(value, left)
-        }),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
-    }
-}
-
-/// A call was prepared without a visit to its project that needed one.
-fn unvisited() -> Failure {
-    let text = "the files of the project were not looked at";
-    Failure::permanent("internal", text)
 }
 
 /// Resolves when a run that is to stop has waited long enough for the files of its project.

@@ -18,6 +18,7 @@ mod declared;
 mod documents;
 mod draft;
 mod elsewhere;
+mod glance;
 mod narrow;
 mod verify;
 
@@ -42,6 +43,7 @@ pub(crate) use declared::{declared_place, nameless};
 pub use documents::Document;
 pub use draft::Draft;
 pub use elsewhere::Shadowed;
+pub use glance::Glance;
 pub use verify::{Report, Verdict};
 
 /// Verified items kept in memory; more than any project is known to use at once. Beyond it we start over.
@@ -392,17 +394,6 @@ impl Library {
             searched: format!("the {} space", searched.join(", ")),
             near: None,
         })
-    }
-
-    /// The item of this name as the items of a project see it, if it is built in, and that can be told without waiting for a file
-    /// system: most names of ours lie in folders that no other space has. Does not block.
-    pub fn built_in_at_once(&self, item: &ItemRef) -> Option<Arc<Item>> {
-        let found = self.built_in.get(item)?;
-        let others = [Space::Project, Space::User];
-        let is_ours = others
-            .iter()
-            .all(|space| self.spaces.surely_lacks(item, *space));
-        is_ours.then(|| Arc::clone(found))
     }
 
     fn find(&self, item: &ItemRef, space: Space) -> Result<Option<Arc<Item>>, Error> {

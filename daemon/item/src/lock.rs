@@ -137,7 +137,7 @@ impl Listed {
 }
 
 /// Where the lock of a tool lies, below `.ai`. What is no version of ours has none: it could be a path to anywhere.
-fn place(tool: &ItemId, version: &str) -> Option<PathBuf> {
+pub(crate) fn place(tool: &ItemId, version: &str) -> Option<PathBuf> {
     let name = || format!("{tool}@{version}{SUFFIX}");
     is_version(version).then(|| Path::new(LOCKS).join(name()))
 }

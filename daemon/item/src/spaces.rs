@@ -349,20 +349,6 @@ impl Spaces {
         opened.map_or(Ok(false), |opened| opened.has_category(item))
     }
 
-    /// Whether `space` has no folder in which `item` could lie, as far as that can be told without waiting for a file system.
-    pub(crate) fn surely_lacks(&self, item: &ItemRef, space: Space) -> bool {
-        let Some(root) = self.root(space) else {
-            return true;
-        };
-        match within::open_from_memory(root) {
-            Ok(root) => {
-                let kind = Path::new(FOLDER).join(item.kind.folder());
-                within::is_surely_missing(&root, &kind.join(item.id.category()))
-            }
-            Err(errno) => errno == Errno::ENOENT,
-        }
-    }
-
     /// The ids of the files that are items of `kind` in the folder `category` of `space`, in no order; folders below it are left out.
     pub(crate) fn ids(
         &self,

@@ -11,6 +11,7 @@ use std::path::{Component, Path};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::Mode;
+use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
 
 /// Opens `path` below `folder`; fails with `EXDEV` or `ELOOP` if a link leads out.
 pub fn open(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
@@ -34,25 +35,33 @@ pub fn open(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedF
 /// file system, which may hang, and if the path leads out. Does not block.
 pub fn is_surely_missing(folder: &impl AsFd, path: &Path) -> bool {
     let beneath = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    let found = openat2(
-        folder,
-        path,
-        from_memory().resolve(beneath | RESOLVE_CACHED),
-    );
+    let how = from_memory().resolve(beneath | RESOLVE_CACHED);
+    let found = openat2(folder, path, how);
     matches!(found, Err(Errno::ENOENT | Errno::ENOTDIR))
 }
 
 /// Opens the folder at `path` as a place to look below, if the kernel knows the way there from memory. Does not block.
 pub fn open_from_memory(path: &Path) -> nix::Result<OwnedFd> {
-    openat2(AT_FDCWD, path, from_memory().resolve(RESOLVE_CACHED))
+    let how = from_memory().flags(PLACE | OFlag::O_DIRECTORY);
+    openat2(AT_FDCWD, path, how.resolve(RESOLVE_CACHED))
+}
+
+/// The file system of what was opened, and its number there, as the kernel has them in memory. Does not block.
+pub fn identity_from_memory(opened: &impl AsFd) -> Option<(u64, u64)> {
+    let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let known = statx(opened, "", how, StatxFlags::INO).ok()?;
+    let device = makedev(known.stx_dev_major, known.stx_dev_minor);
+    Some((device, known.stx_ino))
 }
 
 /// The kernel does not know the way from memory: `EAGAIN`.
 const RESOLVE_CACHED: ResolveFlag = ResolveFlag::from_bits_retain(libc::RESOLVE_CACHED);
 
 /// A place in the tree is all that is opened: no file system is asked for that.
+const PLACE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
+
 fn from_memory() -> OpenHow {
-    OpenHow::new().flags(OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+    OpenHow::new().flags(PLACE)
 }
 
 /// [`open`] without the kernel's help: every symbolic link is refused, and every step upwards.

@@ -12,11 +12,14 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rye_item::Item;
+use rye_item::library::Glance;
 use serde_json::Value;
 
 use super::{Chain, Error, Origin, malformed};
 use crate::config::Config;
 
+/// The file of a project that holds variables.
+const DOT_ENV: &str = ".env";
 /// Most bytes of a project's `.env`.
 const DOT_ENV_BYTES: u64 = 64 * 1024;
 
@@ -29,7 +32,7 @@ pub(super) const OWN: [&str; 4] = [
 ];
 
 /// The variables that every tool of a project gets, before its chain adds to them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Offer {
     variables: BTreeMap<OsString, OsString>,
 }
@@ -42,7 +45,7 @@ impl Offer {
         config: &Config,
         secrets: impl FnOnce() -> Result<BTreeSet<String>, E>,
     ) -> Result<Self, E> {
-        let mut variables: BTreeMap<_, _> = config.env.base.iter().cloned().collect();
+        let Self { mut variables } = Self::of_daemon(config);
         let own = dot_env(project);
         if own.is_empty() && config.env.pass.is_empty() {
             return Ok(Self { variables });
@@ -54,6 +57,17 @@ impl Offer {
             variables.remove(OsStr::new(&name));
         }
         Ok(Self { variables })
+    }
+
+    /// What a project gets that has no `.env`, if no file has to be read for it: nothing of the daemon's may be a secret.
+    pub fn at_a_glance(glance: &Glance<'_>, config: &Config) -> Option<Self> {
+        let is_plain = config.env.pass.is_empty() && glance.project_surely_lacks(DOT_ENV.as_ref());
+        is_plain.then(|| Self::of_daemon(config))
+    }
+
+    fn of_daemon(config: &Config) -> Self {
+        let variables = config.env.base.iter().cloned().collect();
+        Self { variables }
     }
 
     /// What every tool of the project gets under `name`; `None` also for what is no text.
@@ -357,7 +371,7 @@ fn scalar(value: &Value) -> Option<String> {
 /// `KEY=VALUE` lines of the project's `.env`. A file that is a link, unreadable or too large counts as absent, as a whole:
 /// it is the project's offer, not its right.
 pub fn dot_env(project: &Path) -> Vec<(String, String)> {
-    let path = project.join(".env");
+    let path = project.join(DOT_ENV);
     let mut text = String::new();
     let opened = std::fs::OpenOptions::new()
         .read(true)

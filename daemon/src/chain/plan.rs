@@ -8,7 +8,7 @@ use std::time::Duration;
 use rye_core::id::RunId;
 use rye_core::model::Object;
 use rye_core::thread::ThreadOrder;
-use rye_item::{Space, system};
+use rye_item::system;
 use serde_json::{Value, json};
 
 use super::environment::{Environment, Offer};
@@ -215,7 +215,7 @@ fn process(
     mut trace: Option<&mut Vec<Value>>,
 ) -> Result<ProcessPlan, Error> {
     let environment = environment(chain, origin, offer, trace.as_deref_mut())?;
-    let plan = if chain.item.id.as_str() == "rye/bash" && chain.tool().space == Space::System {
+    let plan = if shell::is(chain.tool()) {
         shell::plan(chain, &params, origin, config, environment)?
     } else {
         templated(

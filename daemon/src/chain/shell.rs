@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use rye_core::model::Object;
+use rye_item::{Item, Space};
 use serde_json::Value;
 
 use super::environment::Environment;
@@ -12,6 +13,19 @@ use super::template::seconds;
 use super::{Chain, Error, Origin};
 use crate::config::Config;
 use crate::process;
+
+/// The parameter that names where to run.
+const WORKING_DIR: &str = "working_dir";
+
+/// Whether `tool` is this one, and not a file of its name.
+pub(super) fn is(tool: &Item) -> bool {
+    tool.space == Space::System && tool.id().as_str() == "rye/bash"
+}
+
+/// Whether a call with `params` can be planned without a look at the project.
+pub(super) fn needs_no_file(params: &Object) -> bool {
+    !params.contains_key(WORKING_DIR)
+}
 
 /// An argv, built from typed parameters.
 pub(super) fn plan(
@@ -58,10 +72,10 @@ pub(super) fn plan(
             .set_by_caller(name, &plain(value))
             .map_err(|problem| malformed("env", problem))?;
     }
-    let cwd = match params.get("working_dir").and_then(Value::as_str) {
+    let cwd = match params.get(WORKING_DIR).and_then(Value::as_str) {
         None => project.to_owned(),
         Some(wanted) => {
-            inside(project, wanted).map_err(|problem| malformed("working_dir", problem))?
+            inside(project, wanted).map_err(|problem| malformed(WORKING_DIR, problem))?
         }
     };
     let timeout = params

@@ -105,13 +105,14 @@ impl Watermark {
         self.wake(called);
     }
 
-    /// Not under the lock, which is the first thing that who is woken will want.
+    /// Not under the lock, which is the first thing that who is woken will want. Tasks first: a run goes on at once, and what is told of it
+    /// follows.
     fn wake(&self, called: BTreeMap<(Lsn, u64), oneshot::Sender<()>>) {
-        self.changed.notify_all();
         for waiting in called.into_values() {
             // It may wait no more.
             let _gone = waiting.send(());
         }
+        self.changed.notify_all();
     }
 
     pub(super) async fn reach(&self, lsn: Lsn) -> Result<(), Failure> {

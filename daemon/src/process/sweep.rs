@@ -75,14 +75,15 @@ impl Orphans {
         let Some(adopter) = self.adopter else {
             return look;
         };
-        let adopts = Stat::read(adopter).is_some_and(|stat| stat.is_alive());
+        // It is the parent of this process, which had another one from the moment of its death; or this process, in tests.
+        let daemon = getpid().as_raw();
+        let adopts = getppid().as_raw() == adopter || daemon == adopter;
         let listed = if adopts {
             procfs::children_of_single_thread(adopter)
         } else {
             procfs::all().into_iter().map(|stat| stat.pid).collect()
         };
         // The one child that the adopter did not adopt is this daemon.
-        let daemon = getpid().as_raw();
         for pid in listed.into_iter().filter(|pid| *pid != daemon) {
             // Reaped since it was listed, and so perhaps replaced: the list may have a gap.
             let there = Stat::read(pid).filter(|stat| !adopts || stat.parent == adopter);

@@ -1,3 +1,5 @@
+mod glance;
+
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -286,40 +288,6 @@ fn system_items_need_no_file_and_can_be_shadowed() {
         .resolve(&tool("rye/bash"), Space::System)
         .unwrap();
     assert_eq!(for_system.space, Space::System);
-}
-
-#[test]
-fn a_system_item_is_known_at_once_unless_a_file_may_have_to_be_read() {
-    let echo = tool("rye/core/echo");
-    for nearer in ["project", "home"] {
-        let world = World::new();
-        // The first look goes to the file system, and the kernel remembers what is not there.
-        let found = world.resolve("rye/core/echo").unwrap();
-        assert_eq!(world.library.built_in_at_once(&echo), Some(found));
-        assert_eq!(world.library.built_in_at_once(&tool("t/mine")), None);
-        let folder = format!("{nearer}/.ai/tools/rye/core");
-        fs::create_dir_all(world.root.path().join(&folder)).unwrap();
-        assert_eq!(world.library.built_in_at_once(&echo), None, "{folder}");
-    }
-    let nowhere = Spaces::new(
-        None,
-        PathBuf::from("/nowhere/at/all"),
-        "/state/system".into(),
-    );
-    let trust = Arc::new(TrustStore::open(&nowhere));
-    let library = Library::open(nowhere, trust, Arc::<TestClock>::default());
-    let _warm = library.resolve(&echo, Space::Project).unwrap();
-    assert!(library.built_in_at_once(&echo).is_some());
-}
-
-#[test]
-fn a_link_out_of_the_project_is_no_sign_that_a_system_item_is_meant() {
-    let world = World::new();
-    let folder = world.root.path().join("project/.ai/tools/rye");
-    std::os::unix::fs::symlink("../../../elsewhere", &folder).unwrap();
-    assert!(world.resolve("rye/core/echo").is_err());
-    let echo = tool("rye/core/echo");
-    assert_eq!(world.library.built_in_at_once(&echo), None);
 }
 
 #[test]

@@ -3,12 +3,14 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use rye_core::capability::Primary;
 use rye_core::definition::Authority;
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
 use rye_core::model::{Budget, Object, Spec, Task};
+use serde_json::json;
 
-use super::rig::{Rig, request};
+use super::rig::{Daemon, Rig, request};
 use crate::chain::{Chain, Origin, Plan};
 use crate::dispatch::Dispatcher;
 use crate::process::{self, Spawner};
@@ -103,6 +105,128 @@ async fn what_a_runtime_would_not_hand_to_its_tool_is_refused_and_not_dropped() 
     daemon.stop().await;
 }
 
+/// A call of a tool that a run of its own has in `project`.
+async fn order(daemon: &Daemon, project: &Path, name: &str, params: Object) -> Order {
+    let item = tool(name);
+    let id = RunId::generate(&item.id, 1, 1);
+    let spec = Spec {
+        project: project.display().to_string(),
+        files: project.display().to_string(),
+        layers: vec![request(item.clone(), project).caller],
+        ..Spec::new(
+            Task::Tool,
+            item.clone(),
+            id.clone(),
+            Budget::open(id.clone()),
+        )
+    };
+    Order {
+        params,
+        origin: Origin {
+            run: id,
+            spec: Arc::new(spec),
+            attempt: 1,
+            key: "a key".to_owned(),
+        },
+        project: daemon.projects.open(project).await.unwrap(),
+        primary: Primary::Execute,
+        item,
+        trace: TraceMode::Off,
+        authority: Authority::Run,
+        timeout: None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_shell_is_planned_at_once_unless_a_file_of_the_project_has_a_say() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let spawner = Spawner::new(None, process::harden());
+    let dispatcher = Dispatcher::new(Arc::clone(rig.config()), spawner);
+    // What is written, and what the plan is afterwards: a variable, or a word of the refusal.
+    let cases = [
+        (".env", "WHO=me\n", Ok("me")),
+        (".ai/tools/rye/bash.yaml", "config: {}\n", Err("not signed")),
+        (
+            ".ai/lockfiles/rye/bash@1.0.0.lock.json",
+            "no lock",
+            Err("lock.json"),
+        ),
+    ];
+    for (number, (file, text, expected)) in cases.into_iter().enumerate() {
+        let project = rig.project(&number.to_string(), &[]);
+        let params = json!({"command": "true"}).as_object().cloned().unwrap();
+        let order = order(&daemon, &project, "rye/bash", params).await;
+        // The first look goes to the file system, and the kernel remembers what is not there.
+        let _warm = dispatcher.prepare(vec![order.clone()]).await;
+        let known = dispatcher.prepare(vec![order.clone()]).now_or_never();
+        let untouched = known.expect("nothing has to be waited for").pop().unwrap();
+        assert!(
+            matches!(untouched.plan, Ok(Plan::Process(_))),
+            "{untouched:?}"
+        );
+        let path = project.join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+        let prepared = dispatcher.prepare(vec![order]).await.pop().unwrap();
+        match (prepared.plan, expected) {
+            (Ok(Plan::Process(plan)), Ok(value)) => {
+                let set = ("WHO".into(), value.into());
+                assert!(plan.process.env.contains(&set), "{file}");
+            }
+            (Err(refused), Err(word)) => {
+                assert!(refused.message.contains(word), "{file}: {refused:?}");
+            }
+            (plan, _) => panic!("{file}: {plan:?}"),
+        }
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_shell_is_planned_for_the_directory_that_is_asked_for_and_for_no_other_in_its_place() {
+    let rig = Rig::new();
+    let daemon = rig.start().await;
+    let spawner = Spawner::new(None, process::harden());
+    let dispatcher = Dispatcher::new(Arc::clone(rig.config()), spawner);
+    let project = rig.project("p", &[]);
+    std::fs::create_dir(project.join("below")).unwrap();
+    let cwd_of = async |dir: Option<&str>| {
+        let params = json!({"command": "true", "working_dir": dir});
+        let mut params = params.as_object().cloned().unwrap();
+        params.retain(|_, value| !value.is_null());
+        let order = order(&daemon, &project, "rye/bash", params).await;
+        let prepared = dispatcher.prepare(vec![order.clone(), order]).await;
+        prepared.into_iter().map(|one| match one.plan {
+            Ok(Plan::Process(plan)) => Ok(plan.process.cwd),
+            other => Err(format!("{other:?}")),
+        })
+    };
+    for (dir, expected) in [
+        (None, project.clone()),
+        (Some("below"), project.join("below")),
+    ] {
+        for cwd in cwd_of(dir).await {
+            assert_eq!(cwd, Ok(expected.clone()));
+        }
+    }
+    let params = json!({"command": "true"}).as_object().cloned().unwrap();
+    let order = order(&daemon, &project, "rye/bash", params).await;
+    std::fs::rename(&project, project.with_extension("old")).unwrap();
+    std::fs::create_dir_all(project.join(".ai")).unwrap();
+    // The kernel remembers of the new one what it has looked for.
+    for missing in [".env", ".ai/tools", ".ai/lockfiles"] {
+        assert!(!project.join(missing).exists());
+    }
+    let prepared = dispatcher.prepare(vec![order]).await.pop().unwrap();
+    let refused = format!("{:?}", prepared.plan);
+    assert!(
+        refused.contains("is not the one that the run began in"),
+        "{refused}"
+    );
+    daemon.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_is_planned_holds_no_file_of_its_tool_in_memory_and_still_names_them() {
     let rig = Rig::new();
@@ -114,33 +238,7 @@ async fn a_call_that_is_planned_holds_no_file_of_its_tool_in_memory_and_still_na
     // It is looked for, and not started.
     std::fs::create_dir_all(project.join(".venv/bin")).unwrap();
     std::fs::write(project.join(".venv/bin/python"), "").unwrap();
-    let id = RunId::generate(&tool("t/multi/tool").id, 1, 1);
-    let spec = Spec {
-        project: project.display().to_string(),
-        files: project.display().to_string(),
-        layers: vec![request(tool("t/multi/tool"), &project).caller],
-        ..Spec::new(
-            Task::Tool,
-            tool("t/multi/tool"),
-            id.clone(),
-            Budget::open(id.clone()),
-        )
-    };
-    let order = Order {
-        params: Object::new(),
-        origin: Origin {
-            run: id,
-            spec: Arc::new(spec),
-            attempt: 1,
-            key: "a key".to_owned(),
-        },
-        project: daemon.projects.open(&project).await.unwrap(),
-        primary: Primary::Execute,
-        item: tool("t/multi/tool"),
-        trace: TraceMode::Off,
-        authority: Authority::Run,
-        timeout: None,
-    };
+    let order = order(&daemon, &project, "t/multi/tool", Object::new()).await;
     let spawner = Spawner::new(None, process::harden());
     let dispatcher = Dispatcher::new(Arc::clone(rig.config()), spawner);
     // The second one of a turn is planned from what the first one read.
