@@ -169,6 +169,11 @@ impl Walker {
         Self { clock, ..self }
     }
 
+    /// Whether looking at so many bytes may hold up others.
+    fn is_large(&self, bytes: usize) -> bool {
+        bytes > NOTE_BYTES || bytes.saturating_mul(self.looks) > LOOKED_BYTES
+    }
+
     /// Takes note of the time. How long the run was active before this life of the daemon, the wall clock tells, and no step of it
     /// gives the run more or less than its time; from then on only the clock for delays counts.
     fn look(&mut self, now: Tick) {
@@ -345,14 +350,13 @@ impl Machine for Walker {
 
     fn is_heavy(&self, taken_in: Option<&CallOutcome>) -> bool {
         let state = self.walk().vars.bytes();
-        let result =
-            taken_in.map(|outcome| bounds::within(&outcome.result, usize::MAX, NOTE_BYTES));
-        let bytes = match result {
-            None => state,
-            Some(Ok(result)) => state + result,
-            Some(Err(_)) => return true,
+        let Some(outcome) = taken_in else {
+            return !self.item_takes_no_time() && self.is_large(state);
         };
-        bytes > NOTE_BYTES || bytes.saturating_mul(self.looks) > LOOKED_BYTES
+        // The end of an item is put on record; nothing looks at the state for it.
+        let state = if self.is_among_items() { 0 } else { state };
+        let result = bounds::within(&outcome.result, usize::MAX, NOTE_BYTES);
+        result.is_ok_and(|result| self.is_large(state + result)) || result.is_err()
     }
 
     fn hold(&mut self, why: Suspension) {

@@ -7,6 +7,7 @@
 mod parts;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -23,7 +24,7 @@ use crate::error::beginning;
 use crate::expr::{self, Vars};
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Certainty};
-use crate::model::graph::{Items, Step};
+use crate::model::graph::{At, Items, Step};
 use crate::model::{
     Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus, Verdict,
 };
@@ -31,6 +32,8 @@ use crate::sight;
 
 /// The code of a node that failed because one of its items did.
 pub(super) const ITEM_FAILED: &str = "item_failed";
+/// Resolving an action in less than that holds nobody up.
+const NO_TIME: Duration = Duration::from_micros(200);
 /// Characters of the value of an item by which people know it.
 const ABOUT_CHARS: usize = 60;
 
@@ -43,6 +46,8 @@ pub(super) struct ItemScope {
     list: Arc<[Value]>,
     /// The state, with the loop variable of the last item looked at.
     vars: Vars,
+    /// How long it took to resolve the action of that item, once there was one and a clock to tell.
+    took: Option<Duration>,
 }
 
 impl Walker {
@@ -110,6 +115,7 @@ impl Walker {
                 step: step.number,
                 list: values.into(),
                 vars,
+                took: None,
             });
         }
         Ok(self.items.as_mut().expect("it was filled just now"))
@@ -152,6 +158,21 @@ impl Walker {
         }
         self.close_items(now, node, parts, step, events);
         Turn::Again
+    }
+
+    /// Whether an item is next, or the end of one, and not the end of the node.
+    pub(super) fn is_among_items(&self) -> bool {
+        let At::Step(step) = &self.walk().at else {
+            return false;
+        };
+        step.items().is_some() && (!self.running.is_empty() || self.next_item().is_some())
+    }
+
+    /// Whether an item of a foreach node is next, and the one before it was resolved in no time, however large the state: all of
+    /// them have one action.
+    pub(super) fn item_takes_no_time(&self) -> bool {
+        let took = self.items.as_ref().and_then(|scope| scope.took);
+        took.is_some_and(|took| took < NO_TIME) && self.is_among_items()
     }
 
     fn items_in_hand(&self) -> Option<&Items> {
@@ -288,6 +309,7 @@ impl Walker {
         step: &Step,
         item: u32,
     ) -> Result<(Primary, ItemRef, Object), Failure> {
+        let begun = self.clock.as_ref().map(|clock| clock.up());
         let scope = self.items.as_mut().ok_or_else(lost)?;
         let list = Arc::clone(&scope.list);
         let value = value_of(&list, item)?;
@@ -300,6 +322,9 @@ impl Walker {
             Parts::Branches(_) => View::new(&scope.vars, None, step.now),
         };
         let (target, params) = resolve(action, &view.names(), &mut self.notes)?;
+        if let (Parts::Items(_), Some(clock), Some(begun)) = (parts, &self.clock, begun) {
+            scope.took = Some(clock.up().since(begun));
+        }
         Ok((action.primary, target, params))
     }
 

@@ -141,6 +141,62 @@ fn pure_steps_that_take_their_time_are_handed_out_before_they_are_many() {
     assert!((1..8).contains(&few), "{few}");
 }
 
+/// A clock that stands still.
+#[derive(Debug)]
+struct Still;
+
+impl Clock for Still {
+    fn now(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    fn up(&self) -> Uptime {
+        Uptime::default()
+    }
+
+    fn random(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn items_of_a_large_state_are_light_once_one_took_no_time_and_the_end_of_their_node_is_not() {
+    let each = "\n  start: each\n  nodes:\n    each: {type: foreach, over: '${inputs.items}', \
+                action: {item_id: rye/core/echo, params: {n: '${item}'}}, next: end}\n    end: {type: return}\n";
+    let now = Tick {
+        at: Timestamp::default(),
+        up: Uptime::default(),
+    };
+    let begun = |clock: Arc<dyn Clock>| {
+        let inputs = json!({"items": ["x"], "text": "x".repeat(2_000_000)});
+        let mut walker = Stage::of(each, run(inputs, None)).walker.paced(clock);
+        assert!(walker.is_heavy(None), "nothing is known yet");
+        loop {
+            if let Move::Call(_, call) = walker.next(now) {
+                return (walker, call);
+            }
+        }
+    };
+    assert!(begun(Arc::new(Slow::default())).0.is_heavy(None));
+    let (mut walker, call) = begun(Arc::new(Still));
+    assert!(!walker.is_heavy(None));
+    let _announced = walker.start(now, &call, None, InputHashes::default());
+    assert!(!walker.is_heavy(Some(&came_to(1))));
+    assert!(walker.is_heavy(Some(&came_to(2_000_000))));
+    let _ended = walker.conclude(now, call.slot, &came_to(1));
+    assert!(walker.is_heavy(None), "the node ends");
+}
+
+fn came_to(text: usize) -> CallOutcome {
+    CallOutcome {
+        result: Arc::new(json!("x".repeat(text))),
+        failure: None,
+        certainty: Certainty::Known,
+        cached: false,
+        node_input_hash: None,
+    }
+}
+
 #[test]
 fn patterns_large_states_and_large_results_are_heavy_and_nothing_else_is() {
     let config = |when: &str| {
@@ -163,13 +219,6 @@ fn patterns_large_states_and_large_results_are_heavy_and_nothing_else_is() {
     assert!(walker(&many, 100_000).is_heavy(None));
     assert!(!walker(&many, 100).is_heavy(None));
 
-    let came_to = |text: usize| CallOutcome {
-        result: Arc::new(json!("x".repeat(text))),
-        failure: None,
-        certainty: Certainty::Known,
-        cached: false,
-        node_input_hash: None,
-    };
     assert!(!walker(plain, 1).is_heavy(Some(&came_to(1000))));
     assert!(walker(plain, 1).is_heavy(Some(&came_to(2_000_000))));
     assert!(walker(&many, 1).is_heavy(Some(&came_to(100_000))));
