@@ -165,7 +165,11 @@ impl Walker {
         let At::Step(step) = &self.walk().at else {
             return false;
         };
-        step.items().is_some() && (!self.running.is_empty() || self.next_item().is_some())
+        let starts = |items: &Items| {
+            items.failed == 0 && items.bytes <= MOST_BYTES && self.next_item().is_some()
+        };
+        step.items()
+            .is_some_and(|items| !self.running.is_empty() || starts(items))
     }
 
     /// Whether an item of a foreach node is next, and the one before it was resolved in no time, however large the state: all of

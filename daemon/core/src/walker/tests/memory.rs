@@ -168,7 +168,7 @@ fn items_of_a_large_state_are_light_once_one_took_no_time_and_the_end_of_their_n
         up: Uptime::default(),
     };
     let begun = |clock: Arc<dyn Clock>| {
-        let inputs = json!({"items": ["x"], "text": "x".repeat(2_000_000)});
+        let inputs = json!({"items": ["x", "y"], "text": "x".repeat(2_000_000)});
         let mut walker = Stage::of(each, run(inputs, None)).walker.paced(clock);
         assert!(walker.is_heavy(None), "nothing is known yet");
         loop {
@@ -183,6 +183,19 @@ fn items_of_a_large_state_are_light_once_one_took_no_time_and_the_end_of_their_n
     let _announced = walker.start(now, &call, None, InputHashes::default());
     assert!(!walker.is_heavy(Some(&came_to(1))));
     assert!(walker.is_heavy(Some(&came_to(2_000_000))));
+    let mut gives_up = walker.clone();
+    let failed = CallOutcome {
+        failure: Some(Failure::permanent("broken", "it is broken")),
+        ..came_to(1)
+    };
+    let _ended = gives_up.conclude(now, call.slot, &failed);
+    assert!(gives_up.is_heavy(None), "the node fails");
+    let _ended = walker.conclude(now, call.slot, &came_to(1));
+    assert!(!walker.is_heavy(None), "another item follows");
+    let Move::Call(_, call) = walker.next(now) else {
+        panic!("another item follows");
+    };
+    let _announced = walker.start(now, &call, None, InputHashes::default());
     let _ended = walker.conclude(now, call.slot, &came_to(1));
     assert!(walker.is_heavy(None), "the node ends");
 }
