@@ -3,7 +3,8 @@
 //! **Owns** the order of every action: alias → capability → chain → parameters → plan → native tool or process → envelope.
 //! **Never** lets an action pass that a layer of the run does not allow, and never commits: what came of the action is
 //! returned as data, and a denial is a warning of the run as well. **Order.** Everything up to the plan is done before the call is
-//! announced, away from the runtime's workers and through the gate of the project; what is left is what each start needs anew.
+//! announced, away from the runtime's workers and through the gate of the project, but for what needs no file (`at_once`); what is left is
+//! what each start needs anew.
 //! **Failure.** Everything that goes wrong with the action itself, a refused item included, is a failed [`CallOutcome`]; there is no
 //! error type.
 

@@ -353,10 +353,12 @@ impl Machine for Walker {
         let Some(outcome) = taken_in else {
             return !self.item_takes_no_time() && self.is_large(state);
         };
+        let Ok(result) = bounds::within(&outcome.result, usize::MAX, NOTE_BYTES) else {
+            return true;
+        };
         // The end of an item is put on record; nothing looks at the state for it.
         let state = if self.is_among_items() { 0 } else { state };
-        let result = bounds::within(&outcome.result, usize::MAX, NOTE_BYTES);
-        result.is_ok_and(|result| self.is_large(state + result)) || result.is_err()
+        self.is_large(state + result)
     }
 
     fn hold(&mut self, why: Suspension) {

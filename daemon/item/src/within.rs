@@ -35,15 +35,19 @@ pub fn open(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedF
 /// file system, which may hang, and if the path leads out. Does not block.
 pub fn is_surely_missing(folder: &impl AsFd, path: &Path) -> bool {
     let beneath = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    let how = from_memory().resolve(beneath | RESOLVE_CACHED);
+    let how = OpenHow::new()
+        .flags(PLACE)
+        .resolve(beneath | RESOLVE_CACHED);
     let found = openat2(folder, path, how);
     matches!(found, Err(Errno::ENOENT | Errno::ENOTDIR))
 }
 
 /// Opens the folder at `path` as a place to look below, if the kernel knows the way there from memory. Does not block.
 pub fn open_from_memory(path: &Path) -> nix::Result<OwnedFd> {
-    let how = from_memory().flags(PLACE | OFlag::O_DIRECTORY);
-    openat2(AT_FDCWD, path, how.resolve(RESOLVE_CACHED))
+    let how = OpenHow::new()
+        .flags(PLACE | OFlag::O_DIRECTORY)
+        .resolve(RESOLVE_CACHED);
+    openat2(AT_FDCWD, path, how)
 }
 
 /// The file system of what was opened, and its number there, as the kernel has them in memory. Does not block.
@@ -59,10 +63,6 @@ const RESOLVE_CACHED: ResolveFlag = ResolveFlag::from_bits_retain(libc::RESOLVE_
 
 /// A place in the tree is all that is opened: no file system is asked for that.
 const PLACE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
-
-fn from_memory() -> OpenHow {
-    OpenHow::new().flags(PLACE)
-}
 
 /// [`open`] without the kernel's help: every symbolic link is refused, and every step upwards.
 fn walk_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {

@@ -34,15 +34,18 @@ impl AtOnce {
         }
         let glance = first.project.glance()?;
         let chain = chain::at_a_glance(&glance, &first.item.canonical())?;
-        if matches!(chain.terminal, Terminal::Native(_)) {
-            let offer = Offer::default();
-            return Some(Self { chain, offer });
+        let needs_file = |order: &Order| !chain.needs_no_file(&order.params);
+        if orders.iter().any(needs_file) {
+            return None;
         }
-        // As with a visit: a process starts in no other directory than that of the run.
-        let is_here = first.project.is_seen_by(&glance);
-        let is_planned = |order: &Order| chain.needs_no_file(&order.params);
-        let offer = Offer::at_a_glance(&glance, config);
-        let offer = offer.filter(|_| is_here && orders.iter().all(is_planned))?;
+        let offer = if matches!(chain.terminal, Terminal::Native(_)) {
+            Offer::default()
+        } else if first.project.is_seen_by(&glance) {
+            Offer::at_a_glance(&glance, config)?
+        } else {
+            // As with a visit: a process starts in no other directory than that of the run.
+            return None;
+        };
         Some(Self { chain, offer })
     }
 }

@@ -105,8 +105,7 @@ impl Watermark {
         self.wake(called);
     }
 
-    /// Not under the lock, which is the first thing that who is woken will want. Tasks first: a run goes on at once, and what is told of it
-    /// follows.
+    /// Outside of the lock, which each of them takes first. Tasks before threads: a run continues before its listeners are notified.
     fn wake(&self, called: BTreeMap<(Lsn, u64), oneshot::Sender<()>>) {
         for waiting in called.into_values() {
             // It may wait no more.

@@ -1,7 +1,7 @@
 //! What can be told of the spaces without waiting for a file system: that nothing lies in the place of what is built in.
 //!
-//! **Never** blocks. What the kernel does not know from memory is not an answer: whoever asks has to look properly then, and what was looked
-//! for and not found is known from then on. **Order.** An answer holds for the moment of the look, as if the file had been read then.
+//! **Never** blocks. `false` and `None` mean that the kernel could not tell from memory: the caller then has to read the files, after
+//! which the kernel remembers what is missing. **Order.** An answer holds for the moment of the call, as if the file had been read then.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -8,7 +8,7 @@ use rye_core::capability::Primary;
 use rye_core::definition::Authority;
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
 use rye_core::model::{Budget, Object, Spec, Task};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::rig::{Daemon, Rig, request};
 use crate::chain::{Chain, Origin, Plan};
@@ -105,6 +105,19 @@ async fn what_a_runtime_would_not_hand_to_its_tool_is_refused_and_not_dropped() 
     daemon.stop().await;
 }
 
+/// A door to effects beside that of the daemon; it starts nothing here.
+fn dispatcher(rig: &Rig) -> Dispatcher {
+    let spawner = Spawner::new(None, process::harden());
+    Dispatcher::new(Arc::clone(rig.config()), spawner)
+}
+
+/// Parameters of the shell.
+fn command(rest: &Value) -> Object {
+    let mut params = rest.as_object().cloned().unwrap_or_default();
+    params.insert("command".to_owned(), json!("true"));
+    params
+}
+
 /// A call of a tool that a run of its own has in `project`.
 async fn order(daemon: &Daemon, project: &Path, name: &str, params: Object) -> Order {
     let item = tool(name);
@@ -141,8 +154,7 @@ async fn order(daemon: &Daemon, project: &Path, name: &str, params: Object) -> O
 async fn the_shell_is_planned_at_once_unless_a_file_of_the_project_has_a_say() {
     let rig = Rig::new();
     let daemon = rig.start().await;
-    let spawner = Spawner::new(None, process::harden());
-    let dispatcher = Dispatcher::new(Arc::clone(rig.config()), spawner);
+    let dispatcher = dispatcher(&rig);
     // What is written, and what the plan is afterwards: a variable, or a word of the refusal.
     let cases = [
         (".env", "WHO=me\n", Ok("me")),
@@ -155,7 +167,7 @@ async fn the_shell_is_planned_at_once_unless_a_file_of_the_project_has_a_say() {
     ];
     for (number, (file, text, expected)) in cases.into_iter().enumerate() {
         let project = rig.project(&number.to_string(), &[]);
-        let params = json!({"command": "true"}).as_object().cloned().unwrap();
+        let params = command(&Value::Null);
         let order = order(&daemon, &project, "rye/bash", params).await;
         // The first look goes to the file system, and the kernel remembers what is not there.
         let _warm = dispatcher.prepare(vec![order.clone()]).await;
@@ -187,14 +199,11 @@ async fn the_shell_is_planned_at_once_unless_a_file_of_the_project_has_a_say() {
 async fn the_shell_is_planned_for_the_directory_that_is_asked_for_and_for_no_other_in_its_place() {
     let rig = Rig::new();
     let daemon = rig.start().await;
-    let spawner = Spawner::new(None, process::harden());
-    let dispatcher = Dispatcher::new(Arc::clone(rig.config()), spawner);
+    let dispatcher = dispatcher(&rig);
     let project = rig.project("p", &[]);
     std::fs::create_dir(project.join("below")).unwrap();
-    let cwd_of = async |dir: Option<&str>| {
-        let params = json!({"command": "true", "working_dir": dir});
-        let mut params = params.as_object().cloned().unwrap();
-        params.retain(|_, value| !value.is_null());
+    let cwd_of = async |rest: Value| {
+        let params = command(&rest);
         let order = order(&daemon, &project, "rye/bash", params).await;
         let prepared = dispatcher.prepare(vec![order.clone(), order]).await;
         prepared.into_iter().map(|one| match one.plan {
@@ -202,15 +211,15 @@ async fn the_shell_is_planned_for_the_directory_that_is_asked_for_and_for_no_oth
             other => Err(format!("{other:?}")),
         })
     };
-    for (dir, expected) in [
-        (None, project.clone()),
-        (Some("below"), project.join("below")),
+    for (rest, expected) in [
+        (Value::Null, project.clone()),
+        (json!({"working_dir": "below"}), project.join("below")),
     ] {
-        for cwd in cwd_of(dir).await {
+        for cwd in cwd_of(rest).await {
             assert_eq!(cwd, Ok(expected.clone()));
         }
     }
-    let params = json!({"command": "true"}).as_object().cloned().unwrap();
+    let params = command(&Value::Null);
     let order = order(&daemon, &project, "rye/bash", params).await;
     std::fs::rename(&project, project.with_extension("old")).unwrap();
     std::fs::create_dir_all(project.join(".ai")).unwrap();
@@ -239,8 +248,7 @@ async fn a_call_that_is_planned_holds_no_file_of_its_tool_in_memory_and_still_na
     std::fs::create_dir_all(project.join(".venv/bin")).unwrap();
     std::fs::write(project.join(".venv/bin/python"), "").unwrap();
     let order = order(&daemon, &project, "t/multi/tool", Object::new()).await;
-    let spawner = Spawner::new(None, process::harden());
-    let dispatcher = Dispatcher::new(Arc::clone(rig.config()), spawner);
+    let dispatcher = dispatcher(&rig);
     // The second one of a turn is planned from what the first one read.
     let prepared = dispatcher.prepare(vec![order.clone(), order]).await;
     let mut named = Vec::new();

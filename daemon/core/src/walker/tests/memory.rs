@@ -1,5 +1,7 @@
 //! What a state may take of the memory that all runs share.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use super::*;
 
 /// A node that makes a state of a hundred thousand bytes and more, and one to go to if that fails.
@@ -99,18 +101,27 @@ fn a_move_ends_when_it_has_assigned_much() {
     assert_eq!(steps(2_000_000), 1);
 }
 
-/// A clock that another reading costs a millisecond.
-#[derive(Debug, Default)]
-struct Slow(std::sync::atomic::AtomicU64);
+/// A clock on which each reading takes so many nanoseconds.
+#[derive(Debug)]
+struct Reading {
+    costs: u64,
+    done: AtomicU64,
+}
 
-impl Clock for Slow {
+impl Reading {
+    fn costs(costs: u64) -> Arc<Self> {
+        let done = AtomicU64::new(0);
+        Arc::new(Self { costs, done })
+    }
+}
+
+impl Clock for Reading {
     fn now(&self) -> Timestamp {
         Timestamp::default()
     }
 
     fn up(&self) -> Uptime {
-        let read = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Uptime::from_ns(read * 1_000_000)
+        Uptime::from_ns(self.done.fetch_add(self.costs, Ordering::Relaxed))
     }
 
     fn random(&self) -> u64 {
@@ -137,26 +148,8 @@ fn pure_steps_that_take_their_time_are_handed_out_before_they_are_many() {
     };
     let walker = Stage::of(&format!("\n  {gates}"), run(json!({}), None)).walker;
     assert_eq!(handed_out(walker.clone()), NOTE_STEPS);
-    let few = handed_out(walker.paced(Arc::new(Slow::default())));
+    let few = handed_out(walker.paced(Reading::costs(1_000_000)));
     assert!((1..8).contains(&few), "{few}");
-}
-
-/// A clock that stands still.
-#[derive(Debug)]
-struct Still;
-
-impl Clock for Still {
-    fn now(&self) -> Timestamp {
-        Timestamp::default()
-    }
-
-    fn up(&self) -> Uptime {
-        Uptime::default()
-    }
-
-    fn random(&self) -> u64 {
-        0
-    }
 }
 
 #[test]
@@ -167,7 +160,7 @@ fn items_of_a_large_state_are_light_once_one_took_no_time_and_the_end_of_their_n
         at: Timestamp::default(),
         up: Uptime::default(),
     };
-    let begun = |clock: Arc<dyn Clock>| {
+    let begun = |clock: Arc<Reading>| {
         let inputs = json!({"items": ["x", "y"], "text": "x".repeat(2_000_000)});
         let mut walker = Stage::of(each, run(inputs, None)).walker.paced(clock);
         assert!(walker.is_heavy(None), "nothing is known yet");
@@ -177,8 +170,8 @@ fn items_of_a_large_state_are_light_once_one_took_no_time_and_the_end_of_their_n
             }
         }
     };
-    assert!(begun(Arc::new(Slow::default())).0.is_heavy(None));
-    let (mut walker, call) = begun(Arc::new(Still));
+    assert!(begun(Reading::costs(1_000_000)).0.is_heavy(None));
+    let (mut walker, call) = begun(Reading::costs(0));
     assert!(!walker.is_heavy(None));
     let _announced = walker.start(now, &call, None, InputHashes::default());
     assert!(!walker.is_heavy(Some(&came_to(1))));
