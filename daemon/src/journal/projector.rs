@@ -167,12 +167,17 @@ impl Projector {
         {
             return;
         }
+        let mut busy = Instant::now();
         loop {
             let taken = self.lane.mailbox.take(Some(self.patience()));
             let Inbox {
                 runs, checkpoint, ..
             } = taken.value;
-            let idle = runs.is_empty() && checkpoint.is_none();
+            // To end is dear: the file system is synced, and the next lane reads the transcripts of live runs from their beginning.
+            let idle = runs.is_empty() && checkpoint.is_none() && self.is_done();
+            if !idle {
+                busy = Instant::now();
+            }
             for (id, pending) in runs {
                 let bytes = pending.bytes();
                 self.receive(id, pending);
@@ -194,7 +199,7 @@ impl Projector {
                 self.sync_file_system();
                 return;
             }
-            if idle && self.is_done() && self.lane_ends() {
+            if idle && busy.elapsed() >= IDLE && self.lane_ends() {
                 return;
             }
         }

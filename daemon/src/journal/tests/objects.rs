@@ -1,7 +1,8 @@
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use rye_core::id::RunId;
@@ -193,6 +194,88 @@ async fn long_results_are_read_a_few_at_a_time() {
     // Two events a step, of which one is long; five of these are enough.
     assert!(pieces.len() >= 3, "{pieces:?}");
     assert!(pieces.iter().all(|events| *events < 16), "{pieces:?}");
+}
+
+/// A lane that has something to do a moment after each note, and says when that is done.
+#[derive(Debug)]
+struct Moments {
+    lanes: Arc<AtomicUsize>,
+    told: mpsc::Sender<()>,
+}
+
+struct MomentLane {
+    told: mpsc::Sender<()>,
+    due: Option<Instant>,
+}
+
+impl Artifacts for Moments {
+    fn lane(&self, _files: &str, _transcripts: Transcripts) -> Box<dyn ArtifactLane> {
+        self.lanes.fetch_add(1, Ordering::Relaxed);
+        let told = self.told.clone();
+        Box::new(MomentLane { told, due: None })
+    }
+}
+
+impl ArtifactLane for MomentLane {
+    fn add(&mut self, _note: Note) {
+        self.due = Some(Instant::now() + Duration::from_millis(1));
+    }
+
+    fn record(&mut self, _run: &Run, _money: &Money) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn work(&mut self) {
+        if self.due.take_if(|due| *due <= Instant::now()).is_some() {
+            // Nobody listens any more when the test is over.
+            let _gone = self.told.send(());
+        }
+    }
+
+    fn pause(&self) -> Option<Duration> {
+        Some(self.due?.saturating_duration_since(Instant::now()))
+    }
+
+    fn unfinished(&self) -> usize {
+        0
+    }
+
+    fn finish(&mut self, _left: &dyn Fn(usize)) -> bool {
+        true
+    }
+
+    fn is_unsynced(&self) -> bool {
+        false
+    }
+
+    fn synced(&mut self) {}
+
+    fn give_up(&mut self) {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_stays_while_its_runs_go_on() {
+    let rig = Rig::new();
+    let (told, done) = mpsc::channel();
+    let lanes = Arc::new(AtomicUsize::new(0));
+    let options = Options {
+        artifacts: Arc::new(Moments {
+            lanes: Arc::clone(&lanes),
+            told,
+        }),
+        ..rig.options()
+    };
+    let (journal, _recovered) = Journal::open_with(options, Faults::default())
+        .await
+        .unwrap();
+    let run = journal.put_run(&rig, "run-a", 1).await;
+    for step in 2..20 {
+        journal.put(turn(&run, step)).await;
+        // Whatever it had to do, it is done with when the next step comes.
+        done.recv_timeout(Duration::from_secs(30)).unwrap();
+        while done.try_recv().is_ok() {}
+    }
+    assert_eq!(lanes.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test]
