@@ -113,13 +113,7 @@ impl Journal {
 
     /// The same of each of `ids`, which waits once for all of them.
     pub async fn costs(&self, ids: &[AccountId]) -> Result<Vec<Cost>, Error> {
-        let mut known = Vec::with_capacity(ids.len());
-        let mut shown = Lsn::default();
-        for ids in ids.chunks(SLICE) {
-            let sequencer = self.shared.sequencer();
-            known.extend(ids.iter().map(|id| sequencer.state.cost(id)));
-            shown = sequencer.last;
-        }
+        let (known, shown) = self.costs_in_memory(ids);
         if known.iter().any(Option::is_some) {
             self.durable(Ticket { lsn: shown }).await?;
         }
@@ -139,6 +133,18 @@ impl Journal {
                 .unwrap_or_default()
         };
         Ok(known.into_iter().map(cost).collect())
+    }
+
+    /// What the accounts `ids` have spent as far as they are in memory, and the last position that this shows.
+    pub(super) fn costs_in_memory(&self, ids: &[AccountId]) -> (Vec<Option<Cost>>, Lsn) {
+        let mut known = Vec::with_capacity(ids.len());
+        let mut shown = Lsn::default();
+        for ids in ids.chunks(SLICE) {
+            let sequencer = self.shared.sequencer();
+            known.extend(ids.iter().map(|id| sequencer.state.cost(id)));
+            shown = sequencer.last;
+        }
+        (known, shown)
     }
 
     /// The limits that the accounts from `id` upwards need so that it may spend `to`, the topmost first.

@@ -1,7 +1,7 @@
 //! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index. While that is opened, requests
 //! wait for it, and fail after a while with that reason.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use rye_core::access::{Caller, Scope};
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemId, Lsn, RunId};
-use rye_core::ledger::Cost;
+use rye_core::ledger::{AccountId, Cost};
 use rye_core::model::{Run, Status};
 use rye_core::state::{self, Age};
 
@@ -159,35 +159,55 @@ impl Journal {
         page_token: Option<&str>,
         limit: usize,
     ) -> Result<Page, Error> {
-        let (page, shown) = self.find(filter, page_token, limit).await?;
-        self.durable(shown).await?;
+        let before = page_token.map(read_token).transpose()?;
+        let (runs, shown) = self.list_memory(filter, before.as_ref(), limit.saturating_add(1));
+        let page = self.with_ended(runs, filter, before, limit).await?;
+        self.durable(Ticket { lsn: shown }).await?;
         Ok(page)
     }
 
-    /// The same, with what the account of each run and all below it have spent. Both wait for one sync.
+    /// The same, with what the account of each run and all below it have spent.
     pub async fn list_with_costs(
         &self,
         filter: &Filter,
         page_token: Option<&str>,
         limit: usize,
     ) -> Result<(Page, Vec<Cost>), Error> {
-        let (page, shown) = self.find(filter, page_token, limit).await?;
-        let accounts = page.runs.iter().map(|run| run.account.clone());
-        let costs = self.costs(&accounts.collect::<Vec<_>>()).await?;
-        self.durable(shown).await?;
+        let before = page_token.map(read_token).transpose()?;
+        let (runs, shown) = self.list_memory(filter, before.as_ref(), limit.saturating_add(1));
+        // What is shown of runs in memory goes to disk while the index is read.
+        let accounts: Vec<AccountId> = runs.iter().map(|run| run.account.clone()).collect();
+        let (known, spent) = self.costs_in_memory(&accounts);
+        let page = self.with_ended(runs, filter, before, limit).await?;
+        let mut costs: HashMap<AccountId, Cost> = accounts
+            .into_iter()
+            .zip(known)
+            .filter_map(|(account, cost)| Some((account, cost?)))
+            .collect();
+        let shown_accounts = page.runs.iter().map(|run| &run.account);
+        let others: Vec<AccountId> = shown_accounts
+            .filter(|account| !costs.contains_key(*account))
+            .cloned()
+            .collect();
+        let costs_of_others = self.costs(&others).await?;
+        costs.extend(others.into_iter().zip(costs_of_others));
+        self.durable(Ticket {
+            lsn: shown.max(spent),
+        })
+        .await?;
+        let costs = page.runs.iter().map(|run| costs[&run.account]).collect();
         Ok((page, costs))
     }
 
-    /// A page, and what is to be durable before anybody sees it.
-    async fn find(
+    /// A page of `runs`, which are in memory, and of those that have ended.
+    async fn with_ended(
         &self,
+        mut runs: Vec<Summary>,
         filter: &Filter,
-        page_token: Option<&str>,
+        before: Option<Age>,
         limit: usize,
-    ) -> Result<(Page, Ticket), Error> {
-        let before = page_token.map(read_token).transpose()?;
+    ) -> Result<Page, Error> {
         let wanted = limit.saturating_add(1);
-        let (mut runs, shown) = self.list_memory(filter, before.as_ref(), wanted);
         // The index holds ended runs only: it is not searched in vain.
         let ended = if filter.admits_ended() {
             let filter = filter.clone();
@@ -220,7 +240,7 @@ impl Journal {
             .last()
             .filter(|_| more)
             .map(|run| format!("{}.{}", run.created_at.ms(), run.id));
-        Ok((Page { runs, next }, Ticket { lsn: shown }))
+        Ok(Page { runs, next })
     }
 
     /// All runs that pass `filter`, newest first, gathered in pages of `page` runs.
