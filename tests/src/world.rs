@@ -16,6 +16,7 @@ use crate::command::{Ryectl, in_clean_environment, search_path};
 use crate::daemon::Daemon;
 use crate::model_server::{ModelServer, SECRET};
 use crate::processes;
+use crate::until::until;
 
 /// Length of a log segment here. Each daemon zeroes three of them before it serves, and a run of the tests starts hundreds.
 const SEGMENT_BYTES: &str = "262144";
@@ -259,6 +260,15 @@ impl World {
     /// Reads `path`, relative to the project.
     pub fn read(&self, path: &str) -> String {
         fs::read_to_string(self.project().join(path)).unwrap_or_default()
+    }
+
+    /// What `thread.json` of a run holds, once it says that the run is `status`: files of a run come after its record.
+    pub fn thread_file(&self, run: &str, status: &str) -> Value {
+        let path = format!(".ai/state/threads/{run}/thread.json");
+        until("the thread file of the run", || {
+            let thread: Value = serde_json::from_str(&self.read(&path)).ok()?;
+            (thread["status"] == status).then_some(thread)
+        })
     }
 
     /// Writes a tool and signs it. `file` is relative to `.ai/tools`.

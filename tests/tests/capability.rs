@@ -143,7 +143,7 @@ fn what_is_written_into_the_files_of_a_run_gives_nobody_anything() {
     let out = world.ryectl("run t/echo --json").run().code(1);
     let run = out.json()["run_id"].as_str().unwrap().to_owned();
     let thread = format!(".ai/state/threads/{run}/thread.json");
-    let mut forged: Value = serde_json::from_str(&world.read(&thread)).unwrap();
+    let mut forged = world.thread_file(&run, "error");
     forged["capabilities"] = json!([{"source": "forged", "patterns": ["rye.*"]}]);
     forged["limits"] = json!({"spend": "100.000000000", "spawns": 100});
     let _written = world.write(&thread, forged.to_string());

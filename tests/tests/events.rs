@@ -273,11 +273,7 @@ fn front_and_state(text: &str) -> (Vec<(String, String)>, Value) {
 #[test]
 fn the_thread_file_tells_the_run_and_how_it_ended() {
     let (world, run) = finished();
-    let path = format!(".ai/state/threads/{run}/thread.json");
-    let thread: Value = until("the thread file", || {
-        let value: Value = serde_json::from_str(&world.read(&path)).ok()?;
-        (value["status"] == "completed").then_some(value)
-    });
+    let thread = world.thread_file(&run, "completed");
     assert!(thread.to_string().contains(&run), "{thread}");
 }
 
