@@ -135,6 +135,8 @@ pub struct Options {
     pub segment_bytes: u64,
     /// How far files may be behind; `None` for what suits the segments.
     pub lag: Option<LagBounds>,
+    /// How long the lane of a project stays when it has nothing to do.
+    pub lane_idle: Duration,
     /// Where the memory that the values of runs take is counted.
     pub memory: Arc<Memory>,
     /// Most runs of one tree that are not over at once.
@@ -157,6 +159,7 @@ impl Options {
             artifacts,
             segment_bytes: 8 << 20,
             lag: None,
+            lane_idle: Duration::from_mins(1),
             memory: Arc::default(),
             tree_runs: TREE_RUNS,
         }

@@ -39,6 +39,8 @@ pub(super) struct Lane {
 pub(super) struct Lanes {
     /// Where this life of the daemon began; a lane begins when everything before is published.
     pub(super) begin: Lsn,
+    /// How long one stays that has nothing to do.
+    pub(super) idle: Duration,
     bounds: LagBounds,
     table: Mutex<Table>,
     ended: Condvar,
@@ -54,9 +56,10 @@ struct Table {
 }
 
 impl Lanes {
-    pub(super) fn new(begin: Lsn, bounds: LagBounds) -> Self {
+    pub(super) fn new(begin: Lsn, bounds: LagBounds, idle: Duration) -> Self {
         Self {
             begin,
+            idle,
             bounds,
             table: Mutex::default(),
             ended: Condvar::new(),
@@ -120,6 +123,11 @@ impl Lanes {
             table.lanes.remove(&lane.files);
         }
         idle
+    }
+
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        lock(&self.table).lanes.len()
     }
 
     /// Lets all lanes end, and waits for those that move.

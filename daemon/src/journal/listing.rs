@@ -191,10 +191,8 @@ impl Journal {
             .collect();
         let costs_of_others = self.costs(&others).await?;
         costs.extend(others.into_iter().zip(costs_of_others));
-        self.durable(Ticket {
-            lsn: shown.max(spent),
-        })
-        .await?;
+        let lsn = shown.max(spent);
+        self.durable(Ticket { lsn }).await?;
         let costs = page.runs.iter().map(|run| costs[&run.account]).collect();
         Ok((page, costs))
     }

@@ -39,8 +39,6 @@ const FEW: usize = 8;
 pub(super) const RENDER_EVERY: Duration = Duration::from_millis(100);
 /// Pause before a project that failed is tried again.
 pub(super) const RETRY: Duration = Duration::from_secs(1);
-/// How long a lane stays that has nothing to do.
-const IDLE: Duration = Duration::from_mins(1);
 /// Segments of log kept for projects that fail.
 pub(super) const RETAINED: usize = 8;
 
@@ -167,17 +165,14 @@ impl Projector {
         {
             return;
         }
-        let mut busy = Instant::now();
         loop {
             let taken = self.lane.mailbox.take(Some(self.patience()));
             let Inbox {
                 runs, checkpoint, ..
             } = taken.value;
-            // To end is dear: the file system is synced, and the next lane reads the transcripts of live runs from their beginning.
+            // It had nothing to do for all of its patience. Ending is expensive: the file system is synced, and the next lane reads the
+            // transcripts of live runs from their beginning.
             let idle = runs.is_empty() && checkpoint.is_none() && self.is_done();
-            if !idle {
-                busy = Instant::now();
-            }
             for (id, pending) in runs {
                 let bytes = pending.bytes();
                 self.receive(id, pending);
@@ -199,7 +194,7 @@ impl Projector {
                 self.sync_file_system();
                 return;
             }
-            if idle && busy.elapsed() >= IDLE && self.lane_ends() {
+            if idle && self.lane_ends() {
                 return;
             }
         }
@@ -212,7 +207,7 @@ impl Projector {
             .into_iter()
             .chain(self.artifacts.pause())
             .min()
-            .unwrap_or(IDLE)
+            .unwrap_or(self.shared.lanes.idle)
     }
 
     fn is_done(&self) -> bool {

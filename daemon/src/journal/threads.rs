@@ -148,7 +148,7 @@ pub(super) fn start(
         published: Watermark::new(opened.base),
         wide: Wide::new(opened.base),
         artifacts: options.artifacts,
-        lanes: Lanes::new(lsn, lag),
+        lanes: Lanes::new(lsn, lag, options.lane_idle),
         open_transcripts: Arc::default(),
         faults,
         keeping: Mailbox::default(),

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use std::{fs, io};
+use std::{fmt, fs, io};
 
 use rye_core::id::RunId;
 use rye_core::model::{
@@ -118,107 +118,45 @@ async fn a_long_result_is_an_object_like_any_other() {
     assert_eq!(receipts[0].1, long);
 }
 
-/// A lane that reads the transcripts of ended runs, and says how many events each piece had.
-#[derive(Debug)]
-struct Pieces(mpsc::Sender<Vec<usize>>);
+type Handle = dyn Fn(&Transcripts, &Note) + Send + Sync;
 
-struct PieceLane {
-    told: mpsc::Sender<Vec<usize>>,
+/// Lanes that hand each note to a function, a moment after it came.
+struct Later(Arc<Handle>);
+
+struct LaterLane {
+    handle: Arc<Handle>,
     transcripts: Transcripts,
-}
-
-impl Artifacts for Pieces {
-    fn lane(&self, _files: &str, transcripts: Transcripts) -> Box<dyn ArtifactLane> {
-        let told = self.0.clone();
-        Box::new(PieceLane { told, transcripts })
-    }
-}
-
-impl ArtifactLane for PieceLane {
-    fn add(&mut self, note: Note) {
-        if note.settled.is_none() {
-            return;
-        }
-        let mut reading = Reading::default();
-        let mut pieces = Vec::new();
-        while !reading.is_at(&note.upto) {
-            let mut events = 0;
-            let count = |_, _, _: &_| events += 1;
-            self.transcripts.read(&note, &mut reading, count).unwrap();
-            pieces.push(events);
-        }
-        self.told.send(pieces).unwrap();
-    }
-
-    fn record(&mut self, _run: &Run, _money: &Money) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn work(&mut self) {}
-
-    fn pause(&self) -> Option<Duration> {
-        None
-    }
-
-    fn unfinished(&self) -> usize {
-        0
-    }
-
-    fn finish(&mut self, _left: &dyn Fn(usize)) -> bool {
-        true
-    }
-
-    fn is_unsynced(&self) -> bool {
-        false
-    }
-
-    fn synced(&mut self) {}
-
-    fn give_up(&mut self) {}
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn long_results_are_read_a_few_at_a_time() {
-    let rig = Rig::with_segments_of(64 << 20);
-    let (told, pieces) = mpsc::channel();
-    let options = Options {
-        artifacts: Arc::new(Pieces(told)),
-        ..rig.options()
-    };
-    let (journal, _recovered) = Journal::open_with(options, Faults::default())
-        .await
-        .unwrap();
-    let long = json!("x".repeat(900_000));
-    let _run = ended_run(&journal, &rig, "run-a", &vec![long; 12]).await;
-    let pieces = pieces.recv_timeout(Duration::from_secs(30)).unwrap();
-    // Two events a step, of which one is long; five of these are enough.
-    assert!(pieces.len() >= 3, "{pieces:?}");
-    assert!(pieces.iter().all(|events| *events < 16), "{pieces:?}");
-}
-
-/// A lane that has something to do a moment after each note, and says when that is done.
-#[derive(Debug)]
-struct Moments {
-    lanes: Arc<AtomicUsize>,
-    told: mpsc::Sender<()>,
-}
-
-struct MomentLane {
-    told: mpsc::Sender<()>,
+    notes: Vec<Note>,
     due: Option<Instant>,
 }
 
-impl Artifacts for Moments {
-    fn lane(&self, _files: &str, _transcripts: Transcripts) -> Box<dyn ArtifactLane> {
-        self.lanes.fetch_add(1, Ordering::Relaxed);
-        let told = self.told.clone();
-        Box::new(MomentLane { told, due: None })
+impl Later {
+    fn new(handle: impl Fn(&Transcripts, &Note) + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self(Arc::new(handle)))
     }
 }
 
-impl ArtifactLane for MomentLane {
-    fn add(&mut self, _note: Note) {
+impl fmt::Debug for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Later").finish_non_exhaustive()
+    }
+}
+
+impl Artifacts for Later {
+    fn lane(&self, _files: &str, transcripts: Transcripts) -> Box<dyn ArtifactLane> {
+        Box::new(LaterLane {
+            handle: Arc::clone(&self.0),
+            transcripts,
+            notes: Vec::new(),
+            due: None,
+        })
+    }
+}
+
+impl ArtifactLane for LaterLane {
+    fn add(&mut self, note: Note) {
         self.due = Some(Instant::now() + Duration::from_millis(1));
+        self.notes.push(note);
     }
 
     fn record(&mut self, _run: &Run, _money: &Money) -> io::Result<()> {
@@ -227,8 +165,9 @@ impl ArtifactLane for MomentLane {
 
     fn work(&mut self) {
         if self.due.take_if(|due| *due <= Instant::now()).is_some() {
-            // Nobody listens any more when the test is over.
-            let _gone = self.told.send(());
+            for note in self.notes.drain(..) {
+                (self.handle)(&self.transcripts, &note);
+            }
         }
     }
 
@@ -253,16 +192,75 @@ impl ArtifactLane for MomentLane {
     fn give_up(&mut self) {}
 }
 
+/// Counts the lanes that there have been.
+#[derive(Debug)]
+struct Counted {
+    lanes: AtomicUsize,
+    artifacts: Arc<dyn Artifacts>,
+}
+
+impl Counted {
+    fn new(artifacts: Arc<dyn Artifacts>) -> Arc<Self> {
+        let lanes = AtomicUsize::new(0);
+        Arc::new(Self { lanes, artifacts })
+    }
+
+    fn lanes(&self) -> usize {
+        self.lanes.load(Ordering::Relaxed)
+    }
+}
+
+impl Artifacts for Counted {
+    fn lane(&self, files: &str, transcripts: Transcripts) -> Box<dyn ArtifactLane> {
+        self.lanes.fetch_add(1, Ordering::Relaxed);
+        self.artifacts.lane(files, transcripts)
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lane_stays_while_its_runs_go_on() {
-    let rig = Rig::new();
-    let (told, done) = mpsc::channel();
-    let lanes = Arc::new(AtomicUsize::new(0));
+async fn long_results_are_read_a_few_at_a_time() {
+    let rig = Rig::with_segments_of(64 << 20);
+    let (sender, pieces) = mpsc::channel();
+    // How many events each piece of the transcript of an ended run has.
+    let artifacts = Later::new(move |transcripts, note| {
+        if note.settled.is_none() {
+            return;
+        }
+        let mut reading = Reading::default();
+        let mut pieces = Vec::new();
+        while !reading.is_at(&note.upto) {
+            let mut events = 0;
+            let count = |_, _, _: &_| events += 1;
+            transcripts.read(note, &mut reading, count).unwrap();
+            pieces.push(events);
+        }
+        sender.send(pieces).unwrap();
+    });
     let options = Options {
-        artifacts: Arc::new(Moments {
-            lanes: Arc::clone(&lanes),
-            told,
-        }),
+        artifacts,
+        ..rig.options()
+    };
+    let (journal, _recovered) = Journal::open_with(options, Faults::default())
+        .await
+        .unwrap();
+    let long = json!("x".repeat(900_000));
+    let _run = ended_run(&journal, &rig, "run-a", &vec![long; 12]).await;
+    let pieces = pieces.recv_timeout(Duration::from_secs(30)).unwrap();
+    // Two events a step, of which one is long; five of these are enough.
+    assert!(pieces.len() >= 3, "{pieces:?}");
+    assert!(pieces.iter().all(|events| *events < 16), "{pieces:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_does_not_end_between_the_steps_of_its_runs() {
+    let rig = Rig::new();
+    let (sender, done) = mpsc::channel();
+    let artifacts = Counted::new(Later::new(move |_, _| {
+        // Nobody listens any more when the test is over.
+        let _gone = sender.send(());
+    }));
+    let options = Options {
+        artifacts: Arc::<Counted>::clone(&artifacts),
         ..rig.options()
     };
     let (journal, _recovered) = Journal::open_with(options, Faults::default())
@@ -271,11 +269,38 @@ async fn a_lane_stays_while_its_runs_go_on() {
     let run = journal.put_run(&rig, "run-a", 1).await;
     for step in 2..20 {
         journal.put(turn(&run, step)).await;
-        // Whatever it had to do, it is done with when the next step comes.
+        // The lane has done all it had to do when the next step comes.
         done.recv_timeout(Duration::from_secs(30)).unwrap();
         while done.try_recv().is_ok() {}
     }
-    assert_eq!(lanes.load(Ordering::Relaxed), 1);
+    assert_eq!(artifacts.lanes(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_was_idle_ends_and_the_next_one_misses_nothing() {
+    let rig = Rig::new();
+    let artifacts = Counted::new(rig.options().artifacts);
+    let options = Options {
+        artifacts: Arc::<Counted>::clone(&artifacts),
+        lane_idle: Duration::from_millis(1),
+        ..rig.options()
+    };
+    let (journal, _recovered) = Journal::open_with(options, Faults::default())
+        .await
+        .unwrap();
+    let run = journal.put_run(&rig, "run-a", 1).await;
+    for (before, step) in (1..).zip(2..=4) {
+        eventually(async || {
+            let have_ended = journal.shared.lanes.count() == 0;
+            (have_ended && artifacts.lanes() >= before).then_some(())
+        })
+        .await;
+        journal.put(turn(&run, step)).await;
+    }
+    journal.put(vec![change(&run, finish())]).await;
+    let (_, _, receipts) = retrace(&rig, &run).await;
+    assert_eq!(receipts.len(), 4);
+    assert!(artifacts.lanes() >= 4, "{artifacts:?}");
 }
 
 #[tokio::test]
