@@ -28,6 +28,11 @@ pub fn ryectl() -> PathBuf {
     directory().join("ryectl")
 }
 
+/// The `model-server`, as a program.
+pub fn model_server() -> PathBuf {
+    directory().join("model-server")
+}
+
 /// Copies a program, by a process of its own: a file that this process has open for writing is inherited by a child that
 /// another test starts at that moment, and cannot be executed until that child has begun its own program (`ETXTBSY`).
 pub fn copy(from: &Path, to: &Path) {

@@ -19,13 +19,12 @@ pub mod daemon;
 pub mod world;
 
 pub mod measure;
-pub mod model_server;
 pub mod terminal;
 pub mod transcript;
 
 pub use command::{Outcome, Ryectl};
 pub use daemon::Daemon;
-pub use model_server::ModelServer;
+pub use rye_model_server::{self as model_server, ModelServer};
 pub use skip::skipped;
 pub use until::until;
 pub use world::World;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
+use rye_tests::binaries;
 use rye_tests::command::program;
 use rye_tests::model_server::SECRET;
 use rye_tests::{ModelServer, processes};
@@ -106,7 +107,7 @@ fn only_what_the_script_waits_for_can_be_released() {
 
 /// The program, with a script.
 fn server(script: &Path) -> Command {
-    let mut command = program(env!("CARGO_BIN_EXE_model-server"));
+    let mut command = program(binaries::model_server());
     command.arg(script).stdin(Stdio::null());
     command
 }
@@ -185,7 +186,7 @@ fn the_program_says_what_is_wrong_with_its_arguments() {
         ),
         (&[path, "--"], "there is no command behind `--`"),
     ] {
-        let mut command = program(env!("CARGO_BIN_EXE_model-server"));
+        let mut command = program(binaries::model_server());
         let (code, stdout, stderr) = told(&command.args(arguments).output().unwrap());
         assert_eq!((code, stdout.as_str()), (Some(2), ""), "{arguments:?}");
         assert!(

@@ -33,7 +33,7 @@ const STOPS: [(&str, Stop); 6] = [
 
 impl Script {
     /// Reads a script. The error names its line.
-    pub(in crate::model_server) fn parse(text: &str) -> Result<Self, Fault> {
+    pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         let document = yaml::parse(text)?;
         let entries = Node::root(&document).entries()?;
         let rules: Vec<Rule> = entries.iter().map(Rule::read).collect::<Result<_, _>>()?;

@@ -7,10 +7,9 @@ use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use rye_tests::ModelServer;
-use rye_tests::command::program;
+use rye_model_server::ModelServer;
 use tokio::signal::unix::{SignalKind, signal};
 
 const HELP: &str = "\
@@ -124,11 +123,12 @@ fn start(script: &Path) -> Result<ModelServer, String> {
 }
 
 /// Runs a command. The error says why it did not start.
+#[expect(clippy::disallowed_methods, reason = "it is there to start one")]
 fn run(server: &ModelServer, command: &[OsString]) -> Result<ExitCode, String> {
     let [name, arguments @ ..] = command else {
         return Ok(ExitCode::SUCCESS);
     };
-    let status = program(name)
+    let status = Command::new(name)
         .args(arguments)
         .envs(server.environment())
         .status();
