@@ -13,6 +13,7 @@ mod encode;
 mod items;
 mod live;
 mod logs;
+mod long;
 mod models;
 mod node;
 mod objects;
@@ -33,6 +34,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::{Request, Status};
+use tower::util::MapResponseLayer;
 
 use self::authority::Lenient;
 use self::budgets::BudgetsService;
@@ -119,6 +121,7 @@ pub async fn serve(
     let server = Server::builder()
         .max_concurrent_streams(MOST_CALLS)
         .layer(tonic::service::InterceptorLayer::new(guard))
+        .layer(MapResponseLayer::new(long::fill))
         .add_service(health_service)
         .add_service(reflection)
         .add_service(older)

@@ -191,3 +191,34 @@ fn items_from_the_cache_are_committed_piece_by_piece() {
     assert_eq!(hits.count(), list.len());
     assert!(commits.len() > 1, "{commits:?}");
 }
+
+#[test]
+fn a_long_state_arrives_whole_wherever_it_is_asked_for() {
+    let world = World::new();
+    let _daemon = world.start("");
+    world.graph(
+        "t/long",
+        "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \"head -c 400000 /dev/zero | tr '\\\\0' x\"}}, \
+         assign: {x: \"${result.stdout}\", y: \"\\\"é\\\"\", z: \"${result.stdout}\"}, next: b}\n  b: {type: return, output: \"${state}\"}",
+    );
+    world.graph("t/takes", TAKES);
+    let short = world.ryectl("run t/takes --detach -i x=1").ok().line();
+    let long = world.start_run("t/long");
+    assert_eq!(world.settled(&long)["status"], "completed");
+    let text = "x".repeat(400_000);
+    let state = json!({"inputs": {}, "x": text, "y": "\"é\"", "z": text});
+
+    assert_eq!(world.ryectl("state").arg(&long).ok().json(), state);
+    let record = world.record(&long);
+    assert_eq!((&record["state"], &record["output"]), (&state, &state));
+    let waited = world.ryectl(&format!("wait {short} {long} {short} --json"));
+    let waited = waited.ok().json();
+    let states: Vec<_> = waited
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| &run["state"]["x"])
+        .collect();
+    assert_eq!(states, [&json!("1"), &json!(text), &json!("1")]);
+    assert_eq!(waited[1]["output"], state);
+}

@@ -47,7 +47,7 @@ pub fn check(value: &Value) -> Result<usize, Excess> {
 }
 
 /// The bytes that `value` takes in memory, roughly; of one beyond [`MOST_BYTES`] no more than that is counted.
-pub(crate) fn size(value: &Value) -> usize {
+pub fn size(value: &Value) -> usize {
     within(value, usize::MAX, MOST_BYTES).unwrap_or(MOST_BYTES)
 }
 

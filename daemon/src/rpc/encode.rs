@@ -5,7 +5,6 @@ pub(super) mod items;
 use rye_core::clock::Timestamp;
 use rye_core::definition::Finding;
 use rye_core::error::{beginning, with_sources};
-use rye_core::expr::Vars;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::model::graph::{At, StepWork};
@@ -64,8 +63,8 @@ pub(super) fn status(status: Status) -> v1::RunStatus {
     }
 }
 
-/// A record, whole.
-pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
+/// A record without its state and its output, which may be long.
+pub(super) fn brief(run: &Run, beside: &Beside) -> v1::Run {
     let suspend = run
         .suspension()
         .map(|why| suspension(why, run, &beside.in_doubt));
@@ -79,8 +78,6 @@ pub(super) fn run(run: &Run, beside: &Beside) -> v1::Run {
     v1::Run {
         provider,
         model,
-        state_json: run.vars().map(Vars::to_json).unwrap_or_default(),
-        output_json: output(run).map(ToString::to_string).unwrap_or_default(),
         error: run.failure().as_ref().map(failure),
         errors: run
             .suppressed()
@@ -159,24 +156,8 @@ pub(super) fn listed(listed: &Listed) -> v1::Run {
     }
 }
 
-/// A record without what may be large.
-pub(super) fn brief(run: &Run, beside: &Beside) -> v1::Run {
-    v1::Run {
-        state_json: String::new(),
-        output_json: String::new(),
-        ..self::run(run, beside)
-    }
-}
-
 fn text(id: Option<&RunId>) -> String {
     id.map(ToString::to_string).unwrap_or_default()
-}
-
-/// What a run returned, or what a failed tool gave back all the same.
-fn output(run: &Run) -> Option<&Value> {
-    run.output()
-        .map(|output| &**output)
-        .filter(|output| run.status().is_success() || !output.is_null())
 }
 
 fn failure(error: &Failure) -> v1::RunError {

@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status};
 
 use super::decode::{Group, Streamed};
 use super::live::Going;
+use super::long::Long;
 use super::status::{invalid, with_reason};
 use super::streams::Streams;
 use super::{decode, encode, logs, stream, visible};
@@ -90,9 +91,17 @@ impl RunsService {
     }
 }
 
-/// The record of a run, whole.
-async fn encoded(run: &Visible) -> Result<v1::Run, Status> {
-    Ok(encode::run(run, &run.beside().await?))
+/// The record of a run, whole, as the next one of an answer with long texts.
+async fn encoded(run: &Visible, long: &mut Long) -> Result<v1::Run, Status> {
+    let brief = encode::brief(run, &run.beside().await?);
+    long.add(brief, run).await
+}
+
+/// The record of a run, whole, in an answer that holds no other.
+async fn answered<T>(run: &Visible, answer: impl FnOnce(v1::Run) -> T) -> Answer<T> {
+    let mut long = Long::default();
+    let run = encoded(run, &mut long).await?;
+    Ok(long.answer(answer(run)))
 }
 
 /// Resolves when all of `runs` have ended or are suspended.
@@ -189,11 +198,12 @@ impl Runs for RunsService {
                 Err(_) => true,
             }
         };
+        let mut long = Long::default();
         let mut runs = Vec::with_capacity(waited.len());
         for run in &waited {
-            runs.push(encoded(&run.again().await?).await?);
+            runs.push(encoded(&run.again().await?, &mut long).await?);
         }
-        Ok(Response::new(v1::WaitResponse { runs, timed_out }))
+        Ok(long.answer(v1::WaitResponse { runs, timed_out }))
     }
 
     async fn cancel(&self, request: Request<v1::CancelRequest>) -> Answer<v1::CancelResponse> {
@@ -201,8 +211,8 @@ impl Runs for RunsService {
         let cause = decode::cause(&caller, &request.reason)?;
         let id = decode::run_id(&request.run_id)?;
         let run = self.access.actionable(&caller, &id).await?;
-        let run = Some(encoded(&run.cancel(&cause).await?).await?);
-        Ok(Response::new(v1::CancelResponse { run }))
+        let run = run.cancel(&cause).await?;
+        answered(&run, |run| v1::CancelResponse { run: Some(run) }).await
     }
 
     async fn kill(&self, request: Request<v1::KillRequest>) -> Answer<v1::KillResponse> {
@@ -216,14 +226,17 @@ impl Runs for RunsService {
         let run = self.access.actionable(&caller, &id).await?;
         let (run, killed) = run.kill(asked).await?;
         let receipt = Some(encode::receipt(killed));
-        let run = Some(encoded(&run).await?);
-        Ok(Response::new(v1::KillResponse { run, receipt }))
+        let answer = |run| v1::KillResponse {
+            run: Some(run),
+            receipt,
+        };
+        answered(&run, answer).await
     }
 
     async fn suspend(&self, request: Request<v1::SuspendRequest>) -> Answer<v1::SuspendResponse> {
         let run = self.actionable(request, |request| request.run_id).await?;
-        let run = Some(encoded(&run.suspend().await?).await?);
-        Ok(Response::new(v1::SuspendResponse { run }))
+        let run = run.suspend().await?;
+        answered(&run, |run| v1::SuspendResponse { run: Some(run) }).await
     }
 
     async fn resume(&self, request: Request<v1::ResumeRequest>) -> Answer<v1::ResumeResponse> {
@@ -246,8 +259,11 @@ impl Runs for RunsService {
         let before = old.newest().await?;
         let run = old.resume(resume).await?;
         let cursor = resumed_at(&before, &run);
-        let run = Some(encoded(&run).await?);
-        Ok(Response::new(v1::ResumeResponse { run, cursor }))
+        let answer = |run| v1::ResumeResponse {
+            run: Some(run),
+            cursor,
+        };
+        answered(&run, answer).await
     }
 
     async fn approvals(
@@ -284,8 +300,7 @@ impl Runs for RunsService {
         let verdicts = decode::answers(request.answers)?;
         let run = self.access.actionable(&caller, &id).await?;
         let run = run.answer(asked.as_deref(), answer, verdicts).await?;
-        let run = Some(encoded(&run).await?);
-        Ok(Response::new(v1::AnswerResponse { run }))
+        answered(&run, |run| v1::AnswerResponse { run: Some(run) }).await
     }
 
     async fn say(&self, request: Request<v1::SayRequest>) -> Answer<v1::SayResponse> {
@@ -293,8 +308,7 @@ impl Runs for RunsService {
         let id = decode::run_id(&request.run_id)?;
         let run = self.access.actionable(&caller, &id).await?;
         let run = run.say(&request.message, &caller.source).await?;
-        let run = Some(encoded(&run).await?);
-        Ok(Response::new(v1::SayResponse { run }))
+        answered(&run, |run| v1::SayResponse { run: Some(run) }).await
     }
 
     async fn step(&self, request: Request<v1::StepRequest>) -> Answer<v1::StepResponse> {
@@ -313,11 +327,12 @@ impl Runs for RunsService {
             verdicts: decode::answers(request.answers)?,
         };
         let (started, run) = self.access.step(start, step).await?;
-        Ok(Response::new(v1::StepResponse {
+        let answer = |record| v1::StepResponse {
             result_json: run.result().to_string(),
-            run: Some(encoded(&run).await?),
+            run: Some(record),
             warnings: started.warnings,
-        }))
+        };
+        answered(&run, answer).await
     }
 
     async fn validate(
@@ -354,8 +369,10 @@ impl Runs for RunsService {
 
     async fn get(&self, request: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
         let run = visible(&self.access, request, |request| request.run_id).await?;
-        let run = Some(encode::run(&run, &run.beside_with_left().await?));
-        Ok(Response::new(v1::GetResponse { run }))
+        let brief = encode::brief(&run, &run.beside_with_left().await?);
+        let mut long = Long::default();
+        let run = Some(long.add(brief, &run).await?);
+        Ok(long.answer(v1::GetResponse { run }))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Answer<v1::ListResponse> {
@@ -427,10 +444,7 @@ impl Runs for RunsService {
                 "precondition",
             ));
         };
-        Ok(Response::new(v1::StateResponse {
-            state_json: vars.to_json(),
-            seq: run.seq.0,
-        }))
+        Long::state(vars, run.seq.0).await
     }
 
     type TranscriptStream =

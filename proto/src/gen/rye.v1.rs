@@ -99,7 +99,7 @@ pub struct WaitRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WaitResponse {
-    /// In the order asked for.
+    /// In the order asked for. States and outputs that are longer than 240 MiB together are refused (RESOURCE_EXHAUSTED): wait for fewer runs.
     #[prost(message, repeated, tag = "1")]
     pub runs: ::prost::alloc::vec::Vec<Run>,
     /// Whether the time was over before all had ended or were suspended.
