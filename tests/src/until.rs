@@ -3,8 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long anything a test waits for may take. Far beyond what it takes on a busy machine; a test that hits it fails.
-pub const PATIENCE: Duration = Duration::from_mins(2);
+pub use rye_model_server::PATIENCE;
 
 /// Looks until `look` finds something, with pauses that grow to 20 ms.
 ///

@@ -52,6 +52,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use rye_core::yaml::Fault;
 use tokio::sync::oneshot;
@@ -63,6 +64,9 @@ use shared::Shared;
 
 /// The key that every call has to come with. No test may find it anywhere else.
 pub const SECRET: &str = "sk-key-of-the-scripted-model-server";
+
+/// How long anything a test waits for may take, here and elsewhere. Far beyond what it takes on a busy machine; a test that hits it fails.
+pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A running server. Dropping it ends it, and fails a test whose requests broke a rule.
 pub struct ModelServer {

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::sync::watch;
 
 use super::history::History;
 use super::request::{Asked, Request};
 use super::script::{Reply, Script};
-
-/// How long anything a test waits for may take. Far beyond what it takes on a busy machine; a test that hits it fails.
-const PATIENCE: Duration = Duration::from_mins(2);
+use crate::PATIENCE;
 
 /// A running server.
 pub(super) struct Shared {
