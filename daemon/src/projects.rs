@@ -162,7 +162,7 @@ impl Project {
         if self.hang.is_of(&self.directory) {
             return None;
         }
-        self.items.library.glance()
+        Some(self.items.library.glance())
     }
 
     /// Whether `glance` saw the directory that this project has.

@@ -42,6 +42,14 @@ pub fn is_surely_missing(folder: &impl AsFd, path: &Path) -> bool {
     matches!(found, Err(Errno::ENOENT | Errno::ENOTDIR))
 }
 
+/// The same of an absolute path, all folders on the way included; `false` also if a symbolic link is on the way.
+pub fn is_surely_missing_without_links(path: &Path) -> bool {
+    let how = OpenHow::new()
+        .flags(PLACE)
+        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | RESOLVE_CACHED);
+    matches!(openat2(AT_FDCWD, path, how), Err(Errno::ENOENT))
+}
+
 /// Opens the folder at `path` as a place to look below, if the kernel knows the way there from memory. Does not block.
 pub fn open_from_memory(path: &Path) -> nix::Result<OwnedFd> {
     let how = OpenHow::new()

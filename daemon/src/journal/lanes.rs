@@ -14,11 +14,12 @@ use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use rye_core::id::Lsn;
+use rye_core::memory::Memory;
 
 use super::Shared;
 use super::lag::{Lag, LagBounds};
 use super::mailbox::Mailbox;
-use super::projector::{Inbox, Mark, Pending, Projector};
+use super::projector::{Inbox, Mark, Pending, Projector, SHARED_BYTES};
 use super::publisher::CheckpointRun;
 use super::watermark::{Failure, POISON, lock};
 use crate::task;
@@ -42,6 +43,8 @@ pub(super) struct Lanes {
     /// How long one stays that has nothing to do.
     pub(super) idle: Duration,
     bounds: LagBounds,
+    /// Room for lines that all mailboxes share.
+    room: Arc<Memory>,
     table: Mutex<Table>,
     ended: Condvar,
 }
@@ -61,6 +64,7 @@ impl Lanes {
             begin,
             idle,
             bounds,
+            room: Arc::new(Memory::new(SHARED_BYTES)),
             table: Mutex::default(),
             ended: Condvar::new(),
         }
@@ -72,7 +76,7 @@ impl Lanes {
         let bytes = pending.bytes();
         let mut table = lock(&self.table);
         let lane = table.lane(shared, &stream.spec.files);
-        let add = |inbox: &mut Inbox| lane.lag.add(bytes, inbox.add(pending));
+        let add = |inbox: &mut Inbox| lane.lag.add(bytes, inbox.add(pending, &self.room));
         if urgent {
             lane.mailbox.post(add);
         } else {

@@ -18,6 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use rye_core::id::{Lsn, RunId};
+use rye_core::memory::{Charge, Memory};
 use rye_core::model::{Pages, Run};
 
 use super::archiver::{Covered, Report};
@@ -31,8 +32,11 @@ use crate::beneath::Dir;
 
 /// Transcripts that all lanes together keep open beside the one that each works on; each takes a descriptor for itself and one for its directory.
 const OPEN: usize = 256;
-/// Lines of one mailbox; more are left to the log.
-const PENDING_BYTES: usize = 4 << 20;
+/// Lines that a mailbox may hold whatever lies in others.
+pub(super) const OWN_BYTES: usize = 4 << 20;
+/// Lines that all mailboxes together hold beyond that; more are left to the log. To render and sign a line again costs more than all else
+/// that is done for it.
+pub(super) const SHARED_BYTES: usize = 16 << 20;
 /// Transcripts that are synced one by one at most.
 const FEW: usize = 8;
 /// Shortest time between two renderings of a running run's pages.
@@ -98,19 +102,22 @@ impl Pending {
 /// What the publisher leaves for the lane of a project.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    runs: HashMap<RunId, Pending>,
+    pub(super) runs: HashMap<RunId, Pending>,
     bytes: usize,
+    /// The part of `bytes` that it was lent.
+    lent: Option<Charge>,
     pub(super) checkpoint: Option<Mark>,
 }
 
 impl Inbox {
-    /// Answers whether nothing of the run waited before.
-    pub(super) fn add(&mut self, mut pending: Pending) -> bool {
+    /// Answers whether nothing of the run waited before. `shared` is the room that all mailboxes share.
+    pub(super) fn add(&mut self, mut pending: Pending, shared: &Arc<Memory>) -> bool {
         let bytes = pending.lines.as_ref().map_or(0, Vec::len);
-        if self.bytes + bytes > PENDING_BYTES {
-            pending.lines = None;
-        } else {
+        let mut borrow = || self.lent.get_or_insert_with(|| shared.open()).grow(bytes);
+        if self.bytes + bytes <= OWN_BYTES || borrow() {
             self.bytes += bytes;
+        } else {
+            pending.lines = None;
         }
         if let Some(earlier) = self.runs.get_mut(&pending.stream.id) {
             earlier.merge(pending);
@@ -167,8 +174,12 @@ impl Projector {
         }
         loop {
             let taken = self.lane.mailbox.take(Some(self.patience()));
+            // What was lent is given back when the lines are written.
             let Inbox {
-                runs, checkpoint, ..
+                runs,
+                checkpoint,
+                lent: _lent,
+                ..
             } = taken.value;
             // It had nothing to do for all of its patience. Ending is expensive: the file system is synced, and the next lane reads the
             // transcripts of live runs from their beginning.

@@ -38,6 +38,8 @@ struct Reached {
     waiting: BTreeMap<(Lsn, u64), oneshot::Sender<()>>,
     /// Numbers those who wait.
     next: u64,
+    /// Threads that wait. To wake nobody costs a system call, too.
+    threads: usize,
 }
 
 impl Reached {
@@ -70,6 +72,7 @@ impl Watermark {
                 failure: None,
                 waiting: BTreeMap::new(),
                 next: 0,
+                threads: 0,
             }),
             changed: Condvar::new(),
             failed: watch::Sender::new(None),
@@ -85,33 +88,36 @@ impl Watermark {
     }
 
     pub(super) fn advance(&self, lsn: Lsn) {
-        let called = {
+        let (called, threads) = {
             let mut reached = lock(&self.reached);
             reached.lsn = reached.lsn.max(lsn);
             let later = reached.waiting.split_off(&(lsn.next(), 0));
-            std::mem::replace(&mut reached.waiting, later)
+            let called = std::mem::replace(&mut reached.waiting, later);
+            (called, reached.threads)
         };
-        self.wake(called);
+        self.wake(called, threads);
     }
 
     /// The first failure stays.
     pub(super) fn fail(&self, failure: Failure) {
-        let called = {
+        let (called, threads) = {
             let mut reached = lock(&self.reached);
             let first = reached.failure.get_or_insert(failure).clone();
             self.failed.send_replace(Some(first));
-            std::mem::take(&mut reached.waiting)
+            (std::mem::take(&mut reached.waiting), reached.threads)
         };
-        self.wake(called);
+        self.wake(called, threads);
     }
 
     /// Outside of the lock, which each of them takes first. Tasks before threads: a run continues before its listeners are notified.
-    fn wake(&self, called: BTreeMap<(Lsn, u64), oneshot::Sender<()>>) {
+    fn wake(&self, called: BTreeMap<(Lsn, u64), oneshot::Sender<()>>, threads: usize) {
         for waiting in called.into_values() {
             // It may wait no more.
             let _gone = waiting.send(());
         }
-        self.changed.notify_all();
+        if threads > 0 {
+            self.changed.notify_all();
+        }
     }
 
     pub(super) async fn reach(&self, lsn: Lsn) -> Result<(), Failure> {
@@ -145,10 +151,12 @@ impl Watermark {
     pub(super) fn reach_blocking(&self, lsn: Lsn) -> Result<(), Failure> {
         let mut reached = lock(&self.reached);
         loop {
-            match reached.judge(lsn) {
-                Some(judged) => return judged,
-                None => reached = self.changed.wait(reached).expect(POISON),
+            if let Some(judged) = reached.judge(lsn) {
+                return judged;
             }
+            reached.threads += 1;
+            reached = self.changed.wait(reached).expect(POISON);
+            reached.threads -= 1;
         }
     }
 }

@@ -3,6 +3,7 @@
 //! **Never** blocks. `false` and `None` mean that the kernel could not tell from memory: the caller then has to read the files, after
 //! which the kernel remembers what is missing. **Order.** An answer holds for the moment of the call, as if the file had been read then.
 
+use std::cell::OnceCell;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,44 +19,63 @@ use crate::within;
 /// A look at the spaces of one library.
 #[derive(Debug)]
 pub struct Glance<'a> {
+    project: Root<'a>,
+    user: Root<'a>,
     library: &'a Library,
-    project: Root,
-    user: Root,
 }
 
-/// The root of a space, as the kernel has it in memory.
+/// The root of a space.
 #[derive(Debug)]
-enum Root {
+struct Root<'a> {
+    path: Option<&'a Path>,
+    opened: OnceCell<Opened>,
+}
+
+/// A root as the kernel has it in memory.
+#[derive(Debug)]
+enum Opened {
     Missing,
     Folder(OwnedFd),
+    /// That cannot be told.
+    Unknown,
 }
 
-impl Root {
-    /// `None` if that cannot be told.
-    fn of(path: Option<&Path>) -> Option<Self> {
-        match path.map(within::open_from_memory) {
-            None | Some(Err(Errno::ENOENT)) => Some(Self::Missing),
-            Some(Ok(folder)) => Some(Self::Folder(folder)),
-            Some(Err(_)) => None,
-        }
+impl<'a> Root<'a> {
+    fn of(path: Option<&'a Path>) -> Self {
+        let opened = OnceCell::new();
+        Self { path, opened }
     }
 
+    fn opened(&self) -> &Opened {
+        self.opened
+            .get_or_init(|| match self.path.map(within::open_from_memory) {
+                None | Some(Err(Errno::ENOENT)) => Opened::Missing,
+                Some(Ok(folder)) => Opened::Folder(folder),
+                Some(Err(_)) => Opened::Unknown,
+            })
+    }
+
+    /// Where no link is on the way, one call of the kernel tells it of the whole path. Otherwise the root is opened, and the rest has to
+    /// stay below it.
     fn surely_lacks(&self, path: &Path) -> bool {
-        match self {
-            Self::Missing => true,
-            Self::Folder(folder) => within::is_surely_missing(folder, path),
-        }
+        let Some(root) = self.path else { return true };
+        within::is_surely_missing_without_links(&root.join(path))
+            || match self.opened() {
+                Opened::Missing => true,
+                Opened::Folder(folder) => within::is_surely_missing(folder, path),
+                Opened::Unknown => false,
+            }
     }
 }
 
 impl Library {
-    /// Looks at the spaces; `None` if not even where they are can be told.
-    pub fn glance(&self) -> Option<Glance<'_>> {
-        Some(Glance {
+    /// Looks at the spaces.
+    pub fn glance(&self) -> Glance<'_> {
+        Glance {
+            project: Root::of(self.spaces.root(Space::Project)),
+            user: Root::of(self.spaces.root(Space::User)),
             library: self,
-            project: Root::of(self.spaces.root(Space::Project))?,
-            user: Root::of(self.spaces.root(Space::User))?,
-        })
+        }
     }
 }
 
@@ -82,9 +102,9 @@ impl Glance<'_> {
 
     /// The file system of the project's directory, and its number there.
     pub fn project_identity(&self) -> Option<(u64, u64)> {
-        match &self.project {
-            Root::Missing => None,
-            Root::Folder(folder) => within::identity_from_memory(folder),
+        match self.project.opened() {
+            Opened::Missing | Opened::Unknown => None,
+            Opened::Folder(folder) => within::identity_from_memory(folder),
         }
     }
 

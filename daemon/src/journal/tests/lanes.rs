@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rye_core::id::RunId;
-use rye_core::model::{RunEvent, Spec, Status};
+use rye_core::memory::Memory;
+use rye_core::model::{Pages, RunEvent, Spec, Status};
 use serde_json::json;
 
 use super::super::faults::Faults;
-use super::super::projector::RETAINED;
+use super::super::projector::{Inbox, OWN_BYTES, Pending, RETAINED};
+use super::super::run_stream::RunStream;
+use super::super::transcript::Head;
 use super::super::{Change, Journal};
 use super::rig::*;
 
@@ -217,10 +220,10 @@ async fn runs_of_which_the_log_holds_nothing_any_more_are_given_up_and_not_tried
     rig.faults.inner.hang(&files);
     let first = ended(&journal, &rig, &dead, "first").await;
     eventually(async || (rig.faults.inner.hung() > 0).then_some(())).await;
-    // More than fits into the mailbox: the rest is for the log to keep.
+    // More than fits into the mailboxes: the rest is for the log to keep.
     let lost = begun(&journal, &rig, &dead, "lost").await;
     let stream = Arc::downgrade(&journal.shared.stream(&lost).unwrap());
-    for _ in 0..100 {
+    for _ in 0..400 {
         let (name, content) = ("said".to_owned(), json!("x".repeat(60_000)));
         let said = RunEvent::Emitted { name, content };
         journal.put(vec![change(&lost, said.into())]).await;
@@ -259,4 +262,38 @@ async fn a_project_that_is_removed_when_all_is_written_keeps_no_log() {
     assert!(journal.shared.log.segments() < RETAINED);
     eventually(async || (base(&rig) != before).then_some(())).await;
     journal.close().await.unwrap();
+}
+
+#[test]
+fn lines_beyond_what_a_mailbox_may_hold_are_lent_room_and_then_left_to_the_log() {
+    let rig = Rig::new();
+    let shared = Arc::new(Memory::new(1000));
+    let add = |inbox: &mut Inbox, name: &str, bytes: usize| {
+        let run = id(name);
+        let spec = Arc::new(rig.spec(&run));
+        let lines = Pending {
+            stream: Arc::new(RunStream::new(run.clone(), spec, Head::default())),
+            start: Head::default(),
+            end: Head::default(),
+            lines: Some(vec![b' '; bytes]),
+            pages: Pages::Keep,
+            money: None,
+            settled: None,
+        };
+        let _first = inbox.add(lines, &shared);
+        inbox.runs[&run].lines.is_some()
+    };
+    let (mut inbox, mut other) = (Inbox::default(), Inbox::default());
+    assert!(add(&mut inbox, "own", OWN_BYTES));
+    assert_eq!(shared.taken(), 0);
+    assert!(add(&mut inbox, "lent", 600));
+    assert!(!add(&mut inbox, "left", 600));
+    assert_eq!(shared.taken(), 600);
+    // What one project was lent, another lacks only beyond its own.
+    assert!(add(&mut other, "own", OWN_BYTES - 600));
+    assert!(add(&mut other, "own-too", 600));
+    assert!(!add(&mut other, "left", 600));
+    drop(inbox);
+    assert_eq!(shared.taken(), 0);
+    assert!(add(&mut other, "lent", 600));
 }

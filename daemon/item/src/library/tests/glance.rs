@@ -3,7 +3,7 @@ use std::os::unix::fs::MetadataExt as _;
 use super::*;
 
 fn at_once(library: &Library, item: &ItemRef) -> Option<Arc<Item>> {
-    library.glance()?.built_in(item)
+    library.glance().built_in(item)
 }
 
 #[test]
@@ -33,13 +33,10 @@ fn a_system_item_is_known_at_once_unless_a_file_may_have_to_be_read() {
 #[test]
 fn a_glance_tells_what_is_missing_and_takes_nothing_for_missing_that_is_there() {
     let lacks = |world: &World, path: &str| {
-        let glance = world.library.glance();
-        glance.is_some_and(|glance| glance.project_surely_lacks(Path::new(path)))
+        let path = Path::new(path);
+        world.library.glance().project_surely_lacks(path)
     };
-    let unlocked = |world: &World, tool: &Item| {
-        let glance = world.library.glance();
-        glance.is_some_and(|glance| glance.surely_unlocked(tool))
-    };
+    let unlocked = |world: &World, tool: &Item| world.library.glance().surely_unlocked(tool);
     for nearer in ["project", "home"] {
         let world = World::new();
         let bash = world.resolve("rye/bash").unwrap();
@@ -57,7 +54,7 @@ fn a_glance_tells_what_is_missing_and_takes_nothing_for_missing_that_is_there() 
         assert!(unlocked(&world, &bash), "{nearer}");
         fs::write(folder.join("bash@1.0.0.lock.json"), "{}").unwrap();
         assert!(!unlocked(&world, &bash), "{nearer}");
-        let seen = world.library.glance().unwrap().project_identity();
+        let seen = world.library.glance().project_identity();
         let found = fs::metadata(&project).unwrap();
         assert_eq!(seen, Some((found.dev(), found.ino())));
     }
@@ -71,4 +68,23 @@ fn a_link_out_of_the_project_is_no_sign_that_a_system_item_is_meant() {
     assert!(world.resolve("rye/core/echo").is_err());
     let echo = tool("rye/core/echo");
     assert_eq!(at_once(&world.library, &echo), None);
+}
+
+#[test]
+fn a_space_behind_a_link_is_looked_at_as_well() {
+    let world = World::new();
+    let link = world.root.path().join("linked");
+    std::os::unix::fs::symlink("project", &link).unwrap();
+    let spaces = Spaces::new(
+        Some(link.clone()),
+        world.root.path().join("home"),
+        world.root.path().join("state/system"),
+    );
+    let trust = Arc::new(TrustStore::open(&spaces));
+    let library = Library::open(spaces, trust, Arc::<TestClock>::default());
+    let echo = tool("rye/core/echo");
+    let found = library.resolve(&echo, Space::Project).unwrap();
+    assert_eq!(at_once(&library, &echo), Some(found));
+    fs::create_dir_all(link.join(".ai/tools/rye/core")).unwrap();
+    assert_eq!(at_once(&library, &echo), None);
 }
