@@ -5,9 +5,12 @@
 //!
 //! **Owns** `<state>/objects/ab/<sha256>`. **Never** overwrites or changes an object, and never hands out bytes that do
 //! not match their name. [`Store::put`] returns when the object is on disk with its directory, so that a log record may
-//! name it. **Order**: objects are independent; two writers of the same bytes both succeed.
-//! **Failure**: what cannot be kept leaves nothing behind; a crash leaves at most a file below `objects/tmp`, which the next
-//! [`Store::open`] removes.
+//! name it. **Order**: objects are independent; two writers of the same bytes both succeed, one after the other. A file gets its name
+//! first and is synced then: the name and the bytes go to the disk in one transaction of its journal, where a sync before and after would make
+//! two.
+//! **Failure**: what cannot be kept leaves nothing behind. A crash may leave a file below `objects/tmp`, which the next
+//! [`Store::open`] removes, or one with its name and not all of its bytes, which nothing names yet: the next [`Store::put`] of these
+//! bytes replaces it.
 
 mod project_objects;
 
@@ -16,7 +19,8 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use rye_core::error::{ErrorKind, Kinded, excerpt};
 use serde::{Deserialize, Serialize};
@@ -159,8 +163,9 @@ const UNFINISHED: &str = "tmp";
 pub struct Store {
     root: PathBuf,
     temporaries: AtomicU64,
-    /// The directories, by the first byte of their objects' names, whose own names are known to be on disk.
-    synced: Box<[AtomicBool; 256]>,
+    /// The directories, by the first byte of their objects' names: whether their own names are known to be on disk. Each is locked while an
+    /// object is put there: nobody takes for kept what another fails to sync.
+    directories: Box<[Mutex<bool>; 256]>,
 }
 
 impl Store {
@@ -173,7 +178,7 @@ impl Store {
         Self {
             root,
             temporaries: AtomicU64::new(0),
-            synced: Box::new([const { AtomicBool::new(false) }; 256]),
+            directories: Box::new([const { Mutex::new(false) }; 256]),
         }
     }
 
@@ -210,43 +215,48 @@ impl Store {
     fn write(&self, digest: Digest, bytes: &[u8]) -> io::Result<()> {
         let path = self.path(&digest);
         let directory = path.parent().expect("an object lies in a directory");
-        let synced = &self.synced[usize::from(digest.0[0])];
+        let is_synced = &self.directories[usize::from(digest.0[0])];
+        let mut is_synced = is_synced.lock().unwrap_or_else(PoisonError::into_inner);
         if fs::read(&path).is_ok_and(|there| there == bytes) {
             // It may have been written by a process that died before its sync.
             File::open(&path)?.sync_all()?;
         } else {
             if !directory.is_dir() {
-                synced.store(false, Ordering::Release);
+                *is_synced = false;
                 fs::create_dir_all(directory)?;
             }
             self.write_whole(&path, bytes)?;
         }
         sync(directory)?;
-        if !synced.load(Ordering::Acquire) {
+        if !*is_synced {
             sync(&self.root)?;
             self.root.parent().map_or(Ok(()), sync)?;
-            synced.store(true, Ordering::Release);
+            *is_synced = true;
         }
         Ok(())
     }
 
-    /// Puts a file of `bytes` at `path`, or nothing at all.
+    /// Puts a file of `bytes` at `path`, on disk but for its name, or nothing at all.
     fn write_whole(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let unfinished = self.root.join(UNFINISHED);
         fs::create_dir_all(&unfinished)?;
         let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
         let temporary = unfinished.join(number.to_string());
-        let written = File::create(&temporary)
-            .and_then(|mut file| {
-                file.write_all(bytes)?;
-                file.sync_all()
-            })
-            .and_then(|()| fs::rename(&temporary, path));
-        if written.is_err() {
+        let named = File::create(&temporary).and_then(|mut file| {
+            file.write_all(bytes)?;
+            fs::rename(&temporary, path)?;
+            Ok(file)
+        });
+        if named.is_err() {
             // The next start removes what is left if this fails too.
             drop(fs::remove_file(&temporary));
         }
-        written
+        let synced = named?.sync_all();
+        if synced.is_err() {
+            // What the system could not write it forgets, and says nothing of it the next time.
+            drop(fs::remove_file(path));
+        }
+        synced
     }
 }
 
@@ -294,7 +304,7 @@ mod tests {
         let store = Store::open(dir.path().join("objects"));
         for root in [dir.path().join("objects/ba"), dir.path().join("objects")] {
             let digest = store.put(b"abc").unwrap();
-            assert!(store.synced[0xba].load(Ordering::Relaxed));
+            assert!(*store.directories[0xba].lock().unwrap());
             fs::remove_dir_all(&root).unwrap();
             assert!(matches!(store.get(&digest), Err(Error::Read { .. })));
         }
@@ -311,6 +321,19 @@ mod tests {
         let store = Store::open(&root);
         assert!(!root.join(UNFINISHED).join("7").exists());
         assert_eq!(store.get(&digest).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn what_a_crash_left_cut_under_its_name_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("objects"));
+        let digest = store.put(b"abc").unwrap();
+        for cut in [&b""[..], b"ab"] {
+            fs::write(store.path(&digest), cut).unwrap();
+            assert!(matches!(store.get(&digest), Err(Error::Damaged { .. })));
+            assert_eq!(store.put(b"abc").unwrap(), digest);
+            assert_eq!(store.get(&digest).unwrap(), b"abc");
+        }
     }
 
     #[test]

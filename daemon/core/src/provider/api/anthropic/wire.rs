@@ -12,8 +12,8 @@ use crate::seal::{canonical, canonical_object};
 /// How far behind the newest marked block the other one stands: the vendor looks back twenty blocks for what it has cached.
 const BETWEEN_MARKS: usize = 18;
 
-/// What marks the end of a part that should be cached.
-const MARK: &str = r#","cache_control":{"type":"ephemeral"}}"#;
+/// What marks the end of a part that should be cached, as the last member of a block.
+const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
 /// A conversation as it is sent. A message that was pushed keeps its bytes: each body begins with all of the one before, but for
 /// the marks of the cache, which are no content.
@@ -23,27 +23,33 @@ pub(in crate::provider) struct Wire {
     system: Option<String>,
     /// A JSON list; `None` if there are no tools.
     tools: Option<String>,
-    messages: Vec<Sent>,
+    /// The messages as a JSON list, in one piece, because a body is made by copying them; the last message and the list are not closed.
+    messages: String,
+    /// Whose the last message is.
+    last: Option<Side>,
+    /// The blocks in `messages`.
+    blocks: Vec<Placed>,
 }
 
-#[derive(Debug, Clone)]
-struct Sent {
-    is_assistant: bool,
-    parts: Vec<Part>,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    User,
+    Assistant,
 }
 
-impl Sent {
-    /// At least as many bytes as it takes in a body, but for marks.
-    fn len(&self) -> usize {
-        const FRAME: usize = r#",{"role":"assistant","content":[]}"#.len();
-        let parts = self.parts.iter().map(|part| part.json.len() + 1);
-        FRAME + parts.sum::<usize>()
-    }
+/// A block in the text of the messages.
+#[derive(Debug, Clone, Copy)]
+struct Placed {
+    side: Side,
+    /// Where the brace stands that closes it.
+    end: usize,
+    markable: bool,
 }
 
 /// One block of content, as JSON text.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Part {
+    /// An object with members.
     json: String,
     /// Whether a mark may stand in it.
     markable: bool,
@@ -67,14 +73,16 @@ impl Wire {
                 .clone()
                 .filter(|system| !system.trim().is_empty()),
             tools: (!tools.is_empty()).then(|| format!("[{}]", tools.join(","))),
-            messages: Vec::new(),
+            messages: "[".to_owned(),
+            last: None,
+            blocks: Vec::new(),
         }
     }
 
     /// Adds a message. Messages of one side in a row are sent as one, so one that says nothing is left out.
     pub(in crate::provider) fn push(&mut self, message: &Message) {
-        let (is_assistant, mut parts) = match message {
-            Message::User { blocks, .. } => (false, neutral(blocks)),
+        let (side, parts) = match message {
+            Message::User { blocks, .. } => (Side::User, neutral(blocks)),
             Message::Assistant {
                 origin,
                 blocks,
@@ -83,18 +91,24 @@ impl Wire {
             } => {
                 let own = raw.as_ref().filter(|_| *origin == self.origin);
                 let own = own.and_then(received);
-                (true, own.unwrap_or_else(|| neutral(blocks)))
+                (Side::Assistant, own.unwrap_or_else(|| neutral(blocks)))
             }
         };
-        if parts.is_empty() {
-            return;
-        }
-        match self.messages.last_mut() {
-            Some(last) if last.is_assistant == is_assistant => last.parts.append(&mut parts),
-            Some(_) | None => self.messages.push(Sent {
-                is_assistant,
-                parts,
-            }),
+        for part in &parts {
+            self.messages.push_str(match (self.last, side) {
+                (Some(last), _) if last == side => ",",
+                (None, Side::User) => r#"{"role":"user","content":["#,
+                (None, Side::Assistant) => r#"{"role":"assistant","content":["#,
+                (Some(_), Side::User) => r#"]},{"role":"user","content":["#,
+                (Some(_), Side::Assistant) => r#"]},{"role":"assistant","content":["#,
+            });
+            self.last = Some(side);
+            self.messages.push_str(&part.json);
+            self.blocks.push(Placed {
+                side,
+                end: self.messages.len() - 1,
+                markable: part.markable,
+            });
         }
     }
 
@@ -139,59 +153,30 @@ impl Wire {
             let block = if is_marked { marked(&block) } else { block };
             member("system", &format!("[{block}]"));
         }
-        self.write_messages(&mut body, is_marked);
-        body.push('}');
+        let marks = if is_marked { self.marks() } else { [None; 2] };
+        body.push_str(r#","messages":"#);
+        body.reserve(self.messages.len() + 2 * MARK.len() + r"]}]}".len());
+        let mut written = 0;
+        for end in marks.into_iter().flatten() {
+            body.push_str(&self.messages[written..end]);
+            body.push_str(MARK);
+            written = end;
+        }
+        body.push_str(&self.messages[written..]);
+        body.push_str(if self.last.is_some() { "]}]}" } else { "]}" });
         body
     }
 
-    /// Adds the list of messages to `body`: most of it, so it is copied once.
-    fn write_messages(&self, body: &mut String, is_marked: bool) {
-        let marks = if is_marked { self.marks() } else { [None; 2] };
-        body.reserve(self.messages.iter().map(Sent::len).sum::<usize>() + 2 * MARK.len());
-        body.push_str(r#","messages":["#);
-        let mut at = 0;
-        for (index, message) in self.messages.iter().enumerate() {
-            let role = if message.is_assistant {
-                "assistant"
-            } else {
-                "user"
-            };
-            if index > 0 {
-                body.push(',');
-            }
-            body.push_str(r#"{"role":""#);
-            body.push_str(role);
-            body.push_str(r#"","content":["#);
-            for (index, part) in message.parts.iter().enumerate() {
-                if index > 0 {
-                    body.push(',');
-                }
-                if marks.contains(&Some(at)) {
-                    body.push_str(&marked(&part.json));
-                } else {
-                    body.push_str(&part.json);
-                }
-                at += 1;
-            }
-            body.push_str("]}");
-        }
-        body.push(']');
-    }
-
-    /// Which blocks are marked, counted over all messages: the newest of the user's side, and one before it.
+    /// Where marks stand: in the newest block of the user's side, and before that in an earlier one.
     fn marks(&self) -> [Option<usize>; 2] {
-        let count: usize = self.messages.iter().map(|sent| sent.parts.len()).sum();
-        let backwards = self.messages.iter().rev().flat_map(|sent| {
-            let parts = sent.parts.iter().rev();
-            parts.map(|part| (sent.is_assistant, part))
-        });
-        let mut parts = (0..count).rev().zip(backwards);
-        let newest = parts.find(|(_, (is_assistant, part))| !is_assistant && part.markable);
-        let newest = newest.map(|(at, _)| at);
-        let last = newest.and_then(|newest| newest.checked_sub(BETWEEN_MARKS));
-        let before =
-            last.and_then(|last| parts.find(|(at, (_, part))| *at <= last && part.markable));
-        [newest, before.map(|(at, _)| at)]
+        let blocks = &self.blocks;
+        let is_newest = |block: &Placed| block.side == Side::User && block.markable;
+        let Some(newest) = blocks.iter().rposition(is_newest) else {
+            return [None; 2];
+        };
+        let earlier = (newest + 1).saturating_sub(BETWEEN_MARKS);
+        let earlier = blocks[..earlier].iter().rfind(|block| block.markable);
+        [earlier.map(|block| block.end), Some(blocks[newest].end)]
     }
 }
 
@@ -204,10 +189,10 @@ fn block_of_text(plain: &str) -> String {
     format!(r#"{{"type":"text","text":{}}}"#, text(plain))
 }
 
-/// A block, which is a JSON object with members, with a mark.
+/// A block with a mark.
 fn marked(json: &str) -> String {
-    let open = json.trim_end().strip_suffix('}').unwrap_or(json);
-    format!("{open}{MARK}")
+    let open = json.strip_suffix('}').unwrap_or(json);
+    format!("{open}{MARK}}}")
 }
 
 /// Blocks of nobody in particular. Thoughts are left out: none but their own model understands them. So are texts of nothing but

@@ -22,8 +22,8 @@ pub(in crate::provider) struct Wire {
     replay: ReasoningReplay,
     /// A JSON list; `None` if there are no tools.
     tools: Option<String>,
-    /// Each a JSON object.
-    messages: Vec<String>,
+    /// The messages as a JSON list that is not closed, in one piece, because a body is made by copying them.
+    messages: String,
 }
 
 impl Wire {
@@ -41,22 +41,35 @@ impl Wire {
             SystemRole::System => "system",
             SystemRole::Developer => "developer",
         };
-        let system = root.system.as_ref().filter(|system| !system.is_empty());
-        Self {
+        let mut wire = Self {
             origin: root.origin.clone(),
             replay: quirks.reasoning_replay,
             tools: (!tools.is_empty()).then(|| format!("[{}]", tools.join(","))),
-            messages: system
-                .map(|system| said(role, system))
-                .into_iter()
-                .collect(),
+            messages: "[".to_owned(),
+        };
+        let system = root.system.as_ref().filter(|system| !system.is_empty());
+        if let Some(system) = system {
+            wire.add(&said(role, system));
         }
+        wire
+    }
+
+    /// Adds a message, which is a JSON object.
+    fn add(&mut self, message: &str) {
+        if self.messages.len() > "[".len() {
+            self.messages.push(',');
+        }
+        self.messages.push_str(message);
     }
 
     /// Adds a message.
     pub(in crate::provider) fn push(&mut self, message: &Message) {
         match message {
-            Message::User { blocks, .. } => self.messages.extend(blocks.iter().filter_map(told)),
+            Message::User { blocks, .. } => {
+                for message in blocks.iter().filter_map(told) {
+                    self.add(&message);
+                }
+            }
             Message::Assistant {
                 origin,
                 blocks,
@@ -65,7 +78,7 @@ impl Wire {
             } => {
                 let own = raw.as_ref().filter(|_| *origin == self.origin);
                 let own = own.and_then(|raw| received(raw, self.replay));
-                self.messages.push(own.unwrap_or_else(|| neutral(blocks)));
+                self.add(&own.unwrap_or_else(|| neutral(blocks)));
             }
         }
     }
@@ -98,15 +111,9 @@ impl Wire {
                 body.push_str(r#","parallel_tool_calls":false"#);
             }
         }
-        let bytes: usize = self.messages.iter().map(|message| message.len() + 1).sum();
-        body.reserve(bytes + r#","messages":[]}"#.len());
-        body.push_str(r#","messages":["#);
-        for (index, message) in self.messages.iter().enumerate() {
-            if index > 0 {
-                body.push(',');
-            }
-            body.push_str(message);
-        }
+        body.push_str(r#","messages":"#);
+        body.reserve(self.messages.len() + "]}".len());
+        body.push_str(&self.messages);
         body.push_str("]}");
         body
     }
