@@ -317,14 +317,15 @@ pub struct Events {
 }
 
 impl Events {
-    /// The next event, which is waited for so long; `None` if the body ended as it should. Cancel safe.
-    pub async fn next(&mut self, patience: Duration) -> Result<Option<Event>, Failure> {
-        timeout(patience, self.advance())
+    /// As [`Events::next`], which is waited for so long. Cancel safe.
+    pub async fn next_within(&mut self, patience: Duration) -> Result<Option<Event>, Failure> {
+        timeout(patience, self.next())
             .await
             .unwrap_or(Err(Failure::Silent(patience)))
     }
 
-    async fn advance(&mut self) -> Result<Option<Event>, Failure> {
+    /// The next event; `None` if the body ended as it should. Cancel safe.
+    pub async fn next(&mut self) -> Result<Option<Event>, Failure> {
         loop {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));

@@ -29,7 +29,7 @@ fn to(address: SocketAddr, patience: Patience) -> Request {
 }
 
 async fn data(events: &mut Events) -> Result<Option<String>, Failure> {
-    Ok(events.next(LONG).await?.map(|event| event.data))
+    Ok(events.next_within(LONG).await?.map(|event| event.data))
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn events_come_as_they_are_sent() {
     assert_eq!(answer.status(), 200);
     assert_eq!(answer.header("content-type"), Some("text/event-stream"));
     let mut events = answer.events();
-    let first = events.next(LONG).await.unwrap().unwrap();
+    let first = events.next_within(LONG).await.unwrap().unwrap();
     assert_eq!((first.name.as_str(), first.data.as_str()), ("e", "1"));
 
     let (mut peer, request) = tasks.next().await.unwrap();
@@ -153,7 +153,7 @@ async fn nobody_is_waited_for_without_end() {
     })
     .await;
     let mut events = client.send(to(address, PATIENCE)).await.unwrap().events();
-    assert_eq!(events.next(SHORT).await, Err(Failure::Silent(SHORT)));
+    assert_eq!(events.next_within(SHORT).await, Err(Failure::Silent(SHORT)));
     drop(tasks.next().await);
 }
 

@@ -202,7 +202,7 @@ impl Shared {
     /// Reads a stream up to the answer to `id`.
     async fn stream(&self, answer: Answer, id: &RequestId) -> Result<(), Error> {
         let mut events = answer.events();
-        while let Some(event) = events.next(LONGEST_CALL).await? {
+        while let Some(event) = events.next_within(LONGEST_CALL).await? {
             if !event.data.trim().is_empty() && self.deliver(event.data.as_bytes(), id).await {
                 return Ok(());
             }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use rye_core::provider::failure::{ApiError, ErrorRows, Failed, Verdict, classify
 use rye_core::provider::sse::{Event, Unreadable};
 use rye_core::provider::stream::{Ended, Fault, Signal};
 use rye_core::provider::{Decoder, ResolvedModel, Timeouts};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 
 use super::Place;
 use super::access::{Access, seconds};
@@ -101,31 +102,36 @@ struct Reading {
     patience: Duration,
     /// The same for those behind it.
     idle: Duration,
-    /// When the next event is too late; `None` if nobody waits for it yet.
-    due: Option<Instant>,
+    /// When the next event is too late, if it is waited for. One timer for all of them: to put it off costs less than to set another.
+    due: Pin<Box<Sleep>>,
+    /// Whether somebody has begun to wait for the next event.
+    is_awaited: bool,
 }
 
 impl Reading {
     fn new(events: Events, timeouts: Timeouts) -> Self {
+        let patience = seconds(timeouts.first_event);
         Self {
             events,
-            patience: seconds(timeouts.first_event),
+            patience,
             idle: seconds(timeouts.idle),
-            due: None,
+            due: Box::pin(tokio::time::sleep(patience)),
+            is_awaited: false,
         }
     }
 
     /// The next event; `None` at the end of the body. Cancel safe.
     async fn next(&mut self) -> Result<Option<Event>, http::Failure> {
-        let patience = self.patience;
-        let due = *self.due.get_or_insert_with(|| Instant::now() + patience);
-        let left = due.saturating_duration_since(Instant::now());
-        let mut event = self.events.next(left).await;
-        if let Err(http::Failure::Silent(waited)) = &mut event {
-            // Others may have waited for a part of the time, and gone.
-            *waited = patience;
+        if !self.is_awaited {
+            self.is_awaited = true;
+            self.due.as_mut().reset(Instant::now() + self.patience);
         }
-        self.due = None;
+        let event = tokio::select! {
+            biased;
+            event = self.events.next() => event,
+            () = &mut self.due => Err(http::Failure::Silent(self.patience)),
+        };
+        self.is_awaited = false;
         self.patience = self.idle;
         event
     }

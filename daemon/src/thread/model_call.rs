@@ -52,10 +52,11 @@ pub(super) async fn carry_out(
         }
     };
     let mut late = std::pin::pin!(late);
+    let mut stopped = std::pin::pin!(stop.due());
     loop {
         let heard = tokio::select! {
             biased;
-            () = stop.due() => {
+            () = &mut stopped => {
                 voice.take_back();
                 return Ended::Stopped(KillReceipt::default());
             }
