@@ -174,11 +174,10 @@ impl Projector {
         }
         loop {
             let taken = self.lane.mailbox.take(Some(self.patience()));
-            // What was lent is given back when the lines are written.
             let Inbox {
                 runs,
                 checkpoint,
-                lent: _lent,
+                lent,
                 ..
             } = taken.value;
             // It had nothing to do for all of its patience. Ending is expensive: the file system is synced, and the next lane reads the
@@ -189,6 +188,7 @@ impl Projector {
                 self.receive(id, pending);
                 self.lane.lag.written(bytes);
             }
+            drop(lent);
             if !self.failing.is_empty() && Instant::now() >= self.retry_at {
                 self.retry();
             }
