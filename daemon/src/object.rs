@@ -5,9 +5,9 @@
 //!
 //! **Owns** `<state>/objects/ab/<sha256>`. **Never** overwrites or changes an object, and never hands out bytes that do
 //! not match their name. [`Store::put`] returns when the object is on disk with its directory, so that a log record may
-//! name it. **Order**: objects are independent; two writers of the same bytes both succeed, one after the other. A file gets its name
+//! name it. **Order**: objects are independent; two writers of the same bytes both succeed, one after the other. A new file gets its name
 //! first and is synced then: the name and the bytes go to the disk in one transaction of its journal, where a sync before and after would make
-//! two.
+//! two. One that takes the place of what is damaged is synced before.
 //! **Failure**: what cannot be kept leaves nothing behind. A crash may leave a file below `objects/tmp`, which the next
 //! [`Store::open`] removes, or one with its name and not all of its bytes, which nothing names yet: the next [`Store::put`] of these
 //! bytes replaces it.
@@ -217,15 +217,18 @@ impl Store {
         let directory = path.parent().expect("an object lies in a directory");
         let is_synced = &self.directories[usize::from(digest.0[0])];
         let mut is_synced = is_synced.lock().unwrap_or_else(PoisonError::into_inner);
-        if fs::read(&path).is_ok_and(|there| there == bytes) {
+        match fs::read(&path) {
             // It may have been written by a process that died before its sync.
-            File::open(&path)?.sync_all()?;
-        } else {
-            if !directory.is_dir() {
-                *is_synced = false;
-                fs::create_dir_all(directory)?;
+            Ok(there) if there == bytes => File::open(&path)?.sync_all()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if !directory.is_dir() {
+                    *is_synced = false;
+                    fs::create_dir_all(directory)?;
+                }
+                self.write_new(&path, bytes)?;
             }
-            self.write_whole(&path, bytes)?;
+            // The log may name it: until the whole of it is on disk, nothing takes the place of what is left.
+            Ok(_) | Err(_) => drop(self.name(&path, bytes, File::sync_all)?),
         }
         sync(directory)?;
         if !*is_synced {
@@ -236,14 +239,30 @@ impl Store {
         Ok(())
     }
 
-    /// Puts a file of `bytes` at `path`, on disk but for its name, or nothing at all.
-    fn write_whole(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    /// Puts a file of `bytes` at `path`, where nothing lies, on disk but for its name; or nothing at all.
+    fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let synced = self.name(path, bytes, |_| Ok(()))?.sync_all();
+        if synced.is_err() {
+            // What the system could not write it forgets, and says nothing of it the next time.
+            drop(fs::remove_file(path));
+        }
+        synced
+    }
+
+    /// Gives a file of `bytes` the name `path`, after `ready` has seen it.
+    fn name(
+        &self,
+        path: &Path,
+        bytes: &[u8],
+        ready: impl FnOnce(&File) -> io::Result<()>,
+    ) -> io::Result<File> {
         let unfinished = self.root.join(UNFINISHED);
         fs::create_dir_all(&unfinished)?;
         let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
         let temporary = unfinished.join(number.to_string());
         let named = File::create(&temporary).and_then(|mut file| {
             file.write_all(bytes)?;
+            ready(&file)?;
             fs::rename(&temporary, path)?;
             Ok(file)
         });
@@ -251,12 +270,7 @@ impl Store {
             // The next start removes what is left if this fails too.
             drop(fs::remove_file(&temporary));
         }
-        let synced = named?.sync_all();
-        if synced.is_err() {
-            // What the system could not write it forgets, and says nothing of it the next time.
-            drop(fs::remove_file(path));
-        }
-        synced
+        named
     }
 }
 
