@@ -215,8 +215,8 @@ impl Store {
     fn write(&self, digest: Digest, bytes: &[u8]) -> io::Result<()> {
         let path = self.path(&digest);
         let directory = path.parent().expect("an object lies in a directory");
-        let is_synced = &self.directories[usize::from(digest.0[0])];
-        let mut is_synced = is_synced.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = &self.directories[usize::from(digest.0[0])];
+        let mut is_synced = known.lock().unwrap_or_else(PoisonError::into_inner);
         match fs::read(&path) {
             // It may have been written by a process that died before its sync.
             Ok(there) if there == bytes => File::open(&path)?.sync_all()?,
@@ -228,7 +228,7 @@ impl Store {
                 self.write_new(&path, bytes)?;
             }
             // The log may name it: until the whole of it is on disk, nothing takes the place of what is left.
-            Ok(_) | Err(_) => drop(self.name(&path, bytes, File::sync_all)?),
+            Ok(_) | Err(_) => drop(self.write_as(&path, bytes, File::sync_all)?),
         }
         sync(directory)?;
         if !*is_synced {
@@ -241,7 +241,7 @@ impl Store {
 
     /// Puts a file of `bytes` at `path`, where nothing lies, on disk but for its name; or nothing at all.
     fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let synced = self.name(path, bytes, |_| Ok(()))?.sync_all();
+        let synced = self.write_as(path, bytes, |_| Ok(()))?.sync_all();
         if synced.is_err() {
             // What the system could not write it forgets, and says nothing of it the next time.
             drop(fs::remove_file(path));
@@ -249,8 +249,8 @@ impl Store {
         synced
     }
 
-    /// Gives a file of `bytes` the name `path`, after `ready` has seen it.
-    fn name(
+    /// Writes a file of `bytes`, which gets the name `path` once it is whole and `ready` has seen it.
+    fn write_as(
         &self,
         path: &Path,
         bytes: &[u8],
