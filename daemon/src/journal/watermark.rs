@@ -176,9 +176,14 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
     use futures_util::FutureExt as _;
 
     use super::*;
+    use crate::task;
 
     #[tokio::test]
     async fn each_waits_for_its_own_position_and_leaves_no_trace() {
@@ -217,12 +222,20 @@ mod tests {
 
     #[test]
     fn a_thread_waits_until_its_position_is_reached() {
-        let mark = Watermark::new(Lsn(1));
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| mark.reach_blocking(Lsn(3)));
-            mark.advance(Lsn(2));
-            mark.advance(Lsn(3));
-            assert!(waits.join().unwrap().is_ok());
+        let mark = Arc::new(Watermark::new(Lsn(1)));
+        let (tell, told) = mpsc::channel();
+        let waiting = Arc::clone(&mark);
+        let _thread = task::worker("waits", move || {
+            let reached = waiting.reach_blocking(Lsn(3)).is_ok();
+            tell.send(reached).expect("the test waits");
         });
+        for position in [2, 3] {
+            while lock(&mark.reached).threads == 0 {
+                thread::yield_now();
+            }
+            assert!(told.try_recv().is_err());
+            mark.advance(Lsn(position));
+        }
+        assert_eq!(told.recv_timeout(Duration::from_mins(1)), Ok(true));
     }
 }
