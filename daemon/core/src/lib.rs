@@ -10,6 +10,7 @@ pub mod digest;
 pub mod error;
 pub mod frame;
 pub mod id;
+pub mod json;
 pub mod markdown;
 pub mod memory;
 pub mod money;

@@ -362,6 +362,15 @@ fn integers_survive_json_or_are_refused() {
 }
 
 #[test]
+fn half_of_a_surrogate_pair_is_read_as_the_replacement_character() {
+    let read = parse_json(r#"{"\udce9.txt": ["half \ud83d", "\ud83d\ude00", "\\ud83d"]}"#);
+    let expected = json!({"\u{fffd}.txt": ["half \u{fffd}", "\u{1f600}", "\\ud83d"]});
+    assert_eq!(read, Ok(expected));
+    let message = parse_json(r#"["\ud83d", oops]"#).unwrap_err().to_string();
+    assert!(message.contains("column 12"), "{message}");
+}
+
+#[test]
 fn null_params_are_dropped_from_maps_only() {
     assert_eq!(
         strip_nulls(json!({"a": null, "b": {"c": null, "d": [null, {"e": null}]}})),

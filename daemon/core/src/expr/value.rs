@@ -8,6 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::bounds;
 use crate::error::excerpt;
+use crate::json;
 
 /// A text that is not JSON, or holds a number that would not survive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,8 +25,9 @@ impl crate::error::Kinded for BadJson {
 }
 
 /// Reads JSON. An integer beyond 64 bits is an error, where plain `serde_json` would round it, so is a key that an object has
-/// twice, where it would drop the first, and so is a value beyond the [bounds].
+/// twice, where it would drop the first, and so is a value beyond the [bounds]. Half of a surrogate pair becomes U+FFFD.
 pub fn parse_json(text: &str) -> Result<Value, BadJson> {
+    let text = &*json::repaired(text);
     let Unambiguous(value) = serde_json::from_str(text).map_err(|error| BadJson {
         reason: error.to_string(),
     })?;
