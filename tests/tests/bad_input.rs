@@ -56,6 +56,24 @@ const FAULTS: &[Fault] = &[
         told: &[":12:", "inputs"],
     },
     Fault {
+        name: "shell-variable",
+        config: "start: a\nnodes:\n  a:\n    action:\n      item_id: rye/bash\n      params: {command: 'for f in one two; do rm -rf \"build/${f}\"; done'}\n    next: done\n  done: {type: return}",
+        told: &[
+            ":15:",
+            "there is no `f` here",
+            "for the shell write `$${f}`",
+        ],
+    },
+    Fault {
+        name: "unknown-result",
+        config: "start: a\nnodes:\n  a:\n    type: parallel\n    branches: {lint: {item_id: rye/core/echo}}\n    next: [{to: done, when: {path: result.errors, op: gt, value: 0}}]\n  done: {type: return}",
+        told: &[
+            ":15:",
+            "never has `errors`",
+            "lint, count, failed, succeeded",
+        ],
+    },
+    Fault {
         name: "wrong-type",
         config: "start: done\nmax_steps: many\nnodes:\n  done: {type: return}",
         told: &[":11:", "max_steps"],

@@ -533,3 +533,20 @@ nodes:
         json!({"name": "made", "type": "directory"})
     );
 }
+
+#[test]
+fn a_shell_gets_its_own_variables_where_a_graph_writes_two_dollars() {
+    let world = World::new();
+    world.graph(
+        "t/loop",
+        "start: a
+nodes:
+  a:
+    action: {item_id: rye/bash, params: {command: 'for f in one.txt two; do echo \"build/$${f%.txt} $${#f}$TAIL\"; done', env: {TAIL: '${inputs.tail}'}}}
+    assign: {out: '${result.stdout}'}
+    next: done
+  done: {type: return, output: {out: '${state.out}'}}",
+    );
+    let out = world.ryectl("run t/loop --quiet -i tail=${f}").ok().json();
+    assert_eq!(out, json!({"out": "build/one 7${f}\nbuild/two 3${f}\n"}));
+}

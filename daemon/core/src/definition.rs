@@ -1,8 +1,8 @@
 //! Graph files, parsed once into types.
 //!
 //! **Owns** the shape of a graph file: its closed lists of keys, its types, and every check that needs no run. What
-//! [`parse`] returns walks without surprises: each target is a node, each template and condition is well-formed,
-//! the schema of the inputs compiles.
+//! [`parse`] returns walks without surprises: each target is a node, each template and condition is well-formed
+//! and reads names that are there, the schema of the inputs compiles.
 //! **Never** looks at other files, and never decides about a graph without `permissions`: it says `None` and leaves
 //! that to the caller that starts runs.
 //!
@@ -20,15 +20,16 @@ mod hooks;
 mod inputs;
 pub(crate) mod keys;
 mod kinds;
-mod names;
 mod node;
 mod paths;
 mod permissions;
 pub(crate) mod read;
 mod retry;
 mod schema;
+pub(crate) mod scope;
 pub mod show;
 mod state;
+mod undeclared;
 mod uses;
 mod validate;
 mod waiting;
@@ -393,7 +394,7 @@ impl Action {
 
     /// The item it uses, whatever the state is; `None` if a template decides, or the id is none.
     pub fn named(&self) -> Option<ItemRef> {
-        if !expr::references(&self.id.as_str().into()).is_empty() {
+        if !expr::references(&self.id.as_str().into(), &|_| true).is_empty() {
             return None;
         }
         let item = ItemRef::parse(&self.id, self.kind).ok()?;

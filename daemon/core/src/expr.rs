@@ -10,14 +10,17 @@
 //! n=${state.a}                mixed text: strings bare, anything else as JSON, null and missing as nothing
 //! ${state.a || inputs.a}      the first that is not null; behind `||` a literal, too: 5 'x' true null [] {}
 //! ${state.list.0.name}        also state.list[0].name; negative indices count from the end
+//! $${f} $${f%.txt}            a literal `${f}`, `${f%.txt}`: what follows `$${` begins with no known name, as the variables of a shell;
+//! $${state.a}                 on a known name a dollar and the value
 //! ${state.a | json}           pipes: json from_json length keys upper lower trim lines first last sum unique, and with a path or a
 //!                             literal split(s) join(s) add(n) append(v) default(v); null passes through all but `default`
 //! {input:a} {input:a?} {input:a:else} {input:a|else}    always text
 //! ```
 //!
 //! **Failure.** Whatever can be wrong about a template is found by [`check`] before a graph runs, except a pipe that
-//! gets a value it cannot take, and a value beyond the [bounds]: those are an [`Error`] of the step. Things a person should
-//! hear of but nobody has to act on (a path that leads nowhere) are pushed to `notes`.
+//! gets a value it cannot take, and a value beyond the [bounds]: those are an [`Error`] of the step. So is an expression that begins
+//! with a name that its scope lacks; the reader of graphs looks at the same before a run. Things a person should
+//! hear of but nobody has to act on (a path that leads nowhere below a known name) are pushed to `notes`.
 
 mod condition;
 mod expression;
@@ -168,6 +171,16 @@ pub enum Error {
         /// The rule it breaks.
         reason: String,
     },
+    /// An expression begins with a name that is not there.
+    #[error("`${{{}}}` reads `{name}`, {reason}", excerpt(expression))]
+    UnknownName {
+        /// The text between the braces.
+        expression: String,
+        /// The name.
+        name: String,
+        /// What is there instead, and how to write it for a shell.
+        reason: String,
+    },
     /// A pipe got a value it cannot take.
     #[error("pipe `{pipe}` in `${{{expression}}}` {reason}")]
     Pipe {
@@ -191,7 +204,10 @@ pub enum Error {
 impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::Malformed { .. } | Self::Pipe { .. } | Self::Excess { .. } => ErrorKind::Invalid,
+            Self::Malformed { .. }
+            | Self::UnknownName { .. }
+            | Self::Pipe { .. }
+            | Self::Excess { .. } => ErrorKind::Invalid,
         }
     }
 }
@@ -235,7 +251,9 @@ impl Filling<'_> {
     }
 
     fn text(&mut self, text: &str, depth: usize) -> Result<Value, Error> {
-        let template = Template::parse(text).map_err(|reason| Error::Malformed {
+        let scope = self.scope;
+        let template = Template::parse(text, &|name| scope.get(name).is_some());
+        let template = template.map_err(|reason| Error::Malformed {
             template: text.to_owned(),
             reason,
         })?;
@@ -251,13 +269,17 @@ impl Filling<'_> {
     }
 }
 
-/// What is wrong with `template`; empty if [`interpolate`] will find it well-formed.
-pub fn check(template: &Value) -> Vec<Fault> {
+/// Returns true for the names that an expression may begin with at some place.
+pub type IsRoot<'a> = &'a dyn Fn(&str) -> bool;
+
+/// What is wrong with `template`; empty if [`interpolate`] will find it well-formed where there are these names. Expressions on
+/// other names are not reported: [`references`] names them.
+pub fn check(template: &Value, is_root: IsRoot<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
     each_text(
         template,
         &mut String::new(),
-        &mut |at, text| match Template::parse(text) {
+        &mut |at, text| match Template::parse(text, is_root) {
             Ok(parsed) if parsed.unclosed => faults.push(Fault {
                 at: at.to_owned(),
                 message: "`${` without `}` stays text".to_owned(),
@@ -274,29 +296,61 @@ pub fn check(template: &Value) -> Vec<Fault> {
     faults
 }
 
-/// The paths `template` reads, as written, in order; an `{input:name}` counts as `inputs.name`. Malformed texts read
-/// nothing.
-pub fn references(template: &Value) -> Vec<String> {
+/// The paths `template` reads where there are these names, as written, in order; an `{input:name}` counts as `inputs.name`.
+/// Malformed texts read nothing.
+pub fn references(template: &Value, is_root: IsRoot<'_>) -> Vec<String> {
     let mut paths = Vec::new();
-    each_text(template, &mut String::new(), &mut |_, text| {
-        for part in Template::parse(text).map_or_else(|_| Vec::new(), |parsed| parsed.parts) {
+    each_read(template, is_root, &mut |read| {
+        paths.push(read.path.into_owned());
+    });
+    paths
+}
+
+/// A path that a template reads.
+pub(crate) struct Read<'t> {
+    /// JSON pointer to the text that reads it, from the template.
+    pub(crate) at: &'t str,
+    /// The path, as written.
+    pub(crate) path: Cow<'t, str>,
+    /// How to write the expression for a shell, if it may be meant for one.
+    pub(crate) for_shell: Option<String>,
+}
+
+/// Visits what [`references`] returns, with the place of each.
+pub(crate) fn each_read(template: &Value, is_root: IsRoot<'_>, visit: &mut dyn FnMut(Read<'_>)) {
+    each_text(template, &mut String::new(), &mut |at, text| {
+        let parts =
+            Template::parse(text, is_root).map_or_else(|_| Vec::new(), |parsed| parsed.parts);
+        for part in &parts {
             match part {
                 Part::Text(_) => {}
                 Part::Expression(expression) => {
-                    paths.extend(expression.paths().map(ToOwned::to_owned));
+                    for path in expression.paths() {
+                        let path = Cow::Borrowed(path.text());
+                        let for_shell = expression.for_shell();
+                        visit(Read {
+                            at,
+                            path,
+                            for_shell,
+                        });
+                    }
                 }
-                Part::Input(input) => paths.push(format!("inputs.{}", input.name)),
+                Part::Input(input) => visit(Read {
+                    at,
+                    path: format!("inputs.{}", input.name).into(),
+                    for_shell: None,
+                }),
             }
         }
     });
-    paths
 }
 
 /// The type that every value of `template` has; `None` if it depends on what is read. A lone path that leads nowhere
 /// is null all the same.
 pub(crate) fn kind_of_template(template: &Value) -> Option<Kind> {
     match template {
-        Value::String(text) => Template::parse(text).ok()?.kind(),
+        // The type is the same whatever names there are: what is written for a shell is a text in any case.
+        Value::String(text) => Template::parse(text, &|_| true).ok()?.kind(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
             Some(Kind::of(template))
         }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rye_core::expr::{self, Condition, Names, Severity, parse_json};
+use rye_core::expr::{self, Condition, Names, Scope as _, Severity, parse_json};
 use serde_json::{Value, json};
 
 /// Our answer where it differs from the recorded one.
@@ -13,6 +13,8 @@ enum Ours {
     Malformed,
     /// Refused while it runs.
     Fails,
+    /// Refused, for it reads a name that is not there.
+    Unknown,
 }
 
 fn cases(text: &str) -> Vec<Value> {
@@ -31,8 +33,9 @@ fn scope(context: &Value) -> Names<'_> {
 }
 
 fn interpolation_rulings() -> BTreeMap<&'static str, (Ours, &'static str)> {
-    use Ours::{Fails, Malformed, Value as Is};
+    use Ours::{Fails, Malformed, Unknown, Value as Is};
     BTreeMap::from([
+        ("i028", (Unknown, "a name that is not there is an error")),
         ("i054", (Is(Value::Null), "an index has no leading zero")),
         ("i065", (Malformed, "a blank stands inside a name only")),
         (
@@ -53,6 +56,13 @@ fn interpolation_rulings() -> BTreeMap<&'static str, (Ours, &'static str)> {
         ("i112", (Malformed, "an alternative is not empty")),
         ("i160", (Malformed, "expressions do not nest")),
         ("i161", (Malformed, "expressions do not nest")),
+        (
+            "i166",
+            (
+                Unknown,
+                "a variable of a shell never vanishes: `$${HOME}` writes it",
+            ),
+        ),
         (
             "i185",
             (
@@ -117,7 +127,8 @@ fn recorded_interpolations_hold_or_are_ruled() {
         }
         let mut notes = Vec::new();
         let actual = interpolate(&case, &mut notes);
-        let sound = expr::check(&case["template"])
+        let names = scope(&case["context"]);
+        let sound = expr::check(&case["template"], &|name| names.get(name).is_some())
             .iter()
             .all(|fault| fault.severity == Severity::Warning);
         match rulings.remove(id) {
@@ -140,6 +151,12 @@ fn recorded_interpolations_hold_or_are_ruled() {
                 assert!(!sound, "{id}: {why}");
                 assert!(
                     matches!(actual, Err(expr::Error::Malformed { .. })),
+                    "{id}: {why}"
+                );
+            }
+            Some((Ours::Unknown, why)) => {
+                assert!(
+                    matches!(actual, Err(expr::Error::UnknownName { .. })),
                     "{id}: {why}"
                 );
             }

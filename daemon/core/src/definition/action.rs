@@ -7,7 +7,6 @@ use super::keys::Keys;
 use super::read::{At, Reader};
 use super::{Action, Graph, Hook, Node, Object, Work};
 use crate::capability::Primary;
-use crate::expr;
 use crate::id::{ItemId, ItemKind, ItemRef};
 
 /// The tool whose `command` is read by a shell.
@@ -179,7 +178,7 @@ impl<'d> Reader<'d> {
             Some((prefix, id)) if !prefix.contains('{') => (Some(prefix), id),
             Some(_) | None => (None, text),
         };
-        if expr::references(at.value).is_empty()
+        if self.is_literal(at.value)
             && let Err(error) = ItemId::new(id)
         {
             self.error("bad_item_id", &at, error.to_string());
@@ -253,7 +252,7 @@ impl<'d> Reader<'d> {
             .child("params")
             .and_then(|params| params.child("command"));
         if let Some(command) = command
-            && !expr::references(command.value).is_empty()
+            && !self.is_literal(command.value)
         {
             self.warn(
                 "pasted_template",

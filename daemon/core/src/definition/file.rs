@@ -252,7 +252,7 @@ impl<'d> Reader<'d> {
                 "`state.inputs` holds the inputs of the run; give defaults in `config_schema`",
             );
         }
-        if !expr::references(at.value).is_empty() {
+        if !expr::references(at.value, &|_| true).is_empty() {
             let message = "the state a run begins with is literal: nothing in it is interpolated";
             self.key_warn("no_effect", &at, message);
         }

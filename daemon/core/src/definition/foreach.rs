@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::keys;
 use super::read::{At, Reader, brief, is_inert};
+use super::scope::Roots;
 use super::{Foreach, ItemOrder, OnItemError};
 use crate::expr;
 
@@ -22,7 +23,16 @@ impl<'d> Reader<'d> {
         let over = self.over(at);
         let variable = self.variable(at);
         let collect = self.collect(at);
-        let collect_value = self.collect_value(at, collect.is_some());
+        let of_items = |result| {
+            variable.map(|variable| Roots {
+                variable: Some(variable),
+                result,
+                event: None,
+            })
+        };
+        let collect_value = self.among(of_items(true), None, |reader| {
+            reader.collect_value(at, collect.is_some())
+        });
         let order = self.order(at);
         let modes = &[
             ("fail", OnItemError::Fail),
@@ -36,11 +46,13 @@ impl<'d> Reader<'d> {
         }
         let action = action.and_then(|action| {
             self.async_params(&action);
-            self.action(&action, &keys::FOREACH_ACTION)
+            self.among(of_items(false), None, |reader| {
+                reader.action(&action, &keys::FOREACH_ACTION)
+            })
         });
         Some(Foreach {
             over: over?,
-            variable: variable?,
+            variable: variable?.to_owned(),
             action: action?,
             collect,
             collect_value,
@@ -60,7 +72,7 @@ impl<'d> Reader<'d> {
         let is_list = match at.value {
             Value::Array(_) => true,
             Value::String(text) => {
-                !expr::references(at.value).is_empty()
+                !self.is_literal(at.value)
                     || expr::parse_json(text).is_ok_and(|value| value.is_array())
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
@@ -75,9 +87,9 @@ impl<'d> Reader<'d> {
         is_list.then(|| at.value.clone())
     }
 
-    fn variable(&mut self, node: &At<'d>) -> Option<String> {
+    fn variable(&mut self, node: &At<'d>) -> Option<&'d str> {
         let Some(at) = node.given("as") else {
-            return Some(DEFAULT_VARIABLE.to_owned());
+            return Some(DEFAULT_VARIABLE);
         };
         let name = self.text(node, "as")?;
         if TAKEN.contains(&name) {
@@ -90,7 +102,7 @@ impl<'d> Reader<'d> {
             self.error("bad_name", &at, message);
             return None;
         }
-        Some(name.to_owned())
+        Some(name)
     }
 
     fn collect(&mut self, node: &At<'d>) -> Option<String> {

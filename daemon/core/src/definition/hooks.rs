@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::read::{At, Reader};
+use super::scope::Roots;
 use super::{Action, Object, Severity, keys};
-use crate::expr::{self, Condition};
+use crate::expr::Condition;
 use crate::model::Control;
 use crate::yaml::Document;
 
@@ -167,17 +168,13 @@ impl<'d> Reader<'d> {
             self.text(at, "description");
         }
         let event = self.event(at);
-        let condition = match at.given("condition") {
-            Some(condition) => self.hook_condition(&condition).map(Some),
-            None => Some(None),
-        };
         let layer = self.layer(at);
-        let action = at.given("action");
-        if action.is_none() {
-            let message = "`action` is missing: it says what the hook does, like {retry: true}";
-            self.error("missing_key", at, message);
-        }
-        let action = action.and_then(|action| self.hook_action(&action));
+        self.begin_scope();
+        let roots = event.map(|event| Roots {
+            event: Some(event),
+            ..Roots::default()
+        });
+        let (condition, action) = self.among(roots, None, |reader| reader.hook_does(at));
         let (event, action) = (event?, action?);
         self.pointless_control(at, event, &action);
         let layer = layer?;
@@ -193,6 +190,21 @@ impl<'d> Reader<'d> {
                 Authority::Node
             },
         })
+    }
+
+    /// What a hook does, and when.
+    fn hook_does(&mut self, at: &At<'d>) -> (Option<Option<Condition>>, Option<HookAction>) {
+        let condition = match at.given("condition") {
+            Some(condition) => self.hook_condition(&condition).map(Some),
+            None => Some(None),
+        };
+        let action = at.given("action");
+        if action.is_none() {
+            let message = "`action` is missing: it says what the hook does, like {retry: true}";
+            self.error("missing_key", at, message);
+        }
+        let action = action.and_then(|action| self.hook_action(&action));
+        (condition, action)
     }
 
     fn event(&mut self, hook: &At<'d>) -> Option<HookEvent> {
@@ -252,7 +264,7 @@ impl<'d> Reader<'d> {
         }
         let place = at.child("params").unwrap_or_else(|| at.clone());
         let params = action.params;
-        let literal = expr::references(&params).is_empty();
+        let literal = self.is_literal(&params);
         let known = match Control::parse(&params) {
             Ok(Some(_)) => Ok(()),
             Ok(None) => Err("`params` of a control action needs `action`".to_owned()),

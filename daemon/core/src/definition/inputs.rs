@@ -60,7 +60,11 @@ impl Inputs {
         // What is null is left out when the use comes to it.
         let mut given = params.clone();
         given.retain(|_, value| !value.is_null());
-        let is_open = |key: &str| given.get(key).is_some_and(|v| !references(v).is_empty());
+        let is_open = |key: &str| {
+            given
+                .get(key)
+                .is_some_and(|v| !references(v, &|_| true).is_empty())
+        };
         let any_open = given.keys().any(|key| is_open(key));
         let mut whole = given.clone();
         for (key, default) in defaults(schema.source()) {

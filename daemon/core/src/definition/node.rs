@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::keys;
 use super::read::{At, Reader, TOO_COMPLEX, Zero, brief, is_inert};
+use super::scope::{self, Roots};
 use super::{Caching, Edge, Next, Node, Retry, Work};
 use crate::expr::{Condition, nearest};
 use crate::model::{Effect, Object};
@@ -80,6 +81,11 @@ impl Kind {
         matches!(self, Self::Action | Self::Foreach | Self::Parallel)
     }
 
+    /// Returns true if `assign` and `next` see a result.
+    const fn has_result(self) -> bool {
+        self.runs() || matches!(self, Self::Approval)
+    }
+
     /// Whether a run may continue behind it.
     const fn goes_on(self) -> bool {
         !matches!(self, Self::Return | Self::Fail)
@@ -114,6 +120,7 @@ impl<'d> Reader<'d> {
     /// Reads a node; `None` after an error that leaves a part of it without a value.
     pub(super) fn read_node(&mut self, name: &str, at: &At<'d>) -> Option<Node> {
         let map = self.map(at, &keys::NODE)?;
+        self.begin_scope();
         if name.is_empty() || name.chars().any(char::is_control) {
             self.key_error(
                 "bad_name",
@@ -139,8 +146,14 @@ impl<'d> Reader<'d> {
             Kind::Gate | Kind::Return | Kind::Fail | Kind::Wait => Handling::default(),
         };
         let (assign, next, on_error) = if kind.goes_on() {
-            let assign = self.assign(at);
-            let next = self.next(at);
+            let roots = Roots {
+                result: kind.has_result(),
+                ..Roots::default()
+            };
+            let keys = work.as_ref().and_then(scope::result_keys);
+            let (assign, next) = self.among(Some(roots), keys, |reader| {
+                (reader.assign(at), reader.next(at))
+            });
             let on_error = match at.given("on_error") {
                 Some(at) => self.target(&at).map(Some),
                 None => Some(None),
@@ -398,6 +411,7 @@ impl<'d> Reader<'d> {
         match Condition::parse_among(value, &mut self.patterns) {
             Ok((condition, warnings)) => {
                 self.adopt("bad_condition", at, warnings);
+                self.check_paths(at, &condition);
                 Some(condition)
             }
             Err(faults) => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::keys::Keys;
+use super::scope::Scope;
 use super::{Finding, Severity};
 use crate::clock;
 use crate::expr::{self, Patterns, kind_of, nearest};
@@ -73,6 +74,8 @@ pub(crate) struct Reader<'d> {
     gave_up: bool,
     /// The node being read.
     pub(crate) node: Option<String>,
+    /// What templates and conditions can read at the place being read.
+    pub(super) scope: Scope<'d>,
     /// All nodes by name, also those that turn out to be broken.
     pub(crate) names: Option<&'d Object>,
 }
@@ -92,6 +95,7 @@ impl<'d> Reader<'d> {
             is_late,
             gave_up: false,
             node: None,
+            scope: Scope::default(),
             names: None,
         };
         for Fault {
@@ -181,6 +185,18 @@ impl<'d> Reader<'d> {
         self.say(Severity::Warning, code, position, message);
     }
 
+    /// An error at what is below a value, by a JSON pointer from there.
+    pub(crate) fn error_below(
+        &mut self,
+        code: &'static str,
+        at: &At<'d>,
+        below: &str,
+        message: impl Into<String>,
+    ) {
+        let position = self.document.position(&format!("{}{below}", at.pointer));
+        self.say(Severity::Error, code, position, message);
+    }
+
     /// A warning at what stands below a value, by a JSON pointer from there.
     pub(crate) fn warn_below(
         &mut self,
@@ -206,11 +222,6 @@ impl<'d> Reader<'d> {
             let position = self.document.position(&pointer);
             self.say(fault.severity, code, position, fault.message);
         }
-    }
-
-    /// Checks the texts of a template.
-    pub(crate) fn template(&mut self, at: &At<'d>) {
-        self.adopt("bad_template", at, expr::check(at.value));
     }
 
     pub(crate) fn wrong_type(&mut self, at: &At<'d>, wanted: &str) {

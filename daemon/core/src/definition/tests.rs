@@ -7,6 +7,7 @@ mod closer;
 mod diagrams;
 mod language;
 mod reference;
+mod scope;
 
 const HEAD: &str = "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\
                     category: demo\npermissions: [\"rye.execute.tool.*\"]\n";

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::paths::Reads;
 use super::read::Reader;
 use super::uses::{self, Remark};
-use super::{Finding, Severity, flow, kinds, names, permissions, state, surprises};
+use super::{Finding, Severity, flow, kinds, permissions, state, surprises, undeclared};
 use crate::id::ItemRef;
 use crate::model::Object;
 use crate::yaml;
@@ -83,7 +83,7 @@ impl Validation {
 
 /// Checks a graph file without running it: all that [`parse`](super::parse) finds, missing `permissions` (an error
 /// here, for they are the author's to declare), actions they do not cover, and what only a look at the whole tells: state
-/// nobody reads, names and inputs that do not exist, conditions that types decide, an end that is out of reach. What only
+/// nobody reads, inputs that the schema does not declare, conditions that types decide, an end that is out of reach. What only
 /// the items around it can tell, [`validate_among`] tells.
 pub fn validate(text: &str) -> Validation {
     validate_among(text, &Around::default())
@@ -132,7 +132,7 @@ pub fn validate_among(text: &str, around: &Around<'_>) -> Validation {
             &|reader| surprises(reader, graph, &reads),
             &|reader| flow::check_ends(reader, graph),
             &|reader| state::check_writes(reader, graph, &reads),
-            &|reader| names::check(reader, graph, &reads),
+            &|reader| undeclared::check(reader, graph, &reads),
             &|reader| kinds::check(reader, graph),
             &|reader| uses::check(reader, graph, around.look_up),
             &|reader| uses::check_caching(reader, graph, around.is_run),

@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::inputs::Inputs;
 use super::keys;
 use super::read::{At, Reader, brief};
+use super::scope::COUNTS;
 use super::{Ask, Fail, OnItemError, Parallel, Pause};
 use crate::clock::{self, Timestamp};
 use crate::expr;
@@ -113,7 +114,7 @@ impl<'d> Reader<'d> {
     /// Checks a template, and what it says if it says it now.
     fn told<T>(&mut self, at: &At<'d>, read: impl Fn(&Value) -> Result<T, String>) {
         self.template(at);
-        if expr::references(at.value).is_empty()
+        if self.is_literal(at.value)
             && let Err(problem) = read(at.value)
         {
             self.error("wrong_type", at, format!("`{}` {problem}", at.key()));
@@ -165,6 +166,12 @@ impl<'d> Reader<'d> {
             if !expr::is_name(name) {
                 let text = format!("{name:?} is no name for a branch: no path can read its result");
                 self.key_error("bad_name", &entry, text);
+            }
+            if COUNTS.contains(&name.as_str()) {
+                let text = format!(
+                    "the result of the branch is `result.{name}`, in place of the number of branches: call it something else to read both"
+                );
+                self.key_warn("shadowed_result", &entry, text);
             }
             let action = self.action(&entry, &keys::ACTION);
             branches.push(action.map(|action| (Name::from(name.as_str()), action)));

@@ -479,7 +479,7 @@ impl Reader<'_> {
             return self.with_path(name, path, given.is_some());
         }
         let value = given.cloned().unwrap_or_default();
-        if !references(&value).is_empty() {
+        if !references(&value, &|_| true).is_empty() {
             self.warn(
                 Some("value"),
                 "the `value` of a condition is literal: nothing in it is interpolated; `value_path: inputs.x` compares with what stands there",

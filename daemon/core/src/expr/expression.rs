@@ -7,11 +7,12 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
-use super::path::Path;
+use super::path::{Path, is_index, is_word};
 use super::pipe::Pipe;
 use super::value::{Kind, parse_json};
-use super::{Error, Scope};
+use super::{Error, IsRoot, Scope};
 use crate::bounds;
+use crate::error::excerpt;
 
 /// Most pipes of one expression.
 pub(super) const MOST_PIPES: usize = 32;
@@ -62,9 +63,15 @@ impl Operand {
 }
 
 impl<'t> Expression<'t> {
-    /// Reads what stands between the braces.
+    /// Reads what stands between the braces. The error offers how to write a text that may be meant for a shell.
     pub(super) fn parse(text: &'t str) -> Result<Self, String> {
-        let text = text.trim();
+        Self::read(text.trim()).map_err(|reason| match for_shell(text) {
+            Some(escaped) => format!("{reason}; {escaped}"),
+            None => reason,
+        })
+    }
+
+    fn read(text: &'t str) -> Result<Self, String> {
         let (alternatives, pipes) = cut(text)?;
         if pipes.len() > MOST_PIPES {
             return Err(format!(
@@ -92,13 +99,18 @@ impl<'t> Expression<'t> {
     }
 
     /// The paths it reads, in order.
-    pub(super) fn paths(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         let arguments = self
             .pipes
             .iter()
             .filter_map(|(_, operand)| operand.as_ref());
         let operands = self.alternatives.iter().chain(arguments);
-        operands.filter_map(|operand| operand.path().map(Path::text))
+        operands.filter_map(Operand::path)
+    }
+
+    /// How to write it for a shell, if a shell could expand it.
+    pub(super) fn for_shell(&self) -> Option<String> {
+        for_shell(self.text)
     }
 
     /// The type of all its values but null; `None` if it depends.
@@ -111,6 +123,9 @@ impl<'t> Expression<'t> {
         scope: &dyn Scope,
         notes: &mut Vec<String>,
     ) -> Result<Value, Error> {
+        if let Some(path) = self.paths().find(|path| scope.get(path.root()).is_none()) {
+            return Err(self.unknown_name(path, scope));
+        }
         let mut found = self.alternatives.iter();
         let found = found.find_map(|one| one.resolve(scope).filter(|value| !value.is_null()));
         let is_missing = found.is_none();
@@ -155,6 +170,24 @@ impl<'t> Expression<'t> {
         operands.any(|operand| operand.path().is_none())
     }
 
+    fn unknown_name(&self, path: &Path, scope: &dyn Scope) -> Error {
+        let hint = path
+            .suggest(scope)
+            .map_or_else(String::new, |near| format!(" (did you mean {near}?)"));
+        let mut reason = format!(
+            "which is not there{hint}; there are {}",
+            scope.names().join(", ")
+        );
+        if let Some(escaped) = self.for_shell() {
+            reason = format!("{reason}; {escaped}");
+        }
+        Error::UnknownName {
+            expression: self.text.to_owned(),
+            name: path.root().to_owned(),
+            reason,
+        }
+    }
+
     fn null_note(&self, scope: &dyn Scope) -> String {
         let mut paths = self.alternatives.iter().filter_map(Operand::path);
         let hint = paths
@@ -170,6 +203,39 @@ pub(super) fn end(text: &str) -> Option<usize> {
     let closed = scan.find(|(_, part)| part.starts_with('}'));
     // A quote that nothing closes is reported when what it stands in is read.
     closed.map(|(at, _)| at).or_else(|| text.find('}'))
+}
+
+/// Returns true if what stands behind `$${` begins as an expression on a name that `is_root` knows: the name ends with the braces, or a step, an
+/// index, an alternative or a pipe follows, none of which a shell knows.
+pub(super) fn begins(inner: &str, is_root: IsRoot<'_>) -> bool {
+    let end = inner.find(|c| !(is_word(c) || matches!(c, ' ' | '-' | '/' | '@')));
+    let (name, rest) = inner.split_at(end.unwrap_or(inner.len()));
+    let goes_on = match rest.chars().next() {
+        Some('}' | '.' | '|') => true,
+        Some('[') => {
+            let behind = rest[1..].trim_start_matches(|c: char| c == '-' || c.is_ascii_digit());
+            behind.starts_with(']') && is_index(&rest[1..rest.len() - behind.len()])
+        }
+        Some(_) | None => false,
+    };
+    goes_on && is_root(name.trim())
+}
+
+/// Says how to write `${text}` for a shell, if a shell could expand it.
+fn for_shell(text: &str) -> Option<String> {
+    let rest = text.strip_prefix(['#', '!']).unwrap_or(text);
+    let named = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let behind = if named.len() < rest.len() {
+        named
+    } else {
+        rest.strip_prefix(['@', '*', '#', '?', '-', '$', '!'])
+            .or_else(|| (rest.len() < text.len()).then_some(rest))?
+    };
+    let expands = behind.is_empty()
+        || behind.starts_with([
+            ':', '-', '+', '=', '?', '%', '#', '/', '^', ',', '@', '*', '[',
+        ]);
+    expands.then(|| format!("for the shell write `$${{{}}}`", excerpt(text)))
 }
 
 /// Cuts `a || b | c | d` into its alternatives and its pipes.

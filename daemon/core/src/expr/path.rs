@@ -51,6 +51,11 @@ impl Path {
         &self.text
     }
 
+    /// The name of the scope it begins with.
+    pub(super) fn root(&self) -> &str {
+        self.segments.first().map_or("", String::as_str)
+    }
+
     /// The value it leads to; `None` if it leads nowhere.
     pub(super) fn resolve<'s>(&self, scope: &'s dyn Scope) -> Option<Cow<'s, Value>> {
         let (first, rest) = self.segments.split_first()?;
@@ -128,7 +133,7 @@ fn step<'s>(value: &'s Value, segment: &str) -> Option<&'s Value> {
 }
 
 /// `0`, `12`, `-1`; not `+1`, `01`, `-0`.
-fn is_index(text: &str) -> bool {
+pub(super) fn is_index(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty()
         && digits.bytes().all(|b| b.is_ascii_digit())
@@ -141,21 +146,18 @@ fn check_key(key: &str, path: &str) -> Result<(), String> {
     if key.is_empty() {
         return Err(format!("`{path}` has an empty step"));
     }
-    let word = |c: char| {
-        c.is_alphanumeric() || c == '_' || (!c.is_ascii() && !c.is_whitespace() && !c.is_control())
-    };
     let mut before = None;
     let mut chars = key.chars().peekable();
     while let Some(c) = chars.next() {
         let allowed = match c {
-            ' ' => before.is_some_and(word) && chars.peek().copied().is_some_and(word),
+            ' ' => before.is_some_and(is_word) && chars.peek().copied().is_some_and(is_word),
             '-' | '/' | '@' => true,
-            other => word(other),
+            other => is_word(other),
         };
         if !allowed {
             // A blank is bad because of what stands around it: name that.
             let culprit = match c {
-                ' ' => chars.find(|c| *c != ' ' && !word(*c)).unwrap_or(c),
+                ' ' => chars.find(|c| *c != ' ' && !is_word(*c)).unwrap_or(c),
                 other => other,
             };
             return Err(unexpected(culprit, path));
@@ -163,6 +165,11 @@ fn check_key(key: &str, path: &str) -> Result<(), String> {
         before = Some(c);
     }
     Ok(())
+}
+
+/// Returns true for the characters that words of a key consist of.
+pub(super) fn is_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_' || (!c.is_ascii() && !c.is_whitespace() && !c.is_control())
 }
 
 fn unexpected(c: char, path: &str) -> String {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::expression::{self, Expression};
 use super::value::{Kind, text_of};
-use super::{Error, Scope};
+use super::{Error, IsRoot, Scope};
 
 /// A text, cut into what is literal and what is inserted.
 #[derive(Debug)]
@@ -22,38 +22,40 @@ pub(super) enum Part<'t> {
 }
 
 impl<'t> Template<'t> {
-    pub(super) fn parse(text: &'t str) -> Result<Self, String> {
+    /// Cuts a text. `is_root` decides what `$${…}` means: a dollar and a value, or a literal `${…}`. Takes time that grows with
+    /// the length of the text only.
+    pub(super) fn parse(text: &'t str, is_root: IsRoot<'_>) -> Result<Self, String> {
         let mut template = Self {
             parts: Vec::new(),
             unclosed: false,
         };
         let mut literal = 0;
-        let mut from = 0;
-        while let Some(open) = text[from..].find('{').map(|at| from + at) {
-            let is_expression = text[literal..open].ends_with('$');
-            let close = if is_expression {
-                expression::end(&text[open + 1..]).map(|at| open + 1 + at)
-            } else {
-                text[open..].find('}').map(|at| open + at)
-            };
-            let Some(close) = close else {
-                template.unclosed = is_expression || text[open..].contains("${");
-                break;
-            };
-            let inner = &text[open + 1..close];
-            let found = if is_expression {
-                Some(Part::Expression(Expression::parse(inner)?))
-            } else {
-                InputReference::parse(inner).map(Part::Input)
-            };
-            from = open + 1;
-            if let Some(part) = found {
-                let start = open - usize::from(is_expression);
-                template.literal(&text[literal..start]);
-                template.parts.push(part);
-                from = close + 1;
-                literal = from;
+        let mut braces = Braces::new(text);
+        while let Some(open) = braces.next_open() {
+            let before = &text[literal..open];
+            let inner = &text[open + 1..];
+            if before.ends_with("$$") && !expression::begins(inner, is_root) {
+                template.literal(&text[literal..open - 1]);
+                literal = open;
+                continue;
             }
+            let Some(first_close) = braces.close() else {
+                template.unclosed |= before.ends_with('$');
+                continue;
+            };
+            let (start, part, length) = if before.ends_with('$') {
+                let length = expression::end(inner).unwrap_or(first_close);
+                let expression = Expression::parse(&inner[..length])?;
+                (open - 1, Part::Expression(expression), length)
+            } else if let Some(input) = InputReference::parse(&inner[..first_close]) {
+                (open, Part::Input(input), first_close)
+            } else {
+                continue;
+            };
+            template.literal(&text[literal..start]);
+            template.parts.push(part);
+            literal = open + 1 + length + 1;
+            braces.skip_to(literal);
         }
         template.literal(&text[literal..]);
         Ok(template)
@@ -106,6 +108,45 @@ impl<'t> Template<'t> {
             }
         }
         Ok(Some(Value::String(text)))
+    }
+}
+
+/// The braces of a text, from left to right.
+struct Braces<'t> {
+    text: &'t str,
+    /// Where the search for an opening brace continues.
+    from: usize,
+    /// The closing brace found last, or the end of the text once there is none.
+    close: usize,
+}
+
+impl<'t> Braces<'t> {
+    fn new(text: &'t str) -> Self {
+        Self {
+            text,
+            from: 0,
+            close: 0,
+        }
+    }
+
+    /// The position of the next opening brace.
+    fn next_open(&mut self) -> Option<usize> {
+        let open = self.text[self.from..].find('{')? + self.from;
+        self.from = open + 1;
+        Some(open)
+    }
+
+    /// The bytes between the opening brace found last and the first closing one behind it.
+    fn close(&mut self) -> Option<usize> {
+        if self.close < self.from {
+            let found = self.text[self.from..].find('}');
+            self.close = found.map_or(self.text.len(), |found| self.from + found);
+        }
+        (self.close < self.text.len()).then(|| self.close - self.from)
+    }
+
+    fn skip_to(&mut self, from: usize) {
+        self.from = from;
     }
 }
 

@@ -7,6 +7,11 @@ fn render(template: &str, scope: &dyn Scope) -> Result<Value, Error> {
     interpolate(&json!(template), scope, &mut Vec::new())
 }
 
+/// The names of [`with_scope`].
+fn known(name: &str) -> bool {
+    ["state", "inputs", "_now"].contains(&name)
+}
+
 /// Runs `test` with state, inputs and a clock.
 fn with_scope<T>(test: impl FnOnce(&dyn Scope) -> T) -> T {
     let state = json!({
@@ -48,10 +53,6 @@ fn a_null_is_noted_with_the_nearest_name() {
                 "interpolation resolved to null: state.greting (did you mean state.greeting?)",
             ),
             (
-                "${stat.n}",
-                "interpolation resolved to null: stat.n (did you mean state.n?)",
-            ),
-            (
                 "${state.map.x.y}",
                 "interpolation resolved to null: state.map.x.y",
             ),
@@ -66,6 +67,122 @@ fn a_null_is_noted_with_the_nearest_name() {
             assert_eq!(notes, [note]);
         }
     });
+}
+
+#[test]
+fn an_expression_on_a_name_that_is_not_there_fails_and_offers_what_was_meant() {
+    with_scope(|scope| {
+        for (template, message) in [
+            (
+                "rm -rf \"build/${f}\"",
+                "`${f}` reads `f`, which is not there; there are state, inputs, _now; for the shell write `$${f}`",
+            ),
+            (
+                "${stat.n}",
+                "`${stat.n}` reads `stat`, which is not there (did you mean state.n?); there are state, inputs, _now",
+            ),
+            (
+                "${state.n || f}",
+                "`${state.n || f}` reads `f`, which is not there; there are state, inputs, _now",
+            ),
+            (
+                "${state.nil | default(f.x)}",
+                "`${state.nil | default(f.x)}` reads `f`, which is not there; there are state, inputs, _now",
+            ),
+            (
+                "${1}",
+                "`${1}` reads `1`, which is not there; there are state, inputs, _now; for the shell write `$${1}`",
+            ),
+        ] {
+            let error = interpolate(&json!([template]), scope, &mut Vec::new()).unwrap_err();
+            assert_eq!(error.to_string(), message);
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            assert_eq!(check(&json!(template), &known), [], "{template}");
+        }
+    });
+}
+
+#[test]
+fn two_dollars_before_a_brace_write_what_a_shell_reads() {
+    with_scope(|scope| {
+        for (template, expected) in [
+            ("$${f}", "${f}"),
+            ("a $${f}.txt ${state.n} $${g}", "a ${f}.txt 7 ${g}"),
+            (
+                "$${f%.txt} $${a[@]} $${#x} $${!x} $${x##*/} $${x/a/b} $${x^^}",
+                "${f%.txt} ${a[@]} ${#x} ${!x} ${x##*/} ${x/a/b} ${x^^}",
+            ),
+            ("$${x:-$${y}}", "${x:-${y}}"),
+            ("$${x:-${state.n}}", "${x:-7}"),
+            ("$${x:-{input:dir}}", "${x:-src}"),
+            ("$$${f}", "$${f}"),
+            ("$${f", "${f"),
+            ("{ $${f", "{ ${f"),
+            ("$${} $${ } $${1:-x} $${@}", "${} ${ } ${1:-x} ${@}"),
+            ("awk '{print $${n}}'", "awk '{print ${n}}'"),
+            ("$${f || '$${g}'}", "${f || '${g}'}"),
+            ("$$ $5 $HOME", "$$ $5 $HOME"),
+            // A known name is read, unless what follows it is for a shell.
+            ("$${state.n}", "$7"),
+            ("$$${state.n}", "$$7"),
+            ("$${ inputs.dir | upper }", "$SRC"),
+            ("$${state.list[0]}", "$a"),
+            ("$${_now}", "$2026-01-01T00:00:00Z"),
+            (
+                "$${state%.txt} $${state[@]} $${#state} $${inputs:-x}",
+                "${state%.txt} ${state[@]} ${#state} ${inputs:-x}",
+            ),
+            // Names beside the known ones.
+            (
+                "$${states} $${_now_} $${xstate.n}",
+                "${states} ${_now_} ${xstate.n}",
+            ),
+        ] {
+            assert_eq!(render(template, scope), Ok(json!(expected)), "{template}");
+            assert_eq!(check(&json!(template), &known), [], "{template}");
+        }
+        for template in ["$${state.n | uper}", "$${state.a+1}", "$${state..n}"] {
+            let error = render(template, scope).unwrap_err();
+            assert!(matches!(error, Error::Malformed { .. }), "{template}");
+        }
+    });
+    let variable = json!("v");
+    let scope = Names::new([("f", &variable), ("my file", &variable)]);
+    assert_eq!(
+        render("$${f} $${my file} $${g}", &scope),
+        Ok(json!("$v $v ${g}"))
+    );
+}
+
+#[test]
+fn a_shell_expansion_is_malformed_and_the_error_says_how_to_write_it() {
+    for text in [
+        "f%.txt",
+        "a[@]",
+        "#x",
+        "HOME:-/root",
+        "PWD##*/",
+        "x:?",
+        "!x",
+        "1:-x",
+        "x^^",
+        "x,,",
+        "x+y",
+        "*",
+        "?",
+    ] {
+        let faults = check(&json!(format!("echo ${{{text}}}")), &known);
+        let hint = format!("for the shell write `$${{{text}}}`");
+        assert!(faults[0].message.ends_with(&hint), "{}", faults[0].message);
+    }
+    for text in ["state.a + 1", "'x'", "a == 1", "state.n | uper", ""] {
+        let faults = check(&json!(format!("${{{text}}}")), &known);
+        assert!(
+            !faults[0].message.contains("shell write"),
+            "{}",
+            faults[0].message
+        );
+    }
 }
 
 #[test]
@@ -104,7 +221,7 @@ fn malformed_templates_are_found_before_they_run() {
         ("${state.n | trimm}", "did you mean `trim`?"),
         ("${state.${inputs.x}}", "do not nest"),
     ] {
-        let faults = check(&json!({"deep": ["ok", template]}));
+        let faults = check(&json!({"deep": ["ok", template]}), &known);
         assert_eq!(faults.len(), 1, "{template}");
         assert_eq!(
             (faults[0].at.as_str(), faults[0].severity),
@@ -122,16 +239,16 @@ fn malformed_templates_are_found_before_they_run() {
             );
         });
     }
-    let unclosed = check(&json!("a ${state.name b"));
+    let unclosed = check(&json!("a ${state.name b"), &known);
     assert_eq!(unclosed[0].severity, Severity::Warning);
-    assert!(check(&json!("{state.a} {input:} $ {x} }{")).is_empty());
+    assert!(check(&json!("{state.a} {input:} $ {x} }{"), &known).is_empty());
 }
 
 #[test]
 fn an_expression_has_so_many_pipes_and_none_of_them_makes_more_than_a_run_may_hold() {
     let piped = |pipes: usize| json!(format!("${{state.x{}}}", " | trim".repeat(pipes)));
-    assert!(check(&piped(32)).is_empty());
-    let faults = check(&json!({"a": [piped(33)]}));
+    assert!(check(&piped(32), &known).is_empty());
+    let faults = check(&json!({"a": [piped(33)]}), &known);
     assert_eq!(faults[0].at, "/a/0");
     assert!(faults[0].message.contains("at most 32"), "{faults:?}");
     let (state, mut notes) = (
@@ -382,7 +499,7 @@ fn null_params_are_dropped_from_maps_only() {
 fn references_name_every_path() {
     let template = json!({"a": "${state.x || inputs.y[0] | json | split(state.by)}", "b": ["{input:z} ${_now}", 5, "${bad + x}"]});
     assert_eq!(
-        references(&template),
+        references(&template, &known),
         ["state.x", "inputs.y[0]", "state.by", "inputs.z", "_now"]
     );
 }
@@ -507,9 +624,32 @@ proptest! {
     #[test]
     fn what_check_accepts_is_never_malformed(template in any_json(), state in any_json()) {
         let scope = Names::new(vec![("a", &state), ("b", &template)]);
-        let sound = check(&template).iter().all(|fault| fault.severity == Severity::Warning);
-        let malformed = matches!(interpolate(&template, &scope, &mut Vec::new()), Err(Error::Malformed { .. }));
-        prop_assert_eq!(sound, !malformed);
+        let is_root = |name: &str| scope.get(name).is_some();
+        let sound = check(&template, &is_root).iter().all(|fault| fault.severity == Severity::Warning);
+        let all_known = references(&template, &is_root).iter().all(|path| path.starts_with(['a', 'b', 'i']));
+        match interpolate(&template, &scope, &mut Vec::new()) {
+            Err(Error::Malformed { .. }) => prop_assert!(!sound),
+            Err(Error::UnknownName { .. }) => prop_assert!(!all_known || !sound),
+            Ok(_) | Err(_) => prop_assert!(sound),
+        }
+    }
+
+    #[test]
+    fn a_text_without_expressions_is_its_own_value(text in "(\\PC|\n){0,40}|[$ {}|.a-c:#'\"\\\\\n]{0,40}") {
+        prop_assume!(!text.contains("${") && !text.contains("{input:"));
+        let state = json!({"a": 1});
+        let scope = Names::new(vec![("state", &state), ("a", &state)]);
+        prop_assert_eq!(render(&text, &scope), Ok(json!(text)));
+    }
+
+    #[test]
+    fn a_shell_text_is_its_own_value_once_its_braces_are_escaped(text in "([$]?[$][{]|[$ {}|.a-c0:#%@/*!\\[\\]'\"\\\\\n-]){0,30}") {
+        let state = json!({"a": 1});
+        let scope = Names::new(vec![("state", &state), ("inputs", &state), ("_now", &state)]);
+        let escaped = text.replace("${", "$${");
+        prop_assert_eq!(render(&escaped, &scope), Ok(json!(text)));
+        prop_assert_eq!(check(&json!(escaped), &known), vec![]);
+        prop_assert_eq!(references(&json!(escaped), &known), Vec::<String>::new());
     }
 
     #[test]

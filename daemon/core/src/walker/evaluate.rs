@@ -57,9 +57,12 @@ impl<'a> View<'a> {
             ("_now", (&self.now).into()),
             ("_timestamp", (&self.epoch_ms).into()),
         ];
-        let inputs = self.vars.get("inputs").map(|inputs| ("inputs", inputs));
+        let inputs = self.vars.get("inputs").unwrap_or(&Value::Null);
         let result = self.result.map(|result| ("result", result));
-        let more = inputs.into_iter().chain(result).chain(self.item);
+        let more = [("inputs", inputs)]
+            .into_iter()
+            .chain(result)
+            .chain(self.item);
         more.fold(Names::new(fixed), |names, (name, value)| {
             names.with(name, value)
         })

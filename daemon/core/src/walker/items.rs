@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use self::parts::Counts;
 pub(super) use self::parts::Parts;
 use super::evaluate::{View, lost, memory_exceeded, resolve, value_of, values};
 use super::failure::{Repeat, error_document};
@@ -438,7 +439,7 @@ impl Walker {
         let Some(items) = self.items_in_hand() else {
             return;
         };
-        let (count, failed, cache_hit) = (items.count(), items.failed, items.are_cached());
+        let (counts, cache_hit) = (Counts::of(items), items.are_cached());
         let uncollected = items.failures().any(|(_, item, _)| item.uncollected);
         let collected: Vec<Value> = items
             .results()
@@ -456,7 +457,8 @@ impl Walker {
         } else {
             None
         };
-        let result = Arc::new(parts.result(&collected, count, failed));
+        let result = Arc::new(parts.result(&collected, &counts));
+        let Counts { count, failed, .. } = counts;
         if let Some((failure, certainty)) = failure {
             let repeat = if uncollected {
                 Repeat::of_done(effect)

@@ -5,6 +5,7 @@ mod ends;
 mod foreach;
 mod hooks;
 mod memory;
+mod names;
 mod properties;
 mod repairs;
 mod retry;

@@ -74,8 +74,9 @@ pub fn directives(bytes: &[u8]) {
 /// Templates.
 pub fn templates(bytes: &[u8]) {
     let template = Value::String(text(bytes));
-    let _faults = expr::check(&template);
-    let _read = expr::references(&template);
+    let is_root = |name: &str| name == "state";
+    let _faults = expr::check(&template, &is_root);
+    let _read = expr::references(&template, &is_root);
 }
 
 /// Conditions.

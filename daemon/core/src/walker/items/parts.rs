@@ -4,9 +4,11 @@ use std::num::NonZeroU32;
 
 use serde_json::{Value, json};
 
+use crate::definition::scope::{COUNTS, RESULTS};
 use crate::definition::{Action, Foreach, ItemOrder, OnItemError, Parallel, Work};
 use crate::id::Name;
-use crate::model::StepStatus;
+use crate::model::graph::Items;
+use crate::model::{Object, StepStatus};
 
 /// Items of a parallel node that run at once if nobody says.
 const AT_ONCE: u32 = 10;
@@ -87,15 +89,44 @@ impl<'g> Parts<'g> {
         }
     }
 
-    /// What the node comes to, of which `collected` says for each item what it came to.
-    pub(super) fn result(self, collected: &[Value], count: u32, failed: u32) -> Value {
-        match self {
-            Self::Items(_) => json!({"results": collected, "count": count, "failed": failed}),
+    /// The result of the node: what its items came to, and how many there are, failed and succeeded. A branch that is called like
+    /// a number takes its place.
+    pub(super) fn result(self, collected: &[Value], counts: &Counts) -> Value {
+        let mut result: Object = match self {
+            Self::Items(_) => Object::from_iter([(RESULTS.to_owned(), collected.into())]),
             Self::Branches(_) => {
                 let names = self.names().into_iter().map(|name| name.to_string());
                 names.zip(collected.iter().cloned()).collect()
             }
+        };
+        for (key, number) in COUNTS.into_iter().zip(counts.in_order()) {
+            result.entry(key).or_insert_with(|| number.into());
         }
+        Value::Object(result)
+    }
+}
+
+/// Numbers of items.
+pub(super) struct Counts {
+    pub(super) count: u32,
+    pub(super) failed: u32,
+    pub(super) succeeded: u32,
+}
+
+impl Counts {
+    pub(super) fn of(items: &Items) -> Self {
+        let ended = items.results().flatten().count();
+        let ended = u32::try_from(ended).unwrap_or(u32::MAX);
+        Self {
+            count: items.count(),
+            failed: items.failed,
+            succeeded: ended.saturating_sub(items.failed),
+        }
+    }
+
+    /// In the order of [`COUNTS`].
+    const fn in_order(&self) -> [u32; 3] {
+        [self.count, self.failed, self.succeeded]
     }
 }
 

@@ -19,7 +19,7 @@ impl Stage {
         open[0].clone()
     }
 
-    fn answer(&mut self, approved: bool, answer: Option<Value>) {
+    pub(super) fn answer(&mut self, approved: bool, answer: Option<Value>) {
         let id = self.asked().id;
         self.observe(Event::Run(RunEvent::ApprovalAnswered(ApprovalAnswer {
             id,

@@ -1,0 +1,189 @@
+//! What templates and conditions can read at each place of a file: names, and keys of `result`. Anything else is an error.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::paths::segments;
+use super::read::{At, Reader};
+use super::{HookEvent, Work};
+use crate::expr::{self, Condition};
+
+/// Names there are everywhere.
+pub(crate) const EVERYWHERE: [&str; 4] = ["state", "inputs", "_now", "_timestamp"];
+/// Keys of the result of a foreach or parallel node, besides what its items came to.
+pub(crate) const COUNTS: [&str; 3] = ["count", "failed", "succeeded"];
+/// The key of the list of what the items of a foreach node came to.
+pub(crate) const RESULTS: &str = "results";
+/// Keys of the result of an approval.
+pub(crate) const APPROVAL: [&str; 5] = ["approved", "answer", "comment", "by", "at"];
+
+/// Names that an expression can begin with at one place, besides [`EVERYWHERE`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Roots<'a> {
+    /// True if there is a `result`.
+    pub(super) result: bool,
+    /// The variable of the foreach node.
+    pub(super) variable: Option<&'a str>,
+    /// The event of the hook.
+    pub(super) event: Option<HookEvent>,
+}
+
+impl<'a> Roots<'a> {
+    /// Returns true if there is such a name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names().any(|known| known == name)
+    }
+
+    fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let result = self.result.then_some("result");
+        let of_event = self.event.map_or(&[][..], HookEvent::names).iter().copied();
+        let more = result.into_iter().chain(self.variable).chain(of_event);
+        EVERYWHERE.into_iter().chain(more)
+    }
+}
+
+/// What can be read at the place where a reader is.
+#[derive(Debug, Default)]
+pub(crate) struct Scope<'d> {
+    /// `None` if that depends on what could not be read: then any name will do.
+    roots: Option<Roots<'d>>,
+    /// Keys that `result` can have; `None` if what the node uses decides.
+    result: Option<Arc<[String]>>,
+    /// Names that were reported at this node or hook.
+    reported: HashSet<String>,
+}
+
+/// Returns the keys that the result of a node can have; `None` if what it uses decides.
+pub(super) fn result_keys(work: &Work) -> Option<Arc<[String]>> {
+    let keys: Vec<&str> = match work {
+        Work::Foreach(_) => [RESULTS].into_iter().chain(COUNTS).collect(),
+        Work::Parallel(parallel) => {
+            let branches = parallel.branches.iter().map(|(name, _)| &**name);
+            branches.chain(COUNTS).collect()
+        }
+        Work::Approval(_) => APPROVAL.to_vec(),
+        Work::Action(_) | Work::Gate | Work::Return { .. } | Work::Fail(_) | Work::Wait(_) => {
+            return None;
+        }
+    };
+    Some(keys.into_iter().map(ToOwned::to_owned).collect())
+}
+
+impl<'d> Reader<'d> {
+    /// Begins a node or hook: what was reported of the one before is reported of this one again.
+    pub(super) fn begin_scope(&mut self) {
+        self.scope = Scope {
+            roots: Some(Roots::default()),
+            ..Scope::default()
+        };
+    }
+
+    /// Reads with other names and another result in scope.
+    pub(super) fn among<T>(
+        &mut self,
+        roots: Option<Roots<'d>>,
+        result: Option<Arc<[String]>>,
+        read: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let roots = std::mem::replace(&mut self.scope.roots, roots);
+        let result = std::mem::replace(&mut self.scope.result, result);
+        let value = read(self);
+        (self.scope.roots, self.scope.result) = (roots, result);
+        value
+    }
+
+    fn is_root(&self) -> impl Fn(&str) -> bool + use<'d> {
+        let roots = self.scope.roots;
+        move |name| roots.is_none_or(|roots| roots.has(name))
+    }
+
+    /// Checks the texts of a template.
+    pub(crate) fn template(&mut self, at: &At<'d>) {
+        let is_root = self.is_root();
+        self.adopt("bad_template", at, expr::check(at.value, &is_root));
+        let mut reads = Vec::new();
+        expr::each_read(at.value, &is_root, &mut |read| {
+            reads.push((read.at.to_owned(), read.path.into_owned(), read.for_shell));
+        });
+        for (below, path, for_shell) in reads {
+            self.check_path(at, &below, &path, for_shell);
+        }
+    }
+
+    /// Checks the paths of a condition.
+    pub(super) fn check_paths(&mut self, at: &At<'d>, condition: &Condition) {
+        for path in condition.paths() {
+            self.check_path(at, "", path, None);
+        }
+    }
+
+    /// Returns true if no value decides what `template` says.
+    pub(super) fn is_literal(&self, template: &Value) -> bool {
+        let is_root = self.is_root();
+        expr::references(template, &is_root).is_empty()
+    }
+
+    /// Reports a path that leads nowhere whatever a run does.
+    fn check_path(&mut self, at: &At<'d>, below: &str, path: &str, for_shell: Option<String>) {
+        let Some(roots) = self.scope.roots else {
+            return;
+        };
+        let mut steps = segments(path);
+        let root = steps.next().unwrap_or_default();
+        if !roots.has(root) {
+            if self.scope.reported.insert(root.to_owned()) {
+                let mut message = self.unknown_name(path, root, &roots);
+                if let Some(escaped) = for_shell {
+                    message = format!("{message}; {escaped}");
+                }
+                self.error_below("unknown_name", at, below, message);
+            }
+            return;
+        }
+        if let ("result", Some(key)) = (root, steps.next()) {
+            self.check_result_key(at, below, path, key);
+        }
+    }
+
+    fn check_result_key(&mut self, at: &At<'d>, below: &str, path: &str, key: &str) {
+        let Some(keys) = self.scope.result.clone() else {
+            return;
+        };
+        let is_key = keys.iter().any(|known| known == key);
+        if is_key || !self.scope.reported.insert(format!("result.{key}")) {
+            return;
+        }
+        let hint = self
+            .nearest(key, keys.iter().map(String::as_str))
+            .map_or_else(String::new, |near| {
+                format!(" (did you mean result.{near}?)")
+            });
+        let message = format!(
+            "reads {path}, but the result of this node never has `{key}`{hint}; it has {}",
+            keys.join(", ")
+        );
+        self.error_below("unknown_result", at, below, message);
+    }
+
+    fn unknown_name(&mut self, path: &str, root: &str, roots: &Roots<'_>) -> String {
+        if root == "result" && roots.event.is_none() {
+            return format!(
+                "reads {path}, but `result` is there only in `assign` and `next` of a node that uses an item or asks a person; \
+                 assign what later nodes need"
+            );
+        }
+        let event = roots.event.map_or_else(String::new, |event| {
+            format!(" at the event `{}`", event.as_str())
+        });
+        let hint = self
+            .nearest(root, roots.names())
+            .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        let names: Vec<&str> = roots.names().collect();
+        format!(
+            "reads {path}, but there is no `{root}` here{event}{hint}; there are {}",
+            names.join(", ")
+        )
+    }
+}
