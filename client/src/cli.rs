@@ -396,8 +396,6 @@ pub(crate) enum KeyVerb {
         #[arg(long, value_name = "NAME")]
         owner: Option<String>,
         /// Let its signatures count also where they leave out parts of a file.
-        ///
-        /// The original system signs so. Without this flag the file says it, by `accept_partial = true`, or your entry of that key.
         #[arg(long)]
         accept_partial: bool,
     },
