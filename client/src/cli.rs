@@ -395,6 +395,9 @@ pub(crate) enum KeyVerb {
         /// Whose key it is; without it what the file says, else `local`.
         #[arg(long, value_name = "NAME")]
         owner: Option<String>,
+        /// Let its signatures count also where they leave out parts of a file.
+        #[arg(long)]
+        accept_partial: bool,
     },
     /// Take a key out of your trusted keys
     #[command(after_help = "Example:\n  ryectl key untrust 0123456789abcdef")]

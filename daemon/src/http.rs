@@ -252,12 +252,12 @@ impl Answer {
         self.body.headers().get(name)?.to_str().ok()
     }
 
-    /// All its headers, those that are no text left out.
+    /// All its headers; bytes that are not UTF-8 become U+FFFD.
     pub fn headers(&self) -> Vec<(String, String)> {
         let headers = self.body.headers().iter();
-        let texts = headers.filter_map(|(name, value)| {
-            let value = value.to_str().ok()?;
-            Some((name.as_str().to_owned(), value.to_owned()))
+        let texts = headers.map(|(name, value)| {
+            let value = String::from_utf8_lossy(value.as_bytes());
+            (name.as_str().to_owned(), value.into_owned())
         });
         texts.collect()
     }

@@ -21,7 +21,9 @@
 //! comes while it ends starts it anew. **Failure.** A [`Failure`] says whether the call had left: what was sent and not answered may
 //! have been done.
 
+mod answer;
 mod inbox;
+mod message;
 mod remote;
 mod session;
 mod sessions;
@@ -192,8 +194,10 @@ pub enum Answer {
     Tools(Vec<Offered>),
     /// What a tool answered, as the protocol has it.
     Called {
-        /// The answer.
+        /// An object with the list `content`, the bool `isError`, and `structuredContent` if there is any.
         result: Value,
+        /// What was not as the protocol says, in words.
+        remarks: Vec<String>,
         /// Whether nothing pins the tool.
         is_unpinned: bool,
     },
@@ -261,6 +265,14 @@ pub enum Failure {
         /// Its words.
         message: String,
     },
+    /// The server carried the call out, and what it answered cannot be used.
+    #[error("the server `{server}` answered what cannot be used: {problem}")]
+    Unclear {
+        /// The server.
+        server: ItemId,
+        /// Why.
+        problem: String,
+    },
     /// The session ended before the answer came.
     #[error("the server `{server}` gave no answer: {problem}")]
     Lost {
@@ -270,13 +282,15 @@ pub enum Failure {
         problem: String,
     },
     /// There was no answer in time.
-    #[error("the server `{server}` gave no answer and no progress for {} s (more with `config.timeout` of the server, at most {} s)",
+    #[error("the server `{server}` gave no answer and no progress for {} s (more with `config.timeout` of the server, at most {} s){odd}",
         .waited.as_secs_f64(), LONGEST_CALL.as_secs())]
     Silent {
         /// The server.
         server: ItemId,
         /// How long it was waited for.
         waited: Duration,
+        /// What it sent instead, in words that follow a sentence; empty if nothing.
+        odd: String,
     },
 }
 

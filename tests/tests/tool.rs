@@ -1,6 +1,8 @@
 //! Tools that misbehave, and what a tool may rely on.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 
 use rye_tests::{Outcome, World, binaries, until};
 use serde_json::{Value, json};
@@ -87,6 +89,50 @@ fn a_structured_error_keeps_its_message() {
 fn complaint(world: &World, id: &str) -> String {
     let ended = world.ryectl("execute tool").arg(id).run();
     ended.code(1).stderr()
+}
+
+#[test]
+fn half_pairs_and_names_of_files_that_are_not_utf8_are_replaced_in_results() {
+    let world = World::new();
+    let _daemon = world.start("");
+    world.write("in/plain.txt", "");
+    let names = world.project().join("in");
+    fs::rename(
+        names.join("plain.txt"),
+        names.join(OsStr::from_bytes(b"caf\xe9.txt")),
+    )
+    .unwrap();
+    world.python(
+        "t/names",
+        "import os\nreturn {'files': os.listdir('in'), 'half': '\\ud83d', 'whole': '\\ud83d\\ude00'}",
+    );
+    world.tool(
+        "t/prints.sh",
+        "#!/bin/bash\n# ---\n# version: \"1.0.0\"\n# executor_id: rye/core/runtimes/bash/file\n# category: t\n# description: \"x\"\n# ---\n\
+         printf '{\"half\": \"\\\\ud83d\", \"raw\": \"caf\\351\"}'\n",
+    );
+    world.graph(
+        "t/g",
+        "start: a\nnodes:\n  a: {action: {item_id: t/names}, assign: {names: \"${result}\"}, next: b}\n  \
+         b: {action: {item_id: t/prints}, assign: {prints: \"${result}\"}, next: c}\n  \
+         c: {action: {item_id: rye/bash, params: {command: 'cat json'}}, assign: {read: \"${result.stdout | from_json}\"}, next: d}\n  \
+         d: {type: return, output: {names: \"${state.names}\", prints: \"${state.prints}\", read: \"${state.read}\"}}",
+    );
+    world.write("json", r#"{"half": "\ud83d"}"#);
+    let run = world.start_run("t/g");
+    let record = world.settled(&run);
+    assert_eq!(
+        record["output"],
+        json!({
+            "names": {"files": ["caf\u{fffd}.txt"], "half": "\u{fffd}", "whole": "\u{1f600}"},
+            "prints": {"half": "\u{fffd}", "raw": "caf\u{fffd}"},
+            "read": {"half": "\u{fffd}"},
+        }),
+        "{record}"
+    );
+    let given = world.ryectl("execute tool rye/core/echo --json --params");
+    let echoed = given.arg(r#"{"text": "\udce9"}"#).ok().stdout();
+    assert!(echoed.contains('\u{fffd}'), "{echoed}");
 }
 
 #[test]

@@ -400,19 +400,39 @@ fn files_that_the_original_signed_count_as_far_as_their_signatures_reach() {
     for item in &ITEMS[1..] {
         assert_eq!(verdict(&world, item), "partial", "{item}");
     }
-    let _refused = world
-        .ryectl("execute tool demo/tool")
-        .run()
-        .code(4)
-        .tells(&["demo/tool.py", "accept_partial"]);
+    let refused = world.ryectl("execute tool demo/tool").run();
+    let refused = refused.code(4).tells(&["demo/tool.py"]).stderr();
 
-    // Who trusts the key that far says so in its entry.
+    // Who trusts the key that far runs the command that the refusal names.
+    let mut quoted = refused.split('`');
+    let command = quoted
+        .find(|part| part.starts_with("ryectl key trust") && part.contains("--accept-partial"));
+    let command = command.unwrap_or_else(|| panic!("{refused} names no command"));
+    let accepted = world.ryectl(command.trim_start_matches("ryectl "));
+    let _accepted = accepted.ok();
     let entry = format!(".ai/config/keys/trusted/{ORIGINAL_FINGERPRINT}.toml");
     let entry = world.home().join(entry);
+    let accepts = || {
+        let keys = world.ryectl("key list --json").ok().json();
+        let keys = keys.as_array().unwrap().iter();
+        let mut theirs = keys.filter(|key| key["fingerprint"] == ORIGINAL_FINGERPRINT);
+        theirs.next().map(|key| key["accept_partial"].clone())
+    };
+    assert_eq!(accepts(), Some(true.into()));
+    // Trusting the key anew keeps that, and so does signing its entry, which adds a name.
+    let _again = world.ryectl("key trust original.pem").ok();
+    assert_eq!(accepts(), Some(true.into()));
+    let _signed = world.ryectl("sign").arg(&entry).ok();
+    assert!(fs::read_to_string(&entry).unwrap().contains("name = "));
+    assert_eq!(accepts(), Some(true.into()));
+    // An entry that is edited does not count until the edit is accepted, which the refusal says.
     let text = fs::read_to_string(&entry).unwrap();
-    let unsigned = text.split_once('\n').unwrap().1;
-    let accepting = unsigned.replace("attestation = \"\"", "accept_partial = true");
-    fs::write(&entry, accepting).unwrap();
+    fs::write(&entry, text.replace("attestation = \"\"\n", "")).unwrap();
+    let edited = world.ryectl("execute tool demo/tool").run();
+    let command = format!("ryectl key trust {}", entry.display());
+    let _refused = edited.code(4).tells(&["changed after", &command]);
+    let _accepted = world.ryectl("key trust").arg(&entry).ok();
+    assert_eq!(accepts(), Some(true.into()));
     let out = world.ryectl("execute tool demo/tool --json").ok().json();
     assert_eq!(out["data"], serde_json::json!({"success": true}));
     let directive = world.ryectl("fetch directive:demo/hi").ok().stdout();

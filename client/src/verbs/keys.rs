@@ -7,8 +7,8 @@ use std::path::Path;
 use rye_client::exit::Exit;
 use rye_core::clock::Timestamp;
 use rye_core::seal::Fingerprint;
+use rye_item::init;
 use rye_item::trust::{self, PartialCoverage};
-use rye_item::{TrustedKey, init};
 use serde_json::json;
 
 use super::Session;
@@ -31,7 +31,11 @@ pub(super) fn key(verb: KeyVerb, session: &mut Session) -> Result<Exit, Failure>
         KeyVerb::Generate => generate(&local, output),
         KeyVerb::Show => show(&local, output),
         KeyVerb::List => list(&local, output),
-        KeyVerb::Trust { file, owner } => trust(&local, &file, owner, output),
+        KeyVerb::Trust {
+            file,
+            owner,
+            accept_partial,
+        } => trust(&local, &file, owner, accept_partial, output),
         KeyVerb::Untrust { fingerprint } => untrust(&local, &fingerprint, output),
     }?;
     Ok(Exit::Done)
@@ -107,7 +111,13 @@ fn list(local: &Local, output: &mut Output) -> Result<(), Failure> {
                 key.key.fingerprint().to_string(),
                 local.owner(key.key.fingerprint(), &key.owner).to_owned(),
                 key.space.to_string(),
-                standing(key, local.now),
+                match key.partial {
+                    PartialCoverage::Refused => standing(key.revoked_at, key.not_after, local.now),
+                    PartialCoverage::Accepted => format!(
+                        "{}, partial too",
+                        standing(key.revoked_at, key.not_after, local.now)
+                    ),
+                },
             ]
         })
         .collect();
@@ -117,9 +127,9 @@ fn list(local: &Local, output: &mut Output) -> Result<(), Failure> {
     ))
 }
 
-/// Whether a key's signatures count now.
-fn standing(key: &TrustedKey, now: Timestamp) -> String {
-    match (key.revoked_at, key.not_after) {
+/// How far a key's signatures count now.
+fn standing(revoked_at: Option<Timestamp>, not_after: Option<Timestamp>, now: Timestamp) -> String {
+    match (revoked_at, not_after) {
         (Some(at), _) => format!("revoked {at}"),
         (None, Some(end)) if end < now => format!("expired {end}"),
         (None, Some(end)) => format!("trusted until {end}"),
@@ -131,6 +141,7 @@ fn trust(
     local: &Local,
     file: &Path,
     owner: Option<String>,
+    accept_partial: bool,
     output: &mut Output,
 ) -> Result<(), Failure> {
     let place = format!("`{}`", file.display());
@@ -141,23 +152,39 @@ fn trust(
         place: place.clone(),
         source,
     })?;
-    let (key, named) = trust::read_key(&place, &text).map_err(Failure::NoKey)?;
+    let mut entry = trust::read_key(&place, &text).map_err(Failure::NoKey)?;
+    let fingerprint = entry.key.fingerprint().clone();
     let own = local.key()?;
-    let mine = key.fingerprint() == own.public().fingerprint();
-    let owner = match owner.or(named) {
+    let mine = fingerprint == *own.public().fingerprint();
+    let owner = match owner.or(entry.owner) {
         Some(name) if mine || name != trust::OWN => name,
         None if mine => trust::OWN.to_owned(),
         // Only the user's own key is the user's, whatever its file says.
         Some(_) | None => DEFAULT_OWNER.to_owned(),
     };
-    let path = trust::trust(&local.user, &key, &owner, &own, local.now)?;
+    entry.owner = Some(owner.clone());
+    let before = trust::entry(&local.user, &fingerprint);
+    if accept_partial || before.is_some_and(|before| before.partial == PartialCoverage::Accepted) {
+        entry.partial = PartialCoverage::Accepted;
+    }
+    let path = trust::enter(&local.user, &entry, &own, local.now)?;
+    let is_partial = entry.partial == PartialCoverage::Accepted;
     match output.format() {
         Format::Json => output.json(&json!({
-            "fingerprint": key.fingerprint(),
+            "fingerprint": fingerprint,
             "owner": owner,
             "path": path,
+            "accept_partial": is_partial,
         })),
-        Format::Text => output.line(&format!("trusted {} ({owner})", key.fingerprint())),
+        Format::Text => {
+            let standing = standing(entry.revoked_at, entry.not_after, local.now);
+            let also = if is_partial {
+                "; its signatures count also where they leave out parts of a file"
+            } else {
+                ""
+            };
+            output.line(&format!("{standing} {fingerprint} ({owner}){also}"))
+        }
     }
 }
 

@@ -27,8 +27,9 @@ pub fn repaired(text: &str) -> Cow<'_, str> {
     Cow::Owned(repaired)
 }
 
-/// Decodes JSON: bytes that are not UTF-8 become U+FFFD, and escapes are [`repaired`].
+/// Decodes JSON: a byte order mark is left out, bytes that are not UTF-8 become U+FFFD, and escapes are [`repaired`].
 pub fn decoded(json: &[u8]) -> Cow<'_, str> {
+    let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
     match String::from_utf8_lossy(json) {
         Cow::Borrowed(text) => repaired(text),
         Cow::Owned(text) => Cow::Owned(repaired(&text).into_owned()),
@@ -147,6 +148,7 @@ mod tests {
             decode(b"[\"caf\xe9\", \"\\udce9\"]"),
             serde_json::json!(["caf\u{fffd}", "\u{fffd}"])
         );
+        assert_eq!(decode(b"\xef\xbb\xbf[]"), serde_json::json!([]));
         assert!(matches!(decoded("\"é\"".as_bytes()), Cow::Borrowed(_)));
     }
 

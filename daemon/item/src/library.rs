@@ -30,12 +30,13 @@ use rye_core::clock::{Clock, Timestamp};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::seal::{self, Coverage, Fingerprint, Token, sha256_hex};
+use rye_core::sight::shell_word;
 
 use crate::cascade;
 use crate::metadata::{self, Metadata};
 use crate::spaces::{self, Place, Space, Spaces};
 use crate::system::Embedded;
-use crate::trust::{PartialCoverage, TrustStore, TrustedKey};
+use crate::trust::{PartialCoverage, Refused, TrustStore, TrustedKey};
 
 pub use catalog::{Entry, Seen};
 pub use config::{Layers, Snapshot};
@@ -102,8 +103,9 @@ pub enum Error {
     },
     /// Its signer is not trusted.
     #[error(
-        "{item} (`{path}`) is signed by {signer}, whom you do not trust; \
-         accept the key with `ryectl key trust FILE`, or read the item and run `ryectl sign {item}`"
+        "{item} (`{path}`) is signed by {signer}, whom you do not trust{}; \
+         accept the key with `ryectl key trust FILE`, or read the item and run `ryectl sign {item}`",
+        .entry.as_ref().map_or_else(String::new, |entry| format!(" (`{}` does not count: {})", entry.path.display(), entry.reason))
     )]
     Untrusted {
         /// The item.
@@ -112,6 +114,8 @@ pub enum Error {
         path: PathBuf,
         /// The key the token names.
         signer: Fingerprint,
+        /// The entry of that key, if there is one that does not count.
+        entry: Option<Box<Refused>>,
     },
     /// The named key did not make the signature.
     #[error(
@@ -148,7 +152,8 @@ pub enum Error {
     /// Its signature leaves out parts of the file, or the name under which it lies there.
     #[error(
         "{item} (`{path}`) is signed by {signer} without {left_out}; run `ryectl sign {item}` to sign it whole, \
-         or set `accept_partial = true` for that key"
+         or let such signatures of that key count with `ryectl key trust {} --accept-partial`",
+        shell_word(&.entry.to_string_lossy())
     )]
     PartialOnly {
         /// The item.
@@ -157,6 +162,8 @@ pub enum Error {
         path: PathBuf,
         /// The key that signed.
         signer: Fingerprint,
+        /// The entry of that key.
+        entry: PathBuf,
         /// What the signature does not cover.
         left_out: &'static str,
     },
@@ -467,6 +474,7 @@ impl Library {
                 item: item.clone(),
                 path: path.clone(),
                 signer: seal.token.signer.clone(),
+                entry: self.trust.refusal(&seal.token.signer).map(Box::new),
             })?;
         seal.token
             .verify(&signer.key)
@@ -478,6 +486,7 @@ impl Library {
                 item: item.clone(),
                 path: path.clone(),
                 signer: seal.token.signer.clone(),
+                entry: signer.path.clone(),
                 left_out,
             }),
         };

@@ -24,6 +24,7 @@ use crate::file;
 use crate::library::{self, declared_place};
 use crate::metadata::{self, Metadata};
 use crate::spaces::{self, FOLDER, Place, SKIPPED, Space, Spaces};
+use crate::trust;
 
 pub use self::past::Past;
 
@@ -109,6 +110,14 @@ pub enum Error {
         /// The file with the schema.
         schema: PathBuf,
     },
+    /// It is in the folder of trusted keys and cannot be read as one: signed, it would end the trust in that key.
+    #[error("failed to sign `{path}`: it is no trusted key: {problem}")]
+    NoKey {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+    },
     /// It says what configuration has to be like, and cannot be used for that.
     #[error("failed to use `{path}`: {problem}")]
     Schema {
@@ -161,6 +170,7 @@ impl Kinded for Error {
             | Self::Link { .. }
             | Self::Misplaced { .. }
             | Self::Unfit { .. }
+            | Self::NoKey { .. }
             | Self::Schema { .. }
             | Self::Version { .. }
             | Self::Bare { .. } => ErrorKind::Invalid,
@@ -450,6 +460,13 @@ fn with_name<'a>(place: &Place, text: &'a str) -> Result<Cow<'a, str>, Error> {
 /// Refuses to sign what could not be used.
 fn check(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> {
     schemas::check(spaces, place, &seal::normalise(text))?;
+    if place.item.kind == ItemKind::Config && trust::is_entry(&place.item.id) {
+        let path = place.path();
+        let text = seal::normalise(text);
+        if let Err(problem) = trust::check_entry(&path, &text) {
+            return Err(Error::NoKey { path, problem });
+        }
+    }
     let metadata = metadata(place, text)?;
     declared_place(place, &metadata).map_err(|error| Error::Misplaced {
         source: Box::new(error),

@@ -10,8 +10,13 @@
 //! A key that was taken out stays out: `<fingerprint>.untrusted` beside the entries says so, for both spaces, until the key
 //! is trusted again.
 //!
+//! A signature over an entry, such as `ryectl sign` makes, may add the `name` that all items have. An entry that was edited after it was
+//! signed does not count until it is signed or trusted again; the errors that result name the file and the command.
+//!
 //! **Order.** The store notices changed files by itself, at each lookup; [`TrustStore::refresh`] returns a number
 //! that changes with them.
+
+mod entry;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -22,12 +27,16 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded};
-use rye_core::id::ItemKind;
+use rye_core::id::{ItemId, ItemKind};
 use rye_core::seal::{self, Fingerprint, PublicKey, SecretKey};
-use serde::Deserialize;
+use rye_core::sight::shell_word;
 
 use crate::file;
 use crate::spaces::{FOLDER, Space, Spaces};
+
+pub(crate) use self::entry::check_entry;
+pub use self::entry::{KeyFile, read_key};
+use self::entry::{form_of, read_form};
 
 /// What the user's own key is called.
 pub const OWN: &str = "self";
@@ -61,6 +70,14 @@ pub enum Error {
         /// The name.
         owner: String,
     },
+    /// The entry could not be read after it was written.
+    #[error("the entry `{path}` cannot be read back: {reason}")]
+    Unread {
+        /// The entry.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// The operating system refused.
     #[error("failed to {operation} `{path}`")]
     Io {
@@ -78,7 +95,7 @@ impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Unknown { .. } => ErrorKind::NotFound,
-            Self::NotAKey { .. } | Self::Owner { .. } => ErrorKind::Invalid,
+            Self::NotAKey { .. } | Self::Owner { .. } | Self::Unread { .. } => ErrorKind::Invalid,
             Self::Io { source, .. } => file::kind(source),
         }
     }
@@ -102,6 +119,8 @@ pub struct TrustedKey {
     pub owner: String,
     /// The space its entry stands in.
     pub space: Space,
+    /// Its entry.
+    pub path: PathBuf,
     /// The last moment it counts.
     pub not_after: Option<Timestamp>,
     /// From when on nothing it signed counts any more.
@@ -119,87 +138,15 @@ pub struct Refused {
     pub reason: String,
 }
 
-/// The form of the file. Unknown keys are refused: a misspelt `revoked_at` must not be overlooked.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Form {
-    #[serde(default, rename = "version")]
-    _version: Option<String>,
-    #[serde(default, rename = "category")]
-    _category: Option<String>,
-    fingerprint: Fingerprint,
-    #[serde(default)]
-    owner: Option<String>,
-    #[serde(default, rename = "attestation")]
-    _attestation: Option<String>,
-    #[serde(default)]
-    not_after: Option<toml::Value>,
-    #[serde(default)]
-    revoked_at: Option<toml::Value>,
-    #[serde(default)]
-    accept_partial: bool,
-    public_key: FormKey,
+/// Reads the entry of a key below `root`, signed or not; `None` if there is none that can be read.
+pub fn entry(root: &Path, fingerprint: &Fingerprint) -> Option<KeyFile> {
+    let text = fs::read_to_string(entry_in(&folder(root), fingerprint)).ok()?;
+    read_form(&seal::normalise(&text)).ok()
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FormKey {
-    pem: String,
-}
-
-fn time(name: &str, value: Option<&toml::Value>) -> Result<Option<Timestamp>, String> {
-    let Some(value) = value else {
-        return Ok(None);
-    };
-    value
-        .as_datetime()
-        .map(ToString::to_string)
-        .or_else(|| value.as_str().map(str::to_owned))
-        .and_then(|text| Timestamp::parse(&text))
-        .map(Some)
-        .ok_or_else(|| format!("`{name}` is not a time like 2027-01-31T00:00:00Z"))
-}
-
-fn read_form(text: &str, space: Space) -> Result<TrustedKey, String> {
-    let form: Form = toml::from_str(text).map_err(|error| error.message().to_owned())?;
-    let key = PublicKey::from_pem(&form.public_key.pem).map_err(|error| error.to_string())?;
-    if *key.fingerprint() != form.fingerprint {
-        return Err(format!(
-            "its key has the fingerprint {}, not {}",
-            key.fingerprint(),
-            form.fingerprint
-        ));
-    }
-    Ok(TrustedKey {
-        key,
-        owner: form.owner.unwrap_or_else(|| "unknown".to_owned()),
-        space,
-        not_after: time("not_after", form.not_after.as_ref())?,
-        revoked_at: time("revoked_at", form.revoked_at.as_ref())?,
-        partial: if form.accept_partial {
-            PartialCoverage::Accepted
-        } else {
-            PartialCoverage::Refused
-        },
-    })
-}
-
-/// Reads a public key from a PEM text or a trusted-key file, with the owner the latter names. `subject` is what the
-/// text is called in errors.
-pub fn read_key(subject: &str, text: &str) -> Result<(PublicKey, Option<String>), Error> {
-    if text.trim_start().starts_with("-----BEGIN") {
-        let key = PublicKey::from_pem(text).map_err(|source| Error::NotAKey {
-            subject: subject.to_owned(),
-            source: Box::new(source),
-        })?;
-        return Ok((key, None));
-    }
-    read_form(text, Space::User)
-        .map(|entry| (entry.key, Some(entry.owner)))
-        .map_err(|reason| Error::NotAKey {
-            subject: subject.to_owned(),
-            source: reason.into(),
-        })
+/// True if items of configuration with this id are trusted keys.
+pub(crate) fn is_entry(id: &ItemId) -> bool {
+    id.as_str().starts_with("keys/trusted/")
 }
 
 /// The trust folder below the folder that holds a space's `.ai`.
@@ -239,7 +186,7 @@ pub fn introduce(root: &Path, key: &SecretKey, owner: &str, at: Timestamp) -> Re
     trust(root, key.public(), owner, key, at).map(|_path| Word::Entered)
 }
 
-/// Writes an entry for `key` below `root`, signed by `signer`; one that is there is replaced. Returns its file.
+/// Writes an entry for `key` without terms, as [`enter`] does.
 pub fn trust(
     root: &Path,
     key: &PublicKey,
@@ -247,26 +194,43 @@ pub fn trust(
     signer: &SecretKey,
     at: Timestamp,
 ) -> Result<PathBuf, Error> {
+    let entry = KeyFile::new(key.clone(), Some(owner.to_owned()));
+    enter(root, &entry, signer, at)
+}
+
+/// Writes `entry` below `root`, signed by `signer`; one that is there is replaced, but not by one that cannot be read. Returns its file.
+pub fn enter(
+    root: &Path,
+    entry: &KeyFile,
+    signer: &SecretKey,
+    at: Timestamp,
+) -> Result<PathBuf, Error> {
+    let owner = entry.owner.as_deref().unwrap_or_default();
     if owner.chars().any(char::is_control) {
         return Err(Error::Owner {
             owner: owner.to_owned(),
         });
     }
+    let fingerprint = entry.key.fingerprint();
     let folder = folder(root);
-    let path = entry_in(&folder, key.fingerprint());
-    // A JSON string without control characters is a TOML string.
-    let owner = serde_json::Value::from(owner);
-    let text = format!(
-        "version = \"1.0.0\"\ncategory = \"keys/trusted\"\nfingerprint = \"{}\"\nowner = {owner}\nattestation = \"\"\n\n\
-         [public_key]\npem = \"\"\"\n{}\"\"\"\n",
-        key.fingerprint(),
-        key.to_pem()
-    );
-    let text = seal::sign_text(ItemKind::Config, "toml", &text, signer, at)
+    let path = entry_in(&folder, fingerprint);
+    let text = seal::sign_text(ItemKind::Config, "toml", &form_of(entry), signer, at)
         .expect("TOML files can carry a signature");
+    let check = |text: &str| match check_entry(&path, text) {
+        Ok(read) if read == *entry => Ok(()),
+        Ok(_) => Err("it says something else".to_owned()),
+        Err(reason) => Err(reason),
+    };
+    let unread = |reason| Error::Unread {
+        path: path.clone(),
+        reason,
+    };
+    check(&text).map_err(unread)?;
     fs::create_dir_all(&folder).map_err(io_error("create", &folder))?;
     file::replace(&path, text.as_bytes(), 0o644).map_err(io_error("write", &path))?;
-    let denial = denial_in(&folder, key.fingerprint());
+    let written = fs::read_to_string(&path).map_err(io_error("read", &path))?;
+    check(&written).map_err(unread)?;
+    let denial = denial_in(&folder, fingerprint);
     match fs::remove_file(&denial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(io_error("remove", &denial)(error))
@@ -381,6 +345,17 @@ impl TrustStore {
         self.reload().keys.values().cloned().collect()
     }
 
+    /// The entry of this fingerprint, if there is one and it does not count.
+    pub fn refusal(&self, fingerprint: &Fingerprint) -> Option<Refused> {
+        let is_named = |path: &Path| {
+            path.file_stem()
+                .is_some_and(|stem| stem == fingerprint.as_str())
+        };
+        let loaded = self.current();
+        let mut refused = loaded.refused.iter();
+        refused.find(|refused| is_named(&refused.path)).cloned()
+    }
+
     /// The files in the trust folders that do not count.
     pub fn refused(&self) -> Vec<Refused> {
         self.reload().refused.clone()
@@ -408,7 +383,6 @@ impl TrustStore {
 
 /// A file that was read but whose signature is not judged yet.
 struct Candidate {
-    path: PathBuf,
     entry: TrustedKey,
     token: Option<seal::Token>,
 }
@@ -435,7 +409,7 @@ fn load(folders: &[(Space, PathBuf)], generation: u64) -> Loaded {
             {
                 Err(format!(
                     "you took this key out; `ryectl key trust {}` trusts it again",
-                    path.display()
+                    shell_word(&path.to_string_lossy())
                 ))
             } else {
                 candidate(&path, *space)
@@ -465,26 +439,31 @@ fn with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
 fn candidate(path: &Path, space: Space) -> Result<Candidate, String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let text = seal::normalise(&text);
-    let entry = read_form(&text, space)?;
-    let fingerprint = entry.key.fingerprint();
-    if path
-        .file_stem()
-        .is_none_or(|stem| stem != fingerprint.as_str())
-    {
-        return Err(format!(
-            "its name is not its fingerprint, {fingerprint}.toml"
-        ));
-    }
+    let read = check_entry(path, &text)?;
+    let entry = TrustedKey {
+        key: read.key,
+        owner: read.owner.unwrap_or_else(|| "unknown".to_owned()),
+        space,
+        path: path.to_owned(),
+        not_after: read.not_after,
+        revoked_at: read.revoked_at,
+        partial: read.partial,
+    };
     let token = match seal::inspect(ItemKind::Config, "toml", &text) {
         Ok(seal) => Some(seal.token),
         Err(seal::Error::Unsigned) => None,
-        Err(error) => return Err(error.to_string()),
+        Err(error) => return Err(with_way_out(&error, path)),
     };
-    Ok(Candidate {
-        path: path.to_owned(),
-        entry,
-        token,
-    })
+    Ok(Candidate { entry, token })
+}
+
+/// `reason`, and the command by which the user accepts the entry all the same.
+fn with_way_out(reason: &dyn std::fmt::Display, path: &Path) -> String {
+    let path = path.to_string_lossy();
+    format!(
+        "{reason}; `ryectl key trust {}` accepts it as it is now",
+        shell_word(&path)
+    )
 }
 
 /// Takes in what is unsigned, signed by itself, or signed by what was taken in, until nothing is added.
@@ -496,8 +475,8 @@ fn admit(mut candidates: Vec<Candidate>, loaded: &mut Loaded) {
             match vouched(&candidate, &loaded.keys) {
                 Some(Ok(())) => insert(candidate.entry, &mut loaded.keys),
                 Some(Err(error)) => loaded.refused.push(Refused {
-                    path: candidate.path,
-                    reason: error.to_string(),
+                    reason: with_way_out(&error, &candidate.entry.path),
+                    path: candidate.entry.path,
                 }),
                 None => waiting.push(candidate),
             }
@@ -506,8 +485,11 @@ fn admit(mut candidates: Vec<Candidate>, loaded: &mut Loaded) {
             loaded
                 .refused
                 .extend(waiting.into_iter().map(|candidate| Refused {
-                    path: candidate.path,
-                    reason: "the key that signed it is not trusted".to_owned(),
+                    reason: with_way_out(
+                        &"the key that signed it is not trusted",
+                        &candidate.entry.path,
+                    ),
+                    path: candidate.entry.path,
                 }));
             return;
         }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::id::RunId;
+use rye_core::json;
 use rye_core::model::Run;
 use serde_json::Value;
 
@@ -61,11 +62,14 @@ fn requested(directory: &Dir) -> Option<String> {
     })
 }
 
-/// `reason` of a JSON object.
+/// `reason` of a JSON object; one that is no text is its own JSON.
 fn reason(content: &[u8]) -> Option<String> {
-    let document: Value = serde_json::from_slice(content).ok()?;
-    let reason = document.get("reason")?.as_str()?.trim();
-    let reason: String = reason.chars().take(MOST_CHARS).collect();
+    let document: Value = serde_json::from_str(&json::decoded(content)).ok()?;
+    let reason = document.get("reason").filter(|said| !said.is_null())?;
+    let reason = reason
+        .as_str()
+        .map_or_else(|| reason.to_string(), str::to_owned);
+    let reason: String = reason.trim().chars().take(MOST_CHARS).collect();
     (!reason.is_empty()).then_some(reason)
 }
 
@@ -97,11 +101,19 @@ mod tests {
             "{",
             "{}",
             "[1]",
-            r#"{"reason": 7}"#,
+            r#"{"reason": null}"#,
             r#"{"reason": ""}"#,
         ] {
             fs::write(directory.join("cancel"), content).unwrap();
             assert_eq!(asked(files.path(), "a-1").unwrap(), "the file `cancel`");
+        }
+        for (content, reason) in [
+            (br#"{"reason": 7}"#.as_slice(), "7"),
+            (br#"{"reason": "half \ud83d"}"#, "half \u{fffd}"),
+            (b"{\"reason\": \"caf\xe9\"}", "caf\u{fffd}"),
+        ] {
+            fs::write(directory.join("cancel"), content).unwrap();
+            assert_eq!(asked(files.path(), "a-1").unwrap(), reason);
         }
         assert!(path.exists());
     }

@@ -119,6 +119,7 @@ mod tests {
             "tru",
             "null",
             "{\"a\": 1}\n",
+            "{\"a\": \"\\udce9",
         ] {
             assert!(may_begin_document(held.as_bytes()), "{held}");
         }

@@ -69,6 +69,7 @@ pub(super) async fn call(
         }
         Ok(Answer::Called {
             mut result,
+            remarks,
             is_unpinned,
         }) => {
             work.certainty = Certainty::Known;
@@ -76,6 +77,12 @@ pub(super) async fn call(
             let Asked::Call { tool, .. } = &plan.asked else {
                 return Ok(result);
             };
+            for remark in remarks {
+                let mut remark = Value::String(remark);
+                let _found = redact(&mut remark, &secrets);
+                let server = &plan.server.id;
+                cx.warn(format!("the server `{server}`: {}", text_of(&remark)));
+            }
             if is_unpinned {
                 warn_of_unpinned(&plan, tool, cx);
             }
@@ -145,18 +152,26 @@ fn unanswered(trouble: &Trouble, plan: &Plan, secrets: &[&str], work: &mut Work)
             late
         }
         Ending::Failed(failure) => {
-            if matches!(failure, mcp::Failure::Refused { .. }) {
+            if matches!(
+                failure,
+                mcp::Failure::Refused { .. } | mcp::Failure::Unclear { .. }
+            ) {
                 work.certainty = Certainty::Known;
             }
             let failed = failed(failure);
             let mut message = Value::String(failed.message);
             let _found = redact(&mut message, secrets);
             Failure {
-                message: message.as_str().unwrap_or_default().to_owned(),
+                message: text_of(&message).to_owned(),
                 ..failed
             }
         }
     }
+}
+
+/// The text of what was a text before secrets were taken out of it.
+fn text_of(text: &Value) -> &str {
+    text.as_str().unwrap_or_default()
 }
 
 fn warn_of_unpinned(plan: &Plan, tool: &str, cx: &AttemptCtx) {
@@ -176,6 +191,7 @@ fn failed(failure: &mcp::Failure) -> Failure {
         F::UnknownTool { .. } => ("mcp_unknown_tool", false),
         F::Changed { .. } => ("mcp_tool_changed", false),
         F::Refused { .. } => ("mcp_refused", false),
+        F::Unclear { .. } => ("result_refused", false),
         F::Lost { .. } => ("mcp_failed", true),
         F::Silent { .. } => ("timeout", false),
     };
@@ -206,10 +222,10 @@ fn judge(tool: &str, result: &Value) -> Result<Value, Box<Unsuccessful>> {
         .collect();
     if is_error {
         let words = texts.join("\n");
-        let words = if words.trim().is_empty() {
-            "the tool reported a failure without saying why".to_owned()
-        } else {
-            words
+        let words = match result.get("structuredContent") {
+            _ if !words.trim().is_empty() => words,
+            Some(structured) if !structured.is_null() => structured.to_string(),
+            Some(_) | None => "the tool reported a failure without saying why".to_owned(),
         };
         data.insert("error".to_owned(), words.clone().into());
         let message = rye_core::error::beginning(&words, 1000).into_owned();

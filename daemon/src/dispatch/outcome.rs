@@ -4,13 +4,14 @@ use std::path::Path;
 
 use rye_core::error::beginning;
 use rye_core::expr::parse_json;
+use rye_core::json;
 use rye_core::model::{Failure, Printed};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::Unsuccessful;
 use crate::chain;
-use crate::process::{Exit, Exited, StopReason};
+use crate::process::{Captured, Exit, Exited, StopReason};
 
 /// `{"success": false}` or `{"status": "error"}` in a result is the tool's word that it failed.
 pub(super) fn declared_failure(data: &Value) -> Option<Failure> {
@@ -20,7 +21,11 @@ pub(super) fn declared_failure(data: &Value) -> Option<Failure> {
 
 /// `{"success": false}` in the answer of a tool that tells of runs, whose `status` is not its own.
 pub(super) fn reported_failure(data: &Value) -> Option<Failure> {
-    let failed = data.get("success") == Some(&Value::Bool(false));
+    let failed = match data.get("success") {
+        Some(Value::Bool(success)) => !success,
+        Some(Value::String(word)) => word.eq_ignore_ascii_case("false"),
+        Some(_) | None => false,
+    };
     failed.then(|| told_failure(data))
 }
 
@@ -146,16 +151,17 @@ fn tail(text: &str) -> String {
 }
 
 /// One JSON document on stdout is the result; anything else is handed on as text. A document that cannot be taken over
-/// without a loss is handed on as text too, with what is wrong with it.
+/// without a loss, or was cut, is handed on as text too, with what is wrong with it.
 fn json_result(exited: &Exited) -> (Value, Option<String>) {
     let printed = &exited.stdout.bytes;
+    let text = json::decoded(printed);
     let mut lossy = None;
-    if !exited.stdout.is_truncated()
-        && let Ok(text) = std::str::from_utf8(printed)
-    {
-        match parse_json(text) {
+    if exited.stdout.is_truncated() {
+        lossy = may_continue(&text).then(|| cut_document(&exited.stdout));
+    } else {
+        match parse_json(&text) {
             Ok(document) => return (document, None),
-            Err(error) if serde_json::from_str::<IgnoredAny>(text).is_ok() => {
+            Err(error) if serde_json::from_str::<IgnoredAny>(&text).is_ok() => {
                 lossy = Some(error.to_string());
             }
             Err(_) => {}
@@ -168,6 +174,20 @@ fn json_result(exited: &Exited) -> (Value, Option<String>) {
     });
     note_truncation(&mut data, exited);
     (data, lossy)
+}
+
+/// True if `text` is the beginning of a JSON object, list or string, or all of it.
+fn may_continue(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '[', '"'])
+        && serde_json::from_str::<IgnoredAny>(text).map_or_else(|error| error.is_eof(), |_| true)
+}
+
+fn cut_document(stdout: &Captured) -> String {
+    format!(
+        "it has {} bytes, of which {} were kept (more with the setting `limits.output_bytes`; large data belongs in a file)",
+        stdout.total,
+        stdout.bytes.len()
+    )
 }
 
 /// The shape `rye/bash` promises.
@@ -229,31 +249,104 @@ mod tests {
     use rye_core::model::KillReceipt;
 
     use super::*;
-    use crate::process::Captured;
+
+    fn captured(text: impl Into<Vec<u8>>) -> Captured {
+        let bytes = text.into();
+        Captured {
+            total: u64::try_from(bytes.len()).unwrap(),
+            bytes,
+            is_starved: false,
+        }
+    }
+
+    fn exited(stdout: Captured) -> Exited {
+        Exited {
+            exit: Exit::Code(0),
+            stdout,
+            stderr: captured("beside"),
+            elapsed: Duration::ZERO,
+            ended_by: None,
+            receipt: KillReceipt::default(),
+            pipe_leak: false,
+        }
+    }
 
     #[test]
     fn a_line_before_a_document_makes_the_whole_a_text() {
-        let captured = |text: &str| Captured {
-            bytes: text.into(),
-            total: u64::try_from(text.len()).unwrap(),
-            is_starved: false,
-        };
-        let result = |stdout: &str| {
-            json_result(&Exited {
-                exit: Exit::Code(0),
-                stdout: captured(stdout),
-                stderr: captured("beside"),
-                elapsed: Duration::ZERO,
-                ended_by: None,
-                receipt: KillReceipt::default(),
-                pipe_leak: false,
-            })
-            .0
-        };
+        let result = |stdout: &str| json_result(&exited(captured(stdout))).0;
         assert_eq!(result("\n{\"n\": 1}\n"), json!({"n": 1}));
         assert_eq!(
             result("begun\n{\"n\": 1}\n"),
             json!({"stdout": "begun\n{\"n\": 1}\n", "stderr": "beside", "return_code": 0})
+        );
+    }
+
+    #[test]
+    fn half_pairs_and_bytes_that_are_not_utf8_are_replaced_in_a_document() {
+        let result = |stdout: &[u8]| json_result(&exited(captured(stdout)));
+        let expected = json!({"name": "caf\u{fffd}"});
+        for stdout in [
+            br#"{"name": "caf\udce9"}"#.as_slice(),
+            b"{\"name\": \"caf\xe9\"}",
+        ] {
+            assert_eq!(result(stdout), (expected.clone(), None));
+        }
+        let (text, lossy) = result(b"caf\xe9 \\udce9");
+        assert_eq!(
+            (&text["stdout"], lossy),
+            (&json!("caf\u{fffd} \\udce9"), None)
+        );
+    }
+
+    #[test]
+    fn output_that_was_cut_is_a_failure_only_where_it_is_a_document() {
+        let cut = |stdout: &[u8], answer| {
+            let stdout = Captured {
+                total: 99,
+                ..captured(stdout)
+            };
+            judge(answer, Path::new("/bin/x"), &exited(stdout), "1 s")
+        };
+        for stdout in [
+            r#"[1, 2"#.as_bytes(),
+            b" {\"a\": \"x",
+            b"{\"a\": \"caf\xc3",
+            b"[\"\\ud83d",
+            b"\"one long text",
+            b"{}\n\n",
+        ] {
+            let failed = cut(stdout, chain::Answer::Json).unwrap_err();
+            assert_eq!(failed.failure.code, "result_refused");
+            let message = failed.failure.message;
+            assert!(
+                message.contains("99 bytes") && message.contains("`limits.output_bytes`"),
+                "{message}"
+            );
+            assert_eq!(failed.data["truncated"], true);
+        }
+        let texts: [&[u8]; 6] = [
+            b"y\ny\n",
+            b"[INFO] built\n",
+            b"{}\n{}\n",
+            b"\n\n",
+            b"12",
+            b"\"a\" b",
+        ];
+        for stdout in texts {
+            let Ok(data) = cut(stdout, chain::Answer::Json) else {
+                panic!("{stdout:?} is a text");
+            };
+            assert_eq!(
+                (&data["truncated"], &data["stdout_bytes"]),
+                (&json!(true), &json!(99))
+            );
+        }
+        let Ok(data) = cut(b"[1, 2", chain::Answer::Shell) else {
+            panic!("a shell prints text");
+        };
+        assert_eq!(
+            (&data["success"], &data["truncated"]),
+            (&json!(true), &json!(true))
         );
     }
 
@@ -279,6 +372,8 @@ mod tests {
             let failure = declared_failure(&data).unwrap();
             assert_eq!(failure.message, told, "{data}");
         }
+        assert!(declared_failure(&json!({"success": "False"})).is_some());
+        assert!(declared_failure(&json!({"success": "0 of 3"})).is_none());
         let silent = declared_failure(&json!({"status": "error"})).unwrap();
         assert!(silent.message.contains("without saying why"));
     }

@@ -11,7 +11,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
+use jiff::fmt::rfc2822::DateTimeParser;
+use rye_core::clock::{Clock, Timestamp};
 use rye_core::expr::parse_json;
+use rye_core::json;
 use rye_core::machine::Certainty;
 use rye_core::model::{Effect, Failure, Object};
 use serde_json::{Value, json};
@@ -58,7 +61,7 @@ pub(super) async fn call(
     });
     let cut_off = tokio::select! {
         biased;
-        called = attempts(&plan, &client, work) => return called,
+        called = attempts(&plan, &client, &*cx.services.clock, work) => return called,
         () = cx.stop.due() => CutOff::Stopped,
         () = task::sleep(plan.within) => CutOff::Late,
     };
@@ -87,6 +90,7 @@ enum CutOff {
 async fn attempts(
     plan: &Arc<RequestPlan>,
     client: &Client,
+    clock: &dyn Clock,
     work: &mut Work,
 ) -> Result<Value, Box<Unsuccessful>> {
     for attempt in 1.. {
@@ -94,7 +98,7 @@ async fn attempts(
         let wait = match &tried {
             Ok(Ok(answered)) => {
                 work.certainty = Certainty::Known;
-                may_pass(answered.status).then(|| asked_wait(answered))
+                may_pass(answered.status).then(|| asked_wait(&answered.headers, clock.now()))
             }
             Ok(Err(failure)) => is_transient(failure).then_some(None),
             Err(_elapsed) => Some(None),
@@ -261,7 +265,7 @@ fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccess
     let encoding = headers.remove("content-encoding");
     let encoding = encoding.as_ref().and_then(Value::as_str);
     let body = unpacked(&answered.body, encoding)?;
-    let body = shown(&String::from_utf8_lossy(&body), &secrets);
+    let body = shown(&body, &secrets);
     let status = answered.status;
     let data = json!({"status_code": status, "headers": headers, "body": body});
     if plan.is_success(status) {
@@ -280,19 +284,21 @@ fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccess
     }))
 }
 
-/// The body `text` without the `secrets`: they are looked for in what JSON says, however it spells it.
-fn shown(text: &str, secrets: &[&str]) -> Value {
-    if let Ok(mut body) = parse_json(text) {
+/// The `body` without the `secrets`: they are looked for in what JSON says, however it spells it.
+fn shown(body: &[u8], secrets: &[&str]) -> Value {
+    let json = json::decoded(body);
+    if let Ok(mut body) = parse_json(&json) {
         redact(&mut body, secrets);
         return body;
     }
     // What is JSON to others, and is not taken for it here, is a text, of which they may read a secret.
-    if let Ok(mut body) = serde_json::from_str::<Value>(text)
+    if let Ok(mut body) = serde_json::from_str::<Value>(&json)
         && redact(&mut body, secrets)
     {
         return body.to_string().into();
     }
-    redacted(text, secrets).map_or_else(|| text.into(), Value::String)
+    let text = String::from_utf8_lossy(body);
+    redacted(&text, secrets).map_or_else(|| text.into(), Value::String)
 }
 
 /// Takes `secrets` out of all texts, keys and numbers in `value`, and answers whether there were any.
@@ -366,11 +372,16 @@ fn may_pass(status: u16) -> bool {
     matches!(status, 429 | 502..=504)
 }
 
-/// How long the other side asks us to wait, in seconds.
-fn asked_wait(answered: &Answered) -> Option<Duration> {
-    let mut headers = answered.headers.iter();
-    let (_, value) = headers.find(|(name, _)| name == "retry-after")?;
-    value.trim().parse().ok().map(Duration::from_secs)
+/// The pause that the other side asks for: so many seconds, or until a date.
+fn asked_wait(headers: &[(String, String)], now: Timestamp) -> Option<Duration> {
+    let (_, value) = headers.iter().find(|(name, _)| name == "retry-after")?;
+    let value = value.trim();
+    if let Ok(seconds) = value.parse() {
+        return Duration::try_from_secs_f64(seconds).ok();
+    }
+    let at = DateTimeParser::new().parse_timestamp(value).ok()?;
+    let ms = at.as_millisecond().saturating_sub(now.ms()).max(0);
+    u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
 fn pause(backoff: Backoff, attempt: u32) -> Duration {
@@ -398,6 +409,36 @@ mod tests {
     }
 
     #[test]
+    fn a_pause_is_asked_for_in_seconds_or_until_a_date() {
+        let now = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
+        for (value, expected) in [
+            ("3", Some(3.0)),
+            (" 1.5 ", Some(1.5)),
+            ("Thu, 01 Jan 2026 00:00:20 GMT", Some(20.0)),
+            ("Wed, 31 Dec 2025 23:59:00 GMT", Some(0.0)),
+            ("-1", None),
+            ("soon", None),
+        ] {
+            let headers = [("retry-after".to_owned(), value.to_owned())];
+            let asked = asked_wait(&headers, now).map(|pause| pause.as_secs_f64());
+            assert_eq!(asked, expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn half_pairs_and_bytes_that_are_not_utf8_are_replaced_in_a_body() {
+        let name = json!({"name": "caf\u{fffd}"});
+        for body in [
+            br#"{"name": "caf\udce9"}"#.as_slice(),
+            b"{\"name\": \"caf\xe9\"}",
+            b"\xef\xbb\xbf{\"name\": \"caf\xe9\"}",
+        ] {
+            assert_eq!(shown(body, &[]), name);
+        }
+        assert_eq!(shown(b"caf\xe9", &[]), "caf\u{fffd}");
+    }
+
+    #[test]
     fn a_secret_is_taken_out_of_a_body_however_json_spells_it() {
         let secrets = ["Bearer ab/cd-é1", "ab/cd-é1", "123456"];
         for (body, expected) in [
@@ -418,8 +459,12 @@ mod tests {
             ),
             (r#"{"a": 1, "a": "ab"}"#, json!(r#"{"a": 1, "a": "ab"}"#)),
             (r#"{"a": null, "b": 1.5}"#, json!({"a": null, "b": 1.5})),
+            (
+                r#"{"a": "\ud83d", "a": "\ud83d ab\/cd-é1"}"#,
+                json!("{\"a\":\"\u{fffd} [redacted]\"}"),
+            ),
         ] {
-            assert_eq!(shown(body, &secrets), expected, "{body}");
+            assert_eq!(shown(body.as_bytes(), &secrets), expected, "{body}");
         }
     }
 }

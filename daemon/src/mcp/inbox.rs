@@ -3,15 +3,19 @@
 //! **Owns** the count of what answers nothing. Answers to what was asked and questions pass; of all else only progress is told.
 //! **Failure.** A fault is the end of the session; the first one is kept, for whoever waits.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rmcp::RoleClient;
-use rmcp::model::{JsonRpcMessage, ProgressNotificationParam, RequestId, ServerNotification};
+use rmcp::model::{
+    ClientRequest, JsonRpcMessage, ProgressNotificationParam, RequestId, ServerNotification,
+};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rye_core::error::beginning;
 use tokio::sync::broadcast;
 use tokio_util::sync::CancellationToken;
+
+use super::message::{Incoming, Request, read};
 
 /// Most bytes of a message.
 pub(super) const MOST_MESSAGE: usize = 8 << 20;
@@ -42,10 +46,11 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    asked: HashSet<RequestId>,
+    asked: HashMap<RequestId, Request>,
     unasked: usize,
     unasked_bytes: usize,
     fault: Option<String>,
+    odd: Option<String>,
 }
 
 impl Inbox {
@@ -67,35 +72,83 @@ impl Inbox {
     /// Notes what is asked, so that its answer is known.
     pub(super) fn note(&self, message: &TxJsonRpcMessage<RoleClient>) {
         if let JsonRpcMessage::Request(request) = message {
-            self.state().asked.insert(request.id.clone());
+            let is_call = matches!(&request.request, ClientRequest::CallToolRequest(_));
+            let kind = if is_call {
+                Request::Call
+            } else {
+                Request::Other
+            };
+            self.state().asked.insert(request.id.clone(), kind);
         }
     }
 
     /// Takes a message in; `None` if it is for nobody.
     pub(super) fn take(&self, text: &[u8]) -> Option<Message> {
-        let message: Message = match serde_json::from_slice(text) {
-            Ok(message) => message,
-            Err(error) => {
-                let shown = String::from_utf8_lossy(text);
-                let shown = beginning(shown.trim(), SHOWN).into_owned();
-                self.break_off(&format!("it sent what is no message ({error}): {shown:?}"));
+        let read = read(text, &self.state().asked);
+        let message = match read {
+            Ok(Incoming::Message(message)) => *message,
+            Ok(Incoming::Stray(stray)) => {
+                self.set_aside(text.len(), Some(stray));
+                return None;
+            }
+            Err(problem) => {
+                self.break_off(&format!(
+                    "it sent what is no message ({problem}): {}",
+                    shown(text)
+                ));
                 return None;
             }
         };
-        let mut state = self.state();
-        let answers = match &message {
-            JsonRpcMessage::Response(answer) => state.asked.remove(&answer.id),
-            JsonRpcMessage::Error(error) => {
-                error.id.as_ref().is_some_and(|id| state.asked.remove(id))
-            }
-            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => false,
-        };
-        if answers {
-            (state.unasked, state.unasked_bytes) = (0, 0);
+        if self.is_answer(&message) {
             return Some(message);
         }
+        let (message, odd) = self.unasked(message);
+        self.set_aside(text.len(), odd).then_some(message)?
+    }
+
+    /// Takes in a line that is no message, such as one of a log.
+    pub(super) fn noise(&self, line: &[u8]) {
+        let odd = format!("it wrote to its stdout what is no message: {}", shown(line));
+        self.set_aside(line.len(), Some(odd));
+    }
+
+    fn is_answer(&self, message: &Message) -> bool {
+        let mut state = self.state();
+        let id = match message {
+            JsonRpcMessage::Response(answer) => Some(&answer.id),
+            JsonRpcMessage::Error(error) => error.id.as_ref(),
+            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
+        };
+        let is_answer = id.is_some_and(|id| state.asked.remove(id).is_some());
+        if is_answer {
+            (state.unasked, state.unasked_bytes) = (0, 0);
+        }
+        is_answer
+    }
+
+    /// What passes of a message that answers nothing, and what is odd about it.
+    fn unasked(&self, message: Message) -> (Option<Message>, Option<String>) {
+        let JsonRpcMessage::Notification(notification) = message else {
+            let passes = matches!(message, JsonRpcMessage::Request(_));
+            return (passes.then_some(message), None);
+        };
+        let notification = notification.notification;
+        if let ServerNotification::ProgressNotification(progress) = notification {
+            // Nobody may be listening.
+            let _heard = self.shared.progress.send(progress.params);
+            return (None, None);
+        }
+        let is_progress = matches!(&notification, ServerNotification::CustomNotification(other) if other.method == "notifications/progress");
+        let odd = "it sent a report of progress that cannot be read";
+        (None, is_progress.then(|| odd.to_owned()))
+    }
+
+    /// Counts what answers nothing, and keeps the first that is odd; false if it was too much.
+    fn set_aside(&self, bytes: usize, odd: Option<String>) -> bool {
+        let mut state = self.state();
+        state.odd = state.odd.take().or(odd);
         state.unasked += 1;
-        state.unasked_bytes += text.len();
+        state.unasked_bytes += bytes;
         let is_flood = state.unasked > MOST_UNASKED || state.unasked_bytes > MOST_UNASKED_BYTES;
         drop(state);
         if is_flood {
@@ -103,21 +156,13 @@ impl Inbox {
                 "it sent more than {MOST_UNASKED} messages, or {} MiB, that answer nothing",
                 MOST_UNASKED_BYTES >> 20
             ));
-            return None;
         }
-        match message {
-            JsonRpcMessage::Request(_) => Some(message),
-            JsonRpcMessage::Notification(notification) => {
-                if let ServerNotification::ProgressNotification(progress) =
-                    notification.notification
-                {
-                    // Nobody may be listening.
-                    let _heard = self.shared.progress.send(progress.params);
-                }
-                None
-            }
-            JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => None,
-        }
+        !is_flood
+    }
+
+    /// The first odd thing since this was asked last, in words.
+    pub(super) fn odd(&self) -> Option<String> {
+        self.state().odd.take()
     }
 
     /// What is reported of progress from now on.
@@ -145,6 +190,12 @@ impl Inbox {
     pub(super) fn fault(&self) -> Option<String> {
         self.state().fault.clone()
     }
+}
+
+/// The beginning of a text, on one line.
+fn shown(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    format!("{:?}", beginning(text.trim(), SHOWN))
 }
 
 #[cfg(test)]
@@ -192,7 +243,13 @@ mod tests {
     #[test]
     fn what_is_no_message_ends_the_session_and_is_shown_in_part() {
         let inbox = Inbox::new();
-        assert!(inbox.take("é".repeat(5000).as_bytes()).is_none());
+        let noise = "é".repeat(5000);
+        inbox.noise(noise.as_bytes());
+        assert!(!inbox.is_broken());
+        let odd = inbox.odd().unwrap();
+        assert!(odd.len() < 1000 && odd.contains("no message"), "{odd}");
+        assert_eq!(inbox.odd(), None);
+        assert!(inbox.take(noise.as_bytes()).is_none());
         let fault = inbox.fault().unwrap();
         assert!(
             fault.len() < 1000 && fault.contains("no message"),

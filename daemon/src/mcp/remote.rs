@@ -185,7 +185,8 @@ impl Shared {
             return Ok(());
         };
         let kind = answer.header("content-type").unwrap_or_default();
-        match kind.split(';').next().unwrap_or_default().trim() {
+        let kind = kind.split(';').next().unwrap_or_default();
+        match kind.trim().to_ascii_lowercase().as_str() {
             "application/json" => {
                 let body = answer.whole(MOST_MESSAGE).await?;
                 if self.deliver(&body, id).await {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, PaginatedRequestParams,
-    ProgressNotificationParam, ServerResult,
+    CallToolRequest, CallToolRequestParams, ClientRequest, PaginatedRequestParams,
+    ProgressNotificationParam, ProgressToken, ServerResult,
 };
 use rmcp::service::{PeerRequestOptions, RequestHandle, RunningService, ServiceError};
 use rmcp::{Peer, RoleClient};
@@ -19,7 +19,9 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::answer::{self, ToolAnswer, Unusable};
 use super::inbox::Inbox;
+use super::message::{self, CallResult};
 use super::remote;
 use super::sessions::Host;
 use super::{Answer, Asked, Ending, Failure, LONGEST_CALL, Offered, Plan, Trouble};
@@ -165,9 +167,12 @@ impl Session {
         };
         self.check(tool, pinned.as_deref())
             .map_err(Trouble::unsent)?;
-        let result = self.call(plan, tool, params, stop, report).await?;
+        let answer = self.call(plan, tool, params, stop, report).await?;
+        let mut remarks = answer.remarks;
+        remarks.extend(self.inbox.odd());
         Ok(Answer::Called {
-            result,
+            result: answer.result,
+            remarks,
             is_unpinned: pinned.is_none(),
         })
     }
@@ -202,7 +207,7 @@ impl Session {
         params: &Object,
         stop: &Stop,
         report: &(dyn Fn(&str) + Sync),
-    ) -> Result<Value, Trouble> {
+    ) -> Result<ToolAnswer, Trouble> {
         let began = Instant::now();
         let last = began + plan.within.unwrap_or(LONGEST_CALL);
         let mut progress = self.inbox.progress();
@@ -236,11 +241,12 @@ impl Session {
                     } else {
                         let waited = began.elapsed();
                         let server = self.server.clone();
-                        Trouble::sent(Failure::Silent { server, waited })
+                        let odd = self.inbox.odd().map_or_else(String::new, |odd| format!("; {odd}"));
+                        Trouble::sent(Failure::Silent { server, waited, odd })
                     });
                 }
                 told = progress.recv() => match told {
-                    Ok(told) if told.progress_token == handle.progress_token => {
+                    Ok(told) if is_same(&told.progress_token, &handle.progress_token) => {
                         silent_at = Instant::now() + plan.server.timeout;
                         report(&words(&told));
                     }
@@ -271,25 +277,36 @@ impl Session {
         }
     }
 
-    async fn answered(&self, answer: Result<ServerResult, ServiceError>) -> Result<Value, Trouble> {
+    async fn answered(
+        &self,
+        answer: Result<ServerResult, ServiceError>,
+    ) -> Result<ToolAnswer, Trouble> {
         let refused = |message: String| {
             Trouble::sent(Failure::Refused {
                 server: self.server.clone(),
                 message: beginning(&message, TOLD * 5).into_owned(),
             })
         };
+        let unclear = |problem: String| {
+            Trouble::sent(Failure::Unclear {
+                server: self.server.clone(),
+                problem: beginning(&problem, TOLD * 5).into_owned(),
+            })
+        };
         match answer {
-            Ok(ServerResult::CallToolResult(result)) => value_of(&result).map_err(refused),
-            Ok(ServerResult::InputRequiredResult(_)) => {
-                Err(refused("it asks for input, which nobody gives".to_owned()))
-            }
-            Ok(other) => {
-                let result = serde_json::to_value(&other).and_then(serde_json::from_value);
-                let result: CallToolResult = result
-                    .map_err(|_error| refused("its answer is not that of a tool".to_owned()))?;
-                value_of(&result).map_err(refused)
-            }
-            Err(ServiceError::McpError(error)) => Err(refused(error.message.into_owned())),
+            Ok(result) => match message::passed(result) {
+                CallResult::Whole(result) => {
+                    answer::read(result).map_err(|unusable| match unusable {
+                        Unusable::Refused(message) => refused(message),
+                        Unusable::Unclear(problem) => unclear(problem),
+                    })
+                }
+                CallResult::Unusable(problem) => Err(unclear(problem)),
+            },
+            Err(ServiceError::McpError(error)) => Err(refused(match error.data {
+                None => error.message.into_owned(),
+                Some(data) => format!("{} ({data})", error.message),
+            })),
             Err(ServiceError::TransportSend(error)) => {
                 let is_unsent = error
                     .error
@@ -310,8 +327,9 @@ impl Session {
     }
 }
 
-fn value_of(result: &CallToolResult) -> Result<Value, String> {
-    serde_json::to_value(result).map_err(|error| error.to_string())
+/// True if a report names the call with `token`, as a number or as its text.
+fn is_same(told: &ProgressToken, token: &ProgressToken) -> bool {
+    told.0.to_string() == token.0.to_string()
 }
 
 /// A report of progress, as a line.

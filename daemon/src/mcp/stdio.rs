@@ -51,6 +51,12 @@ impl Lines {
     }
 }
 
+/// True if a line is JSON, or was meant to be: others are of a log that the server writes to the wrong stream.
+fn is_message(line: &[u8]) -> bool {
+    let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+    line.starts_with(b"{") || line.starts_with(b"[{")
+}
+
 impl Transport<RoleClient> for Lines {
     type Error = io::Error;
 
@@ -77,14 +83,16 @@ impl Transport<RoleClient> for Lines {
                 return None;
             }
             if let Some(line) = self.line() {
-                if line.trim_ascii().is_empty() {
-                    continue;
+                let message = line.trim_ascii();
+                if is_message(message) {
+                    if let Some(message) = self.inbox.take(message) {
+                        return Some(message);
+                    }
+                } else if !message.is_empty() {
+                    self.inbox.noise(message);
                 }
-                match self.inbox.take(&line) {
-                    Some(message) => return Some(message),
-                    // A server that never stops talking must not keep this worker.
-                    None => tokio::task::yield_now().await,
-                }
+                // A server that never stops talking must not keep this worker.
+                tokio::task::yield_now().await;
                 continue;
             }
             if self.read.len() > MOST_MESSAGE {

@@ -43,6 +43,42 @@ fn a_server_that_breaks_the_rules_fails_its_call_and_nothing_else() {
 }
 
 #[test]
+fn an_answer_that_is_not_as_the_protocol_says_is_kept_and_what_is_odd_is_said() {
+    let world = World::new();
+    let _daemon = world.start("");
+    let quick = "  start_timeout: 5\n  timeout: 5\n";
+    for mode in ["odd", "failed", "unclear"] {
+        server(&world, mode, quick, &["act", "pid"]);
+    }
+    world.graph(
+        "t/g",
+        "start: a\nnodes:\n  a: {action: {item_id: mcp/odd/act}, assign: {content: \"${result.content}\"}, next: b}\n  \
+         b: {type: return, output: {content: \"${state.content}\"}}",
+    );
+    let run = world.start_run("t/g");
+    let record = world.settled(&run);
+    let content =
+        json!([{"type": "text", "text": "half \u{fffd}"}, {"type": "widget", "rows": [1]}]);
+    assert_eq!(record["output"]["content"], content, "{record}");
+    let events = world.ryectl("events").arg(&run).ok().stdout();
+    for remark in ["widget", "[db] connected"] {
+        assert!(events.contains(remark), "no {remark} in {events}");
+    }
+    let failed = execute(&world, "mcp/failed/act", &json!({}));
+    assert_eq!(failed["metadata"]["code"], "tool_failed", "{failed}");
+    assert!(
+        failed["error"].as_str().unwrap().contains("RATE_LIMITED"),
+        "{failed}"
+    );
+    let unclear = execute(&world, "mcp/unclear/act", &json!({}));
+    assert_eq!(unclear["metadata"]["code"], "result_refused", "{unclear}");
+    assert!(
+        unclear["error"].as_str().unwrap().contains("perhaps"),
+        "{unclear}"
+    );
+}
+
+#[test]
 fn a_server_that_does_not_answer_is_waited_for_as_long_as_it_says() {
     let world = World::new();
     let _daemon = world.start("");

@@ -53,7 +53,7 @@ def slow(id, token):
 
 def misbehave(id):
     if MODE == "junk":
-        print("this is no message", flush=True)
+        print('{"this": is no message', flush=True)
     elif MODE == "dies":
         print("out of luck", file=sys.stderr, flush=True)
         os._exit(3)
@@ -67,6 +67,15 @@ def misbehave(id):
         answer(id + 1000, {"content": []})
         text(id, "first")
         text(id, "second")
+    elif MODE == "odd":
+        print("[db] connected", flush=True)
+        send({"id": id + 1000, "result": {}})
+        content = '[{"type": "text", "text": "half \\ud83d"}, {"type": "widget", "rows": [1]}]'
+        print('{"id": "%d", "error": null, "result": {"content": %s}}' % (id, content), flush=True)
+    elif MODE == "failed":
+        answer(id, {"content": [], "structuredContent": {"code": "RATE_LIMITED"}, "isError": True})
+    elif MODE == "unclear":
+        answer(id, {"content": [], "isError": "perhaps"})
     elif MODE == "questions":
         send({"id": "s", "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 1}})
         send({"id": "e", "method": "elicitation/create",

@@ -349,7 +349,7 @@ fn by_word(
         return None;
     }
     let word = stated(result, "error_class").and_then(Value::as_str);
-    let said = stated(result, "retryable").and_then(Value::as_bool);
+    let said = stated(result, "retryable").and_then(truth);
     let retryable = said.or_else(|| word.map(|word| RETRYABLE.contains(&word)))?;
     let by_default = if retryable { "transient" } else { "permanent" };
     let backoff = match (retryable, asked("retry-after", result)) {
@@ -358,6 +358,15 @@ fn by_word(
         (true, None) => DEFAULT_BACKOFF,
     };
     Some(class(word.unwrap_or(by_default), retryable, backoff))
+}
+
+/// A bool, or the text of one.
+fn truth(value: &Value) -> Option<bool> {
+    match value {
+        Value::Bool(truth) => Some(*truth),
+        Value::String(text) => text.to_lowercase().parse().ok(),
+        Value::Null | Value::Number(_) | Value::Array(_) | Value::Object(_) => None,
+    }
 }
 
 impl Rule {

@@ -377,6 +377,20 @@ fn hooks_read_a_classification_as_a_document() {
 }
 
 #[test]
+fn a_tool_says_by_a_bool_or_its_text_that_it_may_be_retried() {
+    for (said, retryable) in [
+        (json!(true), true),
+        (json!("true"), true),
+        (json!("True"), true),
+        (json!(false), false),
+        (json!("False"), false),
+    ] {
+        let class = POLICY.classify(&tool("odd"), &json!({"error": "odd", "retryable": said}));
+        assert_eq!(class.retryable, retryable, "{said}");
+    }
+}
+
+#[test]
 fn the_default_can_be_set() {
     let config = json!({CLASSIFICATION: {"default": {"category": "transient"}}});
     let class = policy(&config).classify(&tool("x"), &Value::Null);

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rye_core::money::Usd;
 use serde_json::{Map, Value};
 
 /// The part of `resilience` that holds limits.
@@ -81,7 +82,7 @@ impl Narrowed<'_> {
         raises: impl Fn(&str, &Value, &Value) -> bool,
     ) {
         given.retain(|key, value| {
-            let limit = before.get(key).filter(|limit| limit.is_number());
+            let limit = before.get(key).filter(|limit| amount(limit).is_some());
             let Some(limit) = limit.filter(|limit| raises(key, limit, value)) else {
                 return true;
             };
@@ -94,13 +95,24 @@ impl Narrowed<'_> {
     }
 }
 
-/// Whether `value` allows more than the number `limit`. What is no limit at all is left for those who read it to refuse.
+/// True if `value` allows more than `limit`. What is no limit at all is left for those who read it to refuse.
 fn is_higher(value: &Value, limit: &Value) -> bool {
     match value {
         Value::Null => true,
-        Value::String(word) => word == "none",
-        Value::Number(_) => value.as_f64() > limit.as_f64(),
+        Value::String(word) if word == "none" => true,
+        Value::Number(_) | Value::String(_) => {
+            amount(value).is_some_and(|value| Some(value) > amount(limit))
+        }
         Value::Bool(_) | Value::Array(_) | Value::Object(_) => false,
+    }
+}
+
+/// The number that a limit is. An amount of money may be a text.
+fn amount(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => Usd::parse(text).ok()?.to_number().as_f64(),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
 }
 
@@ -122,6 +134,9 @@ mod tests {
             (json!({"spend": 0.5}), true),
             (json!({"spend": 1}), true),
             (json!({"spend": 1.01}), false),
+            (json!({"spend": "1.00"}), true),
+            (json!({"spend": "1.01"}), false),
+            (json!({"spend": " 1000 "}), false),
             (json!({"spend": "none"}), false),
             (json!({"spend": null}), false),
             (json!({"turns": 26}), false),
@@ -135,6 +150,9 @@ mod tests {
             let kept = if counts { defaults } else { json!({}) };
             assert_eq!(file["limits"]["defaults"], kept);
         }
+        let quoted = map(json!({"limits": {"defaults": {"spend": "1.00"}}}));
+        let mut raised = map(json!({"limits": {"defaults": {"spend": 2}}}));
+        assert_eq!(narrow(&quoted, &mut raised, Path::new("p")).len(), 1);
         let unlimited = map(json!({"limits": {"defaults": {"spend": "none"}}}));
         let mut file = map(json!({"limits": {"defaults": {"spend": 5}}}));
         assert!(narrow(&unlimited, &mut file, Path::new("p")).is_empty());

@@ -165,7 +165,7 @@ fn every_refusal_names_the_file_and_the_fix() {
         (
             world.signed("a: 1\n").replacen('\n', " junk\n", 1),
             Verdict::Partial,
-            "accept_partial",
+            "--accept-partial",
         ),
     ];
     for (text, verdict, fix) in cases {

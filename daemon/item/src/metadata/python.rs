@@ -72,13 +72,16 @@ fn literal(expression: &Expr) -> Option<Value> {
         Expr::BooleanLiteral(boolean) => Some(Value::from(boolean.value)),
         Expr::NoneLiteral(_) => Some(Value::Null),
         Expr::NumberLiteral(number) => match &number.value {
-            Number::Int(int) => serde_json::from_str(&int.to_string()).ok(),
+            Number::Int(int) => exact(&int.to_string()),
             Number::Float(float) => serde_json::Number::from_f64(*float).map(Value::Number),
             Number::Complex { .. } => None,
         },
         Expr::UnaryOp(unary) if unary.op == UnaryOp::USub => {
             let number = literal(&unary.operand)?;
-            serde_json::from_str(&format!("-{}", number.as_number()?)).ok()
+            match number.as_number()? {
+                number if number.is_f64() => number.as_f64().map(|float| Value::from(-float)),
+                integer => exact(&format!("-{integer}")),
+            }
         }
         Expr::List(list) => list.elts.iter().map(literal).collect(),
         Expr::Tuple(tuple) => tuple.elts.iter().map(literal).collect(),
@@ -97,4 +100,12 @@ fn literal(expression: &Expr) -> Option<Value> {
             .map(Value::Object),
         _ => None,
     }
+}
+
+/// The integer `text`; `None` if 64 bits do not hold it, for it would be rounded.
+fn exact(text: &str) -> Option<Value> {
+    let signed = text.parse::<i64>().map(Value::from);
+    signed
+        .or_else(|_| text.parse::<u64>().map(Value::from))
+        .ok()
 }

@@ -34,7 +34,15 @@ fn python_is_read_without_being_run() {
 #[test]
 fn python_that_would_have_to_be_run_is_an_error_with_its_line() {
     for value in [
-        "make()", "{'a': b}", "{1: 2}", "f'{x}'", "b'x'", "{**y}", "1 + 1",
+        "make()",
+        "{'a': b}",
+        "{1: 2}",
+        "f'{x}'",
+        "b'x'",
+        "{**y}",
+        "1 + 1",
+        "{'n': 18446744073709551616}",
+        "{'n': -9223372036854775809}",
     ] {
         let error = tool("py", &format!("x = 1\n\nCONFIG = {value}\n")).unwrap_err();
         let expected = Error::NotLiteral {

@@ -365,3 +365,40 @@ fn what_was_signed_before_is_known_again_unless_its_copy_is_not_what_was_signed(
     assert_eq!(again.change, Change::Current);
     assert_eq!(past.before(&again), Some(third.text));
 }
+
+#[test]
+fn a_signed_entry_of_a_trusted_key_still_counts_and_one_that_would_not_is_not_signed() {
+    let world = World::new();
+    let home = fs::canonicalize(world.root.path()).unwrap().join("home");
+    let friend = SecretKey::from_seed(&[2; 32]);
+    trust::trust(&home, key().public(), "self", &key(), at()).unwrap();
+    let path = trust::trust(&home, friend.public(), "friend", &key(), at()).unwrap();
+    let store = trust::TrustStore::open(&world.spaces);
+    let text = fs::read_to_string(&path).unwrap();
+    let edited = text.replace("attestation = \"\"", "accept_partial = true");
+    fs::write(&path, &edited).unwrap();
+    let places = targets_in(&world.spaces, Space::User, ItemKind::Config, "keys/*/*").unwrap();
+    assert_eq!(places.len(), 2);
+    for place in places {
+        sign(&world.spaces, &place, &key(), at()).unwrap();
+    }
+    assert_eq!(store.refused(), []);
+    let fingerprint = friend.public().fingerprint();
+    let counts = store.key(fingerprint).unwrap();
+    assert_eq!(counts.partial, trust::PartialCoverage::Accepted);
+    let signed = fs::read_to_string(&path).unwrap();
+    assert!(signed.contains(&format!("name = \"{fingerprint}\"")));
+    for (broken, problem) in [
+        (
+            signed.replace("accept_partial", "acept_partial"),
+            "acept_partial",
+        ),
+        (signed.replace("pem = ", "key = "), "key"),
+    ] {
+        fs::write(&path, &broken).unwrap();
+        let refused = world.sign(path.to_str().unwrap()).unwrap_err();
+        assert!(matches!(refused, Error::NoKey { .. }), "{refused}");
+        assert!(refused.to_string().contains(problem), "{refused}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), broken);
+    }
+}

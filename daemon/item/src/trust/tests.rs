@@ -196,10 +196,57 @@ fn a_key_is_read_from_pem_and_from_an_entry() {
     let key = key(1);
     let path = trust(root.path(), key.public(), "Ada", &key, at()).unwrap();
     let text = fs::read_to_string(path).unwrap();
-    let (read, owner) = read_key("x.toml", &text).unwrap();
-    assert_eq!((&read, owner.as_deref()), (key.public(), Some("Ada")));
-    let (read, owner) = read_key("x.pem", &key.public().to_pem()).unwrap();
-    assert_eq!((&read, owner), (key.public(), None));
+    let read = read_key("x.toml", &text).unwrap();
+    assert_eq!(
+        read,
+        KeyFile::new(key.public().clone(), Some("Ada".to_owned()))
+    );
+    let read = read_key("x.pem", &key.public().to_pem()).unwrap();
+    assert_eq!(read, KeyFile::new(key.public().clone(), None));
     assert!(read_key("x", "hello").is_err());
     assert!(trust(root.path(), key.public(), "a\nb", &key, at()).is_err());
+}
+
+#[test]
+fn all_terms_of_an_entry_are_written_and_read_back() {
+    let root = tempfile::tempdir().unwrap();
+    let home = root.path().join("home");
+    let key = key(1);
+    let terms = KeyFile {
+        not_after: Timestamp::parse("2027-01-31T00:00:00Z"),
+        revoked_at: Timestamp::parse("2026-01-01T00:00:00Z"),
+        partial: PartialCoverage::Accepted,
+        ..KeyFile::new(key.public().clone(), Some("Ada".to_owned()))
+    };
+    let path = enter(&home, &terms, &key, at()).unwrap();
+    let text = fs::read_to_string(path).unwrap();
+    assert_eq!(read_key("x.toml", &text).unwrap(), terms);
+    assert_eq!(entry(&home, key.public().fingerprint()), Some(terms));
+    let store = TrustStore::open(&spaces(root.path()));
+    let counts = store.key(key.public().fingerprint()).unwrap();
+    assert_eq!(counts.partial, PartialCoverage::Accepted);
+    assert!(counts.not_after.is_some() && counts.revoked_at.is_some());
+}
+
+#[test]
+fn an_edited_entry_is_refused_with_the_command_that_accepts_it() {
+    let root = tempfile::tempdir().unwrap();
+    let home = root.path().join("home");
+    let (own, friend) = (key(1), key(2));
+    trust(&home, own.public(), "self", &own, at()).unwrap();
+    let path = trust(&home, friend.public(), "friend", &own, at()).unwrap();
+    let fingerprint = friend.public().fingerprint();
+    let store = TrustStore::open(&spaces(root.path()));
+    assert_eq!(store.refusal(fingerprint), None);
+    let text = fs::read_to_string(&path).unwrap();
+    let edited = text.replace("attestation = \"\"", "accept_partial = true");
+    fs::write(&path, &edited).unwrap();
+    let reason = store.refusal(fingerprint).unwrap().reason;
+    let command = format!("`ryectl key trust {}`", path.display());
+    assert!(reason.contains(&command), "{reason}");
+    // The command reads what the file says, and enters that.
+    enter(&home, &read_key("x", &edited).unwrap(), &own, at()).unwrap();
+    let entry = store.key(fingerprint).unwrap();
+    assert_eq!(entry.partial, PartialCoverage::Accepted);
+    assert_eq!(entry.owner, "friend");
 }
