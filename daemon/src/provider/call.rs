@@ -66,9 +66,14 @@ pub enum Trouble {
     /// The provider says so.
     #[error("{0}")]
     Told(ApiError),
-    /// The provider was not reached, or not understood.
+    /// The provider was not reached, or broke off.
     #[error("{0}")]
     Met(String),
+    /// The answer came, and cannot be read.
+    #[error(
+        "{0}; another try would not help: see docs/providers.md, \"Answers that cannot be read\""
+    )]
+    Unreadable(String),
 }
 
 /// A call. Dropping it closes its connection and gives its place back.
@@ -192,8 +197,14 @@ impl Call {
                 State::Reading(reading) => match reading.next().await {
                     Ok(event) => self.decode(event),
                     Err(failure) => {
+                        let text = failure.to_string();
                         let failed = failed(&failure, self.begun);
-                        return Some(self.break_off(&failed, Trouble::Met(failure.to_string())));
+                        let trouble = if let Failed::Stream { fault, .. } = &failed {
+                            Trouble::of(fault, text)
+                        } else {
+                            Trouble::Met(text)
+                        };
+                        return Some(self.break_off(&failed, trouble));
                     }
                 },
                 State::Over => return None,
@@ -222,12 +233,7 @@ impl Call {
                 return Heard::Message(Message { ended, request_id });
             }
             Signal::Broken(fault) => {
-                let trouble = match &fault {
-                    Fault::Api(error) => Trouble::Told(error.clone()),
-                    Fault::Cut | Fault::Malformed(_) | Fault::Excess(_) => {
-                        Trouble::Met(fault.to_string())
-                    }
-                };
+                let trouble = Trouble::of(&fault, fault.to_string());
                 let begun = self.begun;
                 return self.break_off(&Failed::Stream { fault, begun }, trouble);
             }
@@ -267,6 +273,17 @@ impl Call {
     }
 }
 
+impl Trouble {
+    /// The trouble of a stream that broke by `fault`, for which `text` is said.
+    fn of(fault: &Fault, text: String) -> Self {
+        match fault {
+            Fault::Api(error) => Self::Told(error.clone()),
+            Fault::Malformed(_) | Fault::Excess(_) => Self::Unreadable(text),
+            Fault::Cut | Fault::Unmarked(_) => Self::Met(text),
+        }
+    }
+}
+
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
@@ -281,7 +298,7 @@ impl Failure {
     fn new(trouble: Trouble, verdict: Verdict) -> Box<Self> {
         let request_id = match &trouble {
             Trouble::Told(error) => error.request_id.clone(),
-            Trouble::Met(_) => None,
+            Trouble::Met(_) | Trouble::Unreadable(_) => None,
         };
         Box::new(Self {
             trouble,

@@ -160,6 +160,7 @@ fn failed(thread: &ThreadRun, failure: &provider::Failure, jitter: u16) -> Heard
 fn code(trouble: &Trouble, class: Class) -> &str {
     match trouble {
         Trouble::Told(error) if !error.kind.is_empty() => &error.kind,
+        Trouble::Unreadable(_) => "unreadable_answer",
         Trouble::Told(_) | Trouble::Met(_) => match class {
             Class::Transient | Class::Interrupted => "provider_unavailable",
             Class::RateLimited => "rate_limited",

@@ -477,7 +477,7 @@ fn threads_may_begin_alike_and_conversations_begin_anew() {
             raw: None,
             stop: Stop::End,
             usage: None,
-            negative_usage: false,
+            warnings: Vec::new(),
         });
         anew.tell("More");
         anew.ask(client);

@@ -2,7 +2,7 @@
 
 use rye_core::conversation::{Block, Stop};
 use rye_core::provider::sse::{Splitter, Unreadable};
-use rye_core::provider::stream::{Arguments, Fault, Signal};
+use rye_core::provider::stream::{Arguments, Signal};
 use rye_tests::ModelServer;
 
 use super::client::{APIS, Answer, Client, End, Talk, signals};
@@ -47,6 +47,12 @@ fn streams_break_as_the_script_says() {
                 panic!("{fault}: {signal:?}");
             };
             let told = fault_seen.to_string();
+            let is_unmarked = api == APIS[0] && fault.starts_with("no_end");
+            let expected = if is_unmarked {
+                "ended without `message_stop`"
+            } else {
+                expected
+            };
             assert!(told.contains(expected), "{api:?}, {fault}: {told}");
             assert_eq!(ended, end, "{api:?}, {fault}");
         }
@@ -71,17 +77,17 @@ fn a_connection_is_reset_before_anything_is_said() {
 }
 
 #[test]
-fn calls_with_one_index_break_the_stream() {
+fn calls_with_one_index_are_read_one_by_one() {
     let calls = "{duplicate_index: true, calls: [{name: a, id: a}, {name: b, id: b}]}";
-    for (api, told) in APIS
-        .into_iter()
-        .zip(["two blocks have one index", "two calls have one index"])
-    {
-        let (signal, _) = last(api, calls);
-        let Signal::Broken(Fault::Malformed(why)) = signal else {
-            panic!("{signal:?}");
-        };
-        assert_eq!(why, told);
+    for api in APIS {
+        let (talk, answer) = answer(api, calls);
+        let mut ids = Vec::new();
+        for signal in signals(&talk.model, &answer) {
+            if let Signal::CallReady(call) = signal {
+                ids.push(call.id);
+            }
+        }
+        assert_eq!(ids, ["a", "b"]);
     }
 }
 

@@ -53,3 +53,20 @@ fn a_row_of_a_project_has_an_error_tried_again_that_is_final_else() {
     ]);
     assert_eq!(server.requests().len(), 2);
 }
+
+#[test]
+fn an_answer_that_cannot_be_read_is_asked_for_once() {
+    let server = ModelServer::start("- reply: {text: A text of several pieces., malformed: 4}");
+    let world = World::with_models(&server);
+    world.directive("t/work", BASH, "", "Work.");
+    let _daemon = world.start("");
+    let run = start(&world, "t/work");
+    let record = world.settled(&run);
+    assert_eq!(record["error"]["code"], "unreadable_answer", "{record}");
+    let text = record["error"]["message"].as_str().unwrap_or_default();
+    assert!(
+        text.contains("an event is not JSON") && text.contains("docs/providers.md"),
+        "{text}"
+    );
+    assert_eq!(server.requests().len(), 1);
+}

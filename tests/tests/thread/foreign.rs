@@ -127,7 +127,7 @@ fn faults() -> Vec<(&'static str, Value, &'static str)> {
         ("a prompt that is too long", too_long, "error"),
         ("a lost connection", stream("disconnect"), "completed"),
         ("half of an answer", stream("truncate"), "completed"),
-        ("no JSON", stream("malformed"), "completed"),
+        ("no JSON", stream("malformed"), "error"),
         ("a late start", slow, "completed"),
         (
             "arguments that are no JSON",

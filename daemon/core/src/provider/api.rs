@@ -66,7 +66,7 @@ impl Decoder {
     /// A decoder for the answer of `model` to the call of a turn.
     pub fn new(model: &ResolvedModel, turn: u32) -> Self {
         let reading = match model.api {
-            Api::Anthropic => Reading::Anthropic(anthropic::Decoder::new(model.quirks.end)),
+            Api::Anthropic => Reading::Anthropic(anthropic::Decoder::new(model.quirks.end, turn)),
             Api::OpenaiChat => Reading::OpenaiChat(openai_chat::Decoder::new(model.quirks, turn)),
         };
         Self {
@@ -96,7 +96,7 @@ impl Decoder {
             return;
         }
         let end = match &mut self.reading {
-            Reading::Anthropic(decoder) => decoder.finish(),
+            Reading::Anthropic(decoder) => decoder.finish(signals),
             Reading::OpenaiChat(decoder) => decoder.finish(signals),
         };
         self.end(end, signals);

@@ -91,7 +91,7 @@ impl ApiError {
 }
 
 /// `text` without any of `secrets`, the longest first.
-fn without(text: &str, secrets: &[&str]) -> String {
+pub(super) fn without(text: &str, secrets: &[&str]) -> String {
     let mut secrets: Vec<&str> = secrets.to_vec();
     secrets.retain(|secret| !secret.is_empty());
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
@@ -242,6 +242,11 @@ pub fn classify<'h>(
         Failed::Certificate | Failed::Unsendable | Failed::Headers | Failed::Refused => {
             Class::Permanent
         }
+        // The network brought what the provider sent: another try would bring the like, and be paid for.
+        Failed::Stream {
+            fault: Fault::Malformed(_) | Fault::Excess(_),
+            ..
+        } => Class::Permanent,
         Failed::Answered(_) => row.map_or(Class::Permanent, |row| row.class),
         // Reported within a stream, by a code that nobody knows; or not reported at all.
         Failed::Stream { .. } => row.map_or(Class::Transient, |row| row.class),

@@ -89,11 +89,11 @@ quirk! {
 }
 
 quirk! {
-    /// Whether calls have ids.
+    /// Whether calls have ids. It makes no difference: a call that has none is given one.
     IdRule {
         /// They do.
         Required = "required",
-        /// One that has none is given one.
+        /// They may have none.
         Optional = "optional",
     }
 }
@@ -101,9 +101,9 @@ quirk! {
 quirk! {
     /// By what the parts of a call are known.
     IndexRule {
-        /// By their index.
+        /// By their index, or by their id or their order where there is none.
         Index = "index",
-        /// By their id, too: without an index, or with another id, another call begins.
+        /// By their id, too: another id, or a name without an index, always begins another call.
         Id = "id",
     }
 }

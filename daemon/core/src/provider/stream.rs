@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Tokens;
-use super::failure::ApiError;
+use super::failure::{ApiError, without};
 use crate::conversation::{Block, Raw, Stop};
 use crate::error::excerpt;
 use crate::expr::parse_json;
@@ -14,22 +14,24 @@ use crate::model::Object;
 
 /// Most bytes of all that a message says.
 const MOST_MESSAGE: usize = 16 << 20;
-/// Most calls of one message.
+/// Most calls of one message that are carried out.
 const MOST_CALLS: usize = 128;
 /// Most bytes of the arguments of a call.
-const MOST_ARGUMENTS: usize = 1 << 20;
+pub(super) const MOST_ARGUMENTS: usize = 1 << 20;
 /// Most bytes of the name of a tool.
 const MOST_NAME: usize = 128;
 /// Most bytes of an id.
 const MOST_ID: usize = 256;
 /// The last position that a part of a message may have.
 pub(super) const MOST_POSITION: u64 = 1024;
-/// Most tokens that a call may report.
-const MOST_TOKENS: i64 = 1_000_000_000;
 /// Most events that nobody knows.
 const MOST_UNKNOWN: u32 = 10_000;
 /// Most bytes that are sent back of arguments which are none.
-const MOST_UNPARSED: usize = 4096;
+pub(super) const MOST_UNPARSED: usize = 4096;
+/// What a model is answered whose answer reached its most tokens within a call.
+const CUT: &str = "the answer reached its most tokens inside the arguments of this call, so they are not whole; say less before the call, or do less in it";
+/// Name that is sent back for a call that names no tool.
+pub(super) const UNNAMED: &str = "unnamed";
 
 /// Something that a stream says.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,8 +114,19 @@ pub struct Call {
 pub enum Arguments {
     /// An object.
     Object(Object),
-    /// Something else: the call is answered with this error and never carried out.
-    Unparsed(String),
+    /// The call cannot be carried out.
+    Refused(Refused),
+}
+
+/// The answer to a call that is never carried out, because of the form in which it came.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refused {
+    /// Why, for programs.
+    pub code: &'static str,
+    /// The same for the model.
+    pub problem: String,
+    /// The arguments as they are sent back.
+    pub sent: Object,
 }
 
 /// A complete message.
@@ -125,10 +138,10 @@ pub struct Ended {
     pub raw: Option<Raw>,
     /// Why the model stopped.
     pub stop: Stop,
-    /// What it used; `None` if it did not say.
+    /// What it used; `None` unless the provider reported both input and output in numbers that can be read.
     pub usage: Option<Tokens>,
-    /// Whether it said that it used less than no tokens of a kind, which count as none.
-    pub negative_usage: bool,
+    /// What the provider said in a way that is not known, and how it was taken.
+    pub warnings: Vec<String>,
 }
 
 /// Why a stream cannot be read on.
@@ -137,6 +150,11 @@ pub enum Fault {
     /// It ends before the message does.
     #[error("the answer was cut off")]
     Cut,
+    /// It ends after the message, without the mark of the api.
+    #[error(
+        "the answer ended without `{0}`; if the provider never sends it, set `quirks: {{end: lenient}}` in its file"
+    )]
+    Unmarked(&'static str),
     /// It breaks the rules of its api.
     #[error("the answer is malformed: {0}")]
     Malformed(String),
@@ -148,35 +166,166 @@ pub enum Fault {
     Api(ApiError),
 }
 
+impl Fault {
+    /// The answer has the mark of its end, and no reason why it stops.
+    pub(super) fn without_reason(mark: &str) -> Self {
+        Self::Malformed(format!(
+            "`{mark}` comes without a reason why the answer stops; if the provider never gives one, set `quirks: {{end: lenient}}` in its file"
+        ))
+    }
+}
+
 impl Call {
     /// The block of the call.
     pub fn block(&self) -> Block {
         Block::Call {
             id: self.id.clone(),
             name: self.name.clone(),
-            input: match &self.arguments {
-                Arguments::Object(input) => input.clone(),
-                Arguments::Unparsed(_) => Object::new(),
-            },
+            input: self.arguments.sent().clone(),
         }
     }
 }
 
-/// The arguments that a text holds, and how they are sent back.
-pub(super) fn arguments(text: &str) -> (Arguments, Value) {
-    let problem = match parse_json(text) {
-        Ok(Value::Object(object)) => {
-            return (Arguments::Object(object.clone()), Value::Object(object));
+impl Arguments {
+    /// The arguments as they are sent back.
+    pub const fn sent(&self) -> &Object {
+        match self {
+            Self::Object(object) => object,
+            Self::Refused(refused) => &refused.sent,
         }
-        Ok(_) => "the arguments are no JSON object".to_owned(),
-        Err(error) => format!(
+    }
+}
+
+/// The arguments that a text holds, or what is wrong with it.
+pub(super) fn arguments(text: &str) -> Result<Object, String> {
+    match parse_json(text) {
+        Ok(Value::Object(object)) => Ok(object),
+        Ok(_) => Err("the arguments are no JSON object".to_owned()),
+        Err(error) => Err(format!(
             "the arguments are not JSON: {}",
             excerpt(&error.to_string())
-        ),
-    };
-    let kept = text.floor_char_boundary(MOST_UNPARSED.min(text.len()));
-    let sent = serde_json::json!({"_unparsed": &text[..kept]});
-    (Arguments::Unparsed(problem), sent)
+        )),
+    }
+}
+
+/// A call as it came, all of it.
+#[derive(Debug)]
+pub(super) struct Came<'a> {
+    /// Its place in the message.
+    pub(super) position: u32,
+    /// Empty if it has none.
+    pub(super) id: &'a str,
+    pub(super) name: &'a str,
+    pub(super) arguments: &'a str,
+    /// The object in the arguments, if they were read before.
+    pub(super) object: Option<Object>,
+    /// Whether there was more of the arguments than is kept.
+    pub(super) is_too_large: bool,
+    /// Whether the answer reached its most tokens in this call.
+    pub(super) is_cut: bool,
+}
+
+/// The complete calls of an answer.
+#[derive(Debug)]
+pub(super) struct Calls {
+    /// The turn, for ids that the provider does not give.
+    turn: u32,
+    ids: BTreeSet<String>,
+    count: usize,
+}
+
+impl Calls {
+    pub(super) const fn new(turn: u32) -> Self {
+        Self {
+            turn,
+            ids: BTreeSet::new(),
+            count: 0,
+        }
+    }
+
+    /// Completes a call, of which `raw` makes the JSON that is sent back out of its id, its name and its arguments.
+    pub(super) fn complete(
+        &mut self,
+        came: Came<'_>,
+        raw: impl FnOnce(&str, &str, &Object) -> Value,
+    ) -> (Call, Value) {
+        self.count += 1;
+        let id = self.id(&came);
+        let kept = came.name.floor_char_boundary(MOST_NAME);
+        let name = match came.name[..kept].trim() {
+            "" => UNNAMED,
+            _ => &came.name[..kept],
+        };
+        let position = came.position;
+        let arguments = self.arguments(came);
+        let raw = raw(&id, name, arguments.sent());
+        let call = Call {
+            position,
+            id,
+            name: name.to_owned(),
+            arguments,
+            raw: raw.to_string(),
+        };
+        (call, raw)
+    }
+
+    /// The id of a call: its own, unless it has none that an answer can refer to.
+    fn id(&mut self, came: &Came<'_>) -> String {
+        let mut id = came.id.to_owned();
+        if id.is_empty() || id.len() > MOST_ID || self.ids.contains(&id) {
+            id = format!("call_{}_{}", self.turn, came.position);
+        }
+        while !self.ids.insert(id.clone()) {
+            id.push('_');
+        }
+        id
+    }
+
+    fn arguments(&self, came: Came<'_>) -> Arguments {
+        let unusable = self.unusable(&came);
+        let object = match (came.is_too_large, came.object) {
+            (false, Some(object)) => Ok(object),
+            (false, None) => arguments(came.arguments),
+            (true, _) => Err(format!(
+                "the arguments are larger than {} MiB; do less in one call",
+                MOST_ARGUMENTS >> 20
+            )),
+        };
+        let object = object.map_err(|problem| if came.is_cut { CUT.to_owned() } else { problem });
+        let (code, problem, sent) = match (unusable, object) {
+            (None, Ok(object)) => return Arguments::Object(object),
+            (None, Err(problem)) => ("invalid_params", problem, None),
+            (Some((code, problem)), object) => (code, problem, object.ok()),
+        };
+        Arguments::Refused(Refused {
+            code,
+            problem,
+            sent: sent.unwrap_or_else(|| unparsed(came.arguments)),
+        })
+    }
+
+    /// Why a call cannot be carried out, whatever its arguments are.
+    fn unusable(&self, came: &Came<'_>) -> Option<(&'static str, String)> {
+        if self.count > MOST_CALLS {
+            let problem = format!(
+                "too many calls: of one answer the first {MOST_CALLS} are carried out, and this is not one of them; make it again"
+            );
+            return Some(("too_many_calls", problem));
+        }
+        if came.name.trim().is_empty() {
+            return Some(("unknown_tool", "this call names no tool".to_owned()));
+        }
+        (came.name.len() > MOST_NAME).then(|| {
+            let problem = format!("no tool has a name of more than {MOST_NAME} bytes");
+            ("unknown_tool", problem)
+        })
+    }
+}
+
+/// Arguments that are none, as they are sent back.
+fn unparsed(text: &str) -> Object {
+    let kept = text.floor_char_boundary(MOST_UNPARSED);
+    Object::from_iter([("_unparsed".to_owned(), text[..kept].into())])
 }
 
 /// What a stream has brought, against its bounds.
@@ -184,8 +333,6 @@ pub(super) fn arguments(text: &str) -> (Arguments, Value) {
 pub(super) struct Meter {
     bytes: usize,
     unknown: u32,
-    /// The ids of its calls.
-    calls: BTreeSet<String>,
 }
 
 impl Meter {
@@ -206,37 +353,6 @@ impl Meter {
         }
         Ok(())
     }
-
-    /// Takes in a call.
-    pub(super) fn call(&mut self, id: &str, name: &str) -> Result<(), Fault> {
-        if self.calls.len() >= MOST_CALLS {
-            return Err(Fault::Excess("too many calls"));
-        }
-        if id.is_empty() || name.is_empty() {
-            return Err(malformed("a call has no id or no name"));
-        }
-        if id.len() > MOST_ID || name.len() > MOST_NAME {
-            return Err(Fault::Excess("the id or the name of a call is too long"));
-        }
-        if !self.calls.insert(id.to_owned()) {
-            return Err(malformed("two calls have one id"));
-        }
-        Ok(())
-    }
-
-    /// Whether the arguments of a call, as far as they came, are small enough.
-    pub(super) fn arguments(text: &str) -> Result<(), Fault> {
-        if text.len() > MOST_ARGUMENTS {
-            return Err(Fault::Excess("the arguments of a call are too large"));
-        }
-        Ok(())
-    }
-}
-
-/// The data of an event, as JSON.
-pub(super) fn parsed(data: &str) -> Result<Value, Fault> {
-    serde_json::from_str(data)
-        .map_err(|error| Fault::Malformed(format!("an event is not JSON: {error}")))
 }
 
 /// The data of an event that has just this shape; `None` if it has another, or is no JSON. An event of the usual shape is read without
@@ -245,24 +361,43 @@ pub(super) fn shaped<'a, T: Deserialize<'a>>(data: &'a str) -> Option<T> {
     serde_json::from_str(data).ok()
 }
 
-/// The answer begins, of a model that calls itself like that.
-pub(super) fn begun(model: &Value) -> Signal {
-    let model = model.as_str().unwrap_or_default();
-    Signal::Begun {
-        model: excerpt(model).into_owned(),
+pub(super) fn malformed(what: impl Into<String>) -> Fault {
+    Fault::Malformed(what.into())
+}
+
+/// The reason to stop that `word` names, among those that an api has. One that reports an error is an error; any other is taken as the
+/// end of the message, with a warning.
+pub(super) fn reason(
+    word: &str,
+    known: &[(&str, Stop)],
+    secrets: &[&str],
+    warnings: &mut Vec<String>,
+) -> Result<Stop, Fault> {
+    const ERRORS: [&str; 6] = [
+        "error",
+        "fail",
+        "abort",
+        "cancel",
+        "insufficient",
+        "overload",
+    ];
+    if let Some((_, stop)) = known.iter().find(|(name, _)| *name == word) {
+        return Ok(*stop);
     }
-}
-
-pub(super) fn malformed(what: &str) -> Fault {
-    Fault::Malformed(what.to_owned())
-}
-
-/// A number of tokens; one below zero counts as none, and is noted in `is_negative`.
-pub(super) fn tokens_of(value: &Value, is_negative: &mut bool) -> Result<u64, Fault> {
-    let reported = value
-        .as_i64()
-        .filter(|tokens| *tokens <= MOST_TOKENS)
-        .ok_or(Fault::Excess("a number of tokens is none that can be"))?;
-    *is_negative |= reported < 0;
-    Ok(u64::try_from(reported).unwrap_or(0))
+    let folded = word.to_lowercase();
+    if ERRORS.iter().any(|error| folded.contains(error)) {
+        return Err(Fault::Api(ApiError {
+            kind: excerpt(&without(word, secrets)).into_owned(),
+            message: "the provider gives this as the reason why the answer stops".to_owned(),
+            ..ApiError::default()
+        }));
+    }
+    let warning = format!(
+        "the model stopped for a reason that is not known, `{}`; its answer is taken as complete",
+        excerpt(&without(word, secrets))
+    );
+    if !warnings.contains(&warning) {
+        warnings.push(warning);
+    }
+    Ok(Stop::End)
 }

@@ -8,6 +8,7 @@ use crate::money::Usd;
 mod chat;
 mod choices;
 mod failures;
+mod fields;
 mod files;
 mod streams;
 mod usages;

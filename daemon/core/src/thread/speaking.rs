@@ -9,7 +9,7 @@ use crate::machine::CallOutcome;
 use crate::model::thread::{At, Class, Part, ThreadEvent, Turn};
 use crate::model::{Because, Event, Failure, Object, OpenCall, RunEvent};
 use crate::provider::failure::Charge;
-use crate::provider::stream::{self, Arguments, Ended};
+use crate::provider::stream::{self, Arguments, Ended, Refused};
 use crate::provider::{Tokens, assemble};
 
 use super::ThreadMachine;
@@ -57,8 +57,8 @@ pub(super) struct Speaking {
     pub(super) parts: Vec<Arc<Part>>,
     /// Its calls, in their order.
     pub(super) calls: Vec<Asked>,
-    /// Calls whose arguments are none, by their ids, and why.
-    bad: Vec<(String, String)>,
+    /// Calls that are not carried out because of the form in which they came, by their ids, and what they are answered.
+    bad: Vec<(String, Refused)>,
 }
 
 /// A call that the model asks for while it speaks.
@@ -134,13 +134,11 @@ impl ThreadMachine {
         };
         self.say(now, &mut events, turn, message, usage, request_id);
         let unknown = usage.is_none().then_some(
-            "the provider did not say what the call used; it is charged at what was held for it",
+            "the provider did not say all of what the call used; it is charged at what was held for it",
         );
-        let negative = ended.negative_usage.then_some(
-            "the provider said that the call used less than no tokens, which count as none",
-        );
-        for message in [unknown, negative].into_iter().flatten() {
-            let (node, message) = (None, message.to_owned());
+        let unknown = unknown.map(str::to_owned);
+        for message in ended.warnings.into_iter().chain(unknown) {
+            let node = None;
             self.record(now, &mut events, RunEvent::Warning { node, message });
         }
         self.settle(now, &mut events, usage, Because::Usage);
@@ -156,8 +154,8 @@ impl ThreadMachine {
             .speaking
             .as_mut()
             .map(|speaking| std::mem::take(&mut speaking.bad));
-        for (id, problem) in bad.into_iter().flatten() {
-            self.refuse(now, &mut events, &id, "invalid_params", &problem);
+        for (id, refused) in bad.into_iter().flatten() {
+            self.refuse(now, &mut events, &id, refused.code, &refused.problem);
         }
         events
     }
@@ -323,22 +321,27 @@ impl ThreadMachine {
 
 impl Speaking {
     fn ask(&mut self, call: stream::Call) {
-        let block = call.block();
         let position = u32::try_from(self.calls.len() + self.bad.len()).unwrap_or(u32::MAX);
+        let block = call.block();
+        let input = match call.arguments {
+            Arguments::Object(input) => input,
+            Arguments::Refused(refused) => {
+                // Only the end of the message answers it, so no call that starts before may bring it along.
+                self.bad.push((call.id, refused));
+                return;
+            }
+        };
         self.parts.push(Arc::new(Part {
             block,
             raw: call.raw,
         }));
-        match call.arguments {
-            Arguments::Object(input) => self.calls.push(Asked {
-                position,
-                id: call.id,
-                name: call.name,
-                input: Arc::new(input),
-                parts: self.parts.len(),
-            }),
-            Arguments::Unparsed(problem) => self.bad.push((call.id, problem)),
-        }
+        self.calls.push(Asked {
+            position,
+            id: call.id,
+            name: call.name,
+            input: Arc::new(input),
+            parts: self.parts.len(),
+        });
     }
 }
 

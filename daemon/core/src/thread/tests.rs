@@ -11,7 +11,7 @@ use crate::ledger::CallNo;
 use crate::model::{Budget, Object, RunKind, Spec, Status, Task};
 use crate::money::Usd;
 use crate::policy::OnExceed;
-use crate::provider::stream::{Arguments, Call as StreamCall, Ended, Part as StreamPart};
+use crate::provider::stream::{Arguments, Call as StreamCall, Ended, Part as StreamPart, Refused};
 use crate::provider::{Agent, Asked as Wanted, Owner, Provider, ResolvedModel, Tokens, resolve};
 
 mod children;

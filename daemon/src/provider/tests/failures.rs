@@ -117,8 +117,8 @@ async fn a_stream_that_breaks_tells_how_far_it_came() {
         (
             format!("{begin}data: {{\n\n"),
             "0\r\n\r\n",
-            (Class::Transient, Charge::Hold, true),
-            "an event is not JSON",
+            (Class::Permanent, Charge::Hold, true),
+            "docs/providers.md",
         ),
     ] {
         let body = if body.is_empty() {
@@ -142,8 +142,9 @@ async fn a_body_that_is_no_text_is_malformed() {
     .await;
     let (_clock, providers) = providers();
     let failure = failure(&mut call(&providers, &model(address)).await).await;
-    assert_eq!(seen(&failure), (Class::Transient, Charge::Hold, false));
-    assert_eq!(failure.trouble.to_string(), "a line is not UTF-8");
+    assert_eq!(seen(&failure), (Class::Permanent, Charge::Hold, false));
+    let text = failure.trouble.to_string();
+    assert!(text.starts_with("a line is not UTF-8; "), "{text}");
 }
 
 #[tokio::test]

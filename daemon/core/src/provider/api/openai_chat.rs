@@ -1,5 +1,6 @@
 //! The api of `OpenAI` that others speak, too: `POST /chat/completions`.
 
+mod calls;
 mod decode;
 mod wire;
 

@@ -176,77 +176,358 @@ fn an_end_needs_a_reason_and_the_end_of_the_body() {
         Stop::End,
         "a clean end of the body is an end"
     );
-    assert_eq!(fault(&with(&open, DONE, "")), &Fault::Cut);
+    let unmarked = |signals: &[Signal]| {
+        let fault = fault(signals);
+        matches!(fault, Fault::Malformed(what) if what.contains("`quirks: {end: lenient}`"))
+    };
+    assert!(unmarked(&with(&open, DONE, "")));
     assert_eq!(fault(&with(&open, "", "")), &Fault::Cut);
     assert_eq!(ended(&with(&open, DONE, "end: lenient")).stop, Stop::End);
     assert_eq!(fault(&with(&open, "", "end: lenient")), &Fault::Cut);
     // An empty reason is none.
     let empty = [open[0].clone(), reason("")];
-    assert_eq!(fault(&with(&empty, DONE, "")), &Fault::Cut);
+    assert!(unmarked(&with(&empty, DONE, "")));
+}
+
+/// The calls of an answer: their ids and their arguments, or the code by which they are answered.
+fn calls(chunks: &[Value], quirks: &str) -> Vec<(String, String)> {
+    let mut chunks = chunks.to_vec();
+    chunks.push(reason("tool_calls"));
+    let signals = signals(&chunks, quirks);
+    let blocks = &ended(&signals).blocks;
+    let ids: Vec<&str> = ready(&signals).map(|call| call.id.as_str()).collect();
+    let in_message = blocks.iter().filter_map(|block| match block {
+        Block::Call { id, .. } => Some(id.as_str()),
+        Block::Text { .. } | Block::Thinking { .. } | Block::Result { .. } => None,
+    });
+    assert_eq!(
+        in_message.collect::<Vec<_>>(),
+        ids,
+        "none is lost, in their order"
+    );
+    let came = |call: &crate::provider::stream::Call| match &call.arguments {
+        Arguments::Object(object) => json!(object).to_string(),
+        Arguments::Refused(refused) => refused.code.to_owned(),
+    };
+    ready(&signals)
+        .map(|call| (call.id.clone(), came(call)))
+        .collect()
+}
+
+/// An answer, its quirks, and the ids and arguments of its two calls.
+type Parts = (
+    &'static str,
+    Vec<Value>,
+    &'static str,
+    [(&'static str, &'static str); 2],
+);
+
+const X: &str = "{\"x\":1}";
+const Y: &str = "{\"y\":2}";
+const WHOLE: [(&str, &str); 2] = [("a", X), ("b", Y)];
+
+/// Parts that are told apart by an index or an id.
+fn named_parts() -> Vec<Parts> {
+    let (zero, one, null) = (json!(0), json!(1), Value::Null);
+    vec![
+        (
+            "one after the other",
+            vec![call(&zero, "a", "f", X), call(&one, "b", "g", Y)],
+            "",
+            WHOLE,
+        ),
+        (
+            "interleaved",
+            vec![
+                call(&zero, "a", "f", "{\"x"),
+                call(&one, "b", "g", "{\"y"),
+                call(&zero, "", "", "\":1}"),
+                call(&one, "", "", "\":2}"),
+            ],
+            "",
+            WHOLE,
+        ),
+        (
+            "both begin before either continues",
+            vec![
+                call(&zero, "a", "f", ""),
+                call(&one, "b", "g", ""),
+                call(&zero, "", "", X),
+                call(&one, "", "", Y),
+            ],
+            "",
+            WHOLE,
+        ),
+        (
+            "interleaved by id",
+            vec![
+                call(&null, "a", "f", "{\"x"),
+                call(&null, "b", "g", "{\"y"),
+                call(&null, "a", "", "\":1}"),
+                call(&null, "b", "", "\":2}"),
+            ],
+            "",
+            WHOLE,
+        ),
+        (
+            "one index for all",
+            vec![
+                call(&zero, "a", "f", "{\"x"),
+                call(&zero, "", "", "\":1}"),
+                call(&zero, "b", "f", "{\"y"),
+                call(&zero, "", "", "\":2}"),
+            ],
+            "",
+            WHOLE,
+        ),
+        (
+            "one index for all, and the quirk that says so",
+            vec![call(&zero, "a", "f", X), call(&zero, "b", "f", Y)],
+            "tool_index: id",
+            WHOLE,
+        ),
+        (
+            "no index",
+            vec![
+                call(&null, "a", "f", "{\"x"),
+                call(&null, "", "", "\":1}"),
+                call(&null, "b", "f", Y),
+            ],
+            "",
+            WHOLE,
+        ),
+        (
+            "no index, and the quirk that says so",
+            vec![
+                call(&null, "a", "f", "{\"x"),
+                call(&null, "", "", "\":1}"),
+                call(&null, "b", "f", Y),
+            ],
+            "tool_index: id",
+            WHOLE,
+        ),
+    ]
+}
+
+/// Parts that lack what tells them apart, or share it.
+fn odd_parts() -> Vec<Parts> {
+    let (zero, one, null) = (json!(0), json!(1), Value::Null);
+    vec![
+        (
+            "neither index nor id",
+            vec![call(&null, "", "f", X), call(&null, "", "f", Y)],
+            "tool_ids: optional",
+            [("call_7_2", X), ("call_7_3", Y)],
+        ),
+        (
+            "no id",
+            vec![call(&zero, "", "f", X), call(&one, "", "f", Y)],
+            "",
+            [("call_7_2", X), ("call_7_3", Y)],
+        ),
+        (
+            "one id for both",
+            vec![call(&zero, "a", "f", X), call(&one, "a", "f", Y)],
+            "",
+            [("a", X), ("call_7_3", Y)],
+        ),
+        (
+            "one index and one id for both",
+            vec![call(&zero, "a", "f", X), call(&zero, "a", "f", Y)],
+            "",
+            [("a", X), ("call_7_3", Y)],
+        ),
+        (
+            "the same call twice is two calls",
+            vec![call(&zero, "a", "f", X), call(&one, "b", "f", X)],
+            "",
+            [("a", X), ("b", X)],
+        ),
+        (
+            "each part has another id",
+            vec![
+                call(&zero, "a", "f", "{\"x"),
+                call(&zero, "z", "", "\":1}"),
+                call(&one, "b", "g", Y),
+            ],
+            "",
+            WHOLE,
+        ),
+        (
+            "each part has the name",
+            vec![
+                call(&zero, "a", "f", "{\"x"),
+                call(&zero, "a", "f", "\":1}"),
+                call(&one, "b", "g", Y),
+            ],
+            "",
+            WHOLE,
+        ),
+        (
+            "id and name come later",
+            vec![
+                call(&zero, "", "", "{\"x"),
+                call(&zero, "a", "f", "\":1}"),
+                call(&one, "b", "g", Y),
+            ],
+            "",
+            WHOLE,
+        ),
+        (
+            "all is said once more at the end",
+            vec![
+                call(&zero, "a", "f", X),
+                call(&one, "b", "g", Y),
+                call(&zero, "a", "f", X),
+                call(&one, "b", "g", Y),
+            ],
+            "",
+            WHOLE,
+        ),
+    ]
 }
 
 #[test]
-fn calls_are_told_apart_as_the_provider_does() {
-    let null = Value::Null;
-    let zero = json!(0);
-    for (chunks, quirks, expected) in [
-        (
-            vec![call(&zero, "a", "f", "{}"), call(&json!(1), "b", "g", "{}")],
-            "",
-            Ok(vec!["a", "b"]),
-        ),
-        (
-            vec![call(&zero, "a", "f", "{}"), call(&zero, "b", "g", "{}")],
-            "",
-            Err("one index"),
-        ),
-        (
-            vec![call(&zero, "a", "f", "{}"), call(&zero, "b", "g", "{}")],
-            "tool_index: id",
-            Ok(vec!["a", "b"]),
-        ),
-        (vec![call(&null, "a", "f", "{}")], "", Err("no index")),
-        (
-            vec![
-                call(&null, "a", "f", "{"),
-                call(&null, "", "", "}"),
-                call(&null, "b", "g", "{}"),
-            ],
-            "tool_index: id",
-            Ok(vec!["a", "b"]),
-        ),
-        (
-            vec![call(&zero, "a", "f", "{}"), call(&json!(1), "a", "g", "{}")],
-            "",
-            Err("one id"),
-        ),
-        (vec![call(&zero, "", "f", "{}")], "", Err("no id")),
-        (
-            vec![call(&zero, "", "f", "{}"), call(&json!(1), "", "g", "{}")],
-            "tool_ids: optional",
-            Ok(vec!["call_7_2", "call_7_3"]),
-        ),
-        (
-            vec![call(&zero, "a", "", "{}")],
-            "",
-            Err("no id or no name"),
-        ),
-    ] {
-        let mut chunks = chunks;
-        chunks.push(reason("tool_calls"));
-        let signals = signals(&chunks, quirks);
-        match expected {
-            Ok(ids) => {
-                let found: Vec<&str> = ready(&signals).map(|call| call.id.as_str()).collect();
-                assert_eq!(found, ids, "{quirks} {signals:?}");
-                ended(&signals);
-            }
-            Err(told) => {
-                let fault = fault(&signals);
-                assert!(fault.to_string().contains(told), "{quirks}: {fault}");
-            }
-        }
+fn parts_of_calls_are_put_together_by_index_by_id_or_by_order() {
+    for (what, chunks, quirks, expected) in named_parts().into_iter().chain(odd_parts()) {
+        let expected = expected.map(|(id, text)| (id.to_owned(), text.to_owned()));
+        assert_eq!(calls(&chunks, quirks), expected, "{what}");
     }
+}
+
+#[test]
+fn calls_that_cannot_be_carried_out_are_answered_and_none_is_lost() {
+    let index = |at: usize| json!(at);
+    let many: Vec<Value> = (0..500)
+        .map(|at| call(&index(at), &format!("id-{at}"), "f", "{}"))
+        .collect();
+    let found = calls(&many, "");
+    assert_eq!(found.len(), 500);
+    for (at, (id, came)) in found.iter().enumerate() {
+        let expected = if at < 128 { "{}" } else { "too_many_calls" };
+        assert_eq!(
+            (id.as_str(), came.as_str()),
+            (format!("id-{at}").as_str(), expected)
+        );
+    }
+    let large = format!("{{\"a\":\"{}\"}}", "x".repeat(3 << 19));
+    for (chunk, id, came) in [
+        (call(&json!(0), "a", "f", &large), "a", "invalid_params"),
+        (
+            call(&json!(0), "a", "f", "{\"x\": 1,}"),
+            "a",
+            "invalid_params",
+        ),
+        (call(&json!(0), "a", "f", "[1]"), "a", "invalid_params"),
+        (call(&json!(0), "a", "", "{}"), "a", "unknown_tool"),
+        (call(&json!(0), "a", " ", "{}"), "a", "unknown_tool"),
+        (
+            call(&json!(0), "a", &"n".repeat(129), "{}"),
+            "a",
+            "unknown_tool",
+        ),
+        (
+            call(&json!(0), &"i".repeat(300), "f", "{}"),
+            "call_7_2",
+            "{}",
+        ),
+        (call(&json!(u64::MAX), "a", "f", "{}"), "a", "{}"),
+    ] {
+        let other = call(&json!(1), "b", "g", "{}");
+        let found = calls(&[chunk, other], "");
+        let expected = [(id, came), ("b", "{}")];
+        let expected = expected.map(|(id, came)| (id.to_owned(), came.to_owned()));
+        assert_eq!(found, expected);
+    }
+    let named = signals(&[call(&json!(0), "a", "", "{}"), reason("tool_calls")], "");
+    let raw = &ended(&named).raw.as_ref().unwrap().0;
+    assert!(
+        raw.contains(r#""name":"unnamed""#),
+        "an empty name is not taken back: {raw}"
+    );
+}
+
+#[test]
+fn a_call_is_handed_out_early_only_if_nothing_of_it_can_follow() {
+    let early = |chunks: &[Value]| -> Vec<String> {
+        let signals = signals(chunks, "end: lenient");
+        let end = signals
+            .iter()
+            .position(|signal| matches!(signal, Signal::Text { .. }));
+        ready(&signals[..end.unwrap()])
+            .map(|call| call.id.clone())
+            .collect()
+    };
+    let mark = delta(&json!({"content": "mark"}));
+    let (zero, one, two) = (json!(0), json!(1), json!(2));
+    let none: [&str; 0] = [];
+    let open = call(&zero, "a", "f", "{\"x\":{}");
+    let second = call(&one, "b", "g", "{\"y\":\"}\"}");
+    let third = call(&two, "c", "g", "");
+    assert_eq!(early(&[second.clone(), mark.clone()]), none);
+    assert_eq!(early(&[second.clone(), third.clone(), mark.clone()]), ["b"]);
+    assert_eq!(early(&[open.clone(), second.clone(), mark.clone()]), none);
+    let behind = [open, second.clone(), third.clone(), mark.clone()];
+    assert_eq!(early(&behind), none, "in their order only");
+    assert_eq!(
+        early(&[third, second.clone(), mark]),
+        none,
+        "without arguments so far"
+    );
+    // What follows all the same is a fault of the answer: the call may be under way.
+    let late = [
+        second,
+        call(&two, "c", "g", "{}"),
+        call(&one, "", "", "{}"),
+        reason("stop"),
+    ];
+    let signals = signals(&late, "");
+    assert!(matches!(fault(&signals), Fault::Malformed(what) if what.contains("whole")));
+}
+
+#[test]
+fn an_old_call_of_a_function_is_a_call() {
+    let part = |part: Value| delta(&json!({"function_call": part}));
+    let chunks = [
+        part(json!({"name": "f", "arguments": ""})),
+        part(json!({"arguments": "{\"x\":"})),
+        part(json!({"arguments": "1}"})),
+    ];
+    let expected = [("call_7_2".to_owned(), "{\"x\":1}".to_owned())];
+    assert_eq!(calls(&chunks, ""), expected);
+}
+
+#[test]
+fn a_character_that_is_cut_between_two_chunks_is_whole_again() {
+    let chunk = |delta: &str, more: &str| {
+        format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}{more}}}]}}\n\n")
+    };
+    let arguments = |text: &str| {
+        format!(
+            "\"tool_calls\":[{{\"index\":0,\"id\":\"a\",\"function\":{{\"name\":\"f\",\"arguments\":\"{text}\"}}}}]"
+        )
+    };
+    let body = [
+        chunk("\"role\":\"assistant\",\"content\":\"a\\ud83d\"", ""),
+        chunk("\"reasoning\":\"r\\ud83d\"", ""),
+        chunk("\"content\":\"\\ude00b\\ud83d\"", ""),
+        chunk("\"content\":\"c\\udce9\\ud83d\"", ""),
+        chunk("\"reasoning\":\"\\ude00\"", ""),
+        chunk(&arguments("{\\\"x\\\":\\\"\\ud83d"), ""),
+        chunk(&arguments("\\ude00\\\\ud83d\\\"}"), ""),
+        chunk(
+            "\"vendor\":\"v\\ud83d\"",
+            ",\"finish_reason\":\"tool_calls\"",
+        ),
+        DONE.to_owned(),
+    ];
+    let signals = decode([body.concat().as_bytes()], &chat(""));
+    let blocks = json!(ended(&signals).blocks);
+    assert_eq!(blocks[0]["text"], "r\u{1f600}");
+    assert_eq!(blocks[1]["text"], "a\u{1f600}b\u{fffd}c\u{fffd}\u{fffd}");
+    assert_eq!(blocks[2]["input"], json!({"x": "\u{1f600}\u{fffd}"}));
+    let raw = &ended(&signals).raw.as_ref().unwrap().0;
+    assert!(raw.contains("v\u{fffd}"), "{raw}");
 }
 
 #[test]
@@ -266,6 +547,11 @@ fn arguments_are_an_object_or_an_error() {
             "{text} {word}"
         );
         let raw: Value = serde_json::from_str(&call.raw).unwrap();
+        let told = match &call.arguments {
+            Arguments::Object(_) => "",
+            Arguments::Refused(refused) => refused.problem.as_str(),
+        };
+        assert_eq!(told.contains("most tokens"), word == "length", "{told}");
         let sent: Value =
             serde_json::from_str(raw["function"]["arguments"].as_str().unwrap()).unwrap();
         assert!(sent.is_object(), "what is sent back is always an object");
@@ -283,11 +569,21 @@ fn reasons_to_stop_are_sorted() {
         ("from_tomorrow", Stop::End),
     ] {
         let signals = signals(&[reason(word), reason(word)], "");
+        let warned = ended(&signals)
+            .warnings
+            .iter()
+            .any(|text| text.contains(word));
+        assert_eq!(warned, word == "from_tomorrow");
         assert_eq!(
             (ended(&signals).stop, &ended(&signals).raw),
             (expected, &None),
             "{word}"
         );
+    }
+    for word in ["error", "Server_Error", "network_error", "abort"] {
+        let signals = signals(&[reason(word)], "");
+        let is_told = matches!(fault(&signals), Fault::Api(error) if error.kind == word);
+        assert!(is_told, "{signals:?}");
     }
     let refused = signals(
         &[
@@ -311,7 +607,7 @@ fn reasons_to_stop_are_sorted() {
 #[test]
 fn what_breaks_the_rules_is_broken() {
     let text = delta(&json!({"content": "x"}));
-    let crowd: Vec<Value> = (0..129)
+    let crowd: Vec<Value> = (0..1024)
         .map(|at| call(&json!(at), &format!("id-{at}"), "f", ""))
         .collect();
     for (chunks, told) in [
@@ -322,36 +618,87 @@ fn what_breaks_the_rules_is_broken() {
             "server_error: …",
         ),
         (crowd, "too many calls"),
-        (vec![call(&json!(2000), "a", "f", "")], "index"),
-        (vec![call(&json!(0), &"i".repeat(300), "f", "")], "too long"),
+        (
+            vec![
+                json!({"choices": [{"index": 0, "delta": {"content": "a"}}, {"index": 1, "delta": {"content": "b"}}]}),
+            ],
+            "several answers",
+        ),
         (
             vec![delta(&json!({"content": "x".repeat(1 << 20)})); 17],
             "too large",
         ),
         (
-            vec![call(&json!(0), "a", "f", &"x".repeat(2 << 20))],
-            "arguments",
+            vec![call(&json!(0), "a", "f", &"x".repeat(1 << 20)); 17],
+            "too large",
         ),
         (
             vec![json!({"object": "from.tomorrow"}); 10_001],
             "nobody knows",
-        ),
-        (
-            vec![json!({"choices": [], "usage": {"prompt_tokens": 2_000_000_000}})],
-            "tokens",
         ),
     ] {
         let signals = signals(&chunks, "");
         let fault = fault(&signals);
         assert!(fault.to_string().contains(told), "{told}: {fault}");
     }
-    let negative = json!({"choices": [], "usage": {"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 9}}});
-    let signals = signals(&[negative, reason("stop")], "");
-    let ended = ended(&signals);
-    assert_eq!(
-        (ended.usage.unwrap().input, ended.negative_usage),
-        (0, true)
-    );
+}
+
+#[test]
+fn what_was_used_is_known_if_all_of_it_was_said_in_numbers() {
+    let details = json!({"cached_tokens": 9});
+    for (usage, input, warned) in [
+        (
+            json!({"prompt_tokens": 5, "completion_tokens": 1}),
+            Some(5),
+            "",
+        ),
+        (
+            json!({"prompt_tokens": "5", "completion_tokens": 1.0}),
+            Some(5),
+            "",
+        ),
+        (
+            json!({"prompt_tokens": 5, "completion_tokens": 1, "prompt_tokens_details": details}),
+            Some(0),
+            "less than no tokens",
+        ),
+        (
+            json!({"prompt_tokens": 5, "completion_tokens": -1}),
+            Some(5),
+            "less than no tokens",
+        ),
+        (json!({"prompt_tokens": 5}), None, ""),
+        (json!({"completion_tokens": 5}), None, ""),
+        (json!({}), None, ""),
+        (json!([5]), None, "cannot be read"),
+        (
+            json!({"prompt_tokens": 2_000_000_000, "completion_tokens": 1}),
+            None,
+            "cannot be read",
+        ),
+        (
+            json!({"prompt_tokens": "many", "completion_tokens": 1}),
+            None,
+            "cannot be read",
+        ),
+        (
+            json!({"prompt_tokens": 1.5, "completion_tokens": 1}),
+            None,
+            "cannot be read",
+        ),
+    ] {
+        let chunk = json!({"choices": [], "usage": usage});
+        let signals = signals(&[reason("stop"), chunk], "");
+        let ended = ended(&signals);
+        assert_eq!(ended.usage.map(|usage| usage.input), input, "{usage}");
+        let warnings = ended.warnings.join("; ");
+        assert_eq!(
+            warnings.is_empty(),
+            warned.is_empty(),
+            "{usage}: {warnings}"
+        );
+        assert!(warnings.contains(warned), "{usage}: {warnings}");
+    }
 }
 
 const RAW: &str = r#"{"role":"assistant","content":null,"reasoning_content":"rc","reasoning":"r","reasoning_details":[1],"vendor":1,"tool_calls":[{"id":"a","type":"function","function":{"name":"echo","arguments":"{\"b\": 1}"}}]}"#;

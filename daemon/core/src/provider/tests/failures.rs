@@ -66,7 +66,7 @@ fn ours() -> Vec<Case> {
         fault: Fault::Cut,
         begun,
     };
-
+    let broken = |fault| Failed::Stream { fault, begun: true };
     vec![
         (Failed::Connect, &[], Transient, Nothing),
         (Failed::Certificate, &[], Permanent, Nothing),
@@ -76,6 +76,19 @@ fn ours() -> Vec<Case> {
         (Failed::Refused, &[], Permanent, Reported),
         (cut(false), &[], Transient, Hold),
         (cut(true), &[], Transient, Hold),
+        (
+            broken(Fault::Unmarked("message_stop")),
+            &[],
+            Transient,
+            Hold,
+        ),
+        (
+            broken(Fault::Malformed(String::new())),
+            &[],
+            Permanent,
+            Hold,
+        ),
+        (broken(Fault::Excess("")), &[], Permanent, Hold),
         (
             in_stream("overloaded_error", false),
             &[],

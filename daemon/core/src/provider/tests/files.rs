@@ -342,3 +342,27 @@ fn values_of_any_type_never_panic() {
         }
     }
 }
+
+#[test]
+fn the_page_about_providers_has_each_quirk_and_its_values() {
+    fn words<T>(words: &[(&'static str, T)]) -> Vec<&'static str> {
+        words.iter().map(|(word, _)| *word).collect()
+    }
+    let table = rye_pages::Table::read("docs/providers.md", "quirks");
+    let quirks = [
+        ("end", words(EndMark::WORDS)),
+        ("cache", words(CacheMarks::WORDS)),
+        ("usage", words(UsageReport::WORDS)),
+        ("tool_ids", words(IdRule::WORDS)),
+        ("tool_index", words(IndexRule::WORDS)),
+        ("system", words(SystemRole::WORDS)),
+        ("max_tokens_field", words(MaxTokensField::WORDS)),
+        ("reasoning_replay", words(ReasoningReplay::WORDS)),
+    ];
+    table.assert_lists(quirks.iter().map(|(name, _)| *name));
+    for (name, words) in quirks {
+        let said = table.cell(name, "values, the usual one first");
+        let expected: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+        assert_eq!(said, expected.join(", "), "{name}");
+    }
+}

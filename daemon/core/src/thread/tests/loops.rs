@@ -571,21 +571,66 @@ fn a_broken_stream_costs_the_input_that_it_reported_and_the_output_that_was_held
     stage.assert_replay();
 }
 
+fn warnings(stage: &Stage) -> Vec<&str> {
+    let told = stage.log.iter().filter_map(|event| match event {
+        Event::Run(RunEvent::Warning { message, .. }) => Some(message.as_str()),
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+    });
+    told.collect()
+}
+
 #[test]
-fn less_than_no_tokens_are_a_warning() {
-    let mut stage = stage(ALL, "");
-    stage.play();
-    let mut heard = says("Done.", &[]);
-    if let Some(Heard::Complete { ended, .. }) = heard.last_mut() {
-        ended.negative_usage = true;
+fn an_odd_answer_leaves_a_warning_and_one_without_usage_is_charged_as_an_estimate() {
+    for (has_usage, estimated) in [(true, false), (false, true)] {
+        let mut stage = stage(ALL, "");
+        stage.play();
+        let mut heard = says("Done.", &[]);
+        if let Some(Heard::Complete { ended, .. }) = heard.last_mut() {
+            ended.warnings.push("odd".to_owned());
+            ended.usage = ended.usage.filter(|_| has_usage);
+        }
+        stage.say(heard);
+        let warnings = warnings(&stage);
+        assert_eq!(warnings[0], "odd");
+        let said = warnings.iter().any(|text| text.contains("did not say all"));
+        assert_eq!((said, settled(&stage).1), (estimated, estimated));
+        stage.assert_replay();
     }
-    stage.say(heard);
-    let is_told = |event: &Event| match event {
-        Event::Run(RunEvent::Warning { message, .. }) => message.contains("less than no tokens"),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => false,
-    };
-    assert!(stage.log.iter().any(is_told), "{:?}", stage.names());
-    assert!(!settled(&stage).1, "it is no estimate");
+}
+
+#[test]
+fn a_call_that_cannot_be_read_is_answered_and_never_carried_out_whatever_follows() {
+    let calls = [
+        ("c1", "rye_execute", json!([1])),
+        ("c2", "rye_execute", execute("t/b", 2)),
+    ];
+    for breaks in [false, true] {
+        let mut stage = stage(ALL, "");
+        stage.play();
+        let mut heard = says("Looking.", &calls);
+        let end = heard.pop().unwrap();
+        heard.into_iter().for_each(|heard| stage.hear(heard));
+        stage.play();
+        stage.hear(if breaks {
+            failed(Class::Transient, Charge::Hold, 0)
+        } else {
+            end
+        });
+        stage.over();
+        stage.play();
+        assert_eq!(stage.begun.len(), 1, "only the second is carried out");
+        stage.end(0, &result(json!("second")));
+        assert_eq!(stage.play(), Met::Model);
+        assert_eq!(stage.begun.len(), 1);
+        let told = stage.told();
+        let second = ("c2".into(), "second".into());
+        if breaks {
+            assert_eq!(told, [second], "what broke off has not said the first");
+        } else {
+            assert_eq!(told, [("c1".into(), "[1]".into()), second]);
+        }
+        stage.assert_replay();
+    }
 }
 
 #[test]

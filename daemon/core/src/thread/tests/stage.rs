@@ -363,7 +363,11 @@ pub(super) fn says(text: &str, calls: &[(&str, &str, Value)]) -> Vec<Heard> {
             name: (*name).to_owned(),
             arguments: match input.as_object() {
                 Some(input) => Arguments::Object(input.clone()),
-                None => Arguments::Unparsed(input.to_string()),
+                None => Arguments::Refused(Refused {
+                    code: "invalid_params",
+                    problem: input.to_string(),
+                    sent: Object::new(),
+                }),
             },
             raw: json!({"type": "tool_use", "id": id, "name": name, "input": input}).to_string(),
         };
@@ -391,7 +395,7 @@ pub(super) fn ended(blocks: Vec<Block>, stop: Stop) -> Heard {
                 output: 10,
                 ..Tokens::default()
             }),
-            negative_usage: false,
+            warnings: Vec::new(),
         }),
         request_id: Some("req-1".to_owned()),
     }

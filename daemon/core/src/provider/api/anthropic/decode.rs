@@ -6,41 +6,63 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::conversation::{Block, Raw, Stop};
+use crate::model::Object;
+use crate::provider::EndMark;
 use crate::provider::failure::ApiError;
+use crate::provider::field::{self, Report, parsed, says};
+use crate::provider::half::{Halves, Piece};
 use crate::provider::stream::{
-    Call, Ended, Fault, MOST_POSITION, Meter, Part, Signal, arguments, begun, malformed, parsed,
-    shaped, tokens_of,
+    Calls, Came, Ended, Fault, MOST_ARGUMENTS, MOST_POSITION, MOST_UNPARSED, Meter, Part, Signal,
+    UNNAMED, arguments, malformed, reason, shaped,
 };
-use crate::provider::{EndMark, Tokens};
 
 /// What says that a part continues.
 const MORE: &str = "content_block_delta";
+
+/// What says that the message is complete.
+const DONE: &str = "message_stop";
+/// The reasons to stop.
+const REASONS: [(&str, Stop); 7] = [
+    ("end_turn", Stop::End),
+    ("stop_sequence", Stop::End),
+    ("tool_use", Stop::Calls),
+    ("max_tokens", Stop::Length),
+    ("model_context_window_exceeded", Stop::Window),
+    ("refusal", Stop::Refusal),
+    ("pause_turn", Stop::Pause),
+];
 
 /// Reads the events of one answer.
 #[derive(Debug)]
 pub(in crate::provider) struct Decoder {
     end: EndMark,
     begun: bool,
-    /// Parts that are not complete.
-    open: BTreeMap<u32, Open>,
+    /// Parts that are not complete, by the index that the provider gives them.
+    open: BTreeMap<u64, Open>,
     /// Parts that are, by their place.
     done: BTreeMap<u32, Done>,
-    /// Complete calls without arguments: whether they have none or were cut off, what comes next tells.
-    waiting: BTreeMap<u32, Map<String, Value>>,
+    /// Complete calls whose arguments are not whole: whether they were cut off, what comes next tells.
+    waiting: BTreeMap<u32, Open>,
+    calls: Calls,
+    halves: Halves,
     meter: Meter,
-    usage: Option<Tokens>,
-    negative_usage: bool,
+    report: Report,
     stop: Option<Stop>,
+    warnings: Vec<String>,
 }
 
 /// A part that continues.
 #[derive(Debug)]
 struct Open {
+    position: u32,
     kind: Kind,
     /// The part as it began.
     first: Map<String, Value>,
+    id: String,
+    name: String,
     /// What was added to it.
     text: String,
+    is_too_large: bool,
     signature: String,
 }
 
@@ -61,54 +83,90 @@ struct Done {
 
 /// More of a part, as nearly all events are. One that is shaped otherwise is read as JSON of any shape.
 #[derive(Deserialize)]
-struct More<'a> {
+struct More<'a, T> {
     #[serde(rename = "type")]
     kind: &'a str,
     index: u64,
     #[serde(borrow)]
-    delta: Delta<'a>,
+    delta: Delta<'a, T>,
 }
 
 /// What is added to a part: the text that its kind says.
 #[derive(Deserialize)]
-struct Delta<'a> {
+struct Delta<'a, T> {
     #[serde(rename = "type")]
     kind: &'a str,
-    text: Option<String>,
-    thinking: Option<String>,
-    signature: Option<String>,
-    partial_json: Option<String>,
+    text: Option<T>,
+    thinking: Option<T>,
+    signature: Option<T>,
+    partial_json: Option<T>,
 }
 
-impl<'a> Delta<'a> {
-    /// The same, of JSON of any shape: what is no text counts as none.
-    fn of(delta: &'a Value) -> Self {
-        let said = |key: &str| delta[key].as_str().map(ToOwned::to_owned);
-        Self {
-            kind: delta["type"].as_str().unwrap_or_default(),
-            text: said("text"),
-            thinking: said("thinking"),
-            signature: said("signature"),
-            partial_json: said("partial_json"),
+impl<'a> Delta<'a, String> {
+    /// The same, of JSON of any shape. Only what its kind says is read.
+    fn of(delta: &'a Value) -> Result<Self, Fault> {
+        let Some(map) = field::object(delta, "delta")? else {
+            return Err(malformed("a block continues with nothing"));
+        };
+        let keys = [
+            ("text", "text_delta"),
+            ("thinking", "thinking_delta"),
+            ("signature", "signature_delta"),
+            ("partial_json", "input_json_delta"),
+        ];
+        let kind = match &delta["type"] {
+            Value::String(kind) => kind.as_str(),
+            Value::Null => {
+                let mut there = keys.iter().filter(|(key, _)| map.contains_key(*key));
+                match (there.next(), there.next()) {
+                    (Some((_, kind)), None) => kind,
+                    (_, _) => return Err(malformed("a `delta` has no type")),
+                }
+            }
+            Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                return Err(malformed("the type of a `delta` is no text"));
+            }
+        };
+        let mut of = Self {
+            kind,
+            text: None,
+            thinking: None,
+            signature: None,
+            partial_json: None,
+        };
+        match kind {
+            "text_delta" => of.text = Some(field::said(&delta["text"], "text")?.text),
+            "thinking_delta" => {
+                let said = field::said(&delta["thinking"], "thinking")?;
+                of.thinking = Some(said.text + &said.thinking);
+            }
+            "signature_delta" => {
+                of.signature = Some(field::word(&delta["signature"], "signature")?)
+            }
+            "input_json_delta" => of.partial_json = Some(field::arguments(&delta["partial_json"])),
+            _ => {}
         }
+        Ok(of)
     }
 }
 
 type Signals<'a> = &'a mut Vec<Signal>;
 
 impl Decoder {
-    /// A decoder for one answer.
-    pub(in crate::provider) fn new(end: EndMark) -> Self {
+    /// A decoder for the answer to the call of a turn.
+    pub(in crate::provider) fn new(end: EndMark, turn: u32) -> Self {
         Self {
             end,
             begun: false,
             open: BTreeMap::new(),
             done: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            calls: Calls::new(turn),
+            halves: Halves::default(),
             meter: Meter::default(),
-            usage: None,
-            negative_usage: false,
+            report: Report::default(),
             stop: None,
+            warnings: Vec::new(),
         }
     }
 
@@ -120,37 +178,53 @@ impl Decoder {
         secrets: &[&str],
         signals: Signals<'_>,
     ) -> Result<Option<Ended>, Fault> {
-        if let Some(more) = shaped::<More<'_>>(data)
+        if let Some(more) = shaped::<More<'_, String>>(data)
             && (self.begun && more.kind == MORE)
         {
-            return self
-                .delta(position(more.index)?, more.delta, signals)
-                .map(|()| None);
+            return self.delta(more.index, more.delta, signals).map(|()| None);
         }
-        let event = parsed(data)?;
-        let kind = event["type"].as_str().unwrap_or_default();
-        if kind == "error" {
+        let (event, has_halves) = parsed(data)?;
+        if field::object(&event, "event")?.is_none() {
+            return self.meter.skip().map(|()| None);
+        }
+        if event["type"].is_number() {
+            return Err(malformed("the type of an event is no text"));
+        }
+        let kind = field::word(&event["type"], "type")?;
+        if kind == "error" || (kind.is_empty() && says(&event["error"])) {
             return Err(Fault::Api(ApiError::read(None, data, secrets)));
         }
         let is_known = matches!(
-            kind,
+            kind.as_str(),
             "message_start"
                 | "content_block_start"
                 | MORE
                 | "content_block_stop"
                 | "message_delta"
-                | "message_stop"
+                | DONE
         );
         if is_known && self.begun == (kind == "message_start") {
             return Err(malformed("`message_start` does not come first, once"));
         }
-        let said = match kind {
-            "message_stop" => return self.ended().map(Some),
+        let said = match kind.as_str() {
+            "" => Err(malformed("an event has no type")),
+            DONE => return self.over(signals).map(Some),
             "message_start" => self.begin(&event["message"], signals),
             "content_block_start" => self.start(event, signals),
-            MORE => self.delta(position_of(&event)?, Delta::of(&event["delta"]), signals),
-            "content_block_stop" => self.close(&event, signals),
-            "message_delta" => self.message_delta(&event, signals),
+            MORE => {
+                let exact = has_halves.then(|| shaped::<More<'_, Piece>>(data));
+                match exact.flatten() {
+                    Some(more) => self.delta(more.index, more.delta, signals),
+                    None => {
+                        let index = self.index_of(&event)?;
+                        self.delta(index, Delta::of(&event["delta"])?, signals)
+                    }
+                }
+            }
+            "content_block_stop" => self
+                .index_of(&event)
+                .and_then(|index| self.close(index, signals)),
+            "message_delta" => self.message_delta(&event, secrets, signals),
             "ping" => Ok(()),
             _ => self.meter.skip(),
         };
@@ -158,44 +232,88 @@ impl Decoder {
     }
 
     /// The body ended: the message, if the provider leaves it at that.
-    pub(in crate::provider) fn finish(&mut self) -> Result<Ended, Fault> {
-        let complete = self.stop.is_some() && self.open.is_empty();
-        match self.end {
-            EndMark::Lenient if complete => self.ended(),
-            EndMark::Lenient | EndMark::Strict => Err(Fault::Cut),
+    pub(in crate::provider) fn finish(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
+        match (self.stop, self.end) {
+            (Some(_), EndMark::Lenient) => self.over(signals),
+            (Some(_), EndMark::Strict) => Err(Fault::Unmarked(DONE)),
+            (None, _) => Err(Fault::Cut),
         }
     }
 
     fn begin(&mut self, message: &Value, signals: Signals<'_>) -> Result<(), Fault> {
         self.begun = true;
-        signals.push(begun(&message["model"]));
-        self.count(&message["usage"], signals)
+        field::object(message, "message")?;
+        if says(&message["content"]) {
+            return Err(malformed(
+                "`message_start` has a content, which comes in events of its own",
+            ));
+        }
+        signals.push(field::begun(&message["model"]));
+        self.count(&message["usage"], false, signals);
+        Ok(())
+    }
+
+    /// The block that an event is about. One without an index is about the block that began last.
+    fn index_of(&self, event: &Value) -> Result<u64, Fault> {
+        let newest = || self.open.iter().max_by_key(|(_, open)| open.position);
+        let index = field::index(&event["index"], "index")?;
+        index
+            .or_else(|| newest().map(|(index, _)| *index))
+            .ok_or_else(|| malformed("a block that is not open continues or ends"))
+    }
+
+    /// The place of a block that begins: its index, unless another block has that.
+    fn place(&self, index: Option<u64>) -> Result<u32, Fault> {
+        let is_free = |place: &u32| {
+            let of_open = self.open.values().map(|open| open.position);
+            let mut taken = of_open.chain(self.done.keys().copied());
+            u64::from(*place) <= MOST_POSITION && !taken.any(|taken| taken == *place)
+        };
+        let own = index.and_then(|index| u32::try_from(index).ok());
+        let last = self.open.values().map(|open| open.position);
+        let last = last.chain(self.done.keys().copied()).max();
+        let next = last.map_or(0, |last| last.saturating_add(1));
+        [own, Some(next)]
+            .into_iter()
+            .flatten()
+            .find(is_free)
+            .ok_or(Fault::Excess("the message has too many parts"))
     }
 
     fn start(&mut self, mut event: Value, signals: Signals<'_>) -> Result<(), Fault> {
-        let position = position_of(&event)?;
         self.settle(None, signals);
-        if self.open.contains_key(&position) || self.done.contains_key(&position) {
-            return Err(malformed("two blocks have one index"));
+        let index = field::index(&event["index"], "index")?;
+        if let Some(index) = index.filter(|index| self.open.contains_key(index)) {
+            // One that begins in the place of another ends that.
+            self.close(index, signals)?;
+            self.settle(None, signals);
         }
+        let position = self.place(index)?;
         let first = event.get_mut("content_block").map(Value::take);
-        let Some(Value::Object(first)) = first else {
+        let Some(Value::Object(mut first)) = first else {
             return Err(malformed("a block is no object"));
         };
         self.meter
             .weigh(crate::seal::canonical_object(&first).len())?;
-        let said = |key: &str| first.get(key).and_then(Value::as_str).unwrap_or_default();
-        let (kind, text) = match said("type") {
-            "text" => (Kind::Text, said("text")),
-            "thinking" => (Kind::Thinking, said("thinking")),
+        let none = Value::Null;
+        let of = |key: &str| first.get(key).unwrap_or(&none);
+        let of_kind = field::word(of("type"), "type")?;
+        let (mut id, mut name, mut signature) = Default::default();
+        let (kind, text) = match of_kind.as_str() {
+            "text" => (Kind::Text, field::said(of("text"), "text")?.text),
+            "thinking" => {
+                signature = field::word(of("signature"), "signature")?;
+                let said = field::said(of("thinking"), "thinking")?;
+                (Kind::Thinking, said.text + &said.thinking)
+            }
             "tool_use" => {
-                self.call_begins(position, said("id"), said("name"), signals)?;
-                (Kind::Call, "")
+                id = field::word(of("id"), "id")?;
+                name = field::word(of("name"), "name")?;
+                (Kind::Call, field::arguments(of("input")))
             }
             "" => return Err(malformed("a block has no type")),
-            _ => (Kind::Other, ""),
+            _ => (Kind::Other, String::new()),
         };
-        let text = text.to_owned();
         match kind {
             Kind::Text if !text.is_empty() => signals.push(Signal::Text {
                 position,
@@ -205,35 +323,33 @@ impl Decoder {
                 position,
                 text: text.clone(),
             }),
-            Kind::Text | Kind::Thinking | Kind::Call | Kind::Other => {}
+            Kind::Call => {
+                let shown = Some(name.as_str()).filter(|name| !name.is_empty());
+                let name = shown.unwrap_or(UNNAMED).to_owned();
+                signals.push(Signal::CallBegun { position, name });
+            }
+            Kind::Text | Kind::Thinking | Kind::Other => {}
         }
+        first.insert("type".to_owned(), of_kind.into());
         let open = Open {
+            position,
             kind,
-            signature: said("signature").to_owned(),
-            text,
             first,
+            id,
+            name,
+            text,
+            is_too_large: false,
+            signature,
         };
-        self.open.insert(position, open);
+        self.open
+            .insert(index.unwrap_or_else(|| position.into()), open);
         Ok(())
     }
 
-    fn call_begins(
+    fn delta<T: Into<Piece>>(
         &mut self,
-        position: u32,
-        id: &str,
-        name: &str,
-        signals: Signals<'_>,
-    ) -> Result<(), Fault> {
-        self.meter.call(id, name)?;
-        let name = name.to_owned();
-        signals.push(Signal::CallBegun { position, name });
-        Ok(())
-    }
-
-    fn delta(
-        &mut self,
-        position: u32,
-        delta: Delta<'_>,
+        index: u64,
+        delta: Delta<'_, T>,
         signals: Signals<'_>,
     ) -> Result<(), Fault> {
         let kind = delta.kind;
@@ -244,22 +360,20 @@ impl Decoder {
             "input_json_delta" => (Kind::Call, delta.partial_json),
             _ => return self.meter.skip(),
         };
-        let text = text.unwrap_or_default();
-        self.meter.weigh(text.len())?;
-        let open = self.open.get_mut(&position);
+        let open = self.open.get_mut(&index);
         let open = open.ok_or_else(|| malformed("a block that is not open continues"))?;
         if open.kind != of {
             return Err(malformed("a block continues as another one"));
         }
+        let position = open.position;
+        let piece = text.map(Into::into).unwrap_or_default();
+        let text = self.halves.join(position, piece);
+        self.meter.weigh(text.len())?;
         if kind == "signature_delta" {
             open.signature.push_str(&text);
             return Ok(());
         }
-        open.text.push_str(&text);
-        if of == Kind::Call {
-            Meter::arguments(&open.text)?;
-        }
-        if !text.is_empty() {
+        if open.add(&text) && !text.is_empty() {
             signals.push(match of {
                 Kind::Text => Signal::Text { position, text },
                 Kind::Thinking => Signal::Thinking { position, text },
@@ -269,20 +383,27 @@ impl Decoder {
         Ok(())
     }
 
-    fn close(&mut self, event: &Value, signals: Signals<'_>) -> Result<(), Fault> {
-        let position = position_of(event)?;
-        let open = self.open.remove(&position);
+    fn close(&mut self, index: u64, signals: Signals<'_>) -> Result<(), Fault> {
+        let open = self.open.remove(&index);
+        let mut open = open.ok_or_else(|| malformed("a block that is not open ends"))?;
+        if let Some(half) = self.halves.end(open.position) {
+            open.add(&half);
+        }
         let Open {
+            position,
             kind,
             mut first,
             text,
             signature,
-        } = open.ok_or_else(|| malformed("a block that is not open ends"))?;
-        let block = match kind {
+            ..
+        } = match open.kind {
             Kind::Call => {
-                self.close_call(position, first, &text, signals);
+                self.close_call(open, signals);
                 return Ok(());
             }
+            Kind::Text | Kind::Thinking | Kind::Other => open,
+        };
+        let block = match kind {
             Kind::Text => {
                 first.insert("text".to_owned(), text.as_str().into());
                 (!text.is_empty()).then_some(Block::Text { text })
@@ -292,7 +413,7 @@ impl Decoder {
                 first.insert("signature".to_owned(), signature.into());
                 Some(Block::Thinking { text })
             }
-            Kind::Other => None,
+            Kind::Call | Kind::Other => None,
         };
         if kind == Kind::Text && block.is_none() {
             // The vendor does not take back a text that is empty.
@@ -311,137 +432,155 @@ impl Decoder {
         Ok(())
     }
 
-    fn close_call(
-        &mut self,
-        position: u32,
-        first: Map<String, Value>,
-        text: &str,
-        signals: Signals<'_>,
-    ) {
-        let whole = first.get("input").filter(|input| {
-            let given = input.as_object();
-            given.is_some_and(|given| !given.is_empty())
-        });
-        let text = match whole {
-            Some(whole) if text.is_empty() => whole.to_string(),
-            Some(_) | None => text.to_owned(),
-        };
-        if text.trim().is_empty() {
-            self.waiting.insert(position, first);
+    fn close_call(&mut self, open: Open, signals: Signals<'_>) {
+        let object = arguments(&open.text).ok();
+        if open.is_too_large || object.is_some() {
+            self.ready(open, object, false, signals);
         } else {
-            self.ready(position, first, &text, signals);
+            self.waiting.insert(open.position, open);
         }
     }
 
-    /// Ends the calls that wait to be distinguished: `stop` is why the model stops, `None` if another block comes.
+    /// Ends the calls whose arguments are not whole: `stop` is why the model stops, `None` if another block comes.
     fn settle(&mut self, stop: Option<Stop>, signals: Signals<'_>) {
-        let text = if stop == Some(Stop::Length) { "" } else { "{}" };
-        for (position, first) in std::mem::take(&mut self.waiting) {
-            self.ready(position, first, text, signals);
+        let is_cut = stop == Some(Stop::Length);
+        for (_, mut open) in std::mem::take(&mut self.waiting) {
+            if open.text.trim().is_empty() && !is_cut {
+                "{}".clone_into(&mut open.text);
+            }
+            self.ready(open, None, is_cut, signals);
         }
     }
 
-    fn ready(
-        &mut self,
-        position: u32,
-        mut first: Map<String, Value>,
-        text: &str,
-        signals: Signals<'_>,
-    ) {
-        let (arguments, sent) = arguments(text);
-        let said = |key: &str| first.get(key).and_then(Value::as_str).unwrap_or_default();
-        let (id, name) = (said("id").to_owned(), said("name").to_owned());
-        first.insert("input".to_owned(), sent);
-        let call = Call {
-            position,
-            id,
-            name,
-            arguments,
-            raw: Value::Object(first).to_string(),
+    fn ready(&mut self, open: Open, object: Option<Object>, is_cut: bool, signals: Signals<'_>) {
+        let came = Came {
+            position: open.position,
+            id: &open.id,
+            name: &open.name,
+            arguments: &open.text,
+            object,
+            is_too_large: open.is_too_large,
+            is_cut,
         };
+        let mut first = open.first;
+        let (call, _) = self.calls.complete(came, |id, name, sent| {
+            first.insert("id".to_owned(), id.into());
+            first.insert("name".to_owned(), name.into());
+            first.insert("input".to_owned(), Value::Object(sent.clone()));
+            Value::Object(first)
+        });
         let done = Done {
             block: Some(call.block()),
             raw: call.raw.clone(),
         };
-        self.done.insert(position, done);
+        self.done.insert(call.position, done);
         signals.push(Signal::CallReady(call));
     }
 
-    fn message_delta(&mut self, event: &Value, signals: Signals<'_>) -> Result<(), Fault> {
-        self.count(&event["usage"], signals)?;
-        let Some(word) = event["delta"]["stop_reason"].as_str() else {
+    fn message_delta(
+        &mut self,
+        event: &Value,
+        secrets: &[&str],
+        signals: Signals<'_>,
+    ) -> Result<(), Fault> {
+        self.count(&event["usage"], true, signals);
+        field::object(&event["delta"], "delta")?;
+        let word = field::word(&event["delta"]["stop_reason"], "stop_reason")?;
+        if word.is_empty() {
             return Ok(());
-        };
-        if self.stop.is_some() {
-            return Err(malformed("it stops twice"));
         }
-        let stop = match word {
-            "tool_use" => Stop::Calls,
-            "max_tokens" => Stop::Length,
-            "model_context_window_exceeded" => Stop::Window,
-            "refusal" => Stop::Refusal,
-            "pause_turn" => Stop::Pause,
-            // `end_turn`, `stop_sequence`, and whatever else: calls decide what follows.
-            _ => Stop::End,
-        };
-        self.settle(Some(stop), signals);
+        let stop = reason(&word, &REASONS, secrets, &mut self.warnings)?;
+        match self.stop {
+            Some(known) if known == stop => return Ok(()),
+            Some(_) => return Err(malformed("it stops twice")),
+            None => {}
+        }
         self.stop = Some(stop);
+        self.settle(Some(stop), signals);
         signals.push(Signal::Stopped(stop));
         Ok(())
     }
 
-    /// Takes over what is reported; what an event does not name stays.
-    fn count(&mut self, usage: &Value, signals: Signals<'_>) -> Result<(), Fault> {
-        if !usage.is_object() {
-            return Ok(());
-        }
-        let mut tokens = self.usage.unwrap_or_default();
-        for (key, place) in [
-            ("input_tokens", &mut tokens.input),
-            ("cache_read_input_tokens", &mut tokens.cache_read),
-            ("cache_creation_input_tokens", &mut tokens.cache_write),
-            ("output_tokens", &mut tokens.output),
-        ] {
-            let reported = &usage[key];
-            if !reported.is_null() {
-                *place = tokens_of(reported, &mut self.negative_usage)?;
+    /// Takes over what is reported; what an event does not name stays. The output is known at the end of the message only.
+    fn count(&mut self, usage: &Value, is_end: bool, signals: Signals<'_>) {
+        let report = &mut self.report;
+        let Some(usage) = report.members(usage) else {
+            return;
+        };
+        let input = report.number(usage.get("input_tokens"));
+        let read = report.number(usage.get("cache_read_input_tokens"));
+        let write = report.number(usage.get("cache_creation_input_tokens"));
+        let output = report.number(usage.get("output_tokens"));
+        report.has_input |= input.is_some();
+        report.has_output |= is_end && output.is_some();
+        let tokens = &mut report.tokens;
+        let places = [
+            (input, &mut tokens.input),
+            (read, &mut tokens.cache_read),
+            (write, &mut tokens.cache_write),
+            (output, &mut tokens.output),
+        ];
+        let mut is_new = false;
+        for (reported, place) in places {
+            if let Some(reported) = reported {
+                *place = reported;
+                is_new = true;
             }
         }
-        self.usage = Some(tokens);
-        signals.push(Signal::Usage(tokens));
-        Ok(())
+        if is_new {
+            signals.push(Signal::Usage(*tokens));
+        }
     }
 
-    fn ended(&mut self) -> Result<Ended, Fault> {
-        let stop = self
-            .stop
-            .ok_or_else(|| malformed("it ends without a reason"))?;
-        if !self.open.is_empty() {
-            return Err(malformed("it ends while a block continues"));
+    /// The message is complete: blocks that are open end with it.
+    fn over(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
+        let stop = match (self.stop, self.end) {
+            (Some(stop), _) => stop,
+            (None, EndMark::Lenient) => Stop::End,
+            (None, EndMark::Strict) => return Err(Fault::without_reason(DONE)),
+        };
+        let mut open: Vec<(u64, u32)> = Vec::new();
+        open.extend(
+            self.open
+                .iter()
+                .map(|(index, open)| (*index, open.position)),
+        );
+        open.sort_by_key(|(_, position)| *position);
+        for (index, _) in open {
+            self.settle(None, signals);
+            self.close(index, signals)?;
         }
+        self.settle(Some(stop), signals);
         let done = std::mem::take(&mut self.done);
         let raw = assemble(done.values().map(|done| done.raw.as_str()));
+        let mut warnings = std::mem::take(&mut self.warnings);
+        warnings.extend(self.report.warnings());
         Ok(Ended {
             blocks: done.into_values().filter_map(|done| done.block).collect(),
             raw,
             stop,
-            usage: self.usage,
-            negative_usage: self.negative_usage,
+            usage: self.report.whole(),
+            warnings,
         })
     }
 }
 
-/// The place of a block.
-fn position_of(event: &Value) -> Result<u32, Fault> {
-    let index = event["index"].as_u64();
-    position(index.ok_or_else(|| malformed("a block has no index"))?)
-}
-
-fn position(index: u64) -> Result<u32, Fault> {
-    let within = Some(index).filter(|index| *index <= MOST_POSITION);
-    within
-        .and_then(|index| u32::try_from(index).ok())
-        .ok_or(Fault::Excess("the index of a block is too large"))
+impl Open {
+    /// Takes in more of the text; `false` if it is that of arguments which are larger than may be.
+    fn add(&mut self, more: &str) -> bool {
+        let is_call = self.kind == Kind::Call;
+        self.is_too_large |= is_call && self.text.len() + more.len() > MOST_ARGUMENTS;
+        if self.is_too_large {
+            // The beginning is sent back.
+            let more = &more[..more.floor_char_boundary(MOST_UNPARSED)];
+            self.text.push_str(more);
+            let kept = self.text.floor_char_boundary(MOST_UNPARSED);
+            self.text.truncate(kept);
+        } else {
+            self.text.push_str(more);
+        }
+        !self.is_too_large
+    }
 }
 
 /// The message that parts make, as it is sent back.

@@ -4,56 +4,44 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Map, Value, json};
 
+use super::calls::{Calls, Part as CallPart};
 use crate::conversation::{Block, Raw, Stop};
 use crate::provider::failure::ApiError;
-use crate::provider::stream::{
-    Call, Ended, Fault, MOST_POSITION, Meter, Part, Signal, arguments, begun, malformed, parsed,
-    shaped, tokens_of,
-};
-use crate::provider::{EndMark, IdRule, IndexRule, Quirks, Tokens};
+use crate::provider::field::{self, Report, parsed, says};
+use crate::provider::half::{Halves, Piece};
+use crate::provider::stream::{Ended, Fault, Meter, Part, Signal, malformed, reason, shaped};
+use crate::provider::{EndMark, Quirks};
 
 /// What says that nothing more comes.
 const DONE: &str = "[DONE]";
 /// The places of a message's parts: thoughts, text, then the calls.
 const THINKING: u32 = 0;
 const TEXT: u32 = 1;
-const FIRST_CALL: u32 = 2;
+/// The reasons to stop.
+const REASONS: [(&str, Stop); 5] = [
+    ("stop", Stop::End),
+    ("tool_calls", Stop::Calls),
+    ("function_call", Stop::Calls),
+    ("length", Stop::Length),
+    ("content_filter", Stop::Refusal),
+];
 
 /// Reads the events of one answer.
 #[derive(Debug)]
 pub(in crate::provider) struct Decoder {
-    quirks: Quirks,
-    /// The turn, for ids that the provider does not give.
-    turn: u32,
+    end: EndMark,
     begun: bool,
     /// The message as far as it is assembled, without its calls.
     message: Map<String, Value>,
     thinking: String,
     /// Whether the parts ahead of the calls were handed out.
     told: bool,
-    calls: Vec<Made>,
-    /// The call that is open: its index, if it has one, and its arguments so far.
-    open: Option<Open>,
+    calls: Calls,
+    halves: Halves,
     meter: Meter,
-    usage: Option<Tokens>,
-    negative_usage: bool,
+    report: Report,
     stop: Option<Stop>,
-}
-
-/// A call that is open.
-#[derive(Debug)]
-struct Open {
-    index: Option<u64>,
-    id: String,
-    name: String,
-    arguments: String,
-}
-
-/// A call that is complete.
-#[derive(Debug)]
-struct Made {
-    block: Block,
-    raw: Value,
+    warnings: Vec<String>,
 }
 
 /// More of the message, as nearly all chunks are. One that is shaped otherwise is read as JSON of any shape.
@@ -71,6 +59,8 @@ struct Choice {
     delta: Delta,
     #[serde(default, rename = "finish_reason")]
     _no_reason: (),
+    #[serde(default, rename = "error")]
+    _no_error: (),
 }
 
 #[derive(Deserialize)]
@@ -83,37 +73,38 @@ struct Delta {
     content: Option<String>,
     reasoning_content: Option<String>,
     reasoning: Option<String>,
-    tool_calls: Option<Vec<Piece>>,
+    tool_calls: Option<Vec<CallPart>>,
 }
 
-/// More of a call.
+/// The texts of a chunk in which halves of characters stand. What is no text of such a place makes the whole unreadable, and then the
+/// halves are replaced.
 #[derive(Deserialize)]
-struct Piece {
-    index: Option<u64>,
-    id: Option<String>,
-    #[serde(default)]
-    function: Function,
+struct Exact {
+    choices: [ExactChoice; 1],
+}
+
+#[derive(Deserialize)]
+struct ExactChoice {
+    delta: ExactDelta,
 }
 
 #[derive(Default, Deserialize)]
-struct Function {
-    name: Option<String>,
-    arguments: Option<String>,
+struct ExactDelta {
+    content: Option<Piece>,
+    reasoning_content: Option<Piece>,
+    reasoning: Option<Piece>,
+    #[serde(default)]
+    tool_calls: Vec<ExactCall>,
 }
 
-impl Piece {
-    /// The same, of JSON of any shape: what is no text counts as none.
-    fn of(call: &Value) -> Self {
-        let said = |value: &Value| value.as_str().map(ToOwned::to_owned);
-        Self {
-            index: call["index"].as_u64(),
-            id: said(&call["id"]),
-            function: Function {
-                name: said(&call["function"]["name"]),
-                arguments: said(&call["function"]["arguments"]),
-            },
-        }
-    }
+#[derive(Deserialize)]
+struct ExactCall {
+    function: ExactFunction,
+}
+
+#[derive(Deserialize)]
+struct ExactFunction {
+    arguments: Option<Piece>,
 }
 
 type Signals<'a> = &'a mut Vec<Signal>;
@@ -121,18 +112,17 @@ type Signals<'a> = &'a mut Vec<Signal>;
 impl Decoder {
     pub(in crate::provider) fn new(quirks: Quirks, turn: u32) -> Self {
         Self {
-            quirks,
-            turn,
+            end: quirks.end,
             begun: false,
             message: Map::from_iter([("role".to_owned(), json!("assistant"))]),
             thinking: String::new(),
             told: false,
-            calls: Vec::new(),
-            open: None,
+            calls: Calls::new(quirks, turn),
+            halves: Halves::default(),
             meter: Meter::default(),
-            usage: None,
-            negative_usage: false,
+            report: Report::default(),
             stop: None,
+            warnings: Vec::new(),
         }
     }
 
@@ -155,48 +145,94 @@ impl Decoder {
         {
             return said.map(|()| None);
         }
-        let chunk = parsed(data)?;
-        if !chunk["error"].is_null() {
+        let (chunk, has_halves) = parsed(data)?;
+        let exact = has_halves.then(|| shaped::<Exact>(data)).flatten();
+        let exact = exact.map(|Exact { choices: [choice] }| choice.delta);
+        let Some(chunk) = field::object(&chunk, "chunk")? else {
+            return self.meter.skip().map(|()| None);
+        };
+        if says(field_of(chunk, "error")) {
             return Err(Fault::Api(ApiError::read(None, data, secrets)));
         }
-        self.chunk(chunk, signals)?;
+        self.chunk(chunk, exact.unwrap_or_default(), secrets, signals)?;
         Ok(None)
     }
 
     /// The body ended: the message, if the model said why it stops.
     pub(in crate::provider) fn finish(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
         let stop = self.stop.ok_or(Fault::Cut)?;
-        Ok(self.ended(stop, signals))
+        self.ended(stop, signals)
     }
 
-    fn chunk(&mut self, mut chunk: Value, signals: Signals<'_>) -> Result<(), Fault> {
-        if !chunk.is_object() || (chunk["choices"].is_null() && chunk["usage"].is_null()) {
+    fn chunk(
+        &mut self,
+        chunk: &Map<String, Value>,
+        mut exact: ExactDelta,
+        secrets: &[&str],
+        signals: Signals<'_>,
+    ) -> Result<(), Fault> {
+        let (choices, usage) = (field_of(chunk, "choices"), field_of(chunk, "usage"));
+        if choices.is_null() && usage.is_null() {
             return self.meter.skip();
         }
         if !std::mem::replace(&mut self.begun, true) {
-            signals.push(begun(&chunk["model"]));
+            signals.push(field::begun(field_of(chunk, "model")));
         }
-        if let Some(Value::Object(delta)) = chunk.pointer_mut("/choices/0/delta").map(Value::take) {
-            self.delta(delta, signals)?;
+        let mut first = None;
+        for choice in field::entries(choices.clone()) {
+            let Some(choice) = field::object(&choice, "choices")? else {
+                continue;
+            };
+            let index = field::index(field_of(choice, "index"), "choices[].index")?;
+            if *first.get_or_insert(index) != index {
+                return Err(malformed("there are several answers in `choices`"));
+            }
+            self.choice(choice, std::mem::take(&mut exact), secrets, signals)?;
         }
-        let word = chunk["choices"][0]["finish_reason"].as_str();
-        if let Some(word) = word.filter(|word| !word.is_empty()) {
-            self.finish_reason(word, signals)?;
+        self.count(usage, signals);
+        Ok(())
+    }
+
+    fn choice(
+        &mut self,
+        choice: &Map<String, Value>,
+        exact: ExactDelta,
+        secrets: &[&str],
+        signals: Signals<'_>,
+    ) -> Result<(), Fault> {
+        let error = field_of(choice, "error");
+        if says(error) {
+            let error = json!({"error": error}).to_string();
+            return Err(Fault::Api(ApiError::read(None, &error, secrets)));
         }
-        self.count(&chunk["usage"], signals)
+        // Some send the whole answer at once, under a name that it has without a stream or had in an older api.
+        let mut delta = field_of(choice, "delta");
+        if delta.is_null() {
+            delta = field_of(choice, "message");
+        }
+        if let Some(delta) = field::object(delta, "delta")? {
+            self.delta(delta.clone(), exact, signals)?;
+        }
+        self.content(field_of(choice, "text"), None, signals)?;
+        let word = field::word(field_of(choice, "finish_reason"), "finish_reason")?;
+        if word.is_empty() {
+            return Ok(());
+        }
+        self.finish_reason(&word, secrets, signals)
     }
 
     /// `[DONE]`: the end, if the model said why it stops, or the provider never does.
     fn done(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
-        let stop = match (self.stop, self.quirks.end) {
+        let stop = match (self.stop, self.end) {
             (Some(stop), _) => stop,
             (None, EndMark::Lenient) => {
-                self.close_call(Some(Stop::End), signals)?;
+                self.tell(signals)?;
+                self.calls.end(Stop::End, signals)?;
                 Stop::End
             }
-            (None, EndMark::Strict) => return Err(Fault::Cut),
+            (None, EndMark::Strict) => return Err(Fault::without_reason(DONE)),
         };
-        Ok(self.ended(stop, signals))
+        self.ended(stop, signals)
     }
 
     /// Takes in what `delta` says, if that is one thing and the message has begun.
@@ -217,43 +253,60 @@ impl Decoder {
             }
             (None, [(_, None), (_, None)], _) => {
                 let mut calls = calls.into_iter();
-                Some(calls.try_for_each(|call| self.call(call, signals)))
+                Some(calls.try_for_each(|call| self.call(call, None, signals)))
             }
             (Some(_) | None, _, _) => None,
         }
     }
 
-    fn text(&mut self, text: String, signals: Signals<'_>) -> Result<(), Fault> {
-        self.meter.weigh(text.len())?;
-        self.join("content", &text);
+    fn text(&mut self, text: impl Into<Piece>, signals: Signals<'_>) -> Result<(), Fault> {
         let position = TEXT;
-        signals.push(Signal::Text { position, text });
+        let text = self.halves.join(position, text.into());
+        self.meter.weigh(text.len())?;
+        if !text.is_empty() {
+            self.join("content", &text);
+            signals.push(Signal::Text { position, text });
+        }
         Ok(())
     }
 
-    fn thought(&mut self, key: &str, text: String, signals: Signals<'_>) -> Result<(), Fault> {
+    fn thought(
+        &mut self,
+        key: &str,
+        text: impl Into<Piece>,
+        signals: Signals<'_>,
+    ) -> Result<(), Fault> {
+        let text = self.halves.join(THINKING, text.into());
         self.field(key.to_owned(), Value::String(text.clone()))?;
         self.think(text, signals);
         Ok(())
     }
 
     fn think(&mut self, text: String, signals: Signals<'_>) {
-        self.thinking.push_str(&text);
-        let position = THINKING;
-        signals.push(Signal::Thinking { position, text });
+        if !text.is_empty() {
+            self.thinking.push_str(&text);
+            let position = THINKING;
+            signals.push(Signal::Thinking { position, text });
+        }
     }
 
-    fn delta(&mut self, delta: Map<String, Value>, signals: Signals<'_>) -> Result<(), Fault> {
-        let says = |value: &Value| match value {
-            Value::Null => false,
-            Value::String(text) => !text.is_empty(),
-            Value::Array(list) => !list.is_empty(),
-            Value::Bool(_) | Value::Number(_) | Value::Object(_) => true,
-        };
+    fn delta(
+        &mut self,
+        delta: Map<String, Value>,
+        exact: ExactDelta,
+        signals: Signals<'_>,
+    ) -> Result<(), Fault> {
+        let ExactDelta {
+            mut content,
+            mut reasoning_content,
+            mut reasoning,
+            tool_calls,
+        } = exact;
+        let mut arguments = tool_calls.into_iter().map(|call| call.function.arguments);
+        // Some give a thought twice, under both of its names.
         let thinking = ["reasoning_content", "reasoning"]
             .into_iter()
-            .find_map(|key| delta.get(key)?.as_str().filter(|text| !text.is_empty()))
-            .map(ToOwned::to_owned);
+            .find(|key| delta.get(*key).is_some_and(says));
         for (key, value) in delta {
             if key == "role" || !says(&value) {
                 continue;
@@ -261,19 +314,66 @@ impl Decoder {
             if self.stop.is_some() {
                 return Err(malformed("it continues after it stopped"));
             }
-            match (key.as_str(), value) {
-                ("tool_calls", Value::Array(calls)) => {
-                    for call in &calls {
-                        self.call(Piece::of(call), signals)?;
+            match key.as_str() {
+                "content" => self.content(&value, content.take(), signals)?,
+                "tool_calls" => {
+                    for part in field::entries(value) {
+                        let exact = arguments.next().flatten();
+                        self.call(CallPart::of(&part)?, exact, signals)?;
                     }
                 }
-                ("content", Value::String(text)) => self.text(text, signals)?,
-                (_, value) => self.field(key, value)?,
+                "function_call" => {
+                    let part = CallPart::of(&json!({"function": value}))?;
+                    self.call(part, None, signals)?;
+                }
+                "refusal" => {
+                    let text = field::word(&value, "refusal")?;
+                    self.field(key, text.into())?;
+                }
+                "reasoning_content" if thinking == Some(key.as_str()) => {
+                    self.reasoning(key, value, reasoning_content.take(), signals)?;
+                }
+                "reasoning" if thinking == Some(key.as_str()) => {
+                    self.reasoning(key, value, reasoning.take(), signals)?;
+                }
+                _ => self.field(key, value)?,
             }
         }
-        if let Some(thinking) = thinking {
-            self.think(thinking, signals);
+        Ok(())
+    }
+
+    fn content(
+        &mut self,
+        value: &Value,
+        exact: Option<Piece>,
+        signals: Signals<'_>,
+    ) -> Result<(), Fault> {
+        if let Some(exact) = exact {
+            return self.text(exact, signals);
         }
+        let said = field::said(value, "content")?;
+        self.meter.weigh(said.thinking.len())?;
+        self.think(said.thinking, signals);
+        self.text(said.text, signals)
+    }
+
+    /// A thought, which is kept as it came if it is no text.
+    fn reasoning(
+        &mut self,
+        key: String,
+        value: Value,
+        exact: Option<Piece>,
+        signals: Signals<'_>,
+    ) -> Result<(), Fault> {
+        if let Some(exact) = exact {
+            return self.thought(&key, exact, signals);
+        }
+        let said = field::said(&value, &key)?;
+        if value.is_string() {
+            return self.thought(&key, said.text, signals);
+        }
+        self.field(key, value)?;
+        self.think(said.text + &said.thinking, signals);
         Ok(())
     }
 
@@ -302,118 +402,16 @@ impl Decoder {
         }
     }
 
-    fn call(&mut self, call: Piece, signals: Signals<'_>) -> Result<(), Fault> {
-        let Piece {
-            index,
-            id,
-            function: Function { name, arguments },
-        } = call;
-        let (id, name) = (id.unwrap_or_default(), name.unwrap_or_default());
-        let more = arguments.unwrap_or_default();
-        self.meter.weigh(id.len() + name.len() + more.len())?;
-        let continues = match &self.open {
-            None => false,
-            Some(open) => {
-                let other_id = !id.is_empty() && id != open.id;
-                match self.quirks.tool_index {
-                    IndexRule::Index if index == open.index && other_id => {
-                        return Err(malformed("two calls have one index"));
-                    }
-                    IndexRule::Index => index == open.index,
-                    IndexRule::Id if index.is_none() => name.is_empty() && !other_id,
-                    IndexRule::Id => index == open.index && !other_id,
-                }
-            }
-        };
-        if !continues {
-            self.open_call(index, id, name, signals)?;
-        }
-        let position = self.position()?;
-        let Some(open) = &mut self.open else {
-            return Ok(());
-        };
-        if !more.is_empty() {
-            open.arguments.push_str(&more);
-            Meter::arguments(&open.arguments)?;
-            signals.push(Signal::CallArgs {
-                position,
-                text: more,
-            });
-        }
-        Ok(())
-    }
-
-    fn open_call(
+    fn call(
         &mut self,
-        index: Option<u64>,
-        id: String,
-        name: String,
+        part: CallPart,
+        exact: Option<Piece>,
         signals: Signals<'_>,
     ) -> Result<(), Fault> {
-        if index.is_none() && self.quirks.tool_index == IndexRule::Index {
-            return Err(malformed("a call has no index"));
+        if !self.calls.has_begun() {
+            self.tell(signals)?;
         }
-        if index.is_some_and(|index| index > MOST_POSITION) {
-            return Err(Fault::Excess("the index of a call is too large"));
-        }
-        self.close_call(None, signals)?;
-        self.tell(signals);
-        let position = self.position()?;
-        let id = match self.quirks.tool_ids {
-            IdRule::Optional if id.is_empty() => format!("call_{}_{position}", self.turn),
-            IdRule::Optional | IdRule::Required => id,
-        };
-        self.meter.call(&id, &name)?;
-        signals.push(Signal::CallBegun {
-            position,
-            name: name.clone(),
-        });
-        self.open = Some(Open {
-            index,
-            id,
-            name,
-            arguments: String::new(),
-        });
-        Ok(())
-    }
-
-    /// The place of the call that continues, or of the next.
-    fn position(&self) -> Result<u32, Fault> {
-        let calls = u32::try_from(self.calls.len());
-        calls
-            .map(|calls| calls + FIRST_CALL)
-            .map_err(|_error| Fault::Excess("too many calls"))
-    }
-
-    /// Ends the call that continues: `stop` is why the model stops, `None` if another call comes.
-    fn close_call(&mut self, stop: Option<Stop>, signals: Signals<'_>) -> Result<(), Fault> {
-        let position = self.position()?;
-        let Some(open) = self.open.take() else {
-            return Ok(());
-        };
-        let is_empty = open.arguments.trim().is_empty();
-        let text = if is_empty && stop != Some(Stop::Length) {
-            "{}"
-        } else {
-            &open.arguments
-        };
-        let (arguments, sent) = arguments(text);
-        let raw = json!({
-            "id": open.id,
-            "type": "function",
-            "function": {"name": open.name, "arguments": sent.to_string()},
-        });
-        let call = Call {
-            position,
-            id: open.id,
-            name: open.name,
-            arguments,
-            raw: raw.to_string(),
-        };
-        let block = call.block();
-        self.calls.push(Made { block, raw });
-        signals.push(Signal::CallReady(call));
-        Ok(())
+        self.calls.add(part, exact, &mut self.meter, signals)
     }
 
     /// The parts ahead of the calls, as far as they say something.
@@ -439,85 +437,103 @@ impl Decoder {
             .collect()
     }
 
-    fn tell(&mut self, signals: Signals<'_>) {
+    fn tell(&mut self, signals: Signals<'_>) -> Result<(), Fault> {
+        if let Some(half) = self.halves.end(THINKING) {
+            self.think(half, signals);
+        }
+        if let Some(half) = self.halves.end(TEXT) {
+            self.text(half, signals)?;
+        }
         if !std::mem::replace(&mut self.told, true) {
             signals.extend(self.parts().into_iter().map(Signal::Block));
         }
+        Ok(())
     }
 
-    fn finish_reason(&mut self, word: &str, signals: Signals<'_>) -> Result<(), Fault> {
-        let refused = self.message.contains_key("refusal");
-        let stop = match word {
-            _ if refused => Stop::Refusal,
-            "tool_calls" | "function_call" => Stop::Calls,
-            "length" => Stop::Length,
-            "content_filter" => Stop::Refusal,
-            // `stop`, and whatever else: calls decide what follows.
-            _ => Stop::End,
-        };
+    fn finish_reason(
+        &mut self,
+        word: &str,
+        secrets: &[&str],
+        signals: Signals<'_>,
+    ) -> Result<(), Fault> {
+        let mut stop = reason(word, &REASONS, secrets, &mut self.warnings)?;
+        if self.message.contains_key("refusal") {
+            stop = Stop::Refusal;
+        }
         match self.stop {
             // Some say it again beside what the call used.
             Some(known) if known == stop => return Ok(()),
             Some(_) => return Err(malformed("it stops twice")),
             None => {}
         }
-        self.close_call(Some(stop), signals)?;
-        self.tell(signals);
+        self.tell(signals)?;
+        self.calls.end(stop, signals)?;
         self.stop = Some(stop);
         signals.push(Signal::Stopped(stop));
         Ok(())
     }
 
-    fn count(&mut self, usage: &Value, signals: Signals<'_>) -> Result<(), Fault> {
-        if !usage.is_object() {
-            return Ok(());
+    /// Takes over what is reported; what a chunk does not name stays.
+    fn count(&mut self, usage: &Value, signals: Signals<'_>) {
+        let report = &mut self.report;
+        let Some(usage) = report.members(usage) else {
+            return;
+        };
+        let prompt_details = report.members(field_of(usage, "prompt_tokens_details"));
+        let output_details = report.members(field_of(usage, "completion_tokens_details"));
+        let mut detail = |details: Option<&Map<String, Value>>, key| {
+            report.number(details.and_then(|details| details.get(key)))
+        };
+        let cache_read = detail(prompt_details, "cached_tokens");
+        let cache_write = detail(prompt_details, "cache_write_tokens");
+        let reasoning = detail(output_details, "reasoning_tokens");
+        let prompt = report.number(usage.get("prompt_tokens"));
+        let output = report.number(usage.get("completion_tokens"));
+        if let Some(prompt) = prompt {
+            report.has_input = true;
+            let (read, write) = (cache_read.unwrap_or(0), cache_write.unwrap_or(0));
+            if prompt < read + write {
+                report.contradicts();
+            }
+            report.tokens.input = prompt.saturating_sub(read + write);
+            (report.tokens.cache_read, report.tokens.cache_write) = (read, write);
         }
-        let mut is_negative = false;
-        let mut number = |value: &Value| match value {
-            Value::Null => Ok(0),
-            value @ (Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_)
-            | Value::Object(_)) => tokens_of(value, &mut is_negative),
-        };
-        let prompt = number(&usage["prompt_tokens"])?;
-        let cache_read = number(&usage["prompt_tokens_details"]["cached_tokens"])?;
-        let cache_write = number(&usage["prompt_tokens_details"]["cache_write_tokens"])?;
-        let output = number(&usage["completion_tokens"])?;
-        let reasoning = number(&usage["completion_tokens_details"]["reasoning_tokens"])?;
-        let cached = cache_read + cache_write;
-        self.negative_usage |= is_negative || prompt < cached;
-        let tokens = Tokens {
-            input: prompt.saturating_sub(cached),
-            cache_read,
-            cache_write,
-            output,
-            reasoning,
-        };
-        self.usage = Some(tokens);
-        signals.push(Signal::Usage(tokens));
-        Ok(())
+        if let Some(output) = output {
+            report.has_output = true;
+            report.tokens.output = output;
+            report.tokens.reasoning = reasoning.unwrap_or(0);
+        }
+        if prompt.is_some() || output.is_some() {
+            signals.push(Signal::Usage(report.tokens));
+        }
     }
 
-    fn ended(&mut self, stop: Stop, signals: Signals<'_>) -> Ended {
-        self.tell(signals);
+    fn ended(&mut self, stop: Stop, signals: Signals<'_>) -> Result<Ended, Fault> {
+        self.tell(signals)?;
         let mut blocks: Vec<Block> = self.parts().into_iter().map(|part| part.block).collect();
         let mut message = std::mem::take(&mut self.message);
         message.entry("content").or_insert(Value::Null);
-        let calls = std::mem::take(&mut self.calls);
+        let calls = self.calls.take_made();
         if !calls.is_empty() {
-            let raw = calls.iter().map(|call| call.raw.clone()).collect();
+            let (made, raw) = calls.into_iter().map(|call| (call.block, call.raw)).unzip();
+            let made: Vec<Block> = made;
+            blocks.extend(made);
             message.insert("tool_calls".to_owned(), Value::Array(raw));
         }
-        blocks.extend(calls.into_iter().map(|call| call.block));
         let says = !blocks.is_empty() || message.len() > 2;
-        Ended {
+        let mut warnings = std::mem::take(&mut self.warnings);
+        warnings.extend(self.report.warnings());
+        Ok(Ended {
             blocks,
             raw: says.then(|| Raw(Value::Object(message).to_string())),
             stop,
-            usage: self.usage,
-            negative_usage: self.negative_usage,
-        }
+            usage: self.report.whole(),
+            warnings,
+        })
     }
+}
+
+/// A field of an object; null if it is not there.
+fn field_of<'v>(object: &'v Map<String, Value>, key: &str) -> &'v Value {
+    object.get(key).unwrap_or(&Value::Null)
 }
