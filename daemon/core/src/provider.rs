@@ -24,6 +24,7 @@ pub mod failure;
 mod file;
 mod model;
 mod quirks;
+mod received;
 mod size;
 pub mod sse;
 pub mod stream;
@@ -47,6 +48,7 @@ pub use quirks::{
     CacheMarks, EndMark, IdRule, IndexRule, MaxTokensField, Quirks, ReasoningReplay, SystemRole,
     UsageReport,
 };
+pub use received::{KnownCost, Received};
 pub use size::{Ahead, Size, TooSmall};
 pub use usage::{Prices, Tier, Tokens};
 

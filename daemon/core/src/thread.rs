@@ -47,7 +47,6 @@ use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Machine, Move};
 use crate::model::thread::{At, State, ThreadEvent};
 use crate::model::{Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
-use crate::provider::Tokens;
 use crate::state::Why;
 
 pub use self::artifact::Reading;
@@ -141,8 +140,6 @@ struct Live {
     unpaid: Option<Failure>,
     /// The call of the model in flight.
     speaking: Option<Speaking>,
-    /// What the call of the model in flight, or the one before, has reported so far.
-    reported: Option<Tokens>,
     /// Calls of tools in flight, and since when.
     running: BTreeMap<u32, Uptime>,
     /// Most bytes of their results that are sent whole, as far as their tools say.

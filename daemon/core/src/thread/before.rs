@@ -202,7 +202,6 @@ impl ThreadMachine {
         self.record(now.at, &mut events, held);
         self.live.due = None;
         self.live.speaking = Some(Speaking::default());
-        self.live.reported = None;
         events
     }
 

@@ -1,5 +1,6 @@
 //! The loop of turns, case by case.
 
+use super::charged::settled;
 use super::stage::{Met, ended, execute, result};
 use super::*;
 use crate::model::thread::{Class, ReturnStatus};
@@ -18,6 +19,7 @@ fn failed(class: Class, charge: Charge, pause_ms: u64) -> Heard {
         failure: Failure::permanent("overloaded_error", "too many"),
         class,
         charge,
+        received: Received::default(),
         pause_ms,
     }))
 }
@@ -519,58 +521,6 @@ fn reasoning_that_is_rejected_again_ends_the_thread() {
     stage.assert_replay();
 }
 
-/// What the last call was settled at: money, whether that is an estimate, and why.
-fn settled(stage: &Stage) -> (String, bool, Because) {
-    let last = stage.log.iter().rev().find_map(|event| match event {
-        Event::Run(RunEvent::BudgetSettled {
-            usage,
-            estimated,
-            because,
-            ..
-        }) => Some((usage.money.to_string(), *estimated, *because)),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
-    });
-    last.unwrap()
-}
-
-#[test]
-fn a_broken_stream_costs_the_input_that_it_reported_and_the_output_that_was_held() {
-    let reports = |input| {
-        Heard::Usage(Tokens {
-            input,
-            output: 1,
-            ..Tokens::default()
-        })
-    };
-    // A dollar for a million tokens of either kind; the answer may have 4,096.
-    let expected = ("0.004196000".to_owned(), true);
-    let mut stage = stage(ALL, "");
-    stage.play();
-    stage.hear(reports(100));
-    stage.say(vec![failed(Class::Transient, Charge::Hold, 0)]);
-    let (money, estimated, because) = settled(&stage);
-    assert_eq!(
-        ((money, estimated), because),
-        (expected.clone(), Because::Cut)
-    );
-    // The next try has reported nothing yet.
-    stage.play();
-    let held = stage.run().open_call.unwrap().amount.to_string();
-    stage.say(vec![failed(Class::Transient, Charge::Hold, 0)]);
-    assert_eq!(settled(&stage), (held, true, Because::Cut));
-    // One that is cancelled costs what a broken one does.
-    stage.play();
-    stage.hear(reports(100));
-    stage.others(RunEvent::CancelRequested {
-        cause: "me".to_owned(),
-    });
-    stage.machine.abandon(Slot::Main);
-    assert_eq!(stage.play(), Met::Rests);
-    let (money, estimated, because) = settled(&stage);
-    assert_eq!(((money, estimated), because), (expected, Because::Stopped));
-    stage.assert_replay();
-}
-
 #[test]
 fn less_than_no_tokens_are_a_warning() {
     let mut stage = stage(ALL, "");
@@ -596,7 +546,7 @@ fn a_stream_that_breaks_behind_a_call_has_said_what_the_call_brought_along() {
     stage.hear(heard.next().unwrap());
     stage.hear(heard.next().unwrap());
     stage.play();
-    stage.hear(failed(Class::Transient, Charge::Hold, 0));
+    stage.hear(failed(Class::Transient, Charge::Known, 0));
     stage.over();
     stage.play();
     stage.end(0, &result(json!("first")));
