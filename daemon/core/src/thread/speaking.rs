@@ -114,10 +114,7 @@ impl ThreadMachine {
         request_id: Option<String>,
     ) -> Vec<Event> {
         let mut events = Vec::new();
-        let thoughts = joined(&ended.blocks, |block| match block {
-            Block::Thinking { text } => Some(text),
-            Block::Text { .. } | Block::Call { .. } | Block::Result { .. } => None,
-        });
+        let thoughts = reasoning(&ended.blocks);
         if !thoughts.is_empty() {
             let thought = ThreadEvent::CognitionReasoning {
                 turn: turn.number,
@@ -265,7 +262,7 @@ impl ThreadMachine {
         let said = ThreadEvent::CognitionOut {
             turn: turn.number,
             attempt: turn.attempt,
-            text: text_of(&message),
+            text: message.plain_text(),
             message: Arc::new(message),
             usage,
             request_id,
@@ -344,15 +341,10 @@ impl Speaking {
     }
 }
 
-/// What a message says, without thoughts and calls.
-pub(super) fn text_of(message: &Message) -> String {
-    joined(message.blocks(), |block| match block {
-        Block::Text { text } => Some(text),
-        Block::Thinking { .. } | Block::Call { .. } | Block::Result { .. } => None,
-    })
-}
-
-fn joined<'b>(blocks: &'b [Block], text: impl Fn(&'b Block) -> Option<&'b String>) -> String {
-    let texts: Vec<&str> = blocks.iter().filter_map(text).map(String::as_str).collect();
-    texts.join("\n\n")
+fn reasoning(blocks: &[Block]) -> String {
+    let thoughts = blocks.iter().filter_map(|block| match block {
+        Block::Thinking { text } => Some(text.as_str()),
+        Block::Text { .. } | Block::Call { .. } | Block::Result { .. } => None,
+    });
+    thoughts.collect::<Vec<_>>().join("\n\n")
 }

@@ -175,23 +175,75 @@ fn missing_outputs_are_asked_for_twice() {
     stage.assert_replay();
 }
 
+/// The model says `text`, and stops like that.
+fn say(stage: &mut Stage, text: &str, stop: Stop) {
+    assert_eq!(stage.play(), Met::Model, "{text}");
+    let text = text.to_owned();
+    stage.say(vec![ended(vec![Block::Text { text }], stop)]);
+}
+
+fn warns_of_cut(stage: &Stage) -> bool {
+    stage.log.iter().any(|event| match event {
+        Event::Run(RunEvent::Warning { message, .. }) => message.contains("incomplete"),
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => false,
+    })
+}
+
 #[test]
-fn an_answer_that_is_too_long_is_continued_three_times() {
-    let mut stage = stage(ALL, "");
-    let block = Block::Text {
-        text: "more".to_owned(),
-    };
-    for _ in 0..4 {
-        assert_eq!(stage.play(), Met::Model);
-        stage.say(vec![ended(vec![block.clone()], Stop::Length)]);
+fn an_answer_that_is_too_long_is_continued_three_times_and_all_its_pieces_are_the_result() {
+    for (last, is_cut) in [(Stop::Length, true), (Stop::End, false)] {
+        let mut stage = stage(ALL, "");
+        for (piece, stop) in [
+            ("one tw", Stop::Length),
+            ("o thr", Stop::Length),
+            ("", Stop::Length),
+            ("ee", last),
+        ] {
+            // The pieces so far survive a crash.
+            stage.play();
+            stage.crash();
+            say(&mut stage, piece, stop);
+        }
+        assert_eq!(stage.play(), Met::Rests);
+        assert_eq!(output(&stage), json!("one two three"));
+        let result = stage.run().result();
+        assert_eq!(result["success"], true);
+        assert_eq!(result.get("truncated"), is_cut.then_some(&json!(true)));
+        assert_eq!(warns_of_cut(&stage), is_cut);
+        assert_eq!(stage.run().thread().unwrap().unfinished, None);
+        stage.assert_replay();
     }
-    assert_eq!(stage.play(), Met::Rests);
-    assert_eq!(output(&stage), json!("more"));
-    let told = stage.run().result();
-    assert_eq!(
-        (&told["truncated"], &told["success"]),
-        (&json!(true), &json!(true))
-    );
+}
+
+#[test]
+fn a_text_before_calls_or_a_reminder_is_no_piece_of_the_result() {
+    let mut with_call = stage(ALL, "");
+    say(&mut with_call, "I will lo", Stop::Length);
+    with_call.play();
+    with_call.say(says("ok.", &[("c1", "launch", json!({}))]));
+    say(&mut with_call, "Done.", Stop::End);
+    with_call.play();
+    assert_eq!(output(&with_call), json!("Done."));
+    let words = "<output name=\"words\" type=\"integer\">How many</output>";
+    let mut reminded = stage(ALL, words);
+    for piece in ["a", "b", "c", "d"] {
+        say(&mut reminded, piece, Stop::Length);
+    }
+    say(&mut reminded, "There are n", Stop::Length);
+    say(&mut reminded, "There are none.", Stop::End);
+    reminded.play();
+    assert_eq!(output(&reminded), json!("There are none."));
+}
+
+#[test]
+fn an_answer_is_not_continued_beyond_its_bound() {
+    let mut stage = stage(ALL, "");
+    say(&mut stage, &"é".repeat(1 << 20), Stop::Length);
+    say(&mut stage, &"é".repeat(1 << 20), Stop::Pause);
+    assert_eq!(stage.play(), Met::Rests, "4 MiB are enough");
+    assert_eq!(output(&stage).as_str().map(str::len), Some(4 << 20));
+    assert_eq!(stage.run().result()["truncated"], true);
+    assert!(warns_of_cut(&stage));
     stage.assert_replay();
 }
 
