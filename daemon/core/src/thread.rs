@@ -57,7 +57,7 @@ pub use self::order::{ThreadOrder, ThreadTool, limits_of};
 pub use self::results::{Shown, shown};
 pub use self::speaking::{CallFailure, Heard};
 
-use self::before::because_of;
+use self::before::{because_of, unpaid};
 use self::speaking::Speaking;
 
 /// What a thread has to find out before its next move.
@@ -137,7 +137,7 @@ struct Live {
     /// What may be spent, if that was asked for the call that comes next.
     funds: Option<Funds>,
     /// Why the call that comes next cannot be paid for.
-    unpaid: Option<Failure>,
+    unpaid: Option<Suspension>,
     /// The call of the model in flight.
     speaking: Option<Speaking>,
     /// Calls of tools in flight, and since when.
@@ -414,8 +414,7 @@ impl Machine for ThreadMachine {
     fn refused(&mut self, _now: Tick, _call: &Call, why: &Why) -> Vec<Event> {
         self.live.funds = None;
         if let Why::Budget(denied) = why {
-            let code = "hierarchical_budget_exceeded";
-            self.live.unpaid = Some(Failure::permanent(code, denied.to_string()));
+            self.live.unpaid = Some(unpaid(denied));
         }
         Vec::new()
     }

@@ -305,10 +305,10 @@ impl ThreadMachine {
                     ..Failure::permanent("cut", "the answer was cut off")
                 };
                 let failed = CallFailure {
-                    received: Received::default(),
                     failure: outcome.failure.clone().unwrap_or_else(cut),
                     class: Class::Transient,
                     charge: Charge::Hold,
+                    received: Received::default(),
                     pause_ms: 0,
                 };
                 self.broken(now, &turn, &failed)
