@@ -53,6 +53,9 @@ pub struct Run {
     pub outputs: Option<Value>,
     /// The last text of a thread that declares no outputs.
     pub result: Option<Value>,
+    /// True if that text lacks its end, because the model may not say more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
     /// Why it failed, what stopped it, or behind which failure it is suspended.
     pub error: Option<RunError>,
     /// How many errors were suppressed.
@@ -367,6 +370,7 @@ impl Run {
             steps: run.steps,
             outputs,
             result,
+            truncated: run.truncated,
             error: run.error.as_ref().map(RunError::new),
             errors_suppressed: run.errors.len(),
             errors: suppressed(run),

@@ -11,6 +11,11 @@ use serde::Serialize;
 
 use crate::json::{Run, Suspension};
 
+/// The code of a run whose own money is used up.
+const SPEND: &str = "spend_exceeded";
+/// How a limit of money is raised.
+const MONEY: &str = "spend=USD";
+
 /// What is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -101,19 +106,7 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
                 ends(resumed),
             ],
         },
-        ("limit" | "budget", true) if why.max.is_some() => Need {
-            kind: Kind::Limit,
-            text: String::new(),
-            ways: vec![
-                Way::new(
-                    "gives it a higher limit",
-                    "resume",
-                    resumed,
-                    &["--raise".to_owned(), raise(why.code.as_deref())],
-                ),
-                ends(resumed),
-            ],
-        },
+        ("limit" | "budget", true) if why.max.is_some() => limit(resumed, &asks.run_id, why),
         ("error", true) => Need {
             kind: Kind::Failure,
             text: String::new(),
@@ -246,6 +239,51 @@ fn uncertain(run: &str, why: &Suspension) -> Need {
     }
 }
 
+/// A run that lacks a limit, or money: its own, where it is `asks`, or that of a run above it.
+fn limit(resumed: &str, asks: &str, why: &Suspension) -> Need {
+    let code = why.code.as_deref();
+    let lacking = match &why.account {
+        Some(account) => account,
+        None if code == Some(SPEND) => asks,
+        None => resumed,
+    };
+    let needs_money = why.account.is_some() || code == Some(SPEND);
+    let raised = |run: &str, does: &str| {
+        let limit = if needs_money {
+            MONEY.to_owned()
+        } else {
+            raise(code)
+        };
+        Way::new(does, "resume", run, &["--raise".to_owned(), limit])
+    };
+    let is_elsewhere = lacking != resumed && lacking != asks;
+    let (text, ways) = if is_elsewhere {
+        let budget = ["ryectl", "budget", "raise", lacking, "--spend", "USD"];
+        let more = Way {
+            does: format!("gives {lacking} more, for itself and all below it"),
+            argv: budget.map(str::to_owned).into(),
+        };
+        let text = format!("{lacking} has too little: raise that first, then resume");
+        (
+            text,
+            vec![more, Way::new("then resumes it", "resume", resumed, &[])],
+        )
+    } else if lacking == resumed {
+        (
+            String::new(),
+            vec![raised(lacking, "gives it a higher limit")],
+        )
+    } else {
+        let does = format!("gives {lacking} a higher limit, and resumes both");
+        (String::new(), vec![raised(lacking, &does)])
+    };
+    Need {
+        kind: Kind::Limit,
+        text,
+        ways: ways.into_iter().chain([ends(resumed)]).collect(),
+    }
+}
+
 fn may_have_run(attempts: &[String]) -> String {
     format!(
         "{}: at most once, and may have executed",
@@ -265,7 +303,6 @@ fn verdicts(attempts: &[String], verdict: &str) -> Vec<String> {
 fn raise(code: Option<&str>) -> String {
     let of_code = |limit: &Raisable| code == Some(limit.code());
     match Raisable::ALL.iter().find(|limit| of_code(limit)) {
-        _ if code == Some("spend_exceeded") => "spend=USD".to_owned(),
         Some(limit @ Raisable::Duration) => format!("{}=TIME", limit.key()),
         Some(limit) => format!("{}=N", limit.key()),
         None => "steps=N".to_owned(),
@@ -401,6 +438,58 @@ mod tests {
         let failed = suspended("c", why("error", "", &[]), &[]);
         let need = needs(&waits, Some(&failed)).unwrap();
         assert_eq!(commands(&need), ["ryectl resume r", "ryectl cancel r"]);
+    }
+
+    #[test]
+    fn money_is_raised_where_it_lacks_and_other_limits_where_they_are_reached() {
+        let budget = |account: &str| v1::Suspension {
+            current: "0.04".to_owned(),
+            max: "0.05".to_owned(),
+            account: account.to_owned(),
+            ..why("budget", "hierarchical_budget_exceeded", &[])
+        };
+        let waits = suspended("r", why("child", "", &[]), &[]);
+        let cancel = "ryectl cancel r";
+        let table: [(v1::Suspension, &[&str]); 4] = [
+            (budget("r"), &["ryectl resume r --raise spend=USD", cancel]),
+            (
+                budget("top"),
+                &[
+                    "ryectl budget raise top --spend USD",
+                    "ryectl resume r",
+                    cancel,
+                ],
+            ),
+            (
+                why("limit", "spend_exceeded", &[]),
+                &["ryectl resume c --raise spend=USD", cancel],
+            ),
+            (
+                why("limit", "turns_exceeded", &[]),
+                &["ryectl resume r --raise turns=N", cancel],
+            ),
+        ];
+        for (why, expected) in table {
+            let need = needs(&waits, Some(&suspended("c", why, &[]))).unwrap();
+            assert_eq!(
+                (need.kind, commands(&need)),
+                (
+                    Kind::Limit,
+                    expected.iter().map(ToString::to_string).collect()
+                )
+            );
+        }
+        let alone = needs(&suspended("r", budget("top"), &[]), None).unwrap();
+        assert_eq!(commands(&alone)[0], "ryectl budget raise top --spend USD");
+        assert!(alone.text.contains("top has too little"), "{}", alone.text);
+        // No account of a run: a limit of the node.
+        let node = v1::Suspension {
+            current: String::new(),
+            max: String::new(),
+            ..budget("")
+        };
+        let need = needs(&suspended("r", node, &[]), None).unwrap();
+        assert_eq!(commands(&need), ["ryectl resume r", cancel]);
     }
 
     #[test]

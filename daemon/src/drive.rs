@@ -523,7 +523,10 @@ impl<'a, K: Kind> Drive<'a, K> {
         let mut receipt = KillReceipt::default();
         while let Some((call, ended, _held)) = self.next_end().await {
             match ended {
-                Ended::Stopped(ended) => receipt.merge(ended),
+                Ended::Stopped(ended) => {
+                    self.hear_all();
+                    receipt.merge(ended);
+                }
                 ended @ (Ended::Outcome(_) | Ended::Suspended(_) | Ended::Exhausted(_)) => {
                     self.take(call, ended).await;
                 }

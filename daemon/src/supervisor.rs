@@ -25,6 +25,7 @@ mod execute;
 mod life;
 mod lineage;
 mod preview;
+mod raises;
 mod recovery;
 mod request;
 mod resume;

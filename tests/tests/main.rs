@@ -15,6 +15,7 @@ mod memory;
 mod pages;
 mod project;
 mod readme;
+mod run_on_a_budget;
 mod write_a_tool;
 
 mod apart;

@@ -25,6 +25,9 @@ pub struct Suspension {
     /// Whether it is suspended in the step of that node, not before it.
     #[serde(skip)]
     pub begun: bool,
+    /// The account that has too little, for the reason `budget`: the first run of its chain.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
     /// The suspended child run that it waits for.
     pub child: Option<String>,
     /// Attempts whose outcome nobody knows, as `resume --uncertain` names them.
@@ -90,6 +93,7 @@ impl Suspension {
             max: some(&suspension.max),
             node: some(&suspension.node),
             begun: suspension.begun,
+            account: some(&suspension.account),
             child: some(&suspension.child),
             uncertain: suspension.uncertain.clone(),
             attempts: InDoubt::all(&suspension.attempts)?,

@@ -208,6 +208,15 @@ impl Message {
         }
     }
 
+    /// Its texts as paragraphs, without reasoning, calls and results.
+    pub fn plain_text(&self) -> String {
+        let texts = self.blocks().iter().filter_map(|block| match block {
+            Block::Text { text } => Some(text.as_str()),
+            Block::Thinking { .. } | Block::Call { .. } | Block::Result { .. } => None,
+        });
+        texts.collect::<Vec<_>>().join("\n\n")
+    }
+
     /// The ids of the calls in it, in order.
     pub fn calls(&self) -> impl Iterator<Item = &str> {
         self.blocks().iter().filter_map(|block| match block {

@@ -46,6 +46,7 @@ use serde_json::Value;
 
 use crate::capability::Layer;
 use crate::id::{ItemRef, RunId};
+use crate::ledger::AccountId;
 use crate::money::Usd;
 
 pub use self::approval::{Approval, ApprovalAnswer, ApprovalKind, Approvals, Expired, Requested};
@@ -460,6 +461,9 @@ pub struct Suspension {
     /// That limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<String>,
+    /// The account that has too little, for the reason `budget`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<AccountId>,
     /// The suspended child run that it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child: Option<RunId>,
@@ -480,6 +484,7 @@ impl Suspension {
             node: None,
             current: None,
             max: None,
+            account: None,
             child: None,
             uncertain: Vec::new(),
             failure: None,

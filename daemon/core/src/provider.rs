@@ -26,6 +26,7 @@ mod file;
 mod half;
 mod model;
 mod quirks;
+mod received;
 mod size;
 pub mod sse;
 pub mod stream;
@@ -49,6 +50,7 @@ pub use quirks::{
     CacheMarks, EndMark, IdRule, IndexRule, MaxTokensField, Quirks, ReasoningReplay, SystemRole,
     UsageReport,
 };
+pub use received::{KnownCost, Received};
 pub use size::{Ahead, Size, TooSmall};
 pub use usage::{Prices, Tier, Tokens};
 

@@ -47,7 +47,6 @@ use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Machine, Move};
 use crate::model::thread::{At, State, ThreadEvent};
 use crate::model::{Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
-use crate::provider::Tokens;
 use crate::state::Why;
 
 pub use self::artifact::Reading;
@@ -58,7 +57,7 @@ pub use self::order::{ThreadOrder, ThreadTool, limits_of};
 pub use self::results::{Shown, shown};
 pub use self::speaking::{CallFailure, Heard};
 
-use self::before::because_of;
+use self::before::{because_of, unpaid};
 use self::speaking::Speaking;
 
 /// What a thread has to find out before its next move.
@@ -138,11 +137,9 @@ struct Live {
     /// What may be spent, if that was asked for the call that comes next.
     funds: Option<Funds>,
     /// Why the call that comes next cannot be paid for.
-    unpaid: Option<Failure>,
+    unpaid: Option<Suspension>,
     /// The call of the model in flight.
     speaking: Option<Speaking>,
-    /// What the call of the model in flight, or the one before, has reported so far.
-    reported: Option<Tokens>,
     /// Calls of tools in flight, and since when.
     running: BTreeMap<u32, Uptime>,
     /// Most bytes of their results that are sent whole, as far as their tools say.
@@ -417,8 +414,7 @@ impl Machine for ThreadMachine {
     fn refused(&mut self, _now: Tick, _call: &Call, why: &Why) -> Vec<Event> {
         self.live.funds = None;
         if let Why::Budget(denied) = why {
-            let code = "hierarchical_budget_exceeded";
-            self.live.unpaid = Some(Failure::permanent(code, denied.to_string()));
+            self.live.unpaid = Some(unpaid(denied));
         }
         Vec::new()
     }

@@ -11,7 +11,7 @@ use futures_util::future::BoxFuture;
 use rye_core::provider::failure::{ApiError, ErrorRows, Failed, Verdict, classify};
 use rye_core::provider::sse::{Event, Unreadable};
 use rye_core::provider::stream::{Ended, Fault, Signal};
-use rye_core::provider::{Decoder, ResolvedModel, Timeouts};
+use rye_core::provider::{Decoder, Received, ResolvedModel, Timeouts};
 use tokio::time::{Instant, Sleep};
 
 use super::Place;
@@ -91,6 +91,7 @@ pub struct Call {
     ready: VecDeque<Signal>,
     /// Whether the model has said something.
     begun: bool,
+    received: Received,
     request_id: Option<String>,
 }
 
@@ -174,8 +175,14 @@ impl Call {
             decoder: Decoder::new(model, turn),
             ready: VecDeque::new(),
             begun: false,
+            received: Received::default(),
             request_id: None,
         }
+    }
+
+    /// The part of the answer that has arrived so far.
+    pub const fn received(&self) -> Received {
+        self.received
     }
 
     /// What is heard next; `None` behind the end. Cancel safe: what was not heard is heard by who asks again, and no time to wait
@@ -188,6 +195,7 @@ impl Call {
             match &mut self.state {
                 State::Opening(opening) => match opening.await {
                     Ok(answer) => {
+                        self.received.is_answered = true;
                         self.request_id = request_id(&answer, &self.access);
                         let reading = Reading::new(answer.events(), self.timeouts);
                         self.state = State::Reading(Box::new(reading));
@@ -248,6 +256,7 @@ impl Call {
             | Signal::Stopped(_) => {}
         }
         self.begun = true;
+        self.received.count(&signal);
         Heard::Signal(signal)
     }
 

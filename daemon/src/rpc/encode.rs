@@ -104,6 +104,7 @@ pub(super) fn brief(run: &Run, beside: &Beside) -> v1::Run {
             })
             .collect(),
         nodes: run.spec.graph().map_or(0, |graph| graph.nodes),
+        truncated: run.is_truncated(),
         ..summary(&Summary::of(run), beside)
     }
 }
@@ -205,6 +206,7 @@ fn suspension(why: &Suspension, run: &Run, in_doubt: &[InDoubt]) -> v1::Suspensi
         current: why.current.clone().unwrap_or_default(),
         max: why.max.clone().unwrap_or_default(),
         node: why.node.clone().unwrap_or_default(),
+        account: text(why.account.as_ref().map(|account| &account.0)),
         child: text(why.child.as_ref()),
         uncertain: why.uncertain.clone(),
         begun: run.step().is_some(),

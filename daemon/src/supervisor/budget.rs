@@ -12,6 +12,7 @@ use rye_core::ledger::{AccountId, Denied, Metered, Operation};
 use rye_core::model::{Budget, Funding, Run, RunEvent};
 use rye_core::money::Usd;
 
+use super::raises::{is_short, too_little_above};
 use super::{Error, Reach, Start, StartAt, Supervisor};
 use crate::journal::{self, AccountRow, Change};
 use crate::port::{AccountView, MeterView};
@@ -221,6 +222,13 @@ impl Supervisor {
             Change::event(&run.id, event.into())
         });
         let committed = match self.journal().commit(changes.collect()).await {
+            Err(journal::Error::Refused(refused)) if is_short(&refused) => {
+                return Err(too_little_above(
+                    run,
+                    &refused,
+                    Some(to).filter(|_| !through),
+                ));
+            }
             Err(journal::Error::Refused(refused)) => {
                 return Err(Error::Unfit {
                     run: run.id.clone(),

@@ -20,12 +20,15 @@ use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId, Seq};
 use rye_core::model::{
-    Event, Life, Limits, Outcome, Raised, Run, RunEvent, RunKind, Status, SuspendReason, Verdict,
-    thread,
+    Event, Life, Outcome, Raised, Run, RunEvent, RunKind, Status, SuspendReason, Verdict,
 };
 use rye_core::sight::shell_word;
 
 use super::asked::brings_other_inputs;
+use super::raises::{
+    check_account, check_raise, check_spend, is_short, limits_of_continuation, part_of,
+    too_little_above,
+};
 use super::say::{self, said};
 use super::unknown::check_answers;
 use super::{CONTINUES, Error, Start, StartAt, Supervisor, approvals};
@@ -283,10 +286,11 @@ impl Supervisor {
         let said = message.map(|text| said(&run, text, &request.by));
         let said = said.transpose()?;
         let below = self.suspended_children(&run).await?;
-        // The verdicts and the raise are for the run they were given to, or the leaf it waits for.
+        // Verdicts are for the run they were given to, or the leaf it waits for.
         let leaf = run.suspension().and_then(|why| why.child.as_ref());
         let leaf = leaf.and_then(|leaf| below.iter().find(|run| run.id == *leaf));
         let target = Arc::clone(leaf.unwrap_or(&run));
+        check_account(&run, &target, &request)?;
         // Behind a denial nothing is tried again.
         let retries = !matches!(&request.approval, Some(Settled::Answered(said)) if !said.approved);
         let unknown = if retries {
@@ -298,20 +302,25 @@ impl Supervisor {
             check_answers(&target, &unknown, &request)?;
             request.verdicts.clear();
         }
-        let resumes = resume_changes(&target, &request, self.shared.services.epoch)?;
-        let mut changes: Vec<_> = said.into_iter().chain(resumes).collect();
+        let mut changes: Vec<_> = said.into_iter().collect();
         let mut line = Vec::new();
-        let plain = Resume::default();
         for suspended in below.iter().chain([&run]) {
+            let part = part_of(&request, suspended, &run, &target);
+            let is_asked = !part.asks_nothing() || suspended.id == target.id;
+            // What is uncertain on the way stays suspended until somebody answers.
             if suspended.id != target.id {
-                // What is uncertain on the way stays suspended until somebody answers.
-                if !self.unknown_of_retry(suspended).await?.is_empty() {
+                let unknown = self.unknown_of_retry(suspended).await?;
+                if !unknown.is_empty() {
+                    if is_asked {
+                        check_answers(suspended, &unknown, &part)?;
+                    }
                     continue;
                 }
-                match resume_changes(suspended, &plain, self.shared.services.epoch) {
-                    Ok(more) => changes.extend(more),
-                    Err(_) => continue,
-                }
+            }
+            match resume_changes(suspended, &part, self.shared.services.epoch) {
+                Ok(more) => changes.extend(more),
+                Err(error) if is_asked => return Err(error),
+                Err(_) => continue,
             }
             line.push(suspended.id.clone());
         }
@@ -327,6 +336,9 @@ impl Supervisor {
                     run: now.id.clone(),
                     status: now.status(),
                 });
+            }
+            Err(journal::Error::Refused(refused)) if is_short(&refused) => {
+                return Err(too_little_above(&run, &refused, request.spend));
             }
             Err(error) => return Err(error.into()),
         };
@@ -442,47 +454,6 @@ fn check_result(id: &RunId, request: &Resume) -> Result<(), Error> {
             "run `{id}`: a result goes with exactly one answer, which names its attempt: --uncertain ITEM=done"
         ),
     })
-}
-
-/// New limits must be such that it can continue.
-fn check_raise(run: &Run, raised: &Raised) -> Result<(), Error> {
-    run.check_raise(raised).map_err(|unraised| Error::Unfit {
-        run: run.id.clone(),
-        problem: unraised.to_string(),
-    })
-}
-
-/// A thread whose money was used up goes no further without more.
-fn check_spend(run: &Run, request: &Resume) -> Result<(), Error> {
-    let failure = run.failure().filter(|_| run.thread().is_some());
-    let is_used_up = failure.is_some_and(|failure| failure.code == "spend_exceeded");
-    if is_used_up && request.spend.is_none() {
-        return Err(Error::Unfit {
-            run: run.id.clone(),
-            problem: "what it may spend is used up; raise it: --raise spend=USD".to_owned(),
-        });
-    }
-    Ok(())
-}
-
-/// The limits that a run is asked to have which continues `run`: those that are raised, else those of that one.
-fn limits_of_continuation(run: &Run, request: &Resume) -> Limits {
-    let (raised, own) = (&request.raised, &run.spec.limits);
-    let in_force = run.thread().map(|thread| thread.limits);
-    let in_force = in_force.unwrap_or(thread::Limits {
-        turns: own.turns,
-        tokens: own.tokens,
-        duration_ms: own.duration_ms,
-    });
-    Limits {
-        steps: raised.max_steps,
-        spend: request.spend,
-        spawns: raised.max_spawns.or(run.below.spawns),
-        depth: raised.max_depth.or(run.below.depth),
-        turns: raised.max_turns.or(in_force.turns),
-        tokens: raised.max_tokens.or(in_force.tokens),
-        duration_ms: raised.max_duration_ms.or(in_force.duration_ms),
-    }
 }
 
 /// The run that asked for `run` and waits for it.

@@ -7,6 +7,7 @@ use rye_core::error::with_sources;
 use rye_core::machine::{Call, CallOutcome};
 use rye_core::model::thread::Class;
 use rye_core::model::{Failure, KillReceipt};
+use rye_core::provider::Received;
 use rye_core::provider::failure::Charge;
 use rye_core::provider::stream::Signal;
 use rye_core::thread::{CallFailure, Heard};
@@ -58,11 +59,12 @@ pub(super) async fn carry_out(
             biased;
             () = &mut stopped => {
                 voice.take_back();
+                reports.tell(Heard::Stopped(answer.received())).await;
                 return Ended::Stopped(KillReceipt::default());
             }
             () = &mut late => {
                 voice.take_back();
-                reports.tell(cut()).await;
+                reports.tell(cut(answer.received())).await;
                 return ended;
             }
             () = voice.joined() => continue,
@@ -85,7 +87,10 @@ pub(super) async fn carry_out(
             Some(provider::Heard::Failed(failure)) => {
                 voice.take_back();
                 let jitter = jitter(thread);
-                reports.tell(failed(thread, &failure, jitter)).await;
+                let received = answer.received();
+                reports
+                    .tell(failed(thread, &failure, received, jitter))
+                    .await;
             }
             None => return ended,
         }
@@ -113,17 +118,17 @@ async fn body(thread: &ThreadRun) -> Result<(String, Voice), Failure> {
     Ok((body.await?, voice))
 }
 
-/// What the machine receives of a signal: parts that are complete, and what they used.
+/// What the machine receives of a signal: parts that are complete.
 fn complete(signal: Signal) -> Option<Heard> {
     match signal {
         Signal::Block(part) => Some(Heard::Part(part)),
         Signal::CallReady(call) => Some(Heard::Call(call)),
-        Signal::Usage(tokens) => Some(Heard::Usage(tokens)),
         Signal::Begun { .. }
         | Signal::Text { .. }
         | Signal::Thinking { .. }
         | Signal::CallBegun { .. }
         | Signal::CallArgs { .. }
+        | Signal::Usage(_)
         | Signal::Stopped(_)
         | Signal::Ended(_)
         | Signal::Broken(_) => None,
@@ -135,7 +140,12 @@ fn jitter(thread: &ThreadRun) -> u16 {
     u16::try_from(thread.at.services.journal.random() % 1001).unwrap_or_default()
 }
 
-fn failed(thread: &ThreadRun, failure: &provider::Failure, jitter: u16) -> Heard {
+fn failed(
+    thread: &ThreadRun,
+    failure: &provider::Failure,
+    received: Received,
+    jitter: u16,
+) -> Heard {
     let record = thread.at.services.journal.snapshot(&thread.at.run);
     let turn = record.as_ref().and_then(|record| record.thread()?.turn());
     let before = turn.map_or(0, |turn| turn.retries);
@@ -152,6 +162,7 @@ fn failed(thread: &ThreadRun, failure: &provider::Failure, jitter: u16) -> Heard
         failure: told,
         class: verdict.class,
         charge: verdict.charge,
+        received,
         pause_ms: u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
     }))
 }
@@ -172,12 +183,13 @@ fn code(trouble: &Trouble, class: Class) -> &str {
 }
 
 /// A call that was cut because the time of the thread is over.
-fn cut() -> Heard {
+fn cut(received: Received) -> Heard {
     let text = "the time of the thread was over before the answer was complete";
     Heard::Failed(Box::new(CallFailure {
         failure: Failure::permanent("timeout", text),
         class: Class::Interrupted,
-        charge: Charge::Hold,
+        charge: Charge::Known,
+        received,
         pause_ms: 0,
     }))
 }
@@ -188,6 +200,7 @@ fn unsent(failure: Failure) -> Heard {
         failure,
         class: Class::Permanent,
         charge: Charge::Nothing,
+        received: Received::default(),
         pause_ms: 0,
     }))
 }

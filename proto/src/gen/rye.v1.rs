@@ -794,6 +794,9 @@ pub struct Run {
     /// while nothing continues the run.
     #[prost(message, repeated, tag = "41")]
     pub uncertain: ::prost::alloc::vec::Vec<UncertainAttempt>,
+    /// Whether the text that a completed thread gives back lacks its end; false in lists.
+    #[prost(bool, tag = "42")]
+    pub truncated: bool,
 }
 /// A request to stop.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -873,10 +876,10 @@ pub struct Suspension {
     /// More exactly: which limit, or the code of the failure; empty if the reason says all.
     #[prost(string, tag = "2")]
     pub code: ::prost::alloc::string::String,
-    /// For a limit: what is used up.
+    /// For a limit, or an account: what is used up.
     #[prost(string, tag = "3")]
     pub current: ::prost::alloc::string::String,
-    /// For a limit: how much there was.
+    /// For a limit, or an account: how much there was.
     #[prost(string, tag = "4")]
     pub max: ::prost::alloc::string::String,
     /// The node it stands at; empty if none.
@@ -894,6 +897,9 @@ pub struct Suspension {
     /// What is known of the attempts in `uncertain`, in the same order; empty in lists.
     #[prost(message, repeated, tag = "9")]
     pub attempts: ::prost::alloc::vec::Vec<UncertainAttempt>,
+    /// For the reason `budget`: the account that has too little, which is the first run of its chain; empty if it is none.
+    #[prost(string, tag = "10")]
+    pub account: ::prost::alloc::string::String,
 }
 /// An attempt whose outcome nobody knows.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

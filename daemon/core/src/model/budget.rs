@@ -59,11 +59,11 @@ pub enum Because {
     NothingSent,
     /// The provider refused it: it cost nothing.
     Refused,
-    /// The answer broke off: all that was held counts, as an estimate.
+    /// The answer broke off: what is known of it counts, or all that was held.
     Cut,
     /// The daemon went down meanwhile: all that was held counts, as an estimate.
     Crash,
-    /// The run was ended or suspended meanwhile: all that was held counts, as an estimate.
+    /// The run was ended or suspended meanwhile: what is known of the answer counts, or all that was held.
     Stopped,
 }
 

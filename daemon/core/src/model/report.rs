@@ -81,6 +81,12 @@ impl Run {
         document
     }
 
+    /// Returns true for a thread that has completed with a text whose end was cut off.
+    pub fn is_truncated(&self) -> bool {
+        let is_cut = |state: &thread::State| state.is_cut_short && state.returned.is_none();
+        self.status().is_success() && self.thread().is_some_and(is_cut)
+    }
+
     /// The result of a thread: its outputs if it declares some, else its last text, which stands cut under `result`, too.
     fn thread_result(&self, state: &thread::State) -> Value {
         let status = self.status();
@@ -101,7 +107,7 @@ impl Run {
                 document["result"] = json!(cut);
             }
         }
-        if status.is_success() && state.returned.is_none() && state.is_cut_short {
+        if self.is_truncated() {
             document["truncated"] = json!(true);
         }
         if let Some(returned) = &state.returned {

@@ -82,6 +82,9 @@ pub struct State {
     /// Whether the last answer was cut off by its length.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_cut_short: bool,
+    /// The text so far of an answer that is being continued over several turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unfinished: Option<Arc<str>>,
     /// What was said and what failed last.
     #[serde(default, skip_serializing_if = "Recent::is_none")]
     pub recent: Arc<Recent>,
@@ -335,6 +338,15 @@ impl State {
     /// Whether it helps to tell the conversation anew without reasoning: there may be some, and it was not done before.
     pub(crate) fn may_be_reseeded(&self) -> bool {
         !self.reseeded && self.head != self.root
+    }
+
+    /// The text of the answer that ends, so far, with the message of `turn`: joined with what it continues.
+    pub(crate) fn whole_text(&self, turn: &Turn) -> String {
+        let mut text = self.unfinished.as_deref().unwrap_or_default().to_owned();
+        if let Some(said) = &turn.said {
+            text.push_str(&said.plain_text());
+        }
+        text
     }
 
     /// The turn in hand.

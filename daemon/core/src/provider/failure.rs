@@ -158,12 +158,13 @@ impl Failed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Charge {
-    /// At nothing.
+    /// Nothing.
     Nothing,
-    /// At what was reported, and the rest at its hold.
+    /// The usage that was reported, and an estimate of the rest
+    /// ([`known_cost`](super::ResolvedModel::known_cost)).
+    Known,
+    /// All that was held for it.
     Hold,
-    /// At what was reported.
-    Reported,
 }
 
 /// The meaning of a failed call.
@@ -262,37 +263,27 @@ pub fn classify<'h>(
         .map(Duration::from_millis);
     Verdict {
         class,
-        charge: charge(failed, advice),
+        charge: charge(failed),
         asked: retry_after(&header, now).or(by_body),
         base,
         most,
     }
 }
 
-/// What a failed call is charged at. No row has a say in it: it is about what the provider may have done, not about what follows.
-fn charge(failed: &Failed, advice: Advice) -> Charge {
+/// What a failed call is charged at. No row has a say in it: it depends on what the provider may have done, not on what follows.
+/// An error, as the status or as the first event, says that the provider made no answer.
+const fn charge(failed: &Failed) -> Charge {
     match failed {
         Failed::Connect
         | Failed::Certificate
         | Failed::Unsendable
+        | Failed::Answered(_)
         | Failed::Stream {
             fault: Fault::Api(_),
             begun: false,
         } => Charge::Nothing,
-        Failed::Unanswered | Failed::Headers | Failed::Stream { .. } => Charge::Hold,
-        Failed::Refused => Charge::Reported,
-        Failed::Answered(error) => {
-            let has_words = !error.kind.is_empty() || !error.code.is_empty();
-            match error.status.unwrap_or_default() {
-                // An error of something in between does not say whether the provider worked on it.
-                408 | 409 | 425 | 500 | 502 | 504 | 520..=528
-                    if !has_words && advice.should_retry.is_none() =>
-                {
-                    Charge::Hold
-                }
-                _ => Charge::Nothing,
-            }
-        }
+        Failed::Unanswered | Failed::Headers => Charge::Hold,
+        Failed::Stream { .. } | Failed::Refused => Charge::Known,
     }
 }
 

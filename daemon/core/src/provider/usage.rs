@@ -142,21 +142,6 @@ impl Prices {
         self.tiers.iter().take_while(within)
     }
 
-    /// What a call is entered with that was cut off when it had `reported` so much: its input at that, its output at the most that it
-    /// was allowed. `None` if it had reported no input, or the cost does not fit: then it costs what was held for it.
-    pub fn cut(&self, reported: &Tokens, most_output: u64) -> Option<ledger::Usage> {
-        let most = Tokens {
-            output: reported.output.max(most_output),
-            ..*reported
-        };
-        let entry = self.entry(reported).filter(|_| reported.prompt() > 0)?;
-        Some(ledger::Usage {
-            money: self.cost(&most)?,
-            turns: 0,
-            ..entry
-        })
-    }
-
     /// What a turn that came to `tokens` is entered with; `None` if its cost does not fit.
     pub fn entry(&self, tokens: &Tokens) -> Option<ledger::Usage> {
         Some(ledger::Usage {

@@ -8,16 +8,17 @@ use crate::clock::Timestamp;
 use crate::conversation::{Block, Digest, Entry, Message, Source, Stop};
 use crate::machine::Move;
 use crate::model::thread::{CallAt, ReturnStatus, Returned, ThreadEvent, Turn};
-use crate::model::{Event, Failure, Outcome};
+use crate::model::{Event, Failure, Outcome, RunEvent};
 
 use super::calls::is_refusal;
-use super::speaking::text_of;
 use super::{Query, ThreadMachine};
 
 /// How often a model is reminded of what it has to return.
 const MOST_NUDGES: u8 = 2;
 /// How often a model is asked to continue an answer that was too long.
 const MOST_LENGTHS: u8 = 3;
+/// Bytes from which on an answer is not continued: the record holds its text until the end.
+const MOST_UNFINISHED: usize = 4 << 20;
 
 /// What follows from a message.
 enum Next {
@@ -71,6 +72,7 @@ impl ThreadMachine {
                 self.record(now, &mut events, told);
             }
             Next::End(outcome) => {
+                self.warn_of_cut(now, &mut events, &outcome);
                 let end = self.run.ending(now, outcome);
                 self.rest(now, &mut events, end);
             }
@@ -89,11 +91,15 @@ impl ThreadMachine {
             return Next::Turn;
         }
         match turn.stop() {
-            Some(Stop::Pause) => Next::Turn,
-            Some(Stop::Length) if self.state().lengths < MOST_LENGTHS => Next::Tell(
-                Source::Continuation,
-                "Continue where you stopped.".to_owned(),
-            ),
+            Some(Stop::Pause) if self.may_be_longer(turn) => Next::Turn,
+            Some(Stop::Length)
+                if self.state().lengths < MOST_LENGTHS && self.may_be_longer(turn) =>
+            {
+                Next::Tell(
+                    Source::Continuation,
+                    "Continue where you stopped.".to_owned(),
+                )
+            }
             Some(Stop::Window) => fail("context_exhausted", "the context of the model is full"),
             Some(Stop::BadCall) if self.state().nudges < MOST_NUDGES => {
                 let text = "Your call of a tool could not be read. Call the tool again, with arguments that fit its schema.";
@@ -103,7 +109,7 @@ impl ThreadMachine {
                 "bad_call",
                 "the model called tools in a way that cannot be read",
             ),
-            Some(Stop::End | Stop::Calls | Stop::Length | Stop::Refusal) | None => {
+            Some(Stop::End | Stop::Calls | Stop::Length | Stop::Pause | Stop::Refusal) | None => {
                 self.last_word(turn)
             }
         }
@@ -135,10 +141,24 @@ impl ThreadMachine {
             let text = format!("the model ended without returning {}", missing.join(", "));
             return fail("outputs_missing", &text);
         }
-        let text = turn.said.as_deref().map(text_of).unwrap_or_default();
         Next::End(Outcome::Completed {
-            output: Arc::new(Value::String(text)),
+            output: Arc::new(Value::String(self.state().whole_text(turn))),
         })
+    }
+
+    fn may_be_longer(&self, turn: &Turn) -> bool {
+        self.state().whole_text(turn).len() < MOST_UNFINISHED
+    }
+
+    /// Warns if the text that the thread gives back lacks its end.
+    fn warn_of_cut(&mut self, now: Timestamp, events: &mut Vec<Event>, outcome: &Outcome) {
+        let is_text = matches!(outcome, Outcome::Completed { output } if output.is_string());
+        if is_text && self.state().is_cut_short {
+            let message = "the result is incomplete: the answer of the model was cut off by its length, and is not continued any more; \
+                           a higher `max_output` of the model allows longer answers";
+            let (node, message) = (None, message.to_owned());
+            self.record(now, events, RunEvent::Warning { node, message });
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use crate::capability::Primary;
 use crate::clock::{Tick, Timestamp};
 use crate::conversation::Source;
 use crate::id::ItemKind;
-use crate::ledger::{AccountId, CallNo, Metered};
+use crate::ledger::{AccountId, CallNo, Denied, Lacking, Metered, Shortfall};
 use crate::machine::{Call, Move, idempotency_key};
 use crate::model::thread::{At, Before, Class, Failed, Reached, Reason, ThreadEvent};
 use crate::model::{
@@ -61,8 +61,7 @@ impl ThreadMachine {
         if !self.state().queue.is_empty() {
             return Move::Note(self.tell_queued(now.at, before.turn));
         }
-        if let Some(failure) = self.live.unpaid.take() {
-            let why = because_of(SuspendReason::Budget, failure);
+        if let Some(why) = self.live.unpaid.take() {
             return self.exceed(now.at, Exceeded::of(why));
         }
         if self.live.funds.is_none() {
@@ -155,7 +154,12 @@ impl ThreadMachine {
             (TooSmall::Money { .. }, Some(left)) => {
                 let text = format!("the account `{}` has too little: {small}", left.account);
                 let failure = Failure::permanent("hierarchical_budget_exceeded", text);
-                Exceeded::of(because_of(SuspendReason::Budget, failure))
+                Exceeded::of(Suspension {
+                    current: Some(left.used.to_string()),
+                    max: Some(left.limit.to_string()),
+                    account: Some(left.account.clone()),
+                    ..because_of(SuspendReason::Budget, failure)
+                })
             }
             (TooSmall::Money { .. } | TooSmall::Cost, _) => {
                 let failure = Failure::permanent("spend_exceeded", small.to_string());
@@ -202,7 +206,6 @@ impl ThreadMachine {
         self.record(now.at, &mut events, held);
         self.live.due = None;
         self.live.speaking = Some(Speaking::default());
-        self.live.reported = None;
         events
     }
 
@@ -261,6 +264,26 @@ impl ThreadMachine {
         };
         self.record(now, &mut events, scheduled);
         Move::Note(events)
+    }
+}
+
+/// Suspended because the ledger did not grant a call.
+pub(super) fn unpaid(denied: &Denied) -> Suspension {
+    let failure = Failure::permanent("hierarchical_budget_exceeded", denied.to_string());
+    let why = because_of(SuspendReason::Budget, failure);
+    match denied {
+        Denied::Short(Shortfall {
+            lacking: Lacking::Account(account),
+            limit,
+            used,
+            ..
+        }) => Suspension {
+            current: Some(used.to_string()),
+            max: Some(limit.to_string()),
+            account: Some(account.clone()),
+            ..why
+        },
+        Denied::Short(_) | Denied::Misuse(_) => why,
     }
 }
 

@@ -5,6 +5,7 @@ use crate::expr::text_of;
 use crate::machine::Move;
 use crate::model::thread::{CallAt, Class, Turn};
 use crate::model::{Because, Effect, Event, Failure, Verdict};
+use crate::provider::Received;
 use crate::provider::failure::Charge;
 
 use super::speaking::CallFailure;
@@ -26,6 +27,7 @@ impl ThreadMachine {
                 },
                 class: Class::Interrupted,
                 charge: Charge::Hold,
+                received: Received::default(),
                 pause_ms: 0,
             };
             self.classified(now, &mut events, turn, &failed);

@@ -10,7 +10,7 @@ use crate::model::thread::{At, Class, Part, ThreadEvent, Turn};
 use crate::model::{Because, Event, Failure, Object, OpenCall, RunEvent};
 use crate::provider::failure::Charge;
 use crate::provider::stream::{self, Arguments, Ended, Refused};
-use crate::provider::{Tokens, assemble};
+use crate::provider::{Received, assemble};
 
 use super::ThreadMachine;
 
@@ -24,8 +24,6 @@ pub enum Heard {
     Part(stream::Part),
     /// A call of a tool is complete.
     Call(stream::Call),
-    /// What the call used so far, as the provider says.
-    Usage(Tokens),
     /// The message is complete.
     Complete {
         /// All of it.
@@ -35,6 +33,8 @@ pub enum Heard {
     },
     /// There will be no message, or no more of it.
     Failed(Box<CallFailure>),
+    /// The call was cut because its run stops. It had received this.
+    Stopped(Received),
 }
 
 /// Why a call of a model failed.
@@ -46,6 +46,8 @@ pub struct CallFailure {
     pub class: Class,
     /// What it is charged at.
     pub charge: Charge,
+    /// The part of the answer that arrived.
+    pub received: Received,
     /// The pause before another try, in milliseconds.
     pub pause_ms: u64,
 }
@@ -94,12 +96,13 @@ impl ThreadMachine {
                 }
                 Vec::new()
             }
-            Heard::Usage(tokens) => {
-                self.live.reported = Some(tokens);
-                Vec::new()
-            }
             Heard::Complete { ended, request_id } => self.complete(now, &turn, *ended, request_id),
             Heard::Failed(failure) => self.broken(now, &turn, &failure),
+            Heard::Stopped(received) => {
+                let mut events = Vec::new();
+                self.settle_cut(now, &mut events, &turn, &received, Because::Stopped);
+                events
+            }
         }
     }
 
@@ -111,10 +114,7 @@ impl ThreadMachine {
         request_id: Option<String>,
     ) -> Vec<Event> {
         let mut events = Vec::new();
-        let thoughts = joined(&ended.blocks, |block| match block {
-            Block::Thinking { text } => Some(text),
-            Block::Text { .. } | Block::Call { .. } | Block::Result { .. } => None,
-        });
+        let thoughts = reasoning(&ended.blocks);
         if !thoughts.is_empty() {
             let thought = ThreadEvent::CognitionReasoning {
                 turn: turn.number,
@@ -176,47 +176,45 @@ impl ThreadMachine {
                 };
                 self.settle(now, &mut events, Some(nothing), Because::Refused);
             }
-            Charge::Reported => {
-                let reported = self.live.reported.unwrap_or_default();
-                let priced = self.contract().model.prices.entry(&reported);
-                self.settle(now, &mut events, priced, Because::Usage);
+            Charge::Known => {
+                self.settle_cut(now, &mut events, turn, &failed.received, Because::Cut);
             }
-            Charge::Hold => self.settle_cut(now, &mut events, turn.max_output, Because::Cut),
+            Charge::Hold => self.settle(now, &mut events, None, Because::Cut),
         }
         events
     }
 
-    /// Settles the call of the model that is in flight when the thread rests.
+    /// Settles the call of the model that is in flight when the thread rests and of which nothing more was heard.
     pub(super) fn settle_stopped(&mut self, now: Timestamp, events: &mut Vec<Event>) {
-        if let At::Calling(turn) = &self.state().at {
-            self.settle_cut(now, events, turn.max_output, Because::Stopped);
+        if let At::Calling(_) = &self.state().at {
+            self.settle(now, events, None, Because::Stopped);
         }
     }
 
-    /// Settles the open call, which was cut off: its input at what was reported, the rest at what was held for it.
+    /// Settles the open call, whose answer broke off, at what is known of it.
     fn settle_cut(
         &mut self,
         now: Timestamp,
         events: &mut Vec<Event>,
-        max_output: u32,
+        turn: &Turn,
+        received: &Received,
         because: Because,
     ) {
-        let prices = &self.contract().model.prices;
-        let reported = self.live.reported.as_ref();
-        let cut = reported.and_then(|reported| prices.cut(reported, max_output.into()));
-        match (cut, self.run.open_call) {
-            (Some(usage), Some(OpenCall { call, amount })) => {
-                let settled = RunEvent::BudgetSettled {
-                    call,
-                    amount,
-                    usage,
-                    estimated: true,
-                    because,
-                };
-                self.record(now, events, settled);
-            }
-            (_, _) => self.settle(now, events, None, because),
-        }
+        let Some(OpenCall { call, amount }) = self.run.open_call else {
+            return;
+        };
+        let model = &self.contract().model;
+        let Some(known) = model.known_cost(received, turn.input, amount) else {
+            return self.settle(now, events, None, because);
+        };
+        let settled = RunEvent::BudgetSettled {
+            call,
+            amount,
+            usage: known.usage,
+            estimated: known.estimated,
+            because,
+        };
+        self.record(now, events, settled);
     }
 
     pub(super) fn classified(
@@ -262,7 +260,7 @@ impl ThreadMachine {
         let said = ThreadEvent::CognitionOut {
             turn: turn.number,
             attempt: turn.attempt,
-            text: text_of(&message),
+            text: message.plain_text(),
             message: Arc::new(message),
             usage,
             request_id,
@@ -308,6 +306,7 @@ impl ThreadMachine {
                     failure: outcome.failure.clone().unwrap_or_else(cut),
                     class: Class::Transient,
                     charge: Charge::Hold,
+                    received: Received::default(),
                     pause_ms: 0,
                 };
                 self.broken(now, &turn, &failed)
@@ -345,15 +344,10 @@ impl Speaking {
     }
 }
 
-/// What a message says, without thoughts and calls.
-pub(super) fn text_of(message: &Message) -> String {
-    joined(message.blocks(), |block| match block {
-        Block::Text { text } => Some(text),
-        Block::Thinking { .. } | Block::Call { .. } | Block::Result { .. } => None,
-    })
-}
-
-fn joined<'b>(blocks: &'b [Block], text: impl Fn(&'b Block) -> Option<&'b String>) -> String {
-    let texts: Vec<&str> = blocks.iter().filter_map(text).map(String::as_str).collect();
-    texts.join("\n\n")
+fn reasoning(blocks: &[Block]) -> String {
+    let thoughts = blocks.iter().filter_map(|block| match block {
+        Block::Thinking { text } => Some(text.as_str()),
+        Block::Text { .. } | Block::Call { .. } | Block::Result { .. } => None,
+    });
+    thoughts.collect::<Vec<_>>().join("\n\n")
 }

@@ -12,8 +12,11 @@ use crate::model::{Budget, Object, RunKind, Spec, Status, Task};
 use crate::money::Usd;
 use crate::policy::OnExceed;
 use crate::provider::stream::{Arguments, Call as StreamCall, Ended, Part as StreamPart, Refused};
-use crate::provider::{Agent, Asked as Wanted, Owner, Provider, ResolvedModel, Tokens, resolve};
+use crate::provider::{
+    Agent, Asked as Wanted, Owner, Provider, Received, ResolvedModel, Tokens, resolve,
+};
 
+mod charged;
 mod children;
 mod continued;
 mod effects;

@@ -1,5 +1,6 @@
 //! What failed calls come to.
 
+use rye_core::provider::{Received, Tokens};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 
@@ -16,11 +17,13 @@ fn error(kind: &str) -> String {
     json!({"type": "error", "error": {"type": kind, "message": "m"}}).to_string()
 }
 
-/// How a call ends that is answered like that.
-async fn failing(answer: String) -> Failure {
+/// How a call ends that is answered like that, and the part of the answer that arrived.
+async fn failing(answer: String) -> (Failure, Received) {
     let (address, _tasks) = saying(answer).await;
     let (_clock, providers) = providers();
-    failure(&mut call(&providers, &model(address)).await).await
+    let mut call = call(&providers, &model(address)).await;
+    let failure = failure(&mut call).await;
+    (failure, call.received())
 }
 
 fn seen(failure: &Failure) -> (Class, Charge, bool) {
@@ -60,7 +63,7 @@ async fn an_answer_that_is_an_error_has_not_begun() {
             "",
             "<html>".to_owned(),
             Class::Transient,
-            Charge::Hold,
+            Charge::Nothing,
             "HTTP 502: <html>",
         ),
         (
@@ -72,53 +75,81 @@ async fn an_answer_that_is_an_error_has_not_begun() {
             "HTTP 307: ",
         ),
     ] {
-        let failure = failing(answer(status, lines, &body)).await;
+        let (failure, received) = failing(answer(status, lines, &body)).await;
+        assert_eq!(received, Received::default(), "{status}");
         assert_eq!(seen(&failure), (class, charge, false), "{status}");
         assert_eq!(failure.trouble.to_string(), told);
         assert!(matches!(failure.trouble, Trouble::Told(_)), "{failure:?}");
     }
 }
 
+/// The usage that the first event of the tests reports, and so many bytes after it.
+fn begun(unreported: usize) -> Received {
+    Received {
+        is_answered: true,
+        reported: Some(Tokens {
+            input: 10,
+            output: 1,
+            ..Tokens::default()
+        }),
+        unreported,
+    }
+}
+
+/// An answer of which nothing arrived but its head.
+const EMPTY: Received = Received {
+    is_answered: true,
+    reported: None,
+    unreported: 0,
+};
+
 #[tokio::test]
 async fn a_stream_that_breaks_tells_how_far_it_came() {
     let begin = events(&[start()]);
+    let text = events(&hello()[..3]);
+    let reported = events(&hello()[..5]);
     let overloaded = format!("event: error\ndata: {}\n\n", error("overloaded_error"));
-    for (body, end, expected, told) in [
+    let final_report = Received {
+        reported: Some(Tokens {
+            input: 10,
+            output: 7,
+            ..Tokens::default()
+        }),
+        ..EMPTY
+    };
+    let (known, last) = (Charge::Known, "0\r\n\r\n");
+    for (body, end, charge, received, told) in [
+        (begin.clone(), "", known, begun(0), "the answer was cut"),
         (
             begin.clone(),
-            "",
-            (Class::Transient, Charge::Hold, true),
-            "the answer was cut",
-        ),
-        (
-            begin.clone(),
-            "0\r\n\r\n",
-            (Class::Transient, Charge::Hold, true),
+            last,
+            known,
+            begun(0),
             "the answer was cut off",
         ),
+        (text.clone(), "", known, begun(5), "the answer was cut"),
+        (reported, "", known, final_report, "the answer was cut"),
+        (String::new(), last, known, EMPTY, "the answer was cut off"),
         (
-            String::new(),
-            "0\r\n\r\n",
-            (Class::Transient, Charge::Hold, false),
+            "<html>Sign in</html>".to_owned(),
+            last,
+            known,
+            EMPTY,
             "the answer was cut off",
         ),
         (
             overloaded.clone(),
-            "0\r\n\r\n",
-            (Class::Transient, Charge::Nothing, false),
+            last,
+            Charge::Nothing,
+            EMPTY,
             "overloaded_error: m",
         ),
         (
-            format!("{begin}{overloaded}"),
-            "0\r\n\r\n",
-            (Class::Transient, Charge::Hold, true),
+            format!("{text}{overloaded}"),
+            last,
+            known,
+            begun(5),
             "overloaded_error: m",
-        ),
-        (
-            format!("{begin}data: {{\n\n"),
-            "0\r\n\r\n",
-            (Class::Permanent, Charge::Hold, true),
-            "docs/providers.md",
         ),
     ] {
         let body = if body.is_empty() {
@@ -126,11 +157,23 @@ async fn a_stream_that_breaks_tells_how_far_it_came() {
         } else {
             chunk(&body)
         };
-        let failure = failing(format!("{STREAM}{body}{end}")).await;
+        let (failure, arrived) = failing(format!("{STREAM}{body}{end}")).await;
+        let expected = (Class::Transient, charge, received.reported.is_some());
         assert_eq!(seen(&failure), expected, "{body}");
+        assert_eq!(arrived, received, "{body}");
         let text = failure.trouble.to_string();
         assert!(text.contains(told), "{text}");
     }
+}
+
+#[tokio::test]
+async fn an_unreadable_event_fails_once_and_names_the_page_about_providers() {
+    let body = format!("{}data: {{\n\n", events(&[start()]));
+    let (failure, arrived) = failing(format!("{STREAM}{}0\r\n\r\n", chunk(&body))).await;
+    assert_eq!(seen(&failure), (Class::Permanent, Charge::Known, true));
+    assert_eq!(arrived, begun(0));
+    let text = failure.trouble.to_string();
+    assert!(text.contains("docs/providers.md"), "{text}");
 }
 
 #[tokio::test]
@@ -142,7 +185,7 @@ async fn a_body_that_is_no_text_is_malformed() {
     .await;
     let (_clock, providers) = providers();
     let failure = failure(&mut call(&providers, &model(address)).await).await;
-    assert_eq!(seen(&failure), (Class::Permanent, Charge::Hold, false));
+    assert_eq!(seen(&failure), (Class::Permanent, Charge::Known, false));
     let text = failure.trouble.to_string();
     assert!(text.starts_with("a line is not UTF-8; "), "{text}");
 }
@@ -157,12 +200,13 @@ async fn who_is_not_reached_is_told_apart() {
     let expected = (Class::Transient, Charge::Nothing, false);
     assert_eq!(seen(&refused), expected, "{refused:?}");
 
-    let unanswered = failing(String::new()).await;
+    let (unanswered, received) = failing(String::new()).await;
+    assert_eq!(received, Received::default());
     let expected = (Class::Transient, Charge::Hold, false);
     assert_eq!(seen(&unanswered), expected, "{unanswered:?}");
 
     let long = format!("A: {}\r\n", "x".repeat(65 << 10));
-    let headers = failing(answer("200 OK", &long, "")).await;
+    let (headers, _) = failing(answer("200 OK", &long, "")).await;
     let expected = (Class::Permanent, Charge::Hold, false);
     assert_eq!(seen(&headers), expected, "{headers:?}");
 }
@@ -206,7 +250,7 @@ async fn a_secret_that_comes_back_is_hidden() {
 #[tokio::test]
 async fn of_an_error_that_is_endless_the_beginning_is_read() {
     let body = format!("no {}", "x".repeat(1 << 20));
-    let failure = failing(answer("400 Bad Request", "", &body)).await;
+    let (failure, _) = failing(answer("400 Bad Request", "", &body)).await;
     let text = failure.trouble.to_string();
     assert!(text.starts_with("HTTP 400: no xx"), "{text}");
     assert!(text.len() < 3000);
@@ -221,7 +265,7 @@ async fn ids_of_requests_are_those_of_the_head_or_else_of_the_body() {
         ("x-request-id: of-head\r\n", "of-head"),
         (long.as_str(), "of-body"),
     ] {
-        let failure = failing(answer("400 Bad Request", lines, &named)).await;
+        let (failure, _) = failing(answer("400 Bad Request", lines, &named)).await;
         assert_eq!(failure.request_id.as_deref(), Some(id));
     }
 }

@@ -23,6 +23,11 @@ impl Turn {
         }
     }
 
+    /// Whether its message is a part of an answer that the next turn continues.
+    fn is_unfinished(&self) -> bool {
+        self.calls.is_empty() && matches!(self.stop(), Some(Stop::Length | Stop::Pause))
+    }
+
     /// The turn as it would be tried again.
     pub(super) fn again(&self, failed: bool) -> Before {
         Before {
@@ -167,6 +172,7 @@ impl State {
             }
             ThreadEvent::ThreadCompleted { output, .. } => {
                 self.result = Some(Arc::clone(output));
+                self.unfinished = None;
                 true
             }
             ThreadEvent::ThreadError { .. } => {
@@ -187,7 +193,10 @@ impl State {
                     return false;
                 }
                 match source {
-                    Source::Nudge => self.nudges += 1,
+                    Source::Nudge => {
+                        self.nudges += 1;
+                        self.unfinished = None;
+                    }
                     Source::Continuation => self.lengths += 1,
                     Source::Directive
                     | Source::Message
@@ -322,7 +331,8 @@ impl State {
             return false;
         }
         let next = Before::turn(turn.number + 1);
-        self.is_cut_short = turn.calls.is_empty() && turn.stop() == Some(Stop::Length);
+        self.is_cut_short = turn.is_unfinished();
+        self.unfinished = turn.is_unfinished().then(|| self.whole_text(turn).into());
         for call in &turn.calls {
             self.repeated.count(&call.name, &call.input);
         }

@@ -60,7 +60,7 @@ type Headers = &'static [(&'static str, &'static str)];
 
 /// Calls that broke off.
 fn ours() -> Vec<Case> {
-    use Charge::{Hold, Nothing, Reported};
+    use Charge::{Hold, Known, Nothing};
     use Class::{Permanent, RateLimited, Transient};
     let cut = |begun| Failed::Stream {
         fault: Fault::Cut,
@@ -73,9 +73,9 @@ fn ours() -> Vec<Case> {
         (Failed::Unsendable, &[], Permanent, Nothing),
         (Failed::Unanswered, &[], Transient, Hold),
         (Failed::Headers, &[], Permanent, Hold),
-        (Failed::Refused, &[], Permanent, Reported),
-        (cut(false), &[], Transient, Hold),
-        (cut(true), &[], Transient, Hold),
+        (Failed::Refused, &[], Permanent, Known),
+        (cut(false), &[], Transient, Known),
+        (cut(true), &[], Transient, Known),
         (
             broken(Fault::Unmarked("message_stop")),
             &[],
@@ -95,14 +95,14 @@ fn ours() -> Vec<Case> {
             Transient,
             Nothing,
         ),
-        (in_stream("overloaded_error", true), &[], Transient, Hold),
-        (in_stream("rate_limit_error", true), &[], RateLimited, Hold),
-        (in_stream("from_tomorrow", true), &[], Transient, Hold),
+        (in_stream("overloaded_error", true), &[], Transient, Known),
+        (in_stream("rate_limit_error", true), &[], RateLimited, Known),
+        (in_stream("from_tomorrow", true), &[], Transient, Known),
         (
             in_stream("invalid_request_error", true),
             &[],
             Permanent,
-            Hold,
+            Known,
         ),
     ]
 }
@@ -150,7 +150,7 @@ fn spent() -> Vec<Case> {
 
 /// Answers by status and code.
 fn passing() -> Vec<Case> {
-    use Charge::{Hold, Nothing};
+    use Charge::Nothing;
     use Class::{Permanent, RateLimited, Transient};
 
     vec![
@@ -177,9 +177,8 @@ fn passing() -> Vec<Case> {
         (of_kind(529, "overloaded_error"), &[], Transient, Nothing),
         (error(503, ""), &[], Transient, Nothing),
         (of_kind(500, "api_error"), &[], Transient, Nothing),
-        // Of something in between nobody knows whether the provider worked.
-        (error(502, "<html>Bad Gateway"), &[], Transient, Hold),
-        (error(524, ""), &[], Transient, Hold),
+        (error(502, "<html>Bad Gateway"), &[], Transient, Nothing),
+        (error(524, ""), &[], Transient, Nothing),
         (of_kind(408, "timeout_error"), &[], Transient, Nothing),
         (
             of_kind(401, "authentication_error"),
@@ -352,13 +351,12 @@ fn rows_class_what_a_provider_says_and_never_what_it_is_charged_at() {
                "retry_policy": {"type": "fixed", "delay": 5}})
     };
     let now = Timestamp::from_ms(0);
-    for (status, body, charge) in [
+    for (status, body) in [
         (
             400,
             r#"{"error": {"type": "t", "message": "please try again"}}"#,
-            Charge::Nothing,
         ),
-        (502, "<html>please try again", Charge::Hold),
+        (502, "<html>please try again"),
     ] {
         let failed = error(status, body);
         for (category, class) in [
@@ -373,7 +371,7 @@ fn rows_class_what_a_provider_says_and_never_what_it_is_charged_at() {
             let verdict = classify(&failed, &rows, |_| None, now);
             assert_eq!(
                 (verdict.class, verdict.charge),
-                (class, charge),
+                (class, Charge::Nothing),
                 "{status} {category}"
             );
             assert_eq!(verdict.base, Duration::from_secs(5));

@@ -53,40 +53,6 @@ fn the_first_tier_that_holds_prices_the_whole_request() {
 }
 
 #[test]
-fn a_call_that_was_cut_costs_its_reported_input_and_the_output_that_was_held() {
-    let reported = |input, cache_read, cache_write, output| Tokens {
-        input,
-        cache_read,
-        cache_write,
-        output,
-        reasoning: 0,
-    };
-    // What was reported, the most output; what that costs, and the tokens it is entered with.
-    let table = [
-        // 40·1 + 10·5: nothing of the output was reported.
-        (reported(40, 0, 0, 0), 10, Some(("0.000090", 0))),
-        // A part of the output was: the rest may have been made all the same.
-        (reported(40, 0, 0, 3), 10, Some(("0.000090", 3))),
-        // More output than was held for is no less dear for it.
-        (reported(40, 0, 0, 12), 10, Some(("0.000100", 12))),
-        // 10·1 + 20·0.1 + 40·1.25 + 10·5: each class at its price.
-        (reported(10, 20, 40, 0), 10, Some(("0.000112", 0))),
-        // 101·5 + 10·25: the tier is that of the reported input.
-        (reported(101, 0, 0, 0), 10, Some(("0.000755", 0))),
-        // Nobody says what was read: the hold is all that is known.
-        (reported(0, 0, 0, 3), 10, None),
-        (reported(u64::MAX, 0, 0, 0), 10, None),
-    ];
-    for (reported, most, expected) in table {
-        let cut = two().cut(&reported, most);
-        let seen = cut.map(|usage| (usage.money, usage.output));
-        let expected = expected.map(|(money, output)| (usd(money), output));
-        assert_eq!(seen, expected, "{reported:?}");
-        assert!(cut.is_none_or(|usage| (usage.calls, usage.turns) == (1, 0)));
-    }
-}
-
-#[test]
 fn a_hold_covers_whatever_the_call_may_cost() {
     // 110 tokens after the tenth on top: the dearer tier may apply.
     assert_eq!(two().hold(100, 10), Some(usd("0.0009375")));

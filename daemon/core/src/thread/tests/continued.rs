@@ -60,6 +60,7 @@ fn failed(class: Class) -> Heard {
         failure: Failure::permanent("invalid_request_error", "no"),
         class,
         charge: Charge::Nothing,
+        received: Received::default(),
         pause_ms: 0,
     }))
 }

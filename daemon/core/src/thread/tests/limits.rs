@@ -229,6 +229,7 @@ fn only_the_time_in_turns_counts() {
         failure: Failure::permanent("overloaded_error", "busy"),
         class: Class::Transient,
         charge: Charge::Nothing,
+        received: Received::default(),
         pause_ms: 2 * MINUTE,
     }))]);
     assert_eq!(stage.play(), Met::Model, "a pause is no time of it");
@@ -258,7 +259,8 @@ fn a_model_that_is_cut_at_the_end_of_the_time_is_not_called_again() {
     stage.say(vec![Heard::Failed(Box::new(CallFailure {
         failure: Failure::permanent("timeout", "cut"),
         class: Class::Interrupted,
-        charge: Charge::Hold,
+        charge: Charge::Known,
+        received: Received::default(),
         pause_ms: 0,
     }))]);
     assert_eq!(stage.play(), Met::Rests);

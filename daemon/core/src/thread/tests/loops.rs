@@ -1,5 +1,6 @@
 //! The loop of turns, case by case.
 
+use super::charged::settled;
 use super::stage::{Met, ended, execute, result};
 use super::*;
 use crate::model::thread::{Class, ReturnStatus};
@@ -18,6 +19,7 @@ fn failed(class: Class, charge: Charge, pause_ms: u64) -> Heard {
         failure: Failure::permanent("overloaded_error", "too many"),
         class,
         charge,
+        received: Received::default(),
         pause_ms,
     }))
 }
@@ -173,23 +175,75 @@ fn missing_outputs_are_asked_for_twice() {
     stage.assert_replay();
 }
 
+/// The model says `text`, and stops like that.
+fn say(stage: &mut Stage, text: &str, stop: Stop) {
+    assert_eq!(stage.play(), Met::Model, "{text}");
+    let text = text.to_owned();
+    stage.say(vec![ended(vec![Block::Text { text }], stop)]);
+}
+
+fn warns_of_cut(stage: &Stage) -> bool {
+    stage.log.iter().any(|event| match event {
+        Event::Run(RunEvent::Warning { message, .. }) => message.contains("incomplete"),
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => false,
+    })
+}
+
 #[test]
-fn an_answer_that_is_too_long_is_continued_three_times() {
-    let mut stage = stage(ALL, "");
-    let block = Block::Text {
-        text: "more".to_owned(),
-    };
-    for _ in 0..4 {
-        assert_eq!(stage.play(), Met::Model);
-        stage.say(vec![ended(vec![block.clone()], Stop::Length)]);
+fn an_answer_that_is_too_long_is_continued_three_times_and_all_its_pieces_are_the_result() {
+    for (last, is_cut) in [(Stop::Length, true), (Stop::End, false)] {
+        let mut stage = stage(ALL, "");
+        for (piece, stop) in [
+            ("one tw", Stop::Length),
+            ("o thr", Stop::Length),
+            ("", Stop::Length),
+            ("ee", last),
+        ] {
+            // The pieces so far survive a crash.
+            stage.play();
+            stage.crash();
+            say(&mut stage, piece, stop);
+        }
+        assert_eq!(stage.play(), Met::Rests);
+        assert_eq!(output(&stage), json!("one two three"));
+        let result = stage.run().result();
+        assert_eq!(result["success"], true);
+        assert_eq!(result.get("truncated"), is_cut.then_some(&json!(true)));
+        assert_eq!(warns_of_cut(&stage), is_cut);
+        assert_eq!(stage.run().thread().unwrap().unfinished, None);
+        stage.assert_replay();
     }
-    assert_eq!(stage.play(), Met::Rests);
-    assert_eq!(output(&stage), json!("more"));
-    let told = stage.run().result();
-    assert_eq!(
-        (&told["truncated"], &told["success"]),
-        (&json!(true), &json!(true))
-    );
+}
+
+#[test]
+fn a_text_before_calls_or_a_reminder_is_no_piece_of_the_result() {
+    let mut with_call = stage(ALL, "");
+    say(&mut with_call, "I will lo", Stop::Length);
+    with_call.play();
+    with_call.say(says("ok.", &[("c1", "launch", json!({}))]));
+    say(&mut with_call, "Done.", Stop::End);
+    with_call.play();
+    assert_eq!(output(&with_call), json!("Done."));
+    let words = "<output name=\"words\" type=\"integer\">How many</output>";
+    let mut reminded = stage(ALL, words);
+    for piece in ["a", "b", "c", "d"] {
+        say(&mut reminded, piece, Stop::Length);
+    }
+    say(&mut reminded, "There are n", Stop::Length);
+    say(&mut reminded, "There are none.", Stop::End);
+    reminded.play();
+    assert_eq!(output(&reminded), json!("There are none."));
+}
+
+#[test]
+fn an_answer_is_not_continued_beyond_its_bound() {
+    let mut stage = stage(ALL, "");
+    say(&mut stage, &"é".repeat(1 << 20), Stop::Length);
+    say(&mut stage, &"é".repeat(1 << 20), Stop::Pause);
+    assert_eq!(stage.play(), Met::Rests, "4 MiB are enough");
+    assert_eq!(output(&stage).as_str().map(str::len), Some(4 << 20));
+    assert_eq!(stage.run().result()["truncated"], true);
+    assert!(warns_of_cut(&stage));
     stage.assert_replay();
 }
 
@@ -519,58 +573,6 @@ fn reasoning_that_is_rejected_again_ends_the_thread() {
     stage.assert_replay();
 }
 
-/// What the last call was settled at: money, whether that is an estimate, and why.
-fn settled(stage: &Stage) -> (String, bool, Because) {
-    let last = stage.log.iter().rev().find_map(|event| match event {
-        Event::Run(RunEvent::BudgetSettled {
-            usage,
-            estimated,
-            because,
-            ..
-        }) => Some((usage.money.to_string(), *estimated, *because)),
-        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
-    });
-    last.unwrap()
-}
-
-#[test]
-fn a_broken_stream_costs_the_input_that_it_reported_and_the_output_that_was_held() {
-    let reports = |input| {
-        Heard::Usage(Tokens {
-            input,
-            output: 1,
-            ..Tokens::default()
-        })
-    };
-    // A dollar for a million tokens of either kind; the answer may have 4,096.
-    let expected = ("0.004196000".to_owned(), true);
-    let mut stage = stage(ALL, "");
-    stage.play();
-    stage.hear(reports(100));
-    stage.say(vec![failed(Class::Transient, Charge::Hold, 0)]);
-    let (money, estimated, because) = settled(&stage);
-    assert_eq!(
-        ((money, estimated), because),
-        (expected.clone(), Because::Cut)
-    );
-    // The next try has reported nothing yet.
-    stage.play();
-    let held = stage.run().open_call.unwrap().amount.to_string();
-    stage.say(vec![failed(Class::Transient, Charge::Hold, 0)]);
-    assert_eq!(settled(&stage), (held, true, Because::Cut));
-    // One that is cancelled costs what a broken one does.
-    stage.play();
-    stage.hear(reports(100));
-    stage.others(RunEvent::CancelRequested {
-        cause: "me".to_owned(),
-    });
-    stage.machine.abandon(Slot::Main);
-    assert_eq!(stage.play(), Met::Rests);
-    let (money, estimated, because) = settled(&stage);
-    assert_eq!(((money, estimated), because), (expected, Because::Stopped));
-    stage.assert_replay();
-}
-
 fn warnings(stage: &Stage) -> Vec<&str> {
     let told = stage.log.iter().filter_map(|event| match event {
         Event::Run(RunEvent::Warning { message, .. }) => Some(message.as_str()),
@@ -641,7 +643,7 @@ fn a_stream_that_breaks_behind_a_call_has_said_what_the_call_brought_along() {
     stage.hear(heard.next().unwrap());
     stage.hear(heard.next().unwrap());
     stage.play();
-    stage.hear(failed(Class::Transient, Charge::Hold, 0));
+    stage.hear(failed(Class::Transient, Charge::Known, 0));
     stage.over();
     stage.play();
     stage.end(0, &result(json!("first")));

@@ -84,11 +84,12 @@ fn message(dice: &mut Dice, turn: u32, artifacts: &[Digest]) -> Vec<Heard> {
 
 fn broken(dice: &mut Dice) -> Heard {
     let class = [Class::Transient, Class::RateLimited, Class::Quota][dice.place(3)];
-    let charge = [Charge::Nothing, Charge::Hold, Charge::Reported][dice.place(3)];
+    let charge = [Charge::Nothing, Charge::Hold, Charge::Known][dice.place(3)];
     Heard::Failed(Box::new(CallFailure {
         failure: Failure::permanent("overloaded_error", "too many"),
         class,
         charge,
+        received: Received::default(),
         pause_ms: dice.below(2000),
     }))
 }

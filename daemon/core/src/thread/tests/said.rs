@@ -19,6 +19,7 @@ fn failed() -> Heard {
         failure: Failure::permanent("overloaded_error", "too many"),
         class: Class::Transient,
         charge: Charge::Nothing,
+        received: Received::default(),
         pause_ms: 10,
     }))
 }

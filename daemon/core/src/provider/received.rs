@@ -1,0 +1,85 @@
+//! What a call costs whose answer broke off.
+
+use super::stream::Signal;
+use super::{ResolvedModel, Tokens};
+use crate::ledger::Usage;
+use crate::money::Usd;
+
+/// The part of an answer that arrived before it broke off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Received {
+    /// True if the status line announced an answer.
+    pub is_answered: bool,
+    /// The usage that the provider reported last.
+    pub reported: Option<Tokens>,
+    /// Bytes of text, reasoning and calls that arrived after that report.
+    pub unreported: usize,
+}
+
+/// The price of a call that broke off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KnownCost {
+    /// What is charged. It counts no turn.
+    pub usage: Usage,
+    /// True unless the provider reported all of it.
+    pub estimated: bool,
+}
+
+impl Received {
+    /// Counts a signal of the answer.
+    pub fn count(&mut self, signal: &Signal) {
+        let more = match signal {
+            Signal::Usage(tokens) => {
+                self.reported = Some(*tokens);
+                self.unreported = 0;
+                return;
+            }
+            Signal::Text { text, .. }
+            | Signal::Thinking { text, .. }
+            | Signal::CallArgs { text, .. }
+            | Signal::CallBegun { name: text, .. } => text.len(),
+            Signal::Begun { .. }
+            | Signal::Block(_)
+            | Signal::CallReady(_)
+            | Signal::Stopped(_)
+            | Signal::Ended(_)
+            | Signal::Broken(_) => return,
+        };
+        self.unreported = self.unreported.saturating_add(more);
+    }
+}
+
+impl ResolvedModel {
+    /// The cost of a call that broke off: the usage that was reported, and an estimate of what was not. `input` is the estimated
+    /// size of the request, `hold` the amount held for the call. An estimate never exceeds the hold; a report may.
+    ///
+    /// Returns `None` if only the hold is known: no status line arrived, or the model may have reasoned unseen and reported no usage.
+    pub fn known_cost(&self, received: &Received, input: u64, hold: Usd) -> Option<KnownCost> {
+        let may_hide = self.thinking.is_some() && received.reported.is_none();
+        if !received.is_answered || may_hide {
+            return None;
+        }
+        let reported = received.reported.unwrap_or_default();
+        let has_prompt = reported.prompt() > 0;
+        let more = self.token_size.tokens(received.unreported);
+        let tokens = Tokens {
+            input: if has_prompt { reported.input } else { input },
+            output: reported.output.saturating_add(more),
+            ..reported
+        };
+        let estimated = !has_prompt || more > 0;
+        let entry = self.prices.entry(&tokens)?;
+        let least = self.prices.cost(&reported)?;
+        let money = if estimated {
+            entry.money.min(hold).max(least)
+        } else {
+            entry.money
+        };
+        let usage = Usage {
+            money,
+            turns: 0,
+            ..entry
+        };
+        Some(KnownCost { usage, estimated })
+    }
+}

@@ -1,0 +1,154 @@
+//! The charge of a call that broke off, by the place of the break and by what had arrived.
+
+use super::stage::Met;
+use super::*;
+use crate::model::thread::Class;
+use crate::model::{Because, Failure};
+use crate::provider::Thinking;
+use crate::provider::failure::Charge;
+
+/// The settlement of the last call: money, true if that is an estimate, and why.
+pub(super) fn settled(stage: &Stage) -> (String, bool, Because) {
+    let last = stage.log.iter().rev().find_map(|event| match event {
+        Event::Run(RunEvent::BudgetSettled {
+            usage,
+            estimated,
+            because,
+            ..
+        }) => Some((usage.money.to_string(), *estimated, *because)),
+        Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
+    });
+    last.unwrap()
+}
+
+/// What the answers of the table had brought, but for the size of a text: a dollar buys a million tokens of either kind, and 25 bytes are
+/// estimated as ten tokens.
+fn received(reported: Option<(u64, u64)>, unreported: usize) -> Received {
+    let tokens = |(input, output)| Tokens {
+        input,
+        output,
+        ..Tokens::default()
+    };
+    Received {
+        is_answered: true,
+        reported: reported.map(tokens),
+        unreported,
+    }
+}
+
+/// An expected charge.
+#[derive(Debug, Clone, Copy)]
+enum Expected {
+    /// So many tokens.
+    Exact(u64),
+    /// The estimated request and so many tokens more.
+    Request(u64),
+    /// So many tokens, as an estimate.
+    Estimate(u64),
+    Hold,
+}
+
+fn stage_of(thinking: Option<Thinking>) -> Stage {
+    let mut terms = Arc::into_inner(terms(&directive("", ""))).unwrap();
+    terms.contract.model.thinking = thinking;
+    let mut stage = Stage::new(Arc::new(terms), |_| {});
+    assert_eq!(stage.play(), Met::Model);
+    stage
+}
+
+fn assert_settled(stage: &Stage, expected: Expected, because: Because, hold: Usd, request: u64) {
+    let tokens = |tokens: u64| Usd::from_nanos(tokens * 1000);
+    let (money, estimated) = match expected {
+        Expected::Exact(number) => (tokens(number), false),
+        Expected::Request(more) => (tokens(request + more), true),
+        Expected::Estimate(number) => (tokens(number), true),
+        Expected::Hold => (hold, true),
+    };
+    assert_eq!(
+        settled(stage),
+        (money.to_string(), estimated, because),
+        "{expected:?}"
+    );
+    stage.assert_replay();
+}
+
+#[test]
+fn a_call_that_broke_off_is_charged_at_what_is_known_of_it() {
+    use Expected::{Estimate, Exact, Hold, Request};
+    let effort = Some(Thinking::Effort(None));
+    let no_status = Received::default();
+    let table = [
+        (None, no_status, Hold),
+        (None, received(None, 0), Request(0)),
+        (None, received(None, 25), Request(10)),
+        (None, received(Some((100, 1)), 0), Exact(101)),
+        (None, received(Some((100, 1)), 25), Estimate(111)),
+        (None, received(Some((0, 1)), 25), Request(11)),
+        // An estimate is bounded by the hold; a report is not.
+        (None, received(None, 1 << 20), Hold),
+        (None, received(Some((100, 1)), 1 << 20), Hold),
+        (None, received(Some((100, 9000)), 0), Exact(9100)),
+        (None, received(Some((100, 9000)), 25), Estimate(9100)),
+        // No price is high enough for what cannot be counted.
+        (None, received(Some((u64::MAX, 1)), 0), Hold),
+        // A model that reasons may have used more than can be seen.
+        (effort.clone(), no_status, Hold),
+        (effort.clone(), received(None, 0), Hold),
+        (effort.clone(), received(None, 25), Hold),
+        (effort.clone(), received(Some((100, 1)), 0), Exact(101)),
+        (effort, received(Some((100, 1)), 25), Estimate(111)),
+    ];
+    for (thinking, received, expected) in table {
+        for stopped in [false, true] {
+            let mut stage = stage_of(thinking.clone());
+            let hold = stage.run().open_call.unwrap().amount;
+            let request = stage.run().thread().unwrap().turn().unwrap().input;
+            let because = if stopped {
+                stage.hear(Heard::Stopped(received));
+                stage.others(RunEvent::CancelRequested {
+                    cause: "me".to_owned(),
+                });
+                stage.machine.abandon(Slot::Main);
+                assert_eq!(stage.play(), Met::Rests);
+                Because::Stopped
+            } else {
+                stage.say(vec![failed(Charge::Known, received)]);
+                Because::Cut
+            };
+            assert_settled(&stage, expected, because, hold, request);
+        }
+    }
+}
+
+#[test]
+fn a_call_that_was_refused_costs_nothing_and_one_without_an_end_its_hold() {
+    let text = received(Some((100, 1)), 25);
+    for (charge, because, is_free) in [
+        (Charge::Nothing, Because::Refused, true),
+        (Charge::Hold, Because::Cut, false),
+    ] {
+        let mut stage = stage_of(None);
+        let hold = stage.run().open_call.unwrap().amount;
+        stage.say(vec![failed(charge, text)]);
+        let money = if is_free { Usd::ZERO } else { hold };
+        assert_eq!(settled(&stage), (money.to_string(), !is_free, because));
+    }
+    // The task of the call is gone, and has reported nothing.
+    let mut stage = stage_of(None);
+    let hold = stage.run().open_call.unwrap().amount.to_string();
+    stage.over();
+    assert_eq!(settled(&stage), (hold.clone(), true, Because::Cut));
+    let mut stage = stage_of(None);
+    stage.crash();
+    assert_eq!(settled(&stage), (hold, true, Because::Crash));
+}
+
+fn failed(charge: Charge, received: Received) -> Heard {
+    Heard::Failed(Box::new(CallFailure {
+        failure: Failure::permanent("overloaded_error", "too many"),
+        class: Class::Transient,
+        charge,
+        received,
+        pause_ms: 0,
+    }))
+}
