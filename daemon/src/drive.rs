@@ -37,7 +37,7 @@ use std::sync::Arc;
 use rye_core::clock::Uptime;
 use rye_core::error::with_sources;
 use rye_core::id::{RunId, Seq};
-use rye_core::machine::{Call, CallOutcome, Machine, Move};
+use rye_core::machine::{Call, CallOutcome, Machine, Move, ResultText};
 use rye_core::model::{
     Durability, Effect, Event, KillReceipt, Life, Run, RunEvent, Slot, SuspendReason, Suspension,
 };
@@ -95,9 +95,9 @@ pub trait Kind: Send + Sync + 'static {
         None
     }
 
-    /// Most bytes of the result of a call that are sent whole, as that says which carries it out; `None` if it does not.
-    fn result_limit(_plan: &Self::Plan) -> Option<u32> {
-        None
+    /// How a model reads the result of a call, as that says which carries it out.
+    fn result_text(_plan: &Self::Plan) -> ResultText {
+        ResultText::default()
     }
 
     /// Finds out what the machine asks. Nothing is committed here, and what is done has no effect but to keep what may be kept

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use rye_core::clock::Clock;
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
+use rye_core::machine::TextForm;
 use rye_core::model::{Event, Failure, Object, Slot, Spec};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -92,6 +93,25 @@ impl Tool {
             | Self::Fetch
             | Self::Sign
             | Self::Files(_) => false,
+        }
+    }
+}
+
+impl Tool {
+    /// How a model reads its result.
+    pub const fn text_form(self) -> TextForm {
+        match self {
+            Self::Files(FileTool::Read) => TextForm::Lines,
+            Self::Files(_) => TextForm::Output,
+            Self::Fetch => TextForm::Items,
+            Self::Echo
+            | Self::Control
+            | Self::Emitter
+            | Self::Orchestrator
+            | Self::Threads(_)
+            | Self::BudgetLedger
+            | Self::Processes(_)
+            | Self::Sign => TextForm::Data,
         }
     }
 }

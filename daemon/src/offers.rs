@@ -15,7 +15,7 @@ use rye_core::thread::{ItemTools, Offered, offer};
 use rye_item::{Library, library};
 use serde_json::Value;
 
-use self::tools::LeftOut;
+pub use self::tools::LeftOut;
 
 /// Why no thread of a directive begins.
 #[derive(Debug, thiserror::Error)]
@@ -121,8 +121,8 @@ pub fn gate(
     Ok((!gate.told.is_empty()).then_some(told))
 }
 
-/// The tools that `model` is offered under `layers`, and what of the permissions has no name of its own, in one warning. Once `is_late`
-/// says so, no more tools are looked at.
+/// The tools that `model` is offered under `layers`, and what of the permissions has no name of its own. Once `is_late` says so, no more
+/// tools are looked at.
 pub fn tools(
     library: &Library,
     directive: &Effective,
@@ -130,12 +130,12 @@ pub fn tools(
     policy: &Policy,
     model: &ResolvedModel,
     is_late: &dyn Fn() -> bool,
-) -> Result<(Vec<Offered>, Option<String>), Error> {
+) -> Result<(Vec<Offered>, LeftOut), Error> {
     let mut left_out = LeftOut::default();
     let permissions = directive.permissions().patterns;
     let items = ItemTools {
         tools: tools::find(library, &permissions, layers, &mut left_out, is_late),
-        most_tokens: policy.preload().most_tokens,
+        most_tokens: policy.preload().most_tokens(model.window),
         token_size: model.token_size,
     };
     let offer = offer(directive, layers, &items).map_err(|problem| Error::Outputs { problem })?;
@@ -148,5 +148,5 @@ pub fn tools(
             tool: first.tool.name.clone(),
         });
     }
-    Ok((offer.tools, left_out.warning()))
+    Ok((offer.tools, left_out))
 }

@@ -21,10 +21,10 @@ use futures_util::future::join_all;
 use rye_core::cas::InputHashes;
 use rye_core::conversation::{Entry, Message, Source};
 use rye_core::error::with_sources;
-use rye_core::machine::{Call, CallOutcome};
+use rye_core::machine::{Call, CallOutcome, ResultText};
 use rye_core::model::{Effect, Failure, Run, Slot, ThreadSource};
 use rye_core::provider::Owner;
-use rye_core::thread::{Answer, Composed, Funds, Heard, Query, Terms, ThreadMachine, shown};
+use rye_core::thread::{Answer, Composed, Funds, Heard, Query, Terms, ThreadMachine};
 use rye_item::Library;
 use serde_json::Value;
 
@@ -164,8 +164,8 @@ impl ThreadRun {
             // The run has ended meanwhile.
             return came_to;
         };
-        let most = self.terms.contract.most_told(turn, call.result_limit);
-        let artifact = shown(&came_to.result, came_to.failure.as_ref(), most).artifact;
+        let contract = &self.terms.contract;
+        let artifact = contract.shown(turn, &came_to, call.result_text).artifact;
         let Some(artifact) = artifact else {
             return came_to;
         };
@@ -240,10 +240,13 @@ impl Kind for ThreadRun {
         }
     }
 
-    fn result_limit(plan: &Planned) -> Option<u32> {
+    fn result_text(plan: &Planned) -> ResultText {
         match plan {
-            Planned::Tool(prepared) => prepared.chain.as_ref().and_then(Chain::result_limit),
-            Planned::Model | Planned::Child(_) => None,
+            Planned::Tool(prepared) => prepared
+                .chain
+                .as_ref()
+                .map_or_else(Default::default, Chain::result_text),
+            Planned::Model | Planned::Child(_) => ResultText::default(),
         }
     }
 

@@ -113,7 +113,7 @@ fn a_model_finds_and_reads_what_its_directive_may_fetch() {
   reply:
     calls: [{name: rye_fetch, input: {query: mail}}]
     usage: {input: 900, output: 20}
-- when: {directive: ask, turn: 2, tool_result: '\"total\":1'}
+- when: {directive: ask, turn: 2, tool_result: 'results 1 to 1 of 1'}
   reply:
     calls:
       - {name: rye_fetch, input: {item_type: knowledge, item_id: team/rules}}

@@ -12,6 +12,7 @@ mod limits;
 mod live;
 mod offered;
 mod reseeded;
+mod results;
 mod said;
 mod shown;
 mod story;

@@ -87,6 +87,8 @@ pub struct Preview {
     pub message: String,
     /// The tools that the model may call.
     pub tools: Vec<Tool>,
+    /// The tools, and folders of tools, that it is not offered by name.
+    pub left_out: Vec<LeftOut>,
     /// The limits that would be in force.
     pub limits: Limits,
     /// The provider of the model.
@@ -114,6 +116,15 @@ pub struct Tool {
     pub description: String,
     /// JSON Schema of its arguments.
     pub schema: Value,
+}
+
+/// A tool, or a folder of tools, that a model is not offered by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Its id, or the pattern of the folder.
+    pub item: String,
+    /// Why not.
+    pub reason: String,
 }
 
 /// Limits of a thread.
@@ -211,6 +222,10 @@ impl Preview {
                 schema: wire::json("schema_json", &tool.schema_json)?.unwrap_or_default(),
             })
         });
+        let left_out = answer.left_out.into_iter().map(|tool| LeftOut {
+            item: tool.item,
+            reason: tool.reason,
+        });
         let layers = answer.layers.into_iter().map(|layer| Layer {
             source: layer.source,
             patterns: layer.patterns,
@@ -220,6 +235,7 @@ impl Preview {
             system: some(&answer.system),
             message: answer.message,
             tools: tools.collect::<Result<_, _>>()?,
+            left_out: left_out.collect(),
             limits: Limits {
                 turns: limits.turns,
                 tokens: limits.tokens,

@@ -87,6 +87,7 @@ pub(crate) fn preview(shown: &Preview) -> String {
         ("limits", Some(limits(shown))),
         ("first call", Some(first_call(shown))),
         ("tools", Some(listed(&tools.collect::<Vec<_>>()))),
+        ("not offered", left_out(shown)),
         (
             "may",
             shown.layers.last().map(|layer| listed(&layer.patterns)),
@@ -99,6 +100,15 @@ pub(crate) fn preview(shown: &Preview) -> String {
     }
     parts.push(format!("── first message ──\n{}", shown.message.trim_end()));
     parts.join("\n\n")
+}
+
+/// The tools that the model is not offered by name, each with the reason.
+fn left_out(shown: &Preview) -> Option<String> {
+    let tools = shown.left_out.iter();
+    let tools: Vec<String> = tools
+        .map(|tool| format!("{} ({})", tool.item, tool.reason))
+        .collect();
+    (!tools.is_empty()).then(|| listed(&tools))
 }
 
 /// The permissions by how risky they are, the riskiest first; those that nobody is told of at the start are left out.

@@ -136,8 +136,8 @@ pub struct Call {
     pub effect: Effect,
     /// Whether what its item says of itself counts, once it is looked up: nobody has said so, or not as strictly as that may.
     pub undeclared: bool,
-    /// Most bytes of its result that are sent whole, as its item says of itself, once it is looked up.
-    pub result_limit: Option<u32>,
+    /// How a model reads its result, once it is looked up.
+    pub result_text: ResultText,
     /// Whether a result of the same inputs may stand in for it.
     pub caching: Caching,
     /// Longest time it may take, if the node says.
@@ -148,6 +148,35 @@ pub struct Call {
     pub attached: Option<RunId>,
     /// The child run that carried out an earlier try of it: continue that one, if it can be.
     pub continues: Option<RunId>,
+}
+
+/// How a model reads the result of a call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ResultText {
+    /// Which members of the result are read as text.
+    pub form: TextForm,
+    /// Most bytes of the text that are sent whole, if the tool says so.
+    pub limit: Option<u32>,
+}
+
+/// The members of a result that are read as text. A result that has another shape is read as JSON.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TextForm {
+    /// None: it is read as JSON, unless it is a text itself.
+    #[default]
+    Data,
+    /// `stdout`, `stderr` and `exit_code`, as `rye/bash` has them.
+    Shell,
+    /// `stdout`, `stderr` and `return_code`, as any other process has them that prints no JSON.
+    Process,
+    /// The lines in `output`, as `rye/file-system/read` has them, numbered as by `cat -n`.
+    Lines,
+    /// `output`, as the other tools below `rye/file-system` have it.
+    Output,
+    /// The item, or the hits, of `rye/core/fetch`.
+    Items,
+    /// The blocks in `content`, as tools of the Model Context Protocol have them.
+    Blocks,
 }
 
 impl Call {
@@ -166,7 +195,7 @@ impl Call {
             key: String::new(),
             effect: Effect::Idempotent,
             undeclared: false,
-            result_limit: None,
+            result_text: ResultText::default(),
             caching: Caching::Off,
             timeout: None,
             authority: Authority::Run,

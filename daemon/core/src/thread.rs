@@ -33,6 +33,7 @@ mod exceeded;
 mod offer;
 mod order;
 mod recovered;
+mod result_text;
 mod results;
 mod speaking;
 
@@ -44,7 +45,7 @@ use crate::cas::InputHashes;
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::conversation::{Digest, Entry, Source};
 use crate::id::{ItemRef, RunId};
-use crate::machine::{Call, CallOutcome, Machine, Move};
+use crate::machine::{Call, CallOutcome, Machine, Move, ResultText};
 use crate::model::thread::{At, State, ThreadEvent};
 use crate::model::{Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
 use crate::state::Why;
@@ -54,7 +55,7 @@ pub use self::before::{Funds, Left};
 pub use self::contract::{Contract, Does, Offered, Target, Terms};
 pub use self::offer::{ItemTool, ItemTools, Offer, Wanted, may_be_offered, offer, ungranted};
 pub use self::order::{ThreadOrder, ThreadTool, limits_of};
-pub use self::results::{Shown, shown};
+pub use self::results::Shown;
 pub use self::speaking::{CallFailure, Heard};
 
 use self::before::{because_of, unpaid};
@@ -142,8 +143,8 @@ struct Live {
     speaking: Option<Speaking>,
     /// Calls of tools in flight, and since when.
     running: BTreeMap<u32, Uptime>,
-    /// Most bytes of their results that are sent whole, as far as their tools say.
-    result_limits: BTreeMap<u32, u32>,
+    /// How the model reads their results.
+    result_texts: BTreeMap<u32, ResultText>,
     /// What a second execution of an item would mean, as was found when it was looked up last.
     effects: BTreeMap<ItemRef, Effect>,
     /// The suspended child run that a call waits for.

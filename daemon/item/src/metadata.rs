@@ -320,7 +320,7 @@ fn effect(fields: &Map<String, Value>) -> Result<Option<Effect>, Error> {
 }
 
 /// Most bytes of its result that a tool may have a model told whole.
-const MOST_RESULT: u32 = 8 << 10;
+const MOST_RESULT: u32 = 64 << 10;
 
 fn result_limit(fields: &Map<String, Value>) -> Result<Option<u32>, Error> {
     let Some(given) = fields.get("result_limit").filter(|given| !given.is_null()) else {
@@ -330,7 +330,7 @@ fn result_limit(fields: &Map<String, Value>) -> Result<Option<u32>, Error> {
     let within = bytes.filter(|bytes| (1..=MOST_RESULT).contains(bytes));
     within.map(Some).ok_or(Error::WrongType {
         field: "result_limit",
-        expected: "a whole number of bytes from 1 to 8192",
+        expected: "a whole number of bytes from 1 to 65536",
     })
 }
 

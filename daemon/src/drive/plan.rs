@@ -84,7 +84,7 @@ impl<K: Kind> Plan<K> {
             if let Some(effect) = found {
                 (call.effect, call.undeclared) = (effect, false);
             }
-            call.result_limit = K::result_limit(plan);
+            call.result_text = K::result_text(plan);
             if !self.machine.looked_up(&call) {
                 return;
             }

@@ -173,7 +173,7 @@ impl Look<'_> {
         ) {
             Ok(_) if (self.is_late)() => found.push(too_complex()),
             Ok((offered, left_out)) => {
-                found.extend(left_out.map(|text| warning("not_offered", text)));
+                found.extend(left_out.warning().map(|text| warning("not_offered", text)));
                 found.extend(too_long(effective, model, knowledge, offered));
             }
             Err(error) => found.push(finding(error.code(), &error)),

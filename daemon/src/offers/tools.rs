@@ -15,21 +15,23 @@ use rye_item::Library;
 use crate::chain;
 
 /// Most items of a folder that are told of by name; of a larger one, none is.
-const MOST_OF_A_FOLDER: usize = 20;
+const MOST_OF_A_FOLDER: usize = 100;
 
-/// What has no name of its own, in words.
-#[derive(Debug, Default)]
-pub(super) struct LeftOut(Vec<String>);
+/// Items and folders without a name of their own, each with the reason.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LeftOut(pub Vec<(String, String)>);
 
 impl LeftOut {
     pub(super) fn add(&mut self, what: &str, why: &str) {
-        self.0.push(format!("`{what}` ({why})"));
+        self.0.push((what.to_owned(), why.to_owned()));
     }
 
     /// All of it as one warning, if there is anything.
-    pub(super) fn warning(self) -> Option<String> {
+    pub fn warning(&self) -> Option<String> {
         let text = "not offered by name, but by `rye_execute` as far as they may be carried out";
-        (!self.0.is_empty()).then(|| format!("{text}: {}", self.0.join(", ")))
+        let items = self.0.iter().map(|(what, why)| format!("`{what}` ({why})"));
+        let items: Vec<String> = items.collect();
+        (!items.is_empty()).then(|| format!("{text}: {}", items.join(", ")))
     }
 }
 

@@ -113,7 +113,12 @@ pub(super) fn preview(preview: Preview) -> v1::PreviewResponse {
         layers: preview.layers.into_iter().map(layer).collect(),
         warnings: preview.warnings,
         risks: risks(preview.risks),
+        left_out: preview.left_out.0.into_iter().map(left_out).collect(),
     }
+}
+
+fn left_out((item, reason): (String, String)) -> v1::LeftOutTool {
+    v1::LeftOutTool { item, reason }
 }
 
 pub(super) fn risks(risks: Vec<(String, Risk)>) -> Vec<v1::PermissionRisk> {

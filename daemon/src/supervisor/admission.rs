@@ -37,6 +37,7 @@ use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
 use crate::dispatch;
 use crate::inspect::runnable;
+use crate::offers::LeftOut;
 use crate::projects::{Inside, Site};
 use crate::services::Services;
 
@@ -50,6 +51,8 @@ pub(super) struct Admitted {
     pub(super) warnings: Vec<String>,
     /// What the readers of the run should know as well.
     pub(super) notes: Vec<String>,
+    /// The tools that a model is not offered by name; empty where the offer was made earlier.
+    pub(super) left_out: LeftOut,
 }
 
 impl Supervisor {
@@ -182,6 +185,7 @@ impl Admission {
                 let mut spec = self.spec(inside, Task::Unreadable, what, budget, &request);
                 spec.inputs = request.inputs;
                 return Ok(Admitted {
+                    left_out: LeftOut::default(),
                     notes: Vec::new(),
                     spec,
                     fault: Some(Failure::permanent("graph_validation_failed", text)),
@@ -239,6 +243,7 @@ impl Admission {
         };
         let unset = variables::unset(&spec, &graph, library, &self.config);
         Ok(Admitted {
+            left_out: LeftOut::default(),
             notes: chosen.note.into_iter().chain(added).collect(),
             spec,
             fault: undeclared.err().or(unset).or(misfit).or(used_up).or(astray),
@@ -280,6 +285,7 @@ impl Admission {
         let usable = resolved.check_asked_server(&spec.inputs, library);
         usable.map_err(|source| refused(&spec.item, source.suggesting(library)))?;
         Ok(Admitted {
+            left_out: LeftOut::default(),
             notes: Vec::new(),
             spec,
             fault: None,

@@ -22,6 +22,7 @@ use crate::chain;
 use crate::index::{Asked, Caller};
 use crate::models::{Listing, Models};
 use crate::native::SignAsked;
+use crate::offers::LeftOut;
 use crate::projects::Inside;
 use crate::provider::ProjectEnv;
 use crate::thread;
@@ -45,6 +46,8 @@ pub struct Preview {
     pub risks: Vec<(String, Risk)>,
     /// What the author should know.
     pub warnings: Vec<String>,
+    /// The tools that its model is not offered by name.
+    pub left_out: LeftOut,
 }
 
 impl Supervisor {
@@ -88,6 +91,7 @@ impl Supervisor {
             spend,
             risks,
             warnings,
+            left_out: admitted.left_out,
         })
     }
 

@@ -1472,6 +1472,18 @@ pub struct PreviewResponse {
     /// How risky its permissions are, in their order.
     #[prost(message, repeated, tag = "13")]
     pub risks: ::prost::alloc::vec::Vec<PermissionRisk>,
+    /// What the permissions name, or the folders that they name hold, and the model is not offered by name.
+    #[prost(message, repeated, tag = "14")]
+    pub left_out: ::prost::alloc::vec::Vec<LeftOutTool>,
+}
+/// A tool, or a folder of tools, that a model is not offered by name.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct LeftOutTool {
+    /// Its id, or the pattern of the folder.
+    #[prost(string, tag = "1")]
+    pub item: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RisksRequest {

@@ -71,8 +71,18 @@ pub enum OnExceed {
 /// How much room there is for tools that a model is offered by name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Preload {
-    /// Most tokens of all of them; those that a directive names are offered beyond that.
-    pub most_tokens: u64,
+    /// Most tokens of all of them, however large the window is.
+    cap: u64,
+}
+
+/// The part of the window of a model that tools offered by name may take, unless the configuration says less.
+const WINDOW_SHARE: u64 = 10;
+
+impl Preload {
+    /// Most tokens of all of them, for a model with such a window; those that a directive names are offered beyond that.
+    pub fn most_tokens(self, window: u32) -> u64 {
+        self.cap.min(u64::from(window) / WINDOW_SHARE)
+    }
 }
 
 impl Resilience {
@@ -222,9 +232,13 @@ fn preload(map: &Object) -> Result<Preload, String> {
             return Err(fault(RESILIENCE, None, &problem));
         }
     };
-    let most_tokens = whole(preload, "max_tokens", "tool_preload.max_tokens")?;
-    Ok(Preload {
-        most_tokens: most_tokens.filter(|_| is_enabled).unwrap_or_default(),
+    let cap = whole(preload, "max_tokens", "tool_preload.max_tokens")?;
+    Ok(if is_enabled {
+        Preload {
+            cap: cap.unwrap_or(u64::MAX),
+        }
+    } else {
+        Preload::default()
     })
 }
 

@@ -629,7 +629,6 @@ fn what_threads_may_use_by_default_stands_in_resilience() {
     assert_eq!(limits.duration_ms, Some(1_800_000));
     assert_eq!(shipped.on_exceed(), OnExceed::Escalate);
     assert_eq!(shipped.repeated_calls(), 6);
-    assert_eq!(shipped.preload().most_tokens, 2000);
     assert_eq!(shipped.ignored(), [""; 0]);
     let none = json!({"defaults": {"turns": "none", "tokens": null}});
     assert_eq!(*of(none).default_limits(), Limits::default());
@@ -643,8 +642,24 @@ fn what_threads_may_use_by_default_stands_in_resilience() {
         assert_eq!(policy.on_exceed(), becomes);
     }
     assert_eq!(of(json!({"repeated_calls": 0})).repeated_calls(), 0);
-    let preload = json!({RESILIENCE: {"tool_preload": {"enabled": false, "max_tokens": 9}}});
-    assert_eq!(policy(&preload).preload(), Preload::default());
+}
+
+#[test]
+fn tools_offered_by_name_take_a_tenth_of_the_window_and_no_more_than_the_cap() {
+    let of = |preload: Value| policy(&json!({RESILIENCE: {"tool_preload": preload}})).preload();
+    let shipped = policy(&shipped()).preload();
+    assert_eq!(shipped.most_tokens(1_000_000), 100_000);
+    assert_eq!(shipped.most_tokens(8_000), 800);
+    for (preload, most) in [
+        (json!({}), 20_000),
+        (json!({"enabled": true}), 20_000),
+        (json!({"max_tokens": 2_000}), 2_000),
+        (json!({"max_tokens": 50_000}), 20_000),
+        (json!({"enabled": false}), 0),
+        (json!({"enabled": false, "max_tokens": 9}), 0),
+    ] {
+        assert_eq!(of(preload.clone()).most_tokens(200_000), most, "{preload}");
+    }
 }
 
 #[test]

@@ -38,28 +38,34 @@ impl Reading {
             return Err(format!("`limit` is a number from 1 to {MOST_CHARS}"));
         }
         Ok(Self {
-            artifact: name.ok_or("`artifact` must be the name that stands under `_artifact`")?,
+            artifact: name.ok_or("`artifact` must be the name of a long result, as the note in it or `_artifact` says it")?,
             offset: number(input, "offset", 0)?,
             limit,
         })
     }
 
-    /// What the model receives of the result `text`: the part, where it lies, and where the next one begins.
+    /// What the model receives of the result `text`: the part, and where it is and the next one begins.
     pub fn part_of(&self, text: &str) -> String {
         let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let characters = text.chars().count();
         let rest = text.chars().skip(place(self.offset));
-        let content: String = rest.take(place(self.limit)).collect();
-        let end = place(self.offset).saturating_add(content.chars().count());
-        let mut told = json!({
-            "content": content,
-            "offset": self.offset,
-            "characters": characters,
-        });
-        if end < characters {
-            told["next_offset"] = json!(end);
+        let mut part: String = rest.take(place(self.limit)).collect();
+        let end = place(self.offset).saturating_add(part.chars().count());
+        if !part.is_empty() && !part.ends_with('\n') {
+            part.push('\n');
         }
-        told.to_string()
+        let note = if end < characters {
+            format!(
+                "[characters {} to {end} of {characters}: read on with offset {end}]\n",
+                self.offset
+            )
+        } else {
+            format!(
+                "[characters {} to the end, which is at {characters}]\n",
+                self.offset
+            )
+        };
+        part + &note
     }
 }
 
@@ -76,12 +82,12 @@ fn number(input: &Object, key: &str, default: u64) -> Result<u64, String> {
 pub(super) fn tool() -> Tool {
     Tool {
         name: READ.to_owned(),
-        description: "Reads a part of a long result, of which only an outline was told. Offsets and limits count characters."
+        description: "Reads a part of a long result, of which only head and tail or an outline was sent. Offsets and limits count characters."
             .to_owned(),
         schema: json!({
             "type": "object",
             "properties": {
-                "artifact": {"type": "string", "description": "The name that stands under `_artifact` in the outline."},
+                "artifact": {"type": "string", "description": "The name of the result, as the note in it or `_artifact` says it."},
                 "offset": {"type": "integer", "minimum": 0, "description": "The first character; 0 by default."},
                 "limit": {"type": "integer", "minimum": 1, "maximum": MOST_CHARS, "description": "Most characters; as many as can be by default."},
             },

@@ -13,7 +13,7 @@ use crate::model::thread::{
 };
 use crate::model::{Attempt, Effect, Event, Failure, Object, Slot, SuspendReason, Suspension};
 
-use super::results::{Artifact, once_more, shown};
+use super::results::{Artifact, once_more};
 use super::{Query, Target, ThreadMachine, suspended_for};
 
 /// A call that may start.
@@ -340,10 +340,7 @@ impl ThreadMachine {
             ThreadEvent::ToolCallStart(Box::new(started)),
         );
         self.live.running.insert(position, now.up);
-        match call.result_limit {
-            Some(limit) => self.live.result_limits.insert(position, limit),
-            None => self.live.result_limits.remove(&position),
-        };
+        self.live.result_texts.insert(position, call.result_text);
         events
     }
 
@@ -365,9 +362,10 @@ impl ThreadMachine {
         let Some((turn, call)) = turn.zip(call) else {
             return events;
         };
-        let asked = self.live.result_limits.get(&position).copied();
-        let most = self.contract().most_told(turn, asked);
-        let shown = shown(&outcome.result, outcome.failure.as_ref(), most);
+        let text = self.live.result_texts.get(&position).copied();
+        let shown = self
+            .contract()
+            .shown(turn, outcome, text.unwrap_or_default());
         let is_known = |artifact: &&Artifact| self.state().artifacts.holds(&artifact.name);
         let known = shown.artifact.as_ref().filter(is_known);
         let text = known.map_or(shown.text, once_more);

@@ -6,15 +6,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::artifact::Reading;
-use super::offer::is_internal;
-use super::results::most_bytes;
-use crate::capability::{Capability, Layer, Primary};
+use super::offer::{covers, is_internal};
+use super::results::{Free, Shown, shown};
+use crate::capability::Primary;
 use crate::conversation::{Root, Tool, ToolMode};
 use crate::definition;
 use crate::directive::{Effective, Returns};
 use crate::error::excerpt;
 use crate::expr::{nearest, parse_json};
 use crate::id::{ItemId, ItemKind, ItemRef};
+use crate::machine::{CallOutcome, ResultText};
 use crate::model::thread::Turn;
 use crate::model::{Effect, Object};
 use crate::policy::OnExceed;
@@ -195,26 +196,23 @@ impl Contract {
         }
     }
 
-    /// Most bytes of a result that the model receives whole in `turn`; `asked` is what its tool asks for.
-    pub fn most_told(&self, turn: &Turn, asked: Option<u32>) -> usize {
-        most_bytes(turn.input, self.model.room(), asked)
+    /// The text of a result that the model receives in `turn`. It depends on nothing else, so that whoever keeps the whole and
+    /// the machine, which sends a part of it, agree.
+    pub fn shown(&self, turn: &Turn, outcome: &CallOutcome, text: ResultText) -> Shown {
+        let free = Free {
+            sent: turn.input,
+            room: self.model.room(),
+        };
+        shown(&outcome.result, outcome.failure.as_ref(), text, free)
     }
 
     /// What a second execution of `item` would mean, if the permission that names it says so.
     pub fn effect(&self, item: &ItemRef) -> Option<Effect> {
         let permissions = self.directive.directive.permissions.as_ref()?;
-        let capability = Capability::of(Primary::Execute, item);
-        let names = |pattern: &str| {
-            let layer = Layer {
-                source: String::new(),
-                patterns: vec![pattern.to_owned()],
-            };
-            layer.allows(&capability)
-        };
         let found = permissions
             .effects
             .iter()
-            .find(|(pattern, _)| names(pattern));
+            .find(|(pattern, _)| covers(pattern, item));
         found.map(|(_, effect)| *effect)
     }
 }

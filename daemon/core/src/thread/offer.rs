@@ -5,7 +5,7 @@
 //!
 //! **Rule.** Whatever may be carried out can be carried out by `rye_execute`. A tool that the permissions name, or that lies in a folder
 //! which they name, has a name of its own besides, with the schema of its parameters. Those named are always offered, the others as far as
-//! there is room. A name belongs to one item: where two items would share one, or a name would be too long, they are distinguished by the
+//! there is room: first those that the text of the directive uses, then those in the folders that the permissions list first. A name belongs to one item: where two items would share one, or a name would be too long, they are distinguished by the
 //! hash of their ids.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +22,8 @@ use crate::seal::sha256_hex;
 
 /// The longest name of a tool.
 const MOST_NAME: usize = 64;
+/// Most tools with names of their own, those that the permissions name included: providers take 128 tools.
+const MOST_TOOLS: usize = 100;
 /// Hexadecimal digits that tell two items apart.
 const HASH_DIGITS: usize = 8;
 /// Keys beside `properties` by which a schema asks for more than every provider understands.
@@ -110,7 +112,7 @@ pub fn offer(directive: &Effective, layers: &[Layer], items: &ItemTools) -> Resu
             tool: execute(&kinds),
             does: Does::Execute,
         });
-        tools.extend(by_name(layers, items, &mut left_out));
+        tools.extend(by_name(directive, layers, items, &mut left_out));
     }
     kinds = ItemKind::ALL.to_vec();
     kinds.retain(|kind| may(layers, Primary::Fetch, *kind));
@@ -252,6 +254,7 @@ fn sign(kinds: &[ItemKind]) -> Tool {
 
 /// The tools with names of their own that every layer allows, and for which there is room.
 fn by_name(
+    directive: &Effective,
     layers: &[Layer],
     items: &ItemTools,
     left_out: &mut Vec<(ItemRef, &'static str)>,
@@ -261,7 +264,15 @@ fn by_name(
     let mut tools: Vec<&ItemTool> = items.tools.iter().collect();
     tools.retain(|tool| is_allowed(&tool.item));
     let names = names(tools.iter().map(|tool| &tool.item));
-    tools.sort_by_key(|tool| (!tool.is_named, names.get(&tool.item)));
+    let body = &directive.directive.body;
+    let permissions = directive.permissions().patterns;
+    tools.sort_by_cached_key(|tool| {
+        let is_used = body.contains(tool.item.id.as_str());
+        let listed = permissions
+            .iter()
+            .position(|pattern| covers(pattern, &tool.item));
+        (!tool.is_named, !is_used, listed, names.get(&tool.item))
+    });
     let mut offered = Vec::new();
     let mut left = items.most_tokens;
     for tool in tools {
@@ -277,6 +288,10 @@ fn by_name(
             left_out.push((tool.item.clone(), "there is no room for it"));
             continue;
         }
+        if !tool.is_named && offered.len() == MOST_TOOLS {
+            left_out.push((tool.item.clone(), "there are 100 tools without it"));
+            continue;
+        }
         left = left.saturating_sub(tokens);
         offered.push(Offered {
             tool: told,
@@ -284,6 +299,15 @@ fn by_name(
         });
     }
     offered
+}
+
+/// Whether the permission `pattern` covers the execution of `item`.
+pub(super) fn covers(pattern: &str, item: &ItemRef) -> bool {
+    let layer = Layer {
+        source: String::new(),
+        patterns: vec![pattern.to_owned()],
+    };
+    layer.allows(&Capability::of(Primary::Execute, item))
 }
 
 /// How the model is offered `tool`, or why it is not.

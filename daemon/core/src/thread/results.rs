@@ -1,18 +1,26 @@
-//! What a model receives of a result: all of it if it is short, otherwise its outline, and where the whole lies.
+//! What a model receives of a result: all of it if it is short, otherwise head and tail of a text or an outline of JSON, and the name of
+//! the whole.
 
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
 
+use super::result_text::ResultParts;
 use crate::conversation::Digest;
+use crate::machine::ResultText;
 use crate::model::{Failure, Object};
 
-/// Most bytes of a result that are sent whole, if its tool does not say.
-const MOST_BYTES: usize = 2400;
+/// Most bytes of a result that are sent whole, if its tool does not say: of JSON, and of a text, whose head and tail say more than an
+/// outline does.
+const DATA_BYTES: usize = 2400;
+const TEXT_BYTES: usize = 16 << 10;
 /// The same where the context is three quarters full, whatever the tool says.
 const CROWDED_BYTES: usize = 1200;
 /// Most bytes that a tool may ask for.
-const MOST_ASKED: usize = 8 << 10;
+const MOST_ASKED: usize = 64 << 10;
+/// Bytes of a token, and the part of the free context that one result may take.
+const TOKEN_BYTES: u64 = 4;
+const FREE_SHARE: u64 = 4;
 /// Most characters of a text in an outline; of the texts that matter most, more.
 const MOST_CHARS: usize = 200;
 const MOST_OUTPUT_CHARS: usize = 500;
@@ -31,7 +39,7 @@ const ENVELOPE: [&str; 5] = ["chain", "metadata", "path", "source", "resolved_en
 pub struct Shown {
     /// The text.
     pub text: String,
-    /// The whole, if the text is an outline: it is to be kept before the model receives that.
+    /// The whole, if the text is a part or an outline of it: it is to be kept before the model receives that.
     pub artifact: Option<Artifact>,
 }
 
@@ -44,16 +52,25 @@ pub struct Artifact {
     pub text: String,
 }
 
-/// Most bytes of a result that are sent whole in a turn to which `input` tokens were sent, of the `room` that there is; `asked` is what its
-/// tool asks for.
-pub(super) fn most_bytes(input: u64, room: u64, asked: Option<u32>) -> usize {
-    let asked = asked.map(|asked| usize::try_from(asked).unwrap_or(usize::MAX));
-    let most = asked.map_or(MOST_BYTES, |asked| asked.min(MOST_ASKED));
-    let is_crowded = input.saturating_mul(4) > room.saturating_mul(3);
-    if is_crowded {
-        most.min(CROWDED_BYTES)
-    } else {
-        most
+/// How full the context is.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Free {
+    /// Tokens that were sent to the turn.
+    pub(super) sent: u64,
+    /// Tokens that may be sent.
+    pub(super) room: u64,
+}
+
+impl Free {
+    /// Most bytes of a result that are sent whole, if its tool asks for so many.
+    fn most_bytes(self, asked: usize) -> usize {
+        if self.sent.saturating_mul(4) > self.room.saturating_mul(3) {
+            return asked.min(CROWDED_BYTES);
+        }
+        let free = self.room.saturating_sub(self.sent);
+        let share = free.saturating_mul(TOKEN_BYTES) / FREE_SHARE;
+        let share = usize::try_from(share).unwrap_or(usize::MAX);
+        asked.min(share.max(CROWDED_BYTES))
     }
 }
 
@@ -67,16 +84,36 @@ pub(super) fn once_more(artifact: &Artifact) -> String {
     told.to_string()
 }
 
-/// What a model receives of `result`, and of `failure`, of which up to `most` bytes are sent whole.
-pub fn shown(result: &Value, failure: Option<&Failure>, most: usize) -> Shown {
-    let whole = match failure {
-        Some(failure) => failed(result, failure),
-        None => stripped(result),
-    };
-    let text = match whole.as_str() {
-        Some(text) => text.to_owned(),
-        None => whole.to_string(),
-    };
+/// What a model receives of `result`, and of `failure`, where the context is so full.
+pub(super) fn shown(
+    result: &Value,
+    failure: Option<&Failure>,
+    as_text: ResultText,
+    free: Free,
+) -> Shown {
+    let limit = as_text
+        .limit
+        .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let most = |usual: usize| free.most_bytes(limit.unwrap_or(usual).min(MOST_ASKED));
+    match ResultParts::of(as_text.form, result, failure) {
+        Some(parts) => {
+            let most = most(TEXT_BYTES);
+            sent(parts.whole(), most, |_, name| parts.shortened(most, name))
+        }
+        None => {
+            let whole = match failure {
+                Some(failure) => failed(result, failure),
+                None => stripped(result),
+            };
+            sent(whole.to_string(), most(DATA_BYTES), |text, name| {
+                outlined(&whole, text, name)
+            })
+        }
+    }
+}
+
+/// The text itself if it has at most so many bytes, else what `shorten` makes of it and its name.
+fn sent(text: String, most: usize, shorten: impl FnOnce(&str, &Digest) -> String) -> Shown {
     if text.len() <= most {
         return Shown {
             text,
@@ -84,7 +121,15 @@ pub fn shown(result: &Value, failure: Option<&Failure>, most: usize) -> Shown {
         };
     }
     let name = Digest::of(&text);
-    let mut outline = match outline(&whole, MOST_DEPTH, MOST_OUTPUT_CHARS) {
+    Shown {
+        text: shorten(&text, &name),
+        artifact: Some(Artifact { name, text }),
+    }
+}
+
+/// The outline of a result whose JSON is `text`.
+fn outlined(whole: &Value, text: &str, name: &Digest) -> String {
+    let mut outline = match outline(whole, MOST_DEPTH, MOST_OUTPUT_CHARS) {
         Value::Object(outline) => outline,
         other @ (Value::Null
         | Value::Bool(_)
@@ -94,10 +139,7 @@ pub fn shown(result: &Value, failure: Option<&Failure>, most: usize) -> Shown {
     };
     outline.insert("_artifact".to_owned(), json!(name));
     outline.insert("_bytes".to_owned(), json!(text.len()));
-    Shown {
-        text: Value::Object(outline).to_string(),
-        artifact: Some(Artifact { name, text }),
-    }
+    Value::Object(outline).to_string()
 }
 
 /// A result without what the executor says of itself.
@@ -188,25 +230,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn less_is_told_whole_where_the_context_is_crowded_and_as_much_as_a_tool_asks_for_else() {
+    fn a_result_takes_what_its_tool_asks_for_and_less_where_the_context_is_crowded() {
         // Tokens sent, room, what the tool asks for; how many bytes are sent whole.
         let table = [
-            (0, 100, None, 2400),
-            (75, 100, None, 2400),
-            (76, 100, None, 1200),
-            (0, 100, Some(8192), 8192),
-            (0, 100, Some(u32::MAX), 8192),
-            (0, 100, Some(100), 100),
-            (76, 100, Some(8192), 1200),
-            (76, 100, Some(100), 100),
-            (1, 0, None, 1200),
+            (0, 100_000, 2400, 2400),
+            (75_000, 100_000, 2400, 2400),
+            (75_001, 100_000, 2400, 1200),
+            (0, 100_000, 65_536, 65_536),
+            (75_001, 100_000, 65_536, 1200),
+            (75_001, 100_000, 100, 100),
+            // A quarter of what is free, in a small context.
+            (8_000, 20_000, 65_536, 12_000),
+            (0, 100, 65_536, 1200),
+            (1, 0, 2400, 1200),
+            (0, u64::MAX, 65_536, 65_536),
         ];
-        for (input, room, asked, most) in table {
-            assert_eq!(most_bytes(input, room, asked), most, "{input} {asked:?}");
+        for (sent, room, asked, most) in table {
+            let free = Free { sent, room };
+            assert_eq!(free.most_bytes(asked), most, "{free:?} {asked}");
         }
-        let text = "x".repeat(1300);
-        let shown = |most| shown(&json!(text), None, most);
-        assert_eq!(shown(2400).artifact, None);
-        assert_eq!(shown(1200).artifact.unwrap().text, text);
+    }
+
+    #[test]
+    fn a_tool_asks_for_up_to_64_kib_and_without_a_word_of_it_a_text_takes_16() {
+        let roomy = Free {
+            sent: 0,
+            room: 1_000_000,
+        };
+        let is_whole = |result: &Value, limit| {
+            let as_text = ResultText {
+                limit,
+                ..ResultText::default()
+            };
+            shown(result, None, as_text, roomy).artifact.is_none()
+        };
+        let text = |bytes: usize| json!("x".repeat(bytes));
+        assert!(is_whole(&text(16 << 10), None) && !is_whole(&text((16 << 10) + 1), None));
+        assert!(is_whole(&text(64 << 10), Some(u32::MAX)));
+        assert!(!is_whole(&text((64 << 10) + 1), Some(u32::MAX)));
+        assert!(is_whole(&text(10), Some(10)) && !is_whole(&text(11), Some(10)));
+        // `["…"]` has four bytes more.
+        let data = |bytes: usize| json!(["x".repeat(bytes - 4)]);
+        assert!(is_whole(&data(2400), None) && !is_whole(&data(2401), None));
     }
 }

@@ -24,7 +24,7 @@ use crate::definition::{Authority, Node, OnItemError};
 use crate::error::beginning;
 use crate::expr::{self, Vars};
 use crate::id::{ItemRef, RunId};
-use crate::machine::{Call, CallOutcome, Certainty};
+use crate::machine::{Call, CallOutcome, Certainty, ResultText};
 use crate::model::graph::{At, Items, Step};
 use crate::model::{
     Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus, Verdict,
@@ -287,7 +287,7 @@ impl Walker {
                 key: self.key(&step.node, step.visit, Some(&parts.identity(item)), None),
                 effect: node.effect,
                 undeclared: node.effect != Effect::AtMostOnce,
-                result_limit: None,
+                result_text: ResultText::default(),
                 caching: node.caching,
                 timeout: node.timeout,
                 authority: Authority::Run,

@@ -12,7 +12,7 @@ use crate::clock::{Timestamp, Uptime};
 use crate::definition::{Action, Authority, Graph, HookEvent, Node, Work};
 use crate::expr::Vars;
 use crate::id::RunId;
-use crate::machine::{Call, CallOutcome, Certainty};
+use crate::machine::{Call, CallOutcome, Certainty, ResultText};
 use crate::model::graph::{Due, Idle, Step, StepWork, Waits};
 use crate::model::{
     Attempt, Effect, Event, Failure, GraphEvent, Outcome, Slot, StepStatus, Verdict,
@@ -88,7 +88,7 @@ impl Walker {
                 key: self.key(&step.node, step.visit, None, None),
                 effect: node.effect,
                 undeclared: node.effect != Effect::AtMostOnce,
-                result_limit: None,
+                result_text: ResultText::default(),
                 caching: node.caching,
                 timeout: node.timeout,
                 authority: Authority::Run,

@@ -321,10 +321,10 @@ fn a_tool_says_how_much_of_its_result_a_model_is_told() {
         let metadata = tool("yaml", &format!("result_limit: {given}\n"));
         metadata.map(|metadata| (metadata.result_limit, metadata.unread))
     };
-    assert_eq!(limit("8192").unwrap(), (Some(8192), vec![]));
+    assert_eq!(limit("65536").unwrap(), (Some(65_536), vec![]));
     assert_eq!(limit("1").unwrap().0, Some(1));
     assert_eq!(limit("null").unwrap().0, None);
-    for given in ["0", "8193", "-1", "1.5", "many"] {
+    for given in ["0", "65537", "-1", "1.5", "many"] {
         let error = limit(given).unwrap_err().to_string();
         assert!(error.contains("from 1 to 8192"), "{given}: {error}");
     }
@@ -414,12 +414,12 @@ fn the_schema_of_a_tool_says_what_each_key_that_is_read_is_for() {
         schema.problems(&value, 1).unwrap().is_empty()
     };
     let head = "version: \"1.0.0\"\ntool_type: bash\ncategory: t\n";
-    assert!(fits(&format!("{head}x-note: 1\nresult_limit: 8192\n")));
+    assert!(fits(&format!("{head}x-note: 1\nresult_limit: 65536\n")));
     for wrong in [
         "confg: {}",
         "config: 1",
         "effect: twice",
-        "result_limit: 9000",
+        "result_limit: 65537",
         "permissions: []",
     ] {
         assert!(!fits(&format!("{head}{wrong}\n")), "{wrong}");

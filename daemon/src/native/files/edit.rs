@@ -1,11 +1,13 @@
 //! `rye/file-system/edit_lines`.
 //!
-//! **Rule.** A line is named by the id under which it was read. Ids are looked up in the file as it is: a line that has another text or
-//! another number by now has another id, and nothing is written.
+//! **Rule.** A change names what it replaces by the text itself, which has to be in the file exactly once, or by the ids under which lines
+//! were read. Both are looked up in the file as it is: a text that is gone, or a line that has another text or another number by now,
+//! is not found, and nothing is written.
 
 use std::collections::HashMap;
-use std::ops::RangeInclusive;
+use std::ops::Range;
 
+use memchr::memmem;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -25,13 +27,15 @@ struct Change {
     line_id: Option<String>,
     start_line_id: Option<String>,
     end_line_id: Option<String>,
+    old_content: Option<String>,
     new_content: String,
 }
 
-/// A change whose lines were found, from 0.
-struct Located<'a> {
-    lines: RangeInclusive<usize>,
-    new_content: &'a str,
+/// A change whose place in the file was found.
+struct Located {
+    /// In bytes.
+    range: Range<usize>,
+    new: Vec<u8>,
 }
 
 /// Replaces lines of a file.
@@ -41,16 +45,15 @@ pub(super) fn edit(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
         path: asked.path.clone(),
     })?;
     let before = existing.lines()?;
-    let lines = split(&before);
-    let changes = locate(asked, &lines)?;
-    let after = applied(&lines, &changes);
+    let changes = locate(asked, &before)?;
+    let after = applied(&before, &changes);
     if after == before {
         let text = format!("the changes leave `{}` as it is", asked.path);
         return Err(Error::Invalid(text));
     }
     let touched: usize = changes
         .iter()
-        .map(|change| change.lines.clone().count())
+        .map(|change| split(&before[change.range.clone()]).len())
         .sum();
     let answer = json!({
         "success": true,
@@ -62,20 +65,26 @@ pub(super) fn edit(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
     Ok(answer)
 }
 
-/// The changes with the lines that they are about, in the order of the file.
-fn locate<'a>(asked: &'a Asked, lines: &[Line<'_>]) -> Result<Vec<Located<'a>>, Error> {
+/// The changes with their places, in the order of the file.
+fn locate(asked: &Asked, before: &[u8]) -> Result<Vec<Located>, Error> {
     if asked.changes.is_empty() {
         return Err(Error::Invalid("`changes` is empty".to_owned()));
     }
-    let ids = Ids::of(asked, lines);
+    let lines = split(before);
+    let ids = Ids::of(asked, &lines);
     let mut located = Vec::new();
     for (number, change) in asked.changes.iter().enumerate() {
-        let (first, last) = match (&change.line_id, &change.start_line_id, &change.end_line_id) {
-            (Some(line), None, None) => (line, line),
-            (None, Some(first), Some(last)) => (first, last),
+        let names = (&change.line_id, &change.start_line_id, &change.end_line_id);
+        let (first, last) = match (names, &change.old_content) {
+            ((None, None, None), Some(old)) => {
+                located.push(by_text(asked, number, old, before)?);
+                continue;
+            }
+            ((Some(line), None, None), None) => (line, line),
+            ((None, Some(first), Some(last)), None) => (first, last),
             _ => {
                 return Err(Error::Invalid(format!(
-                    "`changes[{number}]` names `line_id`, or `start_line_id` and `end_line_id`"
+                    "`changes[{number}]` names `old_content`, or `line_id`, or `start_line_id` and `end_line_id`"
                 )));
             }
         };
@@ -87,21 +96,94 @@ fn locate<'a>(asked: &'a Asked, lines: &[Line<'_>]) -> Result<Vec<Located<'a>>, 
                 last + 1
             )));
         }
-        located.push(Located {
-            lines: first..=last,
-            new_content: &change.new_content,
-        });
+        located.push(by_lines(&lines, first, last, &change.new_content));
     }
-    located.sort_by_key(|change| *change.lines.start());
+    located.sort_by_key(|change| change.range.start);
     for pair in located.windows(2) {
-        if pair[1].lines.start() <= pair[0].lines.end() {
+        if pair[1].range.start < pair[0].range.end {
             return Err(Error::Invalid(format!(
                 "two changes are about line {}: make them one",
-                pair[1].lines.start() + 1
+                line_at(before, pair[1].range.start)
             )));
         }
     }
     Ok(located)
+}
+
+/// The number of the line, from 1, in which that byte is.
+fn line_at(content: &[u8], at: usize) -> usize {
+    memchr::memchr_iter(b'\n', &content[..at]).count() + 1
+}
+
+/// The change of the text `old`, which is in the file exactly once. `read` shows line ends as `\n`, whatever they are.
+fn by_text(asked: &Asked, number: usize, old: &str, before: &[u8]) -> Result<Located, Error> {
+    if old.is_empty() {
+        let text = format!("`changes[{number}].old_content` is empty");
+        return Err(Error::Invalid(text));
+    }
+    let new = &asked.changes[number].new_content;
+    let as_windows = |text: &str| text.replace("\r\n", "\n").replace('\n', "\r\n");
+    let mut found = places(before, old.as_bytes());
+    let (mut length, mut new) = (old.len(), new.clone());
+    if found.is_empty() && memmem::find(before, b"\r\n").is_some() {
+        let old = as_windows(old);
+        found = places(before, old.as_bytes());
+        (length, new) = (old.len(), as_windows(&new));
+    }
+    match found.as_slice() {
+        [] => Err(Error::Stale {
+            path: asked.path.clone(),
+            problem: format!("does not have the text of `changes[{number}].old_content`"),
+        }),
+        [at] => Ok(Located {
+            range: *at..at + length,
+            new: new.into_bytes(),
+        }),
+        [first, second, ..] => Err(Error::Invalid(format!(
+            "`changes[{number}].old_content` is in `{}` more than once, at the lines {} and {}: give more of the text around it",
+            asked.path,
+            line_at(before, *first),
+            line_at(before, *second)
+        ))),
+    }
+}
+
+/// Where `text` begins in `content`: its first two places.
+fn places(content: &[u8], text: &[u8]) -> Vec<usize> {
+    let Some(first) = memmem::find(content, text) else {
+        return Vec::new();
+    };
+    let second = memmem::find(&content[first + 1..], text).map(|at| first + 1 + at);
+    std::iter::once(first).chain(second).collect()
+}
+
+/// The change of the lines `first` to `last`, from 0.
+fn by_lines(lines: &[Line<'_>], first: usize, last: usize, new_content: &str) -> Located {
+    let length = |lines: &[Line<'_>]| -> usize {
+        let lines = lines.iter();
+        lines.map(|line| line.text.len() + line.end.len()).sum()
+    };
+    let start = length(&lines[..first]);
+    let mut ends = lines.iter().map(|line| line.end);
+    let of_file = ends.find(|end| !end.is_empty());
+    let own = Some(lines[first].end).filter(|end| !end.is_empty());
+    let end = own.or(of_file).unwrap_or(b"\n");
+    let new: Vec<&str> = new_content.lines().collect();
+    let mut content = Vec::new();
+    for (at, text) in new.iter().enumerate() {
+        content.extend_from_slice(text.as_bytes());
+        let is_last = at + 1 == new.len();
+        // A file whose last line nothing ends stays like that.
+        content.extend_from_slice(if is_last && lines[last].end.is_empty() {
+            b""
+        } else {
+            end
+        });
+    }
+    Located {
+        range: start..start + length(&lines[first..=last]),
+        new: content,
+    }
 }
 
 impl Change {
@@ -168,37 +250,14 @@ impl<'a> Ids<'a> {
 }
 
 /// The content with the changes, which are in order and apart from each other.
-fn applied(lines: &[Line<'_>], changes: &[Located<'_>]) -> Vec<u8> {
-    let of_file = lines
-        .iter()
-        .map(|line| line.end)
-        .find(|end| !end.is_empty());
+fn applied(before: &[u8], changes: &[Located]) -> Vec<u8> {
     let mut content = Vec::new();
     let mut next = 0;
     for change in changes {
-        let (first, last) = (*change.lines.start(), *change.lines.end());
-        for line in &lines[next..first] {
-            content.extend_from_slice(line.text);
-            content.extend_from_slice(line.end);
-        }
-        let own = Some(lines[first].end).filter(|end| !end.is_empty());
-        let end = own.or(of_file).unwrap_or(b"\n");
-        let new: Vec<&str> = change.new_content.lines().collect();
-        for (at, text) in new.iter().enumerate() {
-            content.extend_from_slice(text.as_bytes());
-            let is_last = at + 1 == new.len();
-            // A file whose last line nothing ends stays like that.
-            content.extend_from_slice(if is_last && lines[last].end.is_empty() {
-                b""
-            } else {
-                end
-            });
-        }
-        next = last + 1;
+        content.extend_from_slice(&before[next..change.range.start]);
+        content.extend_from_slice(&change.new);
+        next = change.range.end;
     }
-    for line in &lines[next..] {
-        content.extend_from_slice(line.text);
-        content.extend_from_slice(line.end);
-    }
+    content.extend_from_slice(&before[next..]);
     content
 }

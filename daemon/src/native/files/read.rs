@@ -1,5 +1,7 @@
 //! `rye/file-system/read`.
 
+use std::fmt::Write as _;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -9,8 +11,10 @@ use super::{Error, shown};
 
 /// Most lines of an answer.
 const MOST_LINES: usize = 2_000;
-/// Most bytes of an answer, beside the note at its end.
-const MOST_OUTPUT: usize = 50 * 1024;
+/// Most bytes of the lines of an answer as `cat -n` prints them.
+const MOST_BYTES: usize = 48 * 1024;
+/// Bytes of a number of a line as `cat -n` prints it, with the tab behind it.
+const NUMBER_BYTES: usize = 7;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Asked {
@@ -40,17 +44,15 @@ pub(super) fn read(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
     }
     let most = asked.limit.unwrap_or(MOST_LINES).min(MOST_LINES);
     let mut told = String::new();
-    let mut count = 0;
+    let (mut count, mut bytes) = (0, 0);
     for (number, line) in (1..).zip(&lines).skip(first - 1).take(most) {
-        let line = format!(
-            "{number}:{}│ {}\n",
-            LineId::of(number, line.text),
-            line_shown(line.text)
-        );
-        if count > 0 && told.len() + line.len() > MOST_OUTPUT {
+        let text = line_shown(line.text);
+        bytes += NUMBER_BYTES + text.len() + 1;
+        if count > 0 && bytes > MOST_BYTES {
             break;
         }
-        told.push_str(&line);
+        let id = LineId::of(number, line.text);
+        writeln!(told, "{number}:{id}│ {text}").expect("writing to a String cannot fail");
         count += 1;
     }
     let path = shown(&found.path);
@@ -63,7 +65,8 @@ pub(super) fn read(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
     };
     output.push_str(&told);
     if is_truncated {
-        let note = format!("[more lines: read on with offset {next}]\n");
+        let more = total - next + 1;
+        let note = format!("[{more} more lines: read on with offset {next}]\n");
         output.push_str(&note);
     }
     Ok(json!({

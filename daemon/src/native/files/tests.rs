@@ -138,10 +138,21 @@ fn an_answer_is_bounded_however_large_the_file_is() {
         (&answer["line_count"], &answer["total_lines"]),
         (&json!(2_000), &json!(5_000))
     );
+    let told = answer["output"].as_str().unwrap();
+    assert!(
+        told.ends_with("\n[3000 more lines: read on with offset 2001]\n"),
+        "{told}"
+    );
+    // As `cat -n` prints them, 48 KB: 7 bytes of number, 17 of text, the line end.
+    stage.put("narrow", format!("{}\n", "y".repeat(17)).repeat(1_990));
+    let answer = stage.ok(FileTool::Read, json!({"path": "narrow"}));
+    assert_eq!(answer["line_count"], 48 * 1024 / 25);
     stage.put("wide", format!("{}\n", "y".repeat(1_900)).repeat(100));
     let answer = stage.ok(FileTool::Read, json!({"path": "wide"}));
-    assert_eq!(answer["truncated"], true);
-    assert!(answer["output"].as_str().unwrap().len() < 52 * 1024);
+    assert_eq!(
+        (&answer["truncated"], &answer["line_count"]),
+        (&json!(true), &json!(25))
+    );
     stage.put("one", "z".repeat(100_000));
     let told = stage.ok(FileTool::Read, json!({"path": "one"}))["output"].to_string();
     assert!(told.contains("[98000 more characters]"), "{told}");
@@ -402,6 +413,52 @@ fn lines_are_replaced_by_their_ids_and_line_ends_are_kept() {
 }
 
 #[test]
+fn a_text_that_is_in_a_file_once_is_replaced_whatever_its_line_ends_are() {
+    let stage = Stage::new();
+    for (before, old, new, after, touched) in [
+        ("a b\nc\n", "b\nc", "x", "a x\n", 2),
+        ("a b\nc\n", " b", "", "a\nc\n", 1),
+        ("a\nb", "b", "c\nd", "a\nc\nd", 1),
+        ("a\r\nb\r\nc\r\n", "a\nb\n", "x\ny\n", "x\r\ny\r\nc\r\n", 2),
+        ("a\r\nb\nc", "b\n", "x\n", "a\r\nx\nc", 1),
+        ("ää€", "€", "e", "ääe", 1),
+    ] {
+        stage.put("f", before);
+        let change = json!({"old_content": old, "new_content": new});
+        let told = stage.ok(
+            FileTool::EditLines,
+            json!({"path": "f", "changes": [change]}),
+        );
+        assert_eq!(told["lines_changed"], touched, "{before:?}");
+        let content = String::from_utf8(stage.get("f")).unwrap();
+        assert_eq!(content, after, "{before:?} with {new:?}");
+    }
+    stage.put("latin", b"caf\xe9 b\n");
+    let by_text = json!({"old_content": " b", "new_content": " B"});
+    stage.ok(
+        FileTool::EditLines,
+        json!({"path": "latin", "changes": [by_text]}),
+    );
+    assert_eq!(stage.get("latin"), b"caf\xe9 B\n");
+    stage.put("f", "a\nb\nc\n");
+    let both = json!([
+        {"old_content": "c", "new_content": "C"},
+        {"line_id": stage.id("f", 1), "new_content": "A"},
+    ]);
+    stage.ok(FileTool::EditLines, json!({"path": "f", "changes": both}));
+    assert_eq!(stage.get("f"), b"A\nb\nC\n");
+    // Overlapping places are two places.
+    stage.put("f", "aaa");
+    let twice = json!({"path": "f", "changes": [{"old_content": "aa", "new_content": "x"}]});
+    stage.refused(
+        FileTool::EditLines,
+        twice,
+        "invalid_params",
+        "more than once",
+    );
+}
+
+#[test]
 fn equal_lines_are_told_apart_and_changes_count_from_the_file_as_it_was() {
     let stage = Stage::new();
     stage.put("f", "x\nx\nx\ny\n");
@@ -465,6 +522,31 @@ fn an_edit_that_does_not_fit_the_file_as_it_is_changes_nothing() {
             json!([{"line_id": id(2), "new_content": "b"}]),
             "invalid_params",
             "as it is",
+        ),
+        (
+            json!([{"old_content": "e", "new_content": "x"}]),
+            "precondition_failed",
+            "`changes[0].old_content`; nothing was written",
+        ),
+        (
+            json!([{"old_content": "\n", "new_content": "x"}]),
+            "invalid_params",
+            "more than once, at the lines 1 and 2",
+        ),
+        (
+            json!([{"old_content": "", "new_content": "x"}]),
+            "invalid_params",
+            "is empty",
+        ),
+        (
+            json!([{"old_content": "a", "line_id": id(1), "new_content": "x"}]),
+            "invalid_params",
+            "changes[0]",
+        ),
+        (
+            json!([{"old_content": "b\nc", "new_content": "x"}, {"line_id": id(3), "new_content": "y"}]),
+            "invalid_params",
+            "about line 3",
         ),
     ] {
         stage.refused(

@@ -69,7 +69,7 @@ impl Admission {
         let (offered, left_out) =
             offers::tools(library, &effective, &layers, &policy, &model, &|| false)
                 .map_err(unfit)?;
-        warnings.extend(left_out);
+        warnings.extend(left_out.warning());
         let asked = effective.directive.limits;
         let contract = Contract {
             directive: effective,
@@ -97,6 +97,7 @@ impl Admission {
         };
         spec.budget.limit_by(asked.spend, policy.default_spend());
         Ok(Admitted {
+            left_out,
             notes: Vec::new(),
             spec,
             fault: None,
@@ -150,6 +151,7 @@ impl Admission {
             ..spec
         };
         Ok(Admitted {
+            left_out: offers::LeftOut::default(),
             notes: Vec::new(),
             spec,
             fault: None,

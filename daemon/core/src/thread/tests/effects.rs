@@ -95,11 +95,11 @@ fn a_long_result_is_read_in_parts_of_characters() {
     let mut stage = stage(ALL);
     stage.say(says("", &[("c1", "rye_execute", execute("t/a", 1))]));
     stage.play();
-    let text = "äöü".repeat(1500);
+    let text = "äöü".repeat(3000);
     let name = Digest::of(&text);
     stage.end(0, &result(json!(text)));
     stage.play();
-    let reading = json!({"artifact": name, "offset": 4498, "limit": 7});
+    let reading = json!({"artifact": name, "offset": 8998, "limit": 7});
     let stranger = json!({"artifact": Digest::of("another")});
     let calls = [
         ("c2", "read_artifact", reading),
@@ -127,14 +127,14 @@ fn a_long_result_is_read_in_parts_of_characters() {
     assert_eq!(stage.play(), Met::Model);
     let told = stage.told();
     let words = [
-        r#"{"content":"öü","offset":4498,"characters":4500}"#,
+        "öü\n[characters 8998 to the end, which is at 9000]\n",
         "was not told",
         "`limit`",
         "`artifact`",
         "`offset`",
         "no `page`",
-        r#"{"content":"","offset":18446744073709551615,"characters":4500}"#,
-        r#""offset":0,"characters":4500}"#,
+        "[characters 18446744073709551615 to the end, which is at 9000]\n",
+        "[characters 0 to 8000 of 9000: read on with offset 8000]\n",
     ];
     for ((id, text), word) in told[1..].iter().zip(words) {
         assert!(text.contains(word), "{id}: {text}");

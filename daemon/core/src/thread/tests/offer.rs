@@ -22,8 +22,13 @@ fn tool(id: &str, is_named: bool) -> ItemTool {
 
 /// What is offered of `tools` with so much room.
 fn offered(tools: Vec<ItemTool>, most_tokens: u64, layers: &[Layer]) -> Offer {
+    offered_to(&directive("", ""), tools, most_tokens, layers)
+}
+
+/// The same of the directive `text`.
+fn offered_to(text: &str, tools: Vec<ItemTool>, most_tokens: u64, layers: &[Layer]) -> Offer {
     let id = ItemId::new("t/d").unwrap();
-    let (parsed, _) = directive::parse(&directive("", ""), &id).unwrap();
+    let (parsed, _) = directive::parse(text, &id).unwrap();
     let item = ItemRef::parse("directive:t/d", crate::id::ItemKind::Directive).unwrap();
     let effective = Lineage::new(item, 0, parsed).unwrap().effective();
     let items = ItemTools {
@@ -108,6 +113,41 @@ fn what_is_named_is_always_offered_and_the_rest_as_there_is_room() {
         assert_eq!(names(&offer), expected, "{room}");
         assert_eq!(offer.left_out.len(), 3 - expected.len());
     }
+}
+
+#[test]
+fn where_room_is_short_the_text_of_the_directive_and_the_order_of_its_permissions_decide() {
+    let all = [layer(&["rye.*"])];
+    let permissions = "<execute><tool>z/*</tool><tool>a/*</tool></execute>";
+    let text = directive(permissions, "") + "\nUse a/used.\n";
+    let tools = ["a/a", "a/used", "z/b", "z/a"]
+        .map(|id| tool(id, false))
+        .to_vec();
+    let offer = offered_to(&text, tools.clone(), u64::MAX, &all);
+    assert_eq!(offer.left_out, []);
+    let told = offer.tools.iter().find(|one| one.tool.name == "a_used");
+    let one = u64::try_from(json!(told.unwrap().tool).to_string().len()).unwrap();
+    let order = ["a_used", "z_a", "z_b", "a_a"];
+    for count in 1..=order.len() {
+        let room = one * u64::try_from(count).unwrap();
+        let offer = offered_to(&text, tools.clone(), room, &all);
+        let mut expected = order[..count].to_vec();
+        expected.sort_unstable();
+        assert_eq!(names(&offer), expected, "{room}");
+    }
+}
+
+#[test]
+fn no_more_than_100_tools_are_offered_but_all_that_are_named() {
+    let all = [layer(&["rye.*"])];
+    let many = |is_named: bool, count: u32| -> Vec<ItemTool> {
+        (0..count)
+            .map(|number| tool(&format!("t/n{number}"), is_named))
+            .collect()
+    };
+    let offer = offered(many(false, 103), u64::MAX, &all);
+    assert_eq!((names(&offer).len(), offer.left_out.len()), (100, 3));
+    assert_eq!(names(&offered(many(true, 103), 0, &all)).len(), 103);
 }
 
 #[test]

@@ -239,8 +239,8 @@ impl Stage {
     pub(super) fn end(&mut self, at: usize, outcome: &CallOutcome) {
         let call = self.running.remove(at);
         let turn = self.run().thread().unwrap().turn().unwrap();
-        let most = self.terms.contract.most_told(turn, call.result_limit);
-        let long = shown(&outcome.result, outcome.failure.as_ref(), most).artifact;
+        let contract = &self.terms.contract;
+        let long = contract.shown(turn, outcome, call.result_text).artifact;
         self.kept.extend(long.map(|long| (long.name, long.text)));
         let events = self.machine.conclude(self.now, call.slot, outcome);
         self.log.extend(events);

@@ -265,7 +265,7 @@ async fn tools_that_permissions_name_and_few_in_a_folder_are_offered_by_name() {
     );
     let four = tool("t/four.yaml", &shell_tool("t", "four", ""));
     std::fs::write(&four, shell_tool("t", "four", "")).unwrap();
-    for number in 0..21 {
+    for number in 0..101 {
         let name = format!("m{number}");
         tool(&format!("many/{name}.yaml"), &shell_tool("many", &name, ""));
     }
@@ -299,7 +299,7 @@ async fn tools_that_permissions_name_and_few_in_a_folder_are_offered_by_name() {
     assert_eq!(warnings.len(), 1, "{warnings:?}");
     for words in [
         "`t/four` (its signature",
-        "`many/*` (it holds more than 20",
+        "`many/*` (it holds more than 100",
         "`gone` (it is not there",
     ] {
         assert!(warnings[0].contains(words), "{warnings:?}");
