@@ -56,21 +56,13 @@ impl Client {
     /// Connects to the daemon that listens on `socket`; [`Error::NotRunning`] if none does.
     pub async fn connect(socket: impl Into<PathBuf>) -> Result<Self, Error> {
         let socket = socket.into();
-        match UnixStream::connect(&socket).await {
-            // The answer is all that was wanted: the channel below connects at its first call.
-            Ok(answered) => drop(answered),
-            Err(_) if is_no_socket(&socket) => {
-                let source = io::Error::other("it is not a socket");
-                return Err(Error::Connect { socket, source });
-            }
-            Err(source) if nothing_listens(&source) => {
-                return Err(Error::NotRunning {
-                    socket,
-                    why: NotStarted::NotAsked,
-                });
-            }
-            Err(source) => return Err(Error::Connect { socket, source }),
-        }
+        // That it connects is all that counts: the channel connects at its first call.
+        drop(open(&socket).await?);
+        Ok(Self::of(socket))
+    }
+
+    /// A client of the daemon that listens on `socket`; it connects at its first call.
+    pub(crate) fn of(socket: PathBuf) -> Self {
         let path = socket.clone();
         let connector = tower::service_fn(move |_| {
             let path = path.clone();
@@ -78,13 +70,13 @@ impl Client {
         });
         // The name is never looked up; HTTP/2 wants an authority.
         let channel = Endpoint::from_static("http://ryed").connect_with_connector_lazy(connector);
-        Ok(Self {
+        Self {
             socket,
             channel,
             patience: PATIENCE,
             teller: Teller::default(),
             reviver: Reviver::default(),
-        })
+        }
     }
 
     /// The same connection; a call that continues over outages has `reviver` start a daemon that died and does not come back.
@@ -107,6 +99,11 @@ impl Client {
     /// The socket this client talks to.
     pub fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// The process that listens on the socket now, if this one may see it.
+    pub(crate) async fn pid(&self) -> Option<i32> {
+        listener_of(&open(&self.socket).await.ok()?)
     }
 
     /// Starts a run; it is durable when this returns.
@@ -486,7 +483,9 @@ impl Client {
             Ok(result) => self.answer(result),
             Err(_elapsed) => Err(Error::NoAnswer {
                 socket: self.socket.clone(),
+                pid: self.pid().await,
                 seconds: limit.as_secs(),
+                is_recovering: false,
             }),
         }
     }
@@ -502,6 +501,29 @@ impl Client {
     pub(crate) fn error(&self, status: &tonic::Status) -> Error {
         Error::from_status(&self.socket, status)
     }
+}
+
+/// Opens a connection to `socket`; [`Error::NotRunning`] if nothing listens.
+pub(crate) async fn open(socket: &Path) -> Result<UnixStream, Error> {
+    let cannot = |source| Error::Connect {
+        socket: socket.to_owned(),
+        source,
+    };
+    match UnixStream::connect(socket).await {
+        Ok(stream) => Ok(stream),
+        Err(_) if is_no_socket(socket) => Err(cannot(io::Error::other("it is not a socket"))),
+        Err(source) if nothing_listens(&source) => Err(Error::NotRunning {
+            socket: socket.to_owned(),
+            why: NotStarted::NotAsked,
+        }),
+        Err(source) => Err(cannot(source)),
+    }
+}
+
+/// The process that listens at the other end. The kernel answers 0 for one of another pid namespace.
+pub(crate) fn listener_of(stream: &UnixStream) -> Option<i32> {
+    let pid = stream.peer_cred().ok()?.pid()?;
+    (pid > 0).then_some(pid)
 }
 
 /// Whether connecting failed because no daemon is there, as opposed to one that cannot be used. A daemon that dies
@@ -548,6 +570,8 @@ mod tests {
         let error = client.info().await.unwrap_err();
         assert!(matches!(error, Error::NoAnswer { .. }), "{error}");
         assert!(error.to_string().contains(socket.to_str().unwrap()));
+        let named = format!("(pid {})", std::process::id());
+        assert!(error.to_string().contains(&named), "{error}");
         assert!(!error.is_outage(), "it is not asked again");
     }
 

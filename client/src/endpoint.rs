@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! --socket PATH ─────────────► that socket only
+//! a daemon has the state dir ► the socket that it names in `served-at`
 //! --state-dir DIR ───────────► DIR/ryed.sock
 //! neither ───────────────────► $XDG_RUNTIME_DIR/rye/ryed.sock, else <state dir>/ryed.sock
 //!                              └ nothing listens there: /run/rye/ryed.sock, if it answers
@@ -9,16 +10,23 @@
 //! ```
 //!
 //! **Order and races.** Two clients that find nothing both start a daemon; the lock of the state directory lets one
-//! live, and both clients wait for its socket.
+//! live, and both clients wait for its socket. A daemon that lives is waited for, and none is started in its place.
+//! **Failure.** A daemon that does not answer is reported with its pid; only [`Endpoint::stop`] ends one.
 
 mod autostart;
+mod force;
+mod holder;
+mod probe;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rye_core::served_at::{Attempt, Holder, Next};
 use tokio::time::Instant;
 
+use self::probe::Probe;
+use crate::client::PATIENCE;
 use crate::environment::Environment;
 use crate::error::NotStarted;
 use crate::{Client, Error};
@@ -29,6 +37,13 @@ const SYSTEM_SOCKET: &str = "/run/rye/ryed.sock";
 const MAX_SOCKET_PATH: usize = 107;
 /// How long a daemon may take to let go of its socket: the grace of its runs and then some.
 const STOP_PATIENCE: Duration = Duration::from_mins(1);
+/// How long a daemon may leave a client without an answer before the user is notified.
+const NOTICE_AFTER: Duration = Duration::from_millis(1500);
+/// How long a daemon that is to stop may leave the request without an answer before it is ended by force.
+const UNANSWERED: Duration = Duration::from_secs(10);
+
+/// Shows the user why a call takes long.
+pub type Notify<'n> = &'n mut (dyn FnMut(&str) + Send);
 
 /// What the user said about where the daemon is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -43,7 +58,7 @@ impl Choice {
     /// The state directory: the one that was named, else the user's default.
     pub fn state_dir(&self, environment: &Environment) -> Result<PathBuf, Error> {
         match &self.state_dir {
-            Some(dir) => Ok(environment.current_dir.join(dir)),
+            Some(dir) => environment.absolute(dir),
             None => default_state_dir(environment).ok_or(Error::NoHome),
         }
     }
@@ -64,6 +79,22 @@ pub struct Endpoint {
     socket: PathBuf,
     state_dir: PathBuf,
     fallback: Option<PathBuf>,
+    /// True if the user named the socket: no other one is meant.
+    is_explicit: bool,
+}
+
+/// How a daemon was stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// None was running.
+    NotRunning,
+    /// It stopped when it was asked to.
+    Asked,
+    /// It did not answer, and was ended.
+    Forced {
+        /// Its pid.
+        pid: i32,
+    },
 }
 
 /// A daemon that was started for this call.
@@ -79,7 +110,7 @@ impl Endpoint {
         let state_dir = choice.state_dir(environment)?;
         let (socket, fallback) = match (&choice.socket, &choice.state_dir, &environment.runtime_dir)
         {
-            (Some(socket), _, _) => (environment.current_dir.join(socket), None),
+            (Some(socket), _, _) => (environment.absolute(socket)?, None),
             (None, Some(_), _) => (state_dir.join("ryed.sock"), None),
             (None, None, Some(runtime)) => (
                 runtime.join("rye/ryed.sock"),
@@ -97,29 +128,57 @@ impl Endpoint {
             socket,
             state_dir,
             fallback,
+            is_explicit: choice.socket.is_some(),
         })
     }
 
     /// The socket that is tried first.
-    pub fn socket(&self) -> &Path {
-        &self.socket
+    pub fn socket(&self) -> PathBuf {
+        self.socket_of(&self.holder())
     }
 
-    /// Whether `client` talks to a daemon that this program may start.
-    pub fn is_own(&self, client: &Client) -> bool {
-        client.socket() == self.socket
+    /// The endpoint at which the daemon of `client` is started again if it dies; `None` if it is not this user's to start.
+    pub fn again(&self, client: &Client) -> Option<Self> {
+        let is_own = self.fallback.as_deref() != Some(client.socket());
+        is_own.then(|| Self {
+            socket: client.socket().to_owned(),
+            fallback: None,
+            ..self.clone()
+        })
+    }
+
+    /// The state directory, if a daemon that this endpoint leads to uses it.
+    pub fn state_dir_in_use(&self) -> Option<&Path> {
+        (self.holder() != Holder::None).then_some(&self.state_dir)
+    }
+
+    /// The daemon of the state directory, as far as this endpoint leads to it.
+    fn holder(&self) -> Holder {
+        let holder = holder::of(&self.state_dir);
+        if self.is_explicit {
+            holder.on(&self.socket)
+        } else {
+            holder
+        }
+    }
+
+    /// Where `holder` listens. In a container its path may not exist for others.
+    fn socket_of(&self, holder: &Holder) -> PathBuf {
+        let socket = match holder {
+            Holder::None | Holder::Unnamed => &self.socket,
+            Holder::Elsewhere(record) if !record.socket.exists() => &self.socket,
+            Holder::Elsewhere(record) | Holder::Here(record) => &record.socket,
+        };
+        socket.clone()
     }
 
     /// Connects, and starts the daemon first if none runs and `autostart` allows it.
-    pub async fn connect(&self, autostart: Autostart) -> Result<(Client, Option<Started>), Error> {
-        match Client::connect(&self.socket).await {
-            Ok(client) => return Ok((client, None)),
-            Err(Error::NotRunning { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        if let Some(system) = &self.fallback
-            && let Ok(client) = Client::connect(system).await
-        {
+    pub async fn connect(
+        &self,
+        autostart: Autostart,
+        notify: Notify<'_>,
+    ) -> Result<(Client, Option<Started>), Error> {
+        if let Some(client) = self.running(PATIENCE, notify).await? {
             return Ok((client, None));
         }
         match autostart {
@@ -128,7 +187,7 @@ impl Endpoint {
                 why,
             }),
             Autostart::On => {
-                let client = autostart::start(&self.socket, &self.state_dir).await?;
+                let client = autostart::start(self).await?;
                 let started = Started {
                     state_dir: self.state_dir.clone(),
                 };
@@ -136,10 +195,107 @@ impl Endpoint {
             }
         }
     }
+
+    /// Stops the daemon that runs. One that does not answer is ended, unless it reports that it recovers its runs.
+    pub async fn stop(&self, notify: Notify<'_>) -> Result<Stopped, Error> {
+        let unanswered = match self.running(UNANSWERED, notify).await {
+            Ok(Some(client)) => match stop(&client).await {
+                Ok(()) => return Ok(Stopped::Asked),
+                Err(error) => error,
+            },
+            Ok(None) if self.holder() == Holder::None => return Ok(Stopped::NotRunning),
+            Ok(None) => {
+                return Err(Error::Hidden {
+                    state_dir: self.state_dir.clone(),
+                });
+            }
+            Err(error) => error,
+        };
+        match (unanswered, self.holder().endable()) {
+            // Only the one that has not answered: it may have ended by now, and another one may have started.
+            (Error::NoAnswer { pid: Some(pid), .. }, Some(record)) if record.daemon.pid == pid => {
+                force::end(record, force::Patience::DEFAULT).await?;
+                Ok(Stopped::Forced { pid })
+            }
+            (unanswered, _) => Err(unanswered),
+        }
+    }
+
+    /// The daemon that runs, if there is one.
+    async fn running(
+        &self,
+        patience: Duration,
+        notify: Notify<'_>,
+    ) -> Result<Option<Client>, Error> {
+        if let Some(client) = self.reach(patience, notify).await? {
+            return Ok(Some(client));
+        }
+        match &self.fallback {
+            Some(system) => Ok(Client::connect(system).await.ok()),
+            None => Ok(None),
+        }
+    }
+
+    /// Tries the socket until a daemon answers there, or is known to be absent. One that reports that it recovers is waited for as
+    /// long as by any call.
+    async fn reach(&self, patience: Duration, notify: Notify<'_>) -> Result<Option<Client>, Error> {
+        let began = Instant::now();
+        let mut probe = Probe::default();
+        let mut pause = Pause::default();
+        let (mut is_notified, mut was_closed) = (false, false);
+        loop {
+            let holder = self.holder();
+            let socket = self.socket_of(&holder);
+            let mut attempt = probe.look(&socket).await?;
+            if !self.is_explicit && holder.is_other(probe.pid()) {
+                (probe, attempt) = (Probe::default(), Attempt::Nothing);
+            }
+            match holder.next(attempt) {
+                // It may have ended while the connection waited.
+                Next::Use if attempt == Attempt::Closed && !was_closed => was_closed = true,
+                Next::Use => return Ok(Some(Client::of(socket))),
+                Next::Absent => return Ok(None),
+                Next::Wait => {}
+            }
+            let pid = probe.pid().or_else(|| holder.pid());
+            let waited = began.elapsed();
+            let is_recovering = holder.is_recovering();
+            if waited >= patience && (!is_recovering || waited >= PATIENCE) {
+                return Err(Error::NoAnswer {
+                    socket,
+                    pid,
+                    seconds: waited.as_secs(),
+                    is_recovering,
+                });
+            }
+            if waited >= NOTICE_AFTER && !is_notified {
+                is_notified = true;
+                notify(&notice(&holder, pid, attempt, &socket));
+            }
+            pause.rest().await;
+        }
+    }
+}
+
+/// What the user is shown while a daemon does not answer.
+fn notice(holder: &Holder, pid: Option<i32>, attempt: Attempt, socket: &Path) -> String {
+    let ryed = pid.map_or_else(|| "ryed".to_owned(), |pid| format!("ryed (pid {pid})"));
+    if holder.is_recovering() {
+        return format!("{ryed} is still recovering its runs; waiting for it");
+    }
+    match attempt {
+        Attempt::Nothing => format!(
+            "{ryed} does not listen on {}; waiting until it does",
+            socket.display()
+        ),
+        Attempt::Silent | Attempt::Closed | Attempt::Answers => {
+            format!("{ryed} does not answer; waiting for it")
+        }
+    }
 }
 
 /// Asks a daemon to stop, and waits until it has let go of its socket.
-pub async fn stop(client: &Client) -> Result<(), Error> {
+async fn stop(client: &Client) -> Result<(), Error> {
     // Looked at before it is asked: what has the path afterwards may be that of another daemon.
     let its = SocketFile::at(client.socket());
     match client.drain().await {
@@ -150,12 +306,13 @@ pub async fn stop(client: &Client) -> Result<(), Error> {
         Err(error) => return Err(error),
     }
     match its {
-        Some(its) => wait_until_gone(client.socket(), its).await,
+        Some(its) => wait_until_gone(client, its).await,
         None => Ok(()),
     }
 }
 
-async fn wait_until_gone(socket: &Path, its: SocketFile) -> Result<(), Error> {
+async fn wait_until_gone(client: &Client, its: SocketFile) -> Result<(), Error> {
+    let socket = client.socket();
     let deadline = Instant::now() + STOP_PATIENCE;
     let mut pause = Pause::default();
     // The daemon removes its socket when all is written down; one that died on the way leaves it behind.
@@ -166,6 +323,7 @@ async fn wait_until_gone(socket: &Path, its: SocketFile) -> Result<(), Error> {
             }
             return Err(Error::StillRunning {
                 socket: socket.to_owned(),
+                pid: client.pid().await,
                 seconds: STOP_PATIENCE.as_secs(),
             });
         }
@@ -227,7 +385,7 @@ mod tests {
     fn environment() -> Environment {
         Environment {
             home: Some("/home/u".into()),
-            current_dir: "/work".into(),
+            current_dir: Some("/work".into()),
             ..Environment::default()
         }
     }
@@ -252,7 +410,8 @@ mod tests {
             Endpoint {
                 socket: "/work/s.sock".into(),
                 state_dir: "/state".into(),
-                fallback: None
+                fallback: None,
+                is_explicit: true,
             }
         );
     }
@@ -323,7 +482,8 @@ mod tests {
         let next = dir.path().join("next");
         let _new = std::os::unix::net::UnixListener::bind(&next).unwrap();
         std::fs::rename(&next, &socket).unwrap();
-        let gone = wait_until_gone(&socket, its);
+        let client = Client::of(socket);
+        let gone = wait_until_gone(&client, its);
         let gone = tokio::time::timeout(Duration::from_secs(5), gone).await;
         gone.expect("the old one is gone").unwrap();
     }
@@ -339,7 +499,7 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(dir.path().join("s")).unwrap());
         let endpoint = Endpoint::find(&choice, &environment()).unwrap();
         let error = endpoint
-            .connect(Autostart::Off(NotStarted::InsideRun))
+            .connect(Autostart::Off(NotStarted::InsideRun), &mut |_| {})
             .await
             .unwrap_err();
         assert!(matches!(

@@ -26,8 +26,8 @@ pub struct Environment {
     pub state_home: Option<PathBuf>,
     /// `XDG_RUNTIME_DIR`.
     pub runtime_dir: Option<PathBuf>,
-    /// The directory the command was given in.
-    pub current_dir: PathBuf,
+    /// The directory the command was given in; `None` if it was removed.
+    pub current_dir: Option<PathBuf>,
     /// Whether this process belongs to a run (`RYE_RUN_ID` or `RYE_ATTEMPT` is set).
     pub inside_run: bool,
     /// Whether `NO_COLOR` asks for plain text.
@@ -42,7 +42,7 @@ impl Environment {
     /// Reads the environment of this process.
     pub fn read() -> Self {
         Self {
-            current_dir: std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+            current_dir: std::env::current_dir().ok(),
             now: now(),
             ..Self::from_variables(|name| std::env::var_os(name))
         }
@@ -56,6 +56,19 @@ impl Environment {
             }
             Some(_) | None => Ok(()),
         }
+    }
+
+    /// The directory the command was given in.
+    pub fn here(&self) -> Result<&Path, Error> {
+        self.current_dir.as_deref().ok_or(Error::DirectoryGone)
+    }
+
+    /// `path` as seen from the directory the command was given in, which an absolute one does not need.
+    pub fn absolute(&self, path: &Path) -> Result<PathBuf, Error> {
+        if path.is_absolute() {
+            return Ok(path.to_owned());
+        }
+        Ok(self.here()?.join(path))
     }
 
     /// The directory whose `.ai` is the user space.
@@ -73,7 +86,7 @@ impl Environment {
             user_space: set("USER_SPACE").map(PathBuf::from),
             state_home: directory("XDG_STATE_HOME"),
             runtime_dir: directory("XDG_RUNTIME_DIR"),
-            current_dir: PathBuf::from("/"),
+            current_dir: None,
             inside_run: set("RYE_RUN_ID").is_some() || set("RYE_ATTEMPT").is_some(),
             no_color: set("NO_COLOR").is_some(),
             dumb_terminal: set("TERM").is_some_and(|term| term == "dumb"),
@@ -128,6 +141,15 @@ mod tests {
         for space in ["/home/u", ""] {
             assert!(environment(&[("USER_SPACE", space)]).check().is_ok());
         }
+    }
+
+    #[test]
+    fn where_the_directory_is_gone_only_absolute_paths_are_found() {
+        let gone = environment(&[]);
+        let absolute = gone.absolute("/p".as_ref()).unwrap();
+        assert_eq!(absolute, Path::new("/p"));
+        let error = gone.absolute("p".as_ref()).unwrap_err();
+        assert!(error.to_string().contains("is gone"), "{error}");
     }
 
     #[test]

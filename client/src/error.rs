@@ -24,6 +24,9 @@ pub enum Error {
         /// What it says.
         path: PathBuf,
     },
+    /// The directory that the command was given in was removed.
+    #[error("this directory is gone: it was removed, or moved out of reach")]
+    DirectoryGone,
     /// A Unix socket path has at most 107 bytes.
     #[error("the socket path `{}` has {} bytes; a Unix socket takes at most 107", path.display(), path.as_os_str().len())]
     SocketPathTooLong {
@@ -77,12 +80,30 @@ pub enum Error {
         died: bool,
     },
     /// The daemon takes calls and answers none.
-    #[error("the daemon on `{}` has not answered within {seconds} s", socket.display())]
+    #[error("{} on `{}`{} has not answered within {seconds} s", named(*pid), socket.display(), if *is_recovering { " is still recovering its runs, and" } else { "" })]
     NoAnswer {
         /// The socket.
         socket: PathBuf,
+        /// Its pid, if it is known.
+        pid: Option<i32>,
         /// How long it was waited for.
         seconds: u64,
+        /// True if it reports that it reads its log.
+        is_recovering: bool,
+    },
+    /// A daemon uses the state directory, and cannot be found.
+    #[error("a daemon uses `{}`, and nothing there says where it listens", state_dir.display())]
+    Hidden {
+        /// The state directory.
+        state_dir: PathBuf,
+    },
+    /// A daemon that does not answer could not be ended.
+    #[error("cannot end the daemon (pid {pid})")]
+    CannotEnd {
+        /// Its pid.
+        pid: i32,
+        /// Why not.
+        source: io::Error,
     },
     /// The daemon answered with an error.
     #[error("{message}")]
@@ -109,10 +130,12 @@ pub enum Error {
         what: String,
     },
     /// The daemon was asked to stop and is still there.
-    #[error("the daemon on `{}` has not stopped within {seconds} s", socket.display())]
+    #[error("{} on `{}` has not stopped within {seconds} s", named(*pid), socket.display())]
     StillRunning {
         /// Its socket.
         socket: PathBuf,
+        /// Its pid, if it is known.
+        pid: Option<i32>,
         /// How long it was waited for.
         seconds: u64,
     },
@@ -193,14 +216,26 @@ impl Error {
                 "the file was changed, cut or removed outside of Rye; only a copy of it brings it back".to_owned(),
             ),
             // The daemon's own words tell the fix.
-            Self::Connect { .. } | Self::CannotStart { .. } | Self::Refused { .. } => None,
+            Self::Connect { .. }
+            | Self::CannotStart { .. }
+            | Self::CannotEnd { .. }
+            | Self::Refused { .. } => None,
             Self::TooLong { .. } => {
                 Some("put large data into a file of the project, and pass its name".to_owned())
             }
             Self::NotReady { log, .. } => Some(format!("its log is `{}`", log.display())),
+            Self::NoAnswer { is_recovering: true, .. } => Some(
+                "a long log takes long; `ryectl daemon logs` shows its log".to_owned(),
+            ),
             Self::NoAnswer { .. } => Some(
-                "it may be stopped or overloaded; its log, `ryed.log` in its state directory, may tell"
+                "it may be stopped or overloaded; `ryectl daemon logs` shows its log, `ryectl daemon stop` ends it"
                     .to_owned(),
+            ),
+            Self::Hidden { .. } => Some(
+                "it may just have been started: try again; else end it by its pid (`pgrep -a ryed`)".to_owned(),
+            ),
+            Self::DirectoryGone => Some(
+                "change to a directory that exists, or name the project with --project and an absolute path".to_owned(),
             ),
             Self::Lost { .. } => Some(
                 "runs are recovered when the daemon is back; `ryectl ps` starts it and shows them"
@@ -223,8 +258,11 @@ impl Error {
             Self::NoHome
             | Self::NoUserSpace
             | Self::RelativeUserSpace { .. }
+            | Self::DirectoryGone
             | Self::SocketPathTooLong { .. }
             | Self::NoAnswer { .. }
+            | Self::Hidden { .. }
+            | Self::CannotEnd { .. }
             | Self::TooLong { .. }
             | Self::CannotStart { .. }
             | Self::NotReady { .. }
@@ -240,6 +278,7 @@ impl Kinded for Error {
             Self::NoHome
             | Self::NoUserSpace
             | Self::RelativeUserSpace { .. }
+            | Self::DirectoryGone
             | Self::SocketPathTooLong { .. }
             | Self::TooLong { .. } => ErrorKind::Invalid,
             Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
@@ -251,11 +290,21 @@ impl Kinded for Error {
             | Self::NotReady { .. }
             | Self::Lost { .. }
             | Self::NoAnswer { .. }
+            | Self::Hidden { .. }
+            | Self::CannotEnd { .. }
             | Self::StillRunning { .. } => ErrorKind::Unavailable,
             Self::Refused { kind, .. } => *kind,
             Self::Malformed { .. } => ErrorKind::Bug,
         }
     }
+}
+
+/// The daemon, with its pid if that is known.
+fn named(pid: Option<i32>) -> String {
+    pid.map_or_else(
+        || "the daemon".to_owned(),
+        |pid| format!("the daemon (pid {pid})"),
+    )
 }
 
 /// What the system says broke the connection under a call.

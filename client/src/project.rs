@@ -2,17 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
+use rye_client::Error;
 use rye_client::environment::Environment;
 use rye_item::spaces;
 
 /// The project, if there is one: the directory named by `--project`, else the nearest parent with a `.ai`, searched
 /// below the user space, which is never a project.
-pub(crate) fn find(named: Option<&Path>, environment: &Environment) -> Option<PathBuf> {
-    let here = &environment.current_dir;
-    match named {
-        Some(named) => Some(here.join(named)),
-        None => spaces::find_project(here, environment.user_root().unwrap_or(Path::new(""))),
+pub(crate) fn find(
+    named: Option<&Path>,
+    environment: &Environment,
+) -> Result<Option<PathBuf>, Error> {
+    if let Some(named) = named {
+        return Ok(Some(environment.absolute(named)?));
     }
+    let user = environment.user_root().unwrap_or(Path::new(""));
+    Ok(spaces::find_project(environment.here()?, user))
 }
 
 #[cfg(test)]
@@ -27,14 +31,14 @@ mod tests {
         std::fs::create_dir(home.path().join(".ai")).unwrap();
         let environment = Environment {
             home: Some(home.path().to_owned()),
-            current_dir: inner.clone(),
+            current_dir: Some(inner.clone()),
             ..Environment::default()
         };
-        assert_eq!(find(None, &environment), None);
+        assert_eq!(find(None, &environment).unwrap(), None);
         std::fs::create_dir(home.path().join("code/app/.ai")).unwrap();
         let app = home.path().join("code/app").canonicalize().unwrap();
-        assert_eq!(find(None, &environment), Some(app));
-        let named = find(Some(Path::new("../x")), &environment);
+        assert_eq!(find(None, &environment).unwrap(), Some(app));
+        let named = find(Some(Path::new("../x")), &environment).unwrap();
         assert_eq!(named, Some(inner.join("../x")));
     }
 }

@@ -70,9 +70,11 @@ impl Session {
     }
 
     /// The project, or the directory the user stands in.
-    fn project(&self) -> PathBuf {
-        project::find(self.global.project.as_deref(), &self.environment)
-            .unwrap_or_else(|| self.environment.current_dir.clone())
+    fn project(&self) -> Result<PathBuf, Failure> {
+        match project::find(self.global.project.as_deref(), &self.environment)? {
+            Some(project) => Ok(project),
+            None => Ok(self.environment.here()?.to_owned()),
+        }
     }
 
     fn choice(&self) -> Choice {
@@ -102,19 +104,24 @@ impl Session {
             Autostart::On | Autostart::Off(_) => autostart,
         };
         let endpoint = self.endpoint()?;
-        let (client, started) = endpoint.connect(autostart).await?;
+        let output = &mut self.output;
+        let mut notify = |text: &str| output.note(text);
+        let (client, started) = endpoint.connect(autostart, &mut notify).await?;
         if let Some(started) = started {
             self.output.note(&format!(
                 "started ryed in the background; its state is in {}",
                 started.state_dir.display()
             ));
         }
-        if autostart != Autostart::On || !endpoint.is_own(&client) {
+        let (Autostart::On, Some(endpoint)) = (autostart, endpoint.again(&client)) else {
             return Ok(client);
-        }
+        };
         let revive = move || -> Revival {
             let endpoint = endpoint.clone();
-            Box::pin(async move { endpoint.connect(Autostart::On).await.map(drop) })
+            Box::pin(async move {
+                let connected = endpoint.connect(Autostart::On, &mut |_| {}).await;
+                connected.map(drop)
+            })
         };
         Ok(client.reviving(Reviver::new(revive)))
     }

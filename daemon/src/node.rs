@@ -15,23 +15,22 @@
 
 mod directory;
 mod identity;
+mod socket;
 
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::Pid;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::memory::Memory;
 use rye_core::model::Run;
-use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::directory::{Directory, Origin, Signers};
 use self::identity::NodeKey;
+use self::socket::Socket;
 use crate::access::Access;
 use crate::artifacts::Artifacts;
 use crate::chain;
@@ -55,11 +54,14 @@ use tokio_util::sync::CancellationToken;
 pub enum Error {
     /// Another daemon has the state directory.
     #[error(
-        "the state directory `{path}` is in use by another ryed; stop it (`ryectl daemon stop`) or choose another `--state-dir`"
+        "the state directory `{path}` is in use by another ryed{}; stop it (`ryectl daemon stop`) or choose another `--state-dir`",
+        pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
     )]
     InUse {
         /// The state directory.
         path: PathBuf,
+        /// Pid of the other daemon, if it is known.
+        pid: Option<i32>,
     },
     /// Somebody else owns the state directory.
     #[error(
@@ -171,7 +173,7 @@ pub fn serve(config: Config, parent: Pid, adopt_copy: bool) -> ExitStatus {
 fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
     fail_point::arm(&config.environment, parent)?;
     let open_files = process::harden();
-    let directory = Arc::new(Directory::claim(&config.state_dir, &config.socket)?);
+    let directory = Arc::new(Directory::claim(&config.state_dir, &config.socket, parent)?);
     let origin = directory.check(adopt_copy)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -198,11 +200,11 @@ async fn live(
         fail_point::reach(fail_point::Place::Adopting);
     }
     let key = NodeKey::open(&config, &signers, &HostClock).map_err(Error::Identity)?;
-    let listener = bind(&config.socket).await?;
-    let socket = config.socket.clone();
+    let socket = Arc::new(Socket::bind(&config.socket, Arc::clone(directory)).await?);
     let node = Node {
         config,
         parent,
+        socket: Arc::clone(&socket),
         spawner,
         key,
         adoption: origin.is_copy().then(|| Adoption {
@@ -210,9 +212,9 @@ async fn live(
             signers,
         }),
     };
-    let ended = node.live(listener, &mut signals).await;
+    let ended = node.live(&mut signals).await;
     // Last: `ryectl` waits for this to know that the daemon has ended.
-    rpc::remove_socket(&socket);
+    socket.remove();
     tracing::info!("stopped");
     ended
 }
@@ -222,6 +224,7 @@ struct Node {
     config: Arc<Config>,
     parent: Pid,
     spawner: Spawner,
+    socket: Arc<Socket>,
     key: NodeKey,
     /// Its records are those of another directory, where a daemon may still work on the same runs.
     adoption: Option<Adoption>,
@@ -263,6 +266,7 @@ impl Node {
             config,
             parent,
             spawner,
+            socket,
             key,
             adoption,
         } = self;
@@ -289,7 +293,7 @@ impl Node {
             epoch: recovered.epoch,
             started_at: journal.now(),
             state_dir: config.state_dir.clone(),
-            socket: config.socket.clone(),
+            listener: socket.listeners(),
             node_fingerprint: fingerprint,
             stopping: supervisor.stopping(),
         });
@@ -304,6 +308,8 @@ impl Node {
             }
         });
         tasks.spawn("memory", give_memory_back);
+        socket.serves();
+        tasks.spawn("socket", |stopping| socket.keep(stopping));
         tracing::info!(socket = %config.socket.display(), epoch = recovered.epoch.0, "ready");
         Ok(Begun {
             config,
@@ -314,7 +320,7 @@ impl Node {
         })
     }
 
-    async fn live(self, listener: UnixListener, signals: &mut Signals) -> Result<(), Error> {
+    async fn live(self, signals: &mut Signals) -> Result<(), Error> {
         let Begun {
             config,
             journal,
@@ -322,10 +328,9 @@ impl Node {
             facts,
             tasks,
         } = self.begin().await?;
-        let listener = Arc::new(listener);
         let closing = CancellationToken::new();
         let mut server = Box::pin(rpc::serve(
-            Arc::clone(&listener),
+            facts.listener.clone(),
             Access::new(supervisor.clone()),
             Arc::clone(&facts),
             config.limits.message_bytes.get(),
@@ -369,7 +374,7 @@ impl Node {
         let close = journal.close_within(left().max(CLOSES_WITHIN));
         tokio::select! {
             closed = close => closed.map_err(Error::Journal),
-            () = rpc::turn_away(listener, &facts) => unreachable!("it never tires"),
+            () = rpc::turn_away(&facts) => unreachable!("it never tires"),
         }
     }
 }
@@ -447,53 +452,6 @@ fn end_leftovers(live: &[Arc<Run>]) {
             "a process that an earlier daemon had left does not end"
         );
     }
-}
-
-/// Binds the socket with mode 0600. A socket nobody answers on is a leftover and is replaced.
-async fn bind(path: &Path) -> Result<UnixListener, Error> {
-    let failed = |operation| {
-        move |source| Error::Io {
-            operation,
-            path: path.to_owned(),
-            source,
-        }
-    };
-    if let Some(folder) = path.parent() {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(failed("make the folder of"))?;
-    }
-    if UnixStream::connect(path).await.is_ok() {
-        return Err(Error::SocketInUse {
-            path: path.to_owned(),
-        });
-    }
-    match std::fs::symlink_metadata(path) {
-        Ok(found) if std::os::unix::fs::FileTypeExt::is_socket(&found.file_type()) => {
-            std::fs::remove_file(path).map_err(failed("replace"))?;
-        }
-        Ok(_) => {
-            let source =
-                std::io::Error::new(std::io::ErrorKind::AlreadyExists, "it is not a socket");
-            return Err(failed("bind")(source));
-        }
-        Err(_) => {}
-    }
-    listen(path).map_err(failed("bind"))
-}
-
-/// Connections that may wait to be taken.
-const BACKLOG: u32 = 1024;
-
-/// Listens on `path`, with mode 0600. The file gets its mode from the socket, so there is no moment in which it is open to
-/// others, and the umask, which belongs to the whole process, stays what it is.
-fn listen(path: &Path) -> std::io::Result<UnixListener> {
-    let socket = UnixSocket::new_stream()?;
-    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
-    socket.bind(path)?;
-    socket.listen(BACKLOG)
 }
 
 /// The signals that stop the daemon.

@@ -62,7 +62,7 @@ use crate::async_log::Source;
 pub use host::{OpenFiles, Trimmer, harden, memory_of_host, most_open_files};
 pub use image::file_path;
 pub use peer::{Lineage, Peer};
-pub use procfs::boot_id;
+pub use procfs::{boot_id, pid_host, start_time};
 pub use running::Running;
 pub use spawn::Spawner;
 pub use sweep::{Leftover, end_leftovers};

@@ -24,12 +24,13 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rye_proto::v1::{budgets_server, items_server, node_server, objects_server, runs_server};
 use tokio::net::UnixListener;
+use tokio::sync::watch;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
@@ -54,6 +55,20 @@ const ACCEPT_QUEUE: usize = 64;
 /// Calls at once on one connection; a client's next one waits.
 const MOST_CALLS: u32 = 2048;
 
+/// A bound socket.
+#[derive(Debug)]
+pub struct Listener {
+    /// Path of the socket.
+    pub path: PathBuf,
+    /// File system and inode of the path when it was bound.
+    pub file: (u64, u64),
+    /// The socket.
+    pub socket: UnixListener,
+}
+
+/// The socket to accept connections on, which may be replaced by another one.
+pub type Listeners = watch::Receiver<Arc<Listener>>;
+
 /// The run that a request names, if the caller sees it.
 async fn visible<T>(
     access: &Access,
@@ -65,9 +80,9 @@ async fn visible<T>(
     Ok(access.visible(&caller, &id).await?)
 }
 
-/// Serves on `listener`, taking requests of at most `max_message` bytes, until `stop` is cancelled, then lets calls in flight end for up to `grace`.
+/// Serves on `listeners`, taking requests of at most `max_message` bytes, until `stop` is cancelled, then lets calls in flight end for up to `grace`.
 pub async fn serve(
-    listener: Arc<UnixListener>,
+    listeners: Listeners,
     access: Access,
     facts: Arc<Facts>,
     max_message: usize,
@@ -116,7 +131,7 @@ pub async fn serve(
     let parent = facts.parent;
     let places = Places::new(guard.clone(), most_open_files());
     accepting.spawn("accept", |token| {
-        accept(listener, parent, places, connections, token)
+        accept(listeners, parent, places, connections, token)
     });
     let server = Server::builder()
         .max_concurrent_streams(MOST_CALLS)
@@ -144,12 +159,13 @@ pub async fn serve(
 }
 
 /// Tells whoever calls that the daemon stops, for as long as this is polled: the calls that [`serve`] let in have ended.
-pub async fn turn_away(listener: Arc<UnixListener>, facts: &Facts) {
+pub async fn turn_away(facts: &Facts) {
     let guard = caller::Guard::new(facts.uid, facts.stopping.clone());
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
     let places = Places::new(guard.clone(), most_open_files());
     let never = CancellationToken::new();
-    let accepting = accept(listener, facts.parent, places, connections, never);
+    let listeners = facts.listener.clone();
+    let accepting = accept(listeners, facts.parent, places, connections, never);
     // A server has a service; the guard stands before it.
     let (_, health) = tonic_health::server::health_reporter();
     let server = Server::builder()
@@ -162,15 +178,16 @@ pub async fn turn_away(listener: Arc<UnixListener>, facts: &Facts) {
 
 /// Accepts connections and finds out who is at the other end, before a byte of theirs is read.
 async fn accept(
-    listener: Arc<UnixListener>,
+    mut listeners: Listeners,
     parent: nix::unistd::Pid,
     places: Places,
     connections: tokio::sync::mpsc::Sender<std::io::Result<Lenient<Peer>>>,
     stop: CancellationToken,
 ) {
     loop {
+        let listener = Arc::clone(&listeners.borrow_and_update());
         let stream = tokio::select! {
-            accepted = listener.accept() => match accepted {
+            accepted = listener.socket.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
@@ -179,6 +196,7 @@ async fn accept(
                     continue;
                 }
             },
+            Ok(()) = listeners.changed() => continue,
             () = stop.cancelled() => return,
         };
         let caller = Caller::of(&stream, parent);
@@ -187,12 +205,5 @@ async fn accept(
         {
             return;
         }
-    }
-}
-
-/// Removes the socket; a leftover is found stale by the next start anyway.
-pub fn remove_socket(path: &Path) {
-    if let Err(error) = std::fs::remove_file(path) {
-        tracing::debug!(%error, path = %path.display(), "the socket was not removed");
     }
 }

@@ -74,11 +74,18 @@ fn a_daemon_that_is_dying_and_greets_nobody_any_more_is_waited_for() {
     let lock = Flock::lock(directory, FlockArg::LockExclusive).unwrap();
     let socket = world.root().join("dying.sock");
     let dying = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-    std::fs::write(
-        state.join("served-at"),
-        socket.as_os_str().as_encoded_bytes(),
-    )
-    .unwrap();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let record = serde_json::json!({
+        "v": 1,
+        "socket": socket,
+        "phase": "serving",
+        "daemon": {"pid": 1, "started": 1},
+        "parent": null,
+        "boot_id": boot.trim(),
+        "pid_namespace": 1,
+        "version": "0",
+    });
+    std::fs::write(state.join("served-at"), record.to_string()).unwrap();
     let mut child = Daemon::spawn(&world, "");
     // As the kernel does for a process that was killed: it takes connections until it is gone.
     let (_taken, _) = dying.accept().unwrap();

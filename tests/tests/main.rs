@@ -48,6 +48,7 @@ mod attacked;
 mod cli;
 mod clients;
 mod daemon;
+mod finding;
 mod permission;
 mod repairs;
 mod resume;

@@ -66,6 +66,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("clock", 0),
     ("bounds", 0),
     ("seal", 0),
+    ("served_at", 0),
     ("digest", 0),
     ("frame", 0),
     ("markdown", 0),

@@ -2,8 +2,8 @@
 //!
 //! **Owns** the one place of the client where a process starts. The daemon gets a session of its own, no descriptor
 //! of ours, and its output goes to `ryed.log` in its state directory.
-//! **Failure.** A daemon that ends before it answers is reported with the last line of its log, except when it ended
-//! because another one holds the state directory: then that one is waited for.
+//! **Failure.** A daemon that ends before it answers is reported with the last line of its log, except when another one
+//! holds the state directory: then that one is waited for.
 
 #![expect(
     unsafe_code,
@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Pause;
+use rye_core::served_at::Holder;
+
+use super::{Endpoint, Pause};
 use crate::exit::Exit;
 use crate::{Client, Error};
 
@@ -31,15 +33,18 @@ const OTHER_PATIENCE: Duration = Duration::from_secs(10);
 /// How much of the log's end is looked at for its last line.
 const LOG_TAIL_BYTES: u64 = 4096;
 
-/// Starts the daemon beside this program and waits until it answers on `socket`.
-pub(super) async fn start(socket: &Path, state_dir: &Path) -> Result<Client, Error> {
+/// Starts the daemon next to this program and waits until the one that has the state directory answers.
+pub(super) async fn start(endpoint: &Endpoint) -> Result<Client, Error> {
+    let Endpoint {
+        socket, state_dir, ..
+    } = endpoint;
     let log = state_dir.join("ryed.log");
     let mut child = spawn(socket, state_dir, &log)?;
     let mut deadline = Instant::now() + PATIENCE;
     let mut pause = Pause::default();
     let mut ended = None;
     loop {
-        if let Some(client) = ready(socket, deadline).await? {
+        if let Some(client) = ready(endpoint, deadline).await? {
             return Ok(client);
         }
         if ended.is_none()
@@ -49,7 +54,8 @@ pub(super) async fn start(socket: &Path, state_dir: &Path) -> Result<Client, Err
                 source,
             })?
         {
-            if status.code() != Some(i32::from(Exit::Precondition.code())) {
+            let is_refused = status.code() == Some(i32::from(Exit::Precondition.code()));
+            if !is_refused || endpoint.holder() == Holder::None {
                 return Err(not_ready(format!("it ended with {status}"), log));
             }
             // Another daemon holds the state directory; most likely one that another client started just now.
@@ -58,10 +64,10 @@ pub(super) async fn start(socket: &Path, state_dir: &Path) -> Result<Client, Err
         }
         if Instant::now() >= deadline {
             let why = match ended {
-                Some(_) => format!(
-                    "another one uses `{}` and does not answer on `{}`",
-                    state_dir.display(),
-                    socket.display()
+                Some(_) => another(endpoint),
+                None if endpoint.holder().is_recovering() => format!(
+                    "it is still recovering its runs after {} s",
+                    PATIENCE.as_secs()
                 ),
                 None => format!("no answer within {} s", PATIENCE.as_secs()),
             };
@@ -71,9 +77,21 @@ pub(super) async fn start(socket: &Path, state_dir: &Path) -> Result<Client, Err
     }
 }
 
+/// Why no daemon of ours is ready: another one has the state directory.
+fn another(endpoint: &Endpoint) -> String {
+    let holder = endpoint.holder();
+    let pid = holder.pid().map(|pid| format!(" (pid {pid})"));
+    format!(
+        "another one{} uses `{}` and does not answer on `{}`",
+        pid.unwrap_or_default(),
+        endpoint.state_dir.display(),
+        endpoint.socket_of(&holder).display()
+    )
+}
+
 /// A client, if the daemon answers already. An error is something that waiting does not fix.
-async fn ready(socket: &Path, deadline: Instant) -> Result<Option<Client>, Error> {
-    let client = match Client::connect(socket).await {
+async fn ready(endpoint: &Endpoint, deadline: Instant) -> Result<Option<Client>, Error> {
+    let client = match Client::connect(endpoint.socket()).await {
         Ok(client) => client,
         Err(Error::NotRunning { .. }) => return Ok(None),
         Err(error) => return Err(error),

@@ -12,8 +12,10 @@ use crate::output::Format;
 use crate::render;
 
 pub(super) async fn list(asked: &cli::Approvals, session: &mut Session) -> Result<Exit, Failure> {
-    let project = session.global.project.as_ref();
-    let project = project.map(|_| session.project().display().to_string());
+    let project = match &session.global.project {
+        Some(_) => Some(session.project()?.display().to_string()),
+        None => None,
+    };
     let request = v1::ApprovalsRequest {
         run_id: asked
             .run

@@ -84,7 +84,7 @@ pub(super) async fn watch_run(
     }
     let mut progress = Progress::of(client, &run, lines, output)?;
     progress.know(&run, cursor)?;
-    let followed = match follow(client, &place, &mut progress, output).await {
+    let followed = match Box::pin(follow(client, &place, &mut progress, output)).await {
         // The daemon has no memory to show what happens, which the run does not need.
         Err(Failure::Client(error)) if error.kind() == ErrorKind::Exhausted => {
             output.warning(&format!(

@@ -4,7 +4,7 @@ mod log;
 
 use std::path::Path;
 
-use rye_client::endpoint::{self, Autostart};
+use rye_client::endpoint::{Autostart, Stopped};
 use rye_client::error::NotStarted;
 use rye_client::exit::Exit;
 use rye_client::{Client, Error, json};
@@ -81,36 +81,51 @@ fn tell_running(daemon: &json::Daemon, session: &mut Session) -> Result<(), Fail
 }
 
 async fn stop(session: &mut Session) -> Result<Exit, Failure> {
-    let stopped = match running(session).await? {
-        None => false,
-        Some(client) => {
-            endpoint::stop(&client).await?;
-            true
-        }
-    };
+    let stopped = end(session).await?;
+    let forced = matches!(stopped, Stopped::Forced { .. });
     match (session.output.format(), stopped) {
-        (Format::Json, _) => session
-            .output
-            .json(&json!({"running": false, "stopped": stopped}))?,
-        (Format::Text, true) => session.output.line("ryed has stopped")?,
-        (Format::Text, false) => session.output.line("ryed was not running")?,
+        (Format::Json, _) => session.output.json(&json!({
+            "running": false,
+            "stopped": stopped != Stopped::NotRunning,
+            "forced": forced,
+        }))?,
+        (Format::Text, Stopped::Asked | Stopped::Forced { .. }) => {
+            session.output.line("ryed has stopped")?;
+        }
+        (Format::Text, Stopped::NotRunning) => session.output.line("ryed was not running")?,
     }
     Ok(Exit::Done)
 }
 
+/// Stops the daemon, if one runs.
+async fn end(session: &mut Session) -> Result<Stopped, Failure> {
+    let endpoint = session.endpoint()?;
+    let output = &mut session.output;
+    let stopped = endpoint.stop(&mut |text| output.note(text)).await?;
+    if let Stopped::Forced { pid } = stopped {
+        output.note(&format!(
+            "ryed (pid {pid}) did not answer and was ended; its runs are recovered at the next start"
+        ));
+    }
+    Ok(stopped)
+}
+
 /// Stops the daemon, if one runs, and starts it as `start` does.
 async fn restart(session: &mut Session) -> Result<Exit, Failure> {
-    if let Some(client) = running(session).await? {
-        endpoint::stop(&client).await?;
-    }
+    let _stopped = end(session).await?;
     start(session).await
 }
 
 /// Prints the log of the daemon, which may be running or not.
 async fn logs(asked: &cli::DaemonLogs, session: &mut Session) -> Result<Exit, Failure> {
-    let state_dir = match running(session).await? {
-        Some(client) => client.info().await?.state_dir.into(),
-        None => session.choice().state_dir(&session.environment)?,
+    let endpoint = session.endpoint()?;
+    let state_dir = match endpoint.state_dir_in_use() {
+        // A daemon that does not answer has a log all the same.
+        Some(state_dir) => state_dir.to_owned(),
+        None => match running(session).await? {
+            Some(client) => client.info().await?.state_dir.into(),
+            None => session.choice().state_dir(&session.environment)?,
+        },
     };
     log::print(&state_dir.join("ryed.log"), asked, &mut session.output).await?;
     Ok(Exit::Done)

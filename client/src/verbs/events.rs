@@ -16,7 +16,7 @@ use crate::render;
 use crate::render::lines::Lines;
 
 pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result<Exit, Failure> {
-    let of = of(asked, session);
+    let of = of(asked, session)?;
     let is_one = matches!(of, Of::Run(_));
     let client = session.client().await?.telling(session.output.teller());
     let output = &mut session.output;
@@ -61,18 +61,18 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
 }
 
 /// Whose events are asked for.
-fn of(asked: &cli::Events, session: &Session) -> Of {
-    match &asked.run {
+fn of(asked: &cli::Events, session: &Session) -> Result<Of, Failure> {
+    Ok(match &asked.run {
         Some(run) if asked.tree => Of::Tree(run.to_string()),
         Some(run) => Of::Run(run.to_string()),
         None if session.global.project.is_some() => {
-            let project = session.project();
+            let project = session.project()?;
             // Runs have the true path of their project.
             let project = project.canonicalize().unwrap_or(project);
             Of::Project(project.display().to_string())
         }
         None => Of::All,
-    }
+    })
 }
 
 fn print(event: &json::Event, is_one: bool, output: &mut Output) -> Result<(), Failure> {

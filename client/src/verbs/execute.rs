@@ -18,7 +18,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
     };
     let request = v1::ExecuteRequest {
         item: Some(wire::item_ref(&execute.item.item()?)),
-        project: session.project().display().to_string(),
+        project: session.project()?.display().to_string(),
         params_json,
         trace: execute.trace || execute.dry_run,
         dry_run: execute.dry_run,

@@ -13,7 +13,7 @@ use crate::render;
 
 pub(super) async fn fetch(fetch: cli::Fetch, session: &mut Session) -> Result<Exit, Failure> {
     let request = v1::FetchRequest {
-        project: session.project().display().to_string(),
+        project: session.project()?.display().to_string(),
         item_id: fetch.item.map(|item| item.to_string()).unwrap_or_default(),
         item_type: v1::ItemType::Unspecified.into(),
         source: fetch.source.unwrap_or_default(),

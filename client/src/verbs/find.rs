@@ -36,8 +36,16 @@ pub(super) fn items(verb: &mut Verb, session: &Session) -> Result<(), Failure> {
 
 /// The item that `name` means if it is a path.
 fn of_path(name: &ItemName, session: &Session) -> Result<Option<ItemRef>, Failure> {
-    let path = session.environment.current_dir.join(name.as_str());
-    if name.has_type() || !name.is_path() && !path.is_file() {
+    if name.has_type() {
+        return Ok(None);
+    }
+    let path = match session.environment.absolute(name.as_str().as_ref()) {
+        Ok(path) => path,
+        // Where the directory is gone, there is no file in it either.
+        Err(_) if !name.is_path() => return Ok(None),
+        Err(gone) => return Err(gone.into()),
+    };
+    if !name.is_path() && !path.is_file() {
         return Ok(None);
     }
     let local = Local::of(session)?;
@@ -73,11 +81,11 @@ pub(super) async fn runs(verb: &mut Verb, session: &mut Session) -> Result<(), F
         if name.is_whole() {
             continue;
         }
-        let here = session.project().display().to_string();
+        let here = session.project()?.display().to_string();
         let found = match (name.ago(), acts) {
             (Some(ago), true) => newest(name, ago, here, session).await?,
             (Some(ago), false) => {
-                let found = project::find(session.global.project.as_deref(), &session.environment);
+                let found = project::find(session.global.project.as_deref(), &session.environment)?;
                 let found = found.map(|found| found.display().to_string());
                 newest(name, ago, found.unwrap_or_default(), session).await?
             }

@@ -20,7 +20,7 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
     let state = state.transpose()?.map(Value::Object);
     let request = v1::StepRequest {
         item: Some(wire::item_ref(&step.item.item()?)),
-        project: session.project().display().to_string(),
+        project: session.project()?.display().to_string(),
         node: step.node,
         inputs_json: inputs.json,
         text_inputs: inputs.text,
@@ -91,7 +91,7 @@ pub(super) async fn validate(
     session: &mut Session,
 ) -> Result<Exit, Failure> {
     let client = session.client().await?;
-    let project = session.project().display().to_string();
+    let project = session.project()?.display().to_string();
     let mut is_sound = true;
     for name in names {
         let item = name.item()?;
@@ -150,7 +150,7 @@ pub(super) async fn show(show: &cli::Show, session: &mut Session) -> Result<Exit
     let item = show.item.item()?;
     let request = v1::ShowRequest {
         item: Some(wire::item_ref(&item)),
-        project: session.project().display().to_string(),
+        project: session.project()?.display().to_string(),
         format: format.into(),
         run_id: show
             .run

@@ -17,10 +17,9 @@ pub(super) fn init(session: &mut Session) -> Result<Exit, Failure> {
     let environment = &session.environment;
     let user = environment.user_root().ok_or(Error::NoUserSpace)?;
     // Not the nearest project: a new one is wanted here.
-    let here = &environment.current_dir;
     let project = match &session.global.project {
-        Some(named) => here.join(named),
-        None => here.clone(),
+        Some(named) => environment.absolute(named)?,
+        None => environment.here()?.to_owned(),
     };
     let done = init::init(&project, user, &KeyDir::of_user(user), environment.now)?;
     let new_key = done.key == Found::Created;

@@ -54,7 +54,7 @@ const RUN: [ItemKind; 2] = [ItemKind::Tool, ItemKind::Directive];
 
 pub(super) async fn list(asked: cli::Ls, session: &mut Session) -> Result<Exit, Failure> {
     let wanted = Wanted::read(asked.first, asked.pattern)?;
-    let project = session.project().display().to_string();
+    let project = session.project()?.display().to_string();
     let client = session.client().await?;
     let mut items = Vec::new();
     for kind in wanted.kinds {
@@ -102,7 +102,7 @@ pub(super) async fn show(name: &ItemName, session: &mut Session) -> Result<Exit,
             r#type: kind.into(),
             id: id.to_owned(),
         }),
-        project: session.project().display().to_string(),
+        project: session.project()?.display().to_string(),
     };
     let answer = session.client().await?.describe(request).await?;
     let described = json::items::Described::new(answer)?;

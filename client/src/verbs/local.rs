@@ -25,7 +25,7 @@ pub(super) struct Local {
     pub(super) keys: KeyDir,
     /// The spaces, as seen from where the user stands.
     pub(super) spaces: Spaces,
-    /// The directory the command was given in.
+    /// The directory the command was given in; empty if it was removed.
     current_dir: PathBuf,
     /// When the command was given.
     pub(super) now: Timestamp,
@@ -35,13 +35,13 @@ impl Local {
     pub(super) fn of(session: &Session) -> Result<Self, Failure> {
         let environment = &session.environment;
         let user = environment.user_root().ok_or(Error::NoUserSpace)?;
-        let project = project::find(session.global.project.as_deref(), environment);
+        let project = project::find(session.global.project.as_deref(), environment)?;
         let state_dir = session.choice().state_dir(environment)?;
         Ok(Self {
             user: user.to_owned(),
             keys: KeyDir::of_user(user),
             spaces: Spaces::new(project, user.to_owned(), system::root(&state_dir)),
-            current_dir: environment.current_dir.clone(),
+            current_dir: environment.current_dir.clone().unwrap_or_default(),
             now: environment.now,
         })
     }

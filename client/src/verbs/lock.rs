@@ -45,7 +45,7 @@ pub(super) async fn create(tools: &[ItemName], session: &mut Session) -> Result<
     let local = Local::of(session)?;
     let key = local.key()?;
     local.warn_of_untrusted(key.public().fingerprint(), &mut session.output);
-    let project = session.project().display().to_string();
+    let project = session.project()?.display().to_string();
     let client = session.client().await?;
     let output = &mut session.output;
     let (mut exit, mut written) = (Exit::Done, Vec::new());
@@ -113,7 +113,7 @@ pub(super) async fn verify(tools: &[ItemName], session: &mut Session) -> Result<
         }
         tools.dedup();
     }
-    let project = session.project().display().to_string();
+    let project = session.project()?.display().to_string();
     let client = session.client().await?;
     let output = &mut session.output;
     let (mut exit, mut found) = (Exit::Done, Vec::new());

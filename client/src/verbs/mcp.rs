@@ -41,14 +41,14 @@ pub(super) async fn import(asked: Import, session: &mut Session) -> Result<Exit,
     let pattern = asked.tools.as_deref().map(pattern).transpose()?;
     let request = v1::ExecuteRequest {
         item: Some(wire::item_ref(&ItemRef::tool(ItemId::new(TOOLS)?))),
-        project: session.project().display().to_string(),
+        project: session.project()?.display().to_string(),
         params_json: json!({"server": asked.server.as_str()}).to_string(),
         trace: false,
         dry_run: false,
     };
     let answer = session.client().await?.execute(request).await?;
     let envelope = object("envelope_json", &answer.envelope_json)?;
-    let root = session.project();
+    let root = session.project()?;
     let output = &mut session.output;
     if let Some(error) = envelope.get("error").and_then(Value::as_str) {
         output.error(error);

@@ -13,7 +13,7 @@ use crate::output::Format;
 use crate::render;
 
 pub(super) async fn list(session: &mut Session) -> Result<Exit, Failure> {
-    let project = session.project().display().to_string();
+    let project = session.project()?.display().to_string();
     let answer = session.client().await?.models(&project).await?;
     let models = Models::from(answer);
     let output = &mut session.output;
@@ -40,7 +40,7 @@ pub(super) async fn show(show: cli::ThreadShow, session: &mut Session) -> Result
     let item = show.directive.item.item()?;
     let request = v1::PreviewRequest {
         item: Some(wire::item_ref(&item)),
-        project: session.project().display().to_string(),
+        project: session.project()?.display().to_string(),
         inputs_json: inputs.json,
         text_inputs: inputs.text,
         has_capabilities: !asked.capabilities.is_empty(),

@@ -21,7 +21,7 @@ pub(super) fn new(verb: NewVerb, session: &mut Session) -> Result<Exit, Failure>
         let user = session.environment.user_root();
         user.ok_or(Error::NoUserSpace)?.to_owned()
     } else {
-        session.project()
+        session.project()?
     };
     let path = draft::write(&root, form, &wanted.id)?;
     // Only tools of a project are looked at for tests.

@@ -12,7 +12,7 @@ use crate::output::Format;
 use crate::render;
 
 pub(super) async fn list_cache(session: &mut Session) -> Result<Exit, Failure> {
-    let project = session.project().display().to_string();
+    let project = session.project()?.display().to_string();
     let entries = session.client().await?.cache(&project).await?;
     let now = session.environment.now;
     let output = &mut session.output;
@@ -41,7 +41,7 @@ pub(super) async fn list_cache(session: &mut Session) -> Result<Exit, Failure> {
 pub(super) async fn drop_cache(drop: cli::Drop, session: &mut Session) -> Result<Exit, Failure> {
     let named = drop.keys.len();
     let request = v1::DropCacheRequest {
-        project: session.project().display().to_string(),
+        project: session.project()?.display().to_string(),
         keys: drop.keys,
         all: drop.all,
     };
@@ -60,7 +60,7 @@ pub(super) async fn drop_cache(drop: cli::Drop, session: &mut Session) -> Result
 }
 
 pub(super) async fn get(hash: &str, session: &mut Session) -> Result<Exit, Failure> {
-    let project = session.project().display().to_string();
+    let project = session.project()?.display().to_string();
     let text = session.client().await?.object(&project, hash).await?;
     let object = wire::json("object_json", &text)?.unwrap_or(Value::Null);
     session.output.json(&object)?;

@@ -40,7 +40,7 @@ fn request(run: cli::Run, session: &Session) -> Result<v1::StartRequest, Failure
     let inputs = input::inputs(asked.input, asked.inputs)?;
     Ok(v1::StartRequest {
         item: Some(wire::item_ref(&run.item.item()?)),
-        project: session.project().display().to_string(),
+        project: session.project()?.display().to_string(),
         inputs_json: inputs.json,
         text_inputs: inputs.text,
         has_capabilities: !asked.capabilities.is_empty(),

@@ -67,7 +67,7 @@ async fn listed(
     most: usize,
     session: &mut Session,
 ) -> Result<(Vec<v1::Run>, bool), Failure> {
-    let here = project::find(session.global.project.as_deref(), &session.environment);
+    let here = project::find(session.global.project.as_deref(), &session.environment)?;
     let statuses = statuses
         .iter()
         .map(|status| wire::run_status(*status).into());

@@ -155,13 +155,9 @@ struct Rig<'a> {
 }
 
 pub(super) async fn test(asked: cli::Test, session: &mut Session) -> Result<Exit, Failure> {
-    let project = project::find(session.global.project.as_deref(), &session.environment);
+    let project = project::find(session.global.project.as_deref(), &session.environment)?;
     let project = project.ok_or(Error::NoProject)?;
-    let begin = beginning(
-        asked.path.as_deref(),
-        &project,
-        &session.environment.current_dir,
-    )?;
+    let begin = beginning(asked.path.as_deref(), &project, session.environment.here()?)?;
     let sources = read(&project, &begin)?;
     let filter = asked.filter.as_deref().unwrap_or_default();
     let is_meant = |source: &Source, case: &Case| {
@@ -195,7 +191,7 @@ pub(super) async fn test(asked: cli::Test, session: &mut Session) -> Result<Exit
     let output = &mut session.output;
     let (reports, ended) = run_all(&rig, &cases, jobs, output).await;
     if let Some(path) = &asked.junit {
-        let path = session.environment.current_dir.join(path);
+        let path = session.environment.absolute(path)?;
         write_junit(&path, &reports, started.elapsed())?;
     }
     if asked.keep {

@@ -15,6 +15,7 @@ pub mod markdown;
 pub mod memory;
 pub mod money;
 pub mod seal;
+pub mod served_at;
 pub mod sight;
 
 pub mod access;

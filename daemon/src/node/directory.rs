@@ -1,7 +1,7 @@
 //! The state directory: who may use it, who uses it, and whether it is the one that its records were made in.
 //!
-//! **Owns** the lock, which is on the directory itself and not on a file in it that could be removed; `served-at`, which names
-//! the socket of who holds it; and `node.json`, which names the keys that sign and have signed here and the directory as this boot of
+//! **Owns** the lock, which is on the directory itself and not on a file in it that could be removed; `served-at`, by which clients
+//! find the daemon that holds it; and `node.json`, which names the keys that sign and have signed here and the directory as this boot of
 //! the machine knows it. **Never** touches the log or a key.
 //!
 //! **Order.** Lock, then [`Directory::check`], then the key that is to sign; [`Directory::record`] when all of that is well, which is also the
@@ -9,10 +9,8 @@
 //! **Failure.** A directory in use, somebody else's, a copy, or one whose key is missing stops the start with an error that says what to
 //! do; nothing is changed.
 
-use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -20,8 +18,10 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::{Pid, getpid, getppid};
 use rye_core::clock::Timestamp;
 use rye_core::seal::Fingerprint;
+use rye_core::served_at::{self, Holder, Lock, Phase, Process, ServedAt};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
@@ -32,9 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a daemon that serves may take to greet.
 const GREETING: Duration = Duration::from_millis(500);
 
-/// What a client of HTTP/2 says first, with settings that ask for nothing; who serves answers it at once.
-const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-
 /// The number of the form of `node.json`.
 const VERSION: u32 = 1;
 
@@ -43,6 +40,8 @@ const VERSION: u32 = 1;
 pub(super) struct Directory {
     path: PathBuf,
     lock: Flock<File>,
+    daemon: Process,
+    parent: Option<Process>,
 }
 
 /// What `node.json` says.
@@ -109,7 +108,7 @@ impl Directory {
     /// Makes the directory, readable by its owner alone, and locks it.
     ///
     /// A daemon that is just ending still holds the lock but greets nobody any more: it is waited for.
-    pub(super) fn claim(path: &Path, socket: &Path) -> Result<Self, Error> {
+    pub(super) fn claim(path: &Path, socket: &Path, parent: Pid) -> Result<Self, Error> {
         let failed = |operation| {
             move |source| Error::Io {
                 operation,
@@ -138,28 +137,54 @@ impl Directory {
                     let claimed = Self {
                         path: path.to_owned(),
                         lock,
+                        daemon: process_of(getpid()).unwrap_or(Process { pid: 0, started: 0 }),
+                        // Read last: a pid that is still the parent's was the parent's before.
+                        parent: process_of(parent).filter(|_| getppid() == parent),
                     };
-                    claimed.name_socket(socket);
+                    if let Err(error) = claimed.publish(socket, Phase::Recovering) {
+                        tracing::warn!(%error, path = %path.display(), "the state directory does not say where the daemon listens");
+                    }
                     return Ok(claimed);
                 }
                 Err((_, Errno::EWOULDBLOCK)) => {}
                 Err((_, errno)) => return Err(failed("lock")(errno.into())),
             }
-            if greets(path) || Instant::now() > deadline {
+            let holder = holder(path);
+            if greets(&holder) || Instant::now() > deadline {
                 return Err(Error::InUse {
                     path: path.to_owned(),
+                    pid: holder.pid(),
                 });
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Writes down where its holder can be reached. Only the next one that wants the lock misses it; a full disk must not stop the start.
-    fn name_socket(&self, socket: &Path) {
-        let named = fs::write(served_at(&self.path), socket.as_os_str().as_encoded_bytes());
-        if let Err(error) = named {
-            tracing::warn!(%error, "the state directory does not name the socket");
-        }
+    /// Writes down where this daemon can be reached. A failure, as of a full disk, is no reason to stop the start.
+    pub(super) fn publish(&self, socket: &Path, phase: Phase) -> io::Result<()> {
+        let record = ServedAt::new(
+            socket.to_owned(),
+            phase,
+            self.daemon,
+            self.parent,
+            process::pid_host(),
+            env!("CARGO_PKG_VERSION"),
+        );
+        let path = served_at(&self.path);
+        let draft = path.with_extension("tmp");
+        fs::write(&draft, record.to_json()?)?;
+        fs::rename(&draft, &path)
+    }
+
+    /// True if the record is there that clients find this daemon by.
+    pub(super) fn is_published(&self) -> bool {
+        let record = read_served_at(&self.path);
+        record.is_some_and(|record| record.daemon == self.daemon)
+    }
+
+    /// Path of a file in the directory.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
     }
 
     /// Whose the records in it are. A copy is refused, unless `adopt` says that it is to be a directory of its own.
@@ -274,17 +299,44 @@ impl Directory {
 }
 
 fn served_at(directory: &Path) -> PathBuf {
-    directory.join("served-at")
+    directory.join(served_at::FILE)
 }
 
-/// Whether the holder of the lock serves on the socket that it named. One that was killed still takes connections until it is gone,
-/// but says nothing any more.
-fn greets(directory: &Path) -> bool {
+/// The process `pid`, if it lives.
+fn process_of(pid: Pid) -> Option<Process> {
+    let started = process::start_time(pid.as_raw())?;
+    Some(Process {
+        pid: pid.as_raw(),
+        started,
+    })
+}
+
+fn read_served_at(directory: &Path) -> Option<ServedAt> {
+    let mut text = Vec::new();
+    let file = File::open(served_at(directory)).ok()?;
+    file.take(served_at::MAX_BYTES)
+        .read_to_end(&mut text)
+        .ok()?;
+    ServedAt::parse(&text)
+}
+
+/// The daemon that holds the lock on `directory`.
+fn holder(directory: &Path) -> Holder {
+    let host = process::pid_host();
+    let record = read_served_at(directory);
+    Holder::judge(Lock::Held, record, &host, process::start_time)
+}
+
+/// True if `holder` serves on the socket of its record. One that was killed still takes connections until it is gone, but says nothing any
+/// more.
+fn greets(holder: &Holder) -> bool {
+    let Some(record) = holder.record() else {
+        return false;
+    };
     let greeting = || {
-        let socket = fs::read(served_at(directory))?;
-        let mut stream = UnixStream::connect(OsStr::from_bytes(&socket))?;
+        let mut stream = UnixStream::connect(&record.socket)?;
         stream.set_read_timeout(Some(GREETING))?;
-        stream.write_all(HELLO)?;
+        stream.write_all(served_at::GREETING)?;
         stream.read_exact(&mut [0])
     };
     greeting().is_ok()
@@ -305,7 +357,7 @@ mod tests {
     /// A directory that records itself, and what its record says.
     fn recorded(home: &Path) -> (Directory, serde_json::Value) {
         let path = home.join("state");
-        let directory = Directory::claim(&path, &home.join("sock")).unwrap();
+        let directory = Directory::claim(&path, &home.join("sock"), getppid()).unwrap();
         assert_eq!(directory.check(false).unwrap(), Origin::New);
         fs::create_dir(path.join("log")).unwrap();
         directory.record(&signers(1), false).unwrap();

@@ -4,6 +4,9 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
+use std::os::unix::fs::MetadataExt as _;
+
+use rye_core::served_at::Host;
 
 use crate::beneath;
 
@@ -174,6 +177,20 @@ pub(super) fn tree(root: i32) -> Vec<Stat> {
 /// The id of this boot of the machine; empty where the kernel does not tell.
 pub fn boot_id() -> String {
     beneath::boot_id().to_owned()
+}
+
+/// Start time of the process `pid`, in clock ticks since the boot; `None` if there is no such process, or it has ended.
+pub fn start_time(pid: i32) -> Option<u64> {
+    let stat = Stat::read(pid).filter(Stat::is_alive)?;
+    Some(stat.start_time)
+}
+
+/// Where the pids that this process sees are valid.
+pub fn pid_host() -> Host {
+    Host {
+        boot_id: boot_id(),
+        pid_namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino()),
+    }
 }
 
 #[cfg(test)]

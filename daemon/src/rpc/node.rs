@@ -11,7 +11,7 @@ use rye_proto::v1::node_server::Node;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use super::encode;
+use super::{Listeners, encode};
 use crate::access::Access;
 use crate::journal::Storage;
 
@@ -28,8 +28,8 @@ pub struct Facts {
     pub started_at: Timestamp,
     /// Its state directory.
     pub state_dir: PathBuf,
-    /// Its socket.
-    pub socket: PathBuf,
+    /// Where it listens.
+    pub listener: Listeners,
     /// Fingerprint of its node key.
     pub node_fingerprint: String,
     /// Cancelled once it stops.
@@ -62,7 +62,7 @@ impl Node for NodeService {
             parent_pid: facts.parent.as_raw(),
             started_at: Some(encode::timestamp(facts.started_at)),
             state_dir: facts.state_dir.to_string_lossy().into_owned(),
-            socket: facts.socket.to_string_lossy().into_owned(),
+            socket: facts.listener.borrow().path.to_string_lossy().into_owned(),
             node_fingerprint: facts.node_fingerprint.clone(),
             isolation: v1::Isolation::Scoped.into(),
             containment: crate::process::CONTAINMENT

@@ -1,0 +1,227 @@
+//! The socket of the daemon.
+//!
+//! **Owns** the socket file and the part of `served-at` that names it. A socket whose path is gone, or leads to another file, is bound again
+//! within about a second: the runtime directory of a login session is removed with the last session of its user, and made anew at the next.
+//!
+//! ```text
+//! wanted path ─ is gone or another's ─► bound there again ─ cannot be ─► bound as `ryed.sock` in the state directory,
+//!                                                                        until the wanted path can be bound
+//! ```
+//!
+//! **Failure.** A path that cannot be bound at the start is an error; one that cannot be bound later is logged and tried again.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use nix::sys::stat::{Mode, fchmod};
+use rye_core::error::with_sources;
+use rye_core::served_at::Phase;
+use tokio::net::{UnixListener, UnixSocket, UnixStream};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::Error;
+use super::directory::Directory;
+use crate::rpc::{Listener, Listeners};
+use crate::task;
+
+/// Time between two looks at the socket file.
+const CHECK_PAUSE: Duration = Duration::from_secs(1);
+
+/// Connections that may wait to be taken.
+const BACKLOG: u32 = 1024;
+
+/// The socket that clients reach the daemon on.
+#[derive(Debug)]
+pub(super) struct Socket {
+    wanted: PathBuf,
+    directory: Arc<Directory>,
+    current: watch::Sender<Arc<Listener>>,
+}
+
+impl Socket {
+    /// Binds `path`, and makes its folder.
+    pub(super) async fn bind(path: &Path, directory: Arc<Directory>) -> Result<Self, Error> {
+        if let Some(folder) = path.parent() {
+            let mut builder = DirBuilder::new();
+            let made = builder.recursive(true).mode(0o700).create(folder);
+            made.map_err(failed(path, "make the folder of"))?;
+        }
+        let listener = bind(path).await?;
+        Ok(Self {
+            wanted: path.to_owned(),
+            directory,
+            current: watch::Sender::new(Arc::new(listener)),
+        })
+    }
+
+    /// The bound socket, and each that replaces it.
+    pub(super) fn listeners(&self) -> Listeners {
+        self.current.subscribe()
+    }
+
+    /// Publishes that the daemon answers calls.
+    pub(super) fn serves(&self) {
+        let path = self.current.borrow().path.clone();
+        if let Err(error) = self.directory.publish(&path, Phase::Serving) {
+            tracing::warn!(%error, "the state directory does not say where the daemon listens");
+        }
+    }
+
+    /// Binds the socket again whenever its file is gone, and writes `served-at` again, until the daemon stops.
+    pub(super) async fn keep(self: Arc<Self>, stopping: CancellationToken) {
+        let mut state = Upkeep::default();
+        loop {
+            tokio::select! {
+                () = stopping.cancelled() => return,
+                () = task::sleep(Some(CHECK_PAUSE)) => {}
+            }
+            self.check(&mut state).await;
+        }
+    }
+
+    async fn check(&self, upkeep: &mut Upkeep) {
+        let current = Arc::clone(&self.current.borrow());
+        let (listener, directory) = (Arc::clone(&current), Arc::clone(&self.directory));
+        let look = move || (is_there(&listener), directory.is_published());
+        let (is_there, is_published) = task::blocking("look after the socket", look).await;
+        if !is_there {
+            self.bind_again(upkeep).await;
+        } else if current.path != self.wanted
+            && let Ok(listener) = self.bind_wanted().await
+        {
+            self.replace(listener);
+        } else if !is_published {
+            let published = self.directory.publish(&current.path, Phase::Serving);
+            upkeep.report(published.map_err(|error| format!("`served-at`: {error}")));
+        }
+    }
+
+    async fn bind_again(&self, upkeep: &mut Upkeep) {
+        let bound = match self.bind_wanted().await {
+            Ok(listener) => Ok(listener),
+            Err(error) => {
+                let beside = self.directory.file("ryed.sock");
+                bind(&beside).await.map_err(|_beside| error)
+            }
+        };
+        upkeep.report(match bound {
+            Ok(listener) => {
+                self.replace(listener);
+                Ok(())
+            }
+            Err(error) => Err(with_sources(&error)),
+        });
+    }
+
+    /// Binds the wanted path again. Only its last folder is made: those above belong to the system.
+    async fn bind_wanted(&self) -> Result<Listener, Error> {
+        if let Some(folder) = self.wanted.parent() {
+            match DirBuilder::new().mode(0o700).create(folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(failed(&self.wanted, "make the folder of")(error));
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        bind(&self.wanted).await
+    }
+
+    /// Has `listener` accept from now on, and the state directory say so.
+    fn replace(&self, listener: Listener) {
+        tracing::warn!(socket = %listener.path.display(), "the socket was removed or replaced; it is bound again");
+        let former = self.current.send_replace(Arc::new(listener));
+        remove(&former);
+        self.serves();
+    }
+
+    /// Removes the socket file; a leftover is found stale by the next start anyway.
+    pub(super) fn remove(&self) {
+        remove(&self.current.borrow());
+    }
+}
+
+/// The last failure that was logged: one that stays is logged once.
+#[derive(Debug, Default)]
+struct Upkeep(Option<String>);
+
+impl Upkeep {
+    fn report(&mut self, result: Result<(), String>) {
+        let failure = result.err();
+        if let Some(error) = &failure
+            && self.0 != failure
+        {
+            tracing::error!(%error, "clients may not find this daemon; it tries again each second");
+        }
+        self.0 = failure;
+    }
+}
+
+fn remove(listener: &Listener) {
+    if is_there(listener)
+        && let Err(error) = fs::remove_file(&listener.path)
+    {
+        tracing::debug!(%error, path = %listener.path.display(), "the socket was not removed");
+    }
+}
+
+/// True if the path of `listener` leads to its socket.
+fn is_there(listener: &Listener) -> bool {
+    file_at(&listener.path).is_some_and(|file| file == listener.file)
+}
+
+/// The file system and the inode of what is at `path`.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
+}
+
+fn failed<'p>(path: &'p Path, operation: &'static str) -> impl FnOnce(io::Error) -> Error + 'p {
+    move |source| Error::Io {
+        operation,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Binds the socket with mode 0600. A socket that no process answers on is a leftover and is replaced.
+async fn bind(path: &Path) -> Result<Listener, Error> {
+    if UnixStream::connect(path).await.is_ok() {
+        return Err(Error::SocketInUse {
+            path: path.to_owned(),
+        });
+    }
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => {
+            fs::remove_file(path).map_err(failed(path, "replace"))?;
+        }
+        Ok(_) => {
+            let source = io::Error::new(io::ErrorKind::AlreadyExists, "it is not a socket");
+            return Err(failed(path, "bind")(source));
+        }
+        Err(_) => {}
+    }
+    let listener = || -> io::Result<Listener> {
+        let socket = listen(path)?;
+        let file = file_at(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Listener {
+            path: path.to_owned(),
+            file,
+            socket,
+        })
+    };
+    listener().map_err(failed(path, "bind"))
+}
+
+/// Listens on `path`, with mode 0600. The file gets its mode from the socket, so there is no moment in which it is open to
+/// others, and the umask, which belongs to the whole process, stays what it is.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let socket = UnixSocket::new_stream()?;
+    fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    socket.bind(path)?;
+    socket.listen(BACKLOG)
+}
