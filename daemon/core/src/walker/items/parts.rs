@@ -88,12 +88,16 @@ impl<'g> Parts<'g> {
     }
 
     /// What the node comes to, of which `collected` says for each item what it came to.
-    pub(super) fn result(self, collected: &[Value], count: u32, failed: u32) -> Value {
+    pub(super) fn result(self, collected: Vec<Value>, count: u32, failed: u32) -> Value {
         match self {
-            Self::Items(_) => json!({"results": collected, "count": count, "failed": failed}),
+            Self::Items(_) => {
+                let mut result = json!({"results": [], "count": count, "failed": failed});
+                result["results"] = Value::Array(collected);
+                result
+            }
             Self::Branches(_) => {
                 let names = self.names().into_iter().map(|name| name.to_string());
-                names.zip(collected.iter().cloned()).collect()
+                names.zip(collected).collect()
             }
         }
     }
