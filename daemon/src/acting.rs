@@ -6,14 +6,15 @@
 //!
 //! **Owns** the file. **Never** decides what becomes of a run that stands there. **Order.** A task stands there while it is polled, and
 //! work that it hands to another thread ([`carried`]) while that does it; not while it waits. Several compute at once, so an innocent run
-//! may stand there beside the one at fault: it takes several such deaths in a row, without progress, to be held against a run. What
+//! may stand there beside the one at fault: it takes several such deaths to be held against a run ([`rye_core::model::Death`]), and none
+//! counts of which the parent process says that it came from outside. What
 //! the last life left is kept until each run is settled ([`Board::settle`]), so that a daemon that dies at its start forgets nothing.
 //! **Failure.** Without the file nobody is ever suspected, and that is logged. After a crash of the machine the file says who computed when the
 //! kernel last wrote it back, which is as good as any.
 #![expect(unsafe_code, reason = "shared memory of a file")]
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs::{self, File};
 use std::future::Future;
@@ -26,12 +27,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use memmap2::MmapMut;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
+use rye_core::model::Death;
 use rye_core::seal::sha256;
 
 /// Who can stand there at once; more compute unseen.
 const PLACES: usize = 512;
 /// Places in a line of the processor's cache: threads begin to look in different ones.
 const APART: usize = 8;
+/// With a name of those that computed: that life ended by the daemon's own fault.
+const FAULT: u64 = 1;
 /// Bytes of a place.
 const WIDTH: usize = size_of::<u64>();
 
@@ -65,26 +69,38 @@ thread_local! {
 }
 
 impl Board {
-    /// Opens the file in the state directory `dir`. Of those that computed when the last life ended, the ones among `live` are kept.
-    pub fn open<'a>(dir: &Path, live: impl IntoIterator<Item = &'a RunId>) -> Self {
+    /// Opens the file in the state directory `dir`. Of those that computed when the last life ended, by `death`, the ones among `live` are
+    /// kept; none if it was killed from outside.
+    pub fn open<'a>(dir: &Path, live: impl IntoIterator<Item = &'a RunId>, death: Death) -> Self {
         let map = map(&dir.join("acting"));
         if let Err(error) = &map {
             tracing::warn!(error = %with_sources(error), "nobody is suspected when a run brings the daemon down");
         }
         let board = Self { map: map.ok() };
-        board.turn(live);
+        board.turn(live, death);
         board
     }
 
     /// A new life begins.
-    fn turn<'a>(&self, live: impl IntoIterator<Item = &'a RunId>) {
+    fn turn<'a>(&self, live: impl IntoIterator<Item = &'a RunId>, death: Death) {
         let Some(sheet) = self.sheet() else { return };
         let live: HashSet<u64> = live.into_iter().map(|run| hash(run.as_str())).collect();
-        let names = sheet.before.iter().chain(sheet.now);
-        let mut kept: HashSet<u64> = names.map(|name| name.load(Ordering::SeqCst)).collect();
-        kept.retain(|name| live.contains(name));
+        let load = |name: &AtomicU64| name.load(Ordering::SeqCst);
+        let mut kept: BTreeMap<u64, u64> = BTreeMap::new();
+        let before = sheet.before.iter().map(load);
+        let now = sheet.now.iter().map(load);
+        let now = now.filter_map(|name| match death {
+            Death::Unknown => Some(name),
+            Death::Fault => Some(name | FAULT),
+            Death::Outside => None,
+        });
+        for name in before.chain(now) {
+            if live.contains(&(name & !FAULT)) {
+                *kept.entry(name & !FAULT).or_default() |= name;
+            }
+        }
         // Kept first, then cleared: a kill in between finds them twice.
-        let kept = kept.into_iter().chain(std::iter::repeat(0));
+        let kept = kept.into_values().chain(std::iter::repeat(0));
         for (place, name) in sheet.before.iter().zip(kept) {
             place.store(name, Ordering::SeqCst);
         }
@@ -93,20 +109,27 @@ impl Board {
         }
     }
 
-    /// Whether `run` computed when an earlier life of the daemon ended, and that was not settled.
-    pub fn is_suspected(&self, run: &RunId) -> bool {
+    /// How an earlier life of the daemon ended in which it computed for `run`, if there was one and that was not settled.
+    pub fn death_in(&self, run: &RunId) -> Option<Death> {
         let name = hash(run.as_str());
-        let before = self.sheet().map(|sheet| sheet.before);
-        let mut before = before.into_iter().flatten();
-        before.any(|place| place.load(Ordering::Relaxed) == name)
+        let before = self.sheet()?.before.iter();
+        let mut before = before.map(|place| place.load(Ordering::Relaxed));
+        let found = before.find(|found| found & !FAULT == name)?;
+        Some(if found & FAULT == 0 {
+            Death::Unknown
+        } else {
+            Death::Fault
+        })
     }
 
     /// What follows for `run` from where it stood is on record.
     pub fn settle(&self, run: &RunId) {
         let name = hash(run.as_str());
         for place in self.sheet().map(|sheet| sheet.before).into_iter().flatten() {
-            // Nobody else writes that name there; another one stays.
-            let _held = place.compare_exchange(name, 0, Ordering::Relaxed, Ordering::Relaxed);
+            for name in [name, name | FAULT] {
+                // Nobody else writes that name there; another one stays.
+                let _held = place.compare_exchange(name, 0, Ordering::Relaxed, Ordering::Relaxed);
+            }
         }
     }
 
@@ -201,11 +224,11 @@ pub fn carried<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     }
 }
 
-/// Never 0, and the same in every life.
+/// Never 0, the same in every life, and without [`FAULT`].
 fn hash(name: &str) -> u64 {
     let digest = sha256(name);
     let first = digest.first_chunk().copied().unwrap_or_default();
-    u64::from_be_bytes(first).max(1)
+    (u64::from_be_bytes(first) & !FAULT).max(FAULT << 1)
 }
 
 fn map(path: &Path) -> io::Result<MmapMut> {
@@ -242,7 +265,7 @@ mod tests {
     }
 
     fn open(dir: &Path, live: &[RunId]) -> Arc<Board> {
-        Arc::new(Board::open(dir, live))
+        Arc::new(Board::open(dir, live, Death::Unknown))
     }
 
     #[tokio::test]
@@ -275,7 +298,10 @@ mod tests {
         drop(release);
         thread.join().unwrap();
 
-        let suspected = |board: &Board| live.each_ref().map(|run| board.is_suspected(run));
+        let suspected = |board: &Board| {
+            let is_suspected = |run| board.death_in(run).is_some();
+            live.each_ref().map(is_suspected)
+        };
         let board = open(next.path(), &live);
         assert_eq!(suspected(&board), [true, true, false, false]);
         // A life that ends before it settled anything forgets nothing; what is settled, or over, is forgotten.
@@ -293,13 +319,35 @@ mod tests {
     }
 
     #[test]
+    fn a_run_is_suspected_by_the_death_in_which_it_computed_until_that_is_settled() {
+        let dir = tempfile::tempdir().unwrap();
+        let live = ["first", "second", "third"].map(run);
+        let [first, second, third] = &live;
+        // Leaves `run` on the board, as a death would.
+        let computes = |board: &Arc<Board>, run: &RunId| std::mem::forget(board.actor(run).stand());
+        let deaths = |board: &Board| live.each_ref().map(|run| board.death_in(run));
+        computes(&open(dir.path(), &live), first);
+        let board = Arc::new(Board::open(dir.path(), &live, Death::Fault));
+        assert_eq!(deaths(&board), [Some(Death::Fault), None, None]);
+        computes(&board, second);
+        let board = Arc::new(Board::open(dir.path(), &live, Death::Outside));
+        assert_eq!(deaths(&board), [Some(Death::Fault), None, None]);
+        computes(&board, third);
+        let board = Arc::new(Board::open(dir.path(), &live, Death::Unknown));
+        let unknown = Some(Death::Unknown);
+        assert_eq!(deaths(&board), [Some(Death::Fault), None, unknown]);
+        board.settle(first);
+        assert_eq!(deaths(&board), [None, None, unknown]);
+    }
+
+    #[test]
     fn a_file_that_cannot_be_used_hinders_nobody() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("acting")).unwrap();
         let one = run("one");
         let board = open(dir.path(), std::slice::from_ref(&one));
         drop(board.actor(&one).stand());
-        assert!(!board.is_suspected(&one));
+        assert_eq!(board.death_in(&one), None);
     }
 
     #[test]

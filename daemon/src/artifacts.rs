@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use rye_core::clock::Timestamp;
-use rye_core::digest::Encoded;
+use rye_core::digest::Written;
 use rye_core::error::with_sources;
 use rye_core::id::{RunId, Seq};
 use rye_core::model::{Event, Object, Run, RunKind, Spec};
@@ -138,7 +138,7 @@ struct GraphMade {
     receipts: Receipts,
     page: Page,
     /// Objects that are not written yet, in order.
-    unwritten: Vec<Encoded>,
+    unwritten: Vec<Written>,
 }
 
 impl Made {

@@ -18,9 +18,6 @@ use nix::sys::stat::{self, Mode};
 use nix::unistd::{self, UnlinkatFlags};
 use rye_core::model::{DirectoryIdentity, Spec};
 
-/// Bytes that are compared in one go.
-const PIECE_BYTES: usize = 64 << 10;
-
 /// An open directory.
 #[derive(Debug)]
 pub struct Dir(OwnedFd);
@@ -194,28 +191,6 @@ impl Dir {
         }
     }
 
-    /// Whether there is a plain file `name` with exactly this content.
-    pub fn holds(&self, name: &str, content: &[u8]) -> io::Result<bool> {
-        let Some(mut file) = self.look(name)? else {
-            return Ok(false);
-        };
-        if usize::try_from(file.metadata()?.len()) != Ok(content.len()) {
-            return Ok(false);
-        }
-        let mut piece = vec![0; PIECE_BYTES.min(content.len())];
-        for expected in content.chunks(PIECE_BYTES) {
-            let found = &mut piece[..expected.len()];
-            match file.read_exact(found) {
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
-                read => read?,
-            }
-            if found != expected {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
     /// What lies in it, by name, without names that are not UTF-8; and whether there is more than `most`, in which case nobody
     /// knows which is missing.
     pub fn entries(&self, most: usize) -> io::Result<(Vec<Entry>, bool)> {
@@ -285,6 +260,16 @@ impl Dir {
     /// As [`Dir::replace`], by way of the name `temporary`, which nobody else uses now, and which is gone again afterwards
     /// whatever happens.
     pub fn replace_through(&self, temporary: &str, name: &str, content: &[u8]) -> io::Result<()> {
+        self.replace_written(temporary, name, |file| file.write_all(content))
+    }
+
+    /// As [`Dir::replace_through`], with the content that `write` writes.
+    pub fn replace_written(
+        &self,
+        temporary: &str,
+        name: &str,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut file = match self.create(temporary) {
             // What a writer left that died.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -293,9 +278,7 @@ impl Dir {
             }
             file => file?,
         };
-        let written = file
-            .write_all(content)
-            .and_then(|()| self.rename(temporary, name));
+        let written = write(&mut file).and_then(|()| self.rename(temporary, name));
         if written.is_err() {
             // What matters to the caller is the first error.
             drop(self.remove(temporary));
@@ -377,26 +360,6 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::symlink;
-
-    #[test]
-    fn a_file_holds_what_it_holds_and_nothing_else() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = Dir::root(directory.path()).unwrap();
-        for length in [0, 1, PIECE_BYTES, 2 * PIECE_BYTES + 1] {
-            let content = vec![b'x'; length];
-            assert!(!root.holds("file", &content).unwrap());
-            root.replace("file", &content).unwrap();
-            assert!(root.holds("file", &content).unwrap());
-            assert!(!root.holds("file", &[&*content, b"x"].concat()).unwrap());
-            if let Some((last, before)) = content.split_last() {
-                assert!(!root.holds("file", before).unwrap());
-                assert!(!root.holds("file", &[before, &[last + 1]].concat()).unwrap());
-            }
-            root.remove("file").unwrap();
-        }
-        symlink("nowhere", directory.path().join("file")).unwrap();
-        assert!(root.holds("file", b"").is_err());
-    }
 
     #[test]
     fn links_are_never_followed() {

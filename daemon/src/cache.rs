@@ -184,10 +184,10 @@ impl Store {
         files: &str,
         key: &str,
         node: &str,
-        result: &Value,
+        result: &Arc<Value>,
         at: Timestamp,
     ) {
-        let object = cas::node_result(result);
+        let object = cas::node_result(Arc::clone(result));
         let pointer = Object::from_iter([
             ("key".to_owned(), json!(key)),
             ("node_result_hash".to_owned(), json!(object.hash)),

@@ -35,6 +35,9 @@ use layer::{Cap, Layer, Megabytes, Stack};
 /// The variable by which the parent process tells the daemon that it is its parent: its pid. Not a setting.
 pub const PARENT_VARIABLE: &str = "RYE_PARENT_PID";
 
+/// The variable by which the parent process tells the daemon how its last life ended. Not a setting.
+pub const DEATH_VARIABLE: &str = "RYE_LAST_DEATH";
+
 /// The longest path a Unix socket can have, in bytes.
 const LONGEST_SOCKET_PATH: usize = 107;
 

@@ -27,6 +27,7 @@ use rye_core::capability::{self, Primary};
 use rye_core::definition::{Authority, Inputs};
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::machine::{CallOutcome, Certainty};
+use rye_core::memory::{Charge, Memory};
 use rye_core::model::{Failure, KillReceipt, Object, Printed, Spec};
 use rye_core::thread::ThreadOrder;
 use rye_item::Library;
@@ -36,7 +37,7 @@ use tracing::Instrument as _;
 use self::at_once::AtOnce;
 use self::failures::{refused, unplanned, unstarted, without_project};
 use self::live::Live;
-use self::outcome::{declared_failure, judge, printed, reported_failure};
+use self::outcome::{declared_failure, is_text, judge, printed, reported_failure};
 use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal, Trace, Way};
 use crate::config::Config;
 use crate::exhausted::Exhausted;
@@ -304,7 +305,7 @@ enum Found {
 impl Dispatcher {
     async fn perform(&self, prepared: Prepared, cx: &AttemptCtx) -> Ended {
         let Prepared { plan, chain, .. } = prepared;
-        let mut work = Work::default();
+        let mut work = Work::new(&cx.services.journal.memory());
         self.tell_ignored(chain.as_ref(), cx);
         let is_native = matches!(&plan, Ok(Plan::Native(_)));
         let tells_of_runs = matches!(&plan, Ok(Plan::Native(call)) if call.tool.tells_of_runs());
@@ -328,18 +329,7 @@ impl Dispatcher {
         if let Some(lack) = lack.filter(|_| not_begun) {
             return Ended::Exhausted(lack);
         }
-        let (data, failure) = match bounds::check(&data) {
-            Ok(bytes) if !cx.services.journal.memory().fits(bytes) => {
-                let full = memory_exceeded(&cx.services.journal.memory());
-                (Value::Null, Some(failure.unwrap_or(full)))
-            }
-            Ok(_) => (data, failure),
-            Err(excess) => {
-                let text = format!("the result is {excess}; let the tool write it to a file");
-                let failure = failure.unwrap_or_else(|| Failure::permanent("result_refused", text));
-                (Value::Null, Some(failure))
-            }
-        };
+        let (data, failure) = work.bounded(data, failure);
         // What a tool of ours answers is known; the words of others are theirs.
         let failure = failure.map(|failure| {
             let failure = if is_native {
@@ -355,6 +345,7 @@ impl Dispatcher {
         Ended::Outcome(Box::new(CallOutcome {
             failure,
             certainty: work.certainty,
+            charge: work.charge.into(),
             ..CallOutcome::known(data)
         }))
     }
@@ -428,24 +419,33 @@ impl Dispatcher {
             never = forward_stop(&cx.stop, &stopper) => match never {},
             never = cx.voice.write() => match never {},
         };
+        let kept = exited
+            .as_ref()
+            .map_or(&[][..], |exited| exited.stdout.bytes.as_slice());
         tokio::select! {
-            () = live.close() => {}
+            () = live.close(kept) => {}
             () = out_of_patience(&cx.stop) => {}
         }
-        let exited = exited.map_err(|error| refused(&error))?;
+        let mut exited = exited.map_err(|error| refused(&error))?;
+        let captured = std::mem::replace(&mut exited.charge, memory.open());
+        work.charge.join(captured);
         work.stopped = matches!(
             exited.ended_by,
             Some(StopReason::Cancel | StopReason::Kill { .. })
         );
         work.receipt.merge(exited.receipt.clone());
-        work.printed = Some(printed(plan.answer, &exited));
+        let printed = printed(&exited);
         if let (None, Exit::Code(_)) = (exited.ended_by, exited.exit) {
             work.certainty = Certainty::Known;
         }
-        if exited.stdout.is_starved || exited.stderr.is_starved {
-            return Err(memory_exceeded(&memory).into());
-        }
-        judge(plan.answer, &program, &exited, &limit)
+        let starved = exited.stdout.is_starved || exited.stderr.is_starved;
+        let judged = if starved {
+            Err(memory_exceeded(&memory).into())
+        } else {
+            judge(plan.answer, &program, exited, &limit, &mut work.charge)
+        };
+        work.note_printed(plan.answer, printed, &judged);
+        judged
     }
 }
 
@@ -526,16 +526,52 @@ struct Work {
     certainty: Certainty,
     /// How its process ended, if it had one.
     printed: Option<Printed>,
+    /// What is charged for its result, and for what that is made of.
+    charge: Charge,
 }
 
-impl Default for Work {
-    fn default() -> Self {
+impl Work {
+    fn new(memory: &Arc<Memory>) -> Self {
         Self {
             stopped: false,
             receipt: KillReceipt::default(),
             certainty: Certainty::NeverStarted,
             printed: None,
+            charge: memory.open(),
         }
+    }
+
+    /// `data` and `failure`; a result that is too large, or for which there is no room among what all runs hold, is a failure. Only the
+    /// result itself is charged from here on.
+    fn bounded(&mut self, data: Value, failure: Option<Failure>) -> (Value, Option<Failure>) {
+        let full = match bounds::check(&data) {
+            Ok(bytes) if self.charge.resize(bytes) => return (data, failure),
+            Ok(_) => memory_exceeded(self.charge.memory()),
+            Err(excess) => {
+                let text = format!("the result is {excess}; let the tool write it to a file");
+                Failure::permanent("result_refused", text)
+            }
+        };
+        drop(data);
+        self.charge.shrink(usize::MAX);
+        (Value::Null, Some(failure.unwrap_or(full)))
+    }
+
+    /// Keeps how a process ended. A document on its stdout is what it came to, and no line of output.
+    fn note_printed(
+        &mut self,
+        answer: chain::Answer,
+        mut printed: Printed,
+        judged: &Result<Value, Box<Unsuccessful>>,
+    ) {
+        let data = match judged {
+            Ok(data) => data,
+            Err(failed) => &failed.data,
+        };
+        if answer == chain::Answer::Json && !data.is_null() && !is_text(data) {
+            printed.stdout_tail.clear();
+        }
+        self.printed = Some(printed);
     }
 }
 

@@ -37,16 +37,17 @@ use std::sync::Arc;
 use rye_core::clock::Uptime;
 use rye_core::error::with_sources;
 use rye_core::id::{RunId, Seq};
-use rye_core::machine::{Call, CallOutcome, Machine, Move, ResultText};
+use rye_core::machine::{Call, CallOutcome, Held, Machine, Move, ResultText};
 use rye_core::model::{
-    Durability, Effect, Event, KillReceipt, Life, Run, RunEvent, Slot, SuspendReason, Suspension,
+    Death, Durability, Effect, Event, KillReceipt, Life, Run, RunEvent, Slot, SuspendReason,
+    Suspension,
 };
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument as _;
 
 use self::ahead::{Ahead, following};
 pub use self::attempt::Reports;
-use self::attempt::{Attempts, Finished, attempt, held};
+use self::attempt::{Attempts, Finished, attempt, charged};
 pub use self::context::RunContext;
 pub use self::fail::fail;
 pub use self::job::Job;
@@ -165,6 +166,8 @@ struct Drive<'a, K: Kind> {
     base: Seq,
     /// Events that say what has happened; they wait for the next commit, and survive one that is refused.
     facts: Vec<Event>,
+    /// What is charged for the results in `facts`.
+    charges: Vec<Held>,
     /// The last commit of this drive.
     last: Option<Ticket>,
     /// How far the files of its project are behind.
@@ -208,6 +211,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             commits,
             base: run.seq,
             facts: Vec::new(),
+            charges: Vec::new(),
             last: None,
             lag: services.journal.lag(&run.spec.files),
             attempts: Attempts::new(),
@@ -267,8 +271,12 @@ impl<'a, K: Kind> Drive<'a, K> {
             Life::Running if run.epoch == epoch => return Ok(()),
             Life::Ended(_) => return Ok(()),
             Life::Created | Life::Running => {
-                let suspected = self.services.journal.acting().is_suspected(&self.id);
-                RunEvent::RunStarted { epoch, suspected }
+                let death = self.services.journal.acting().death_in(&self.id);
+                RunEvent::RunStarted {
+                    epoch,
+                    suspected: death.is_some(),
+                    fault: death == Some(Death::Fault),
+                }
             }
         };
         let claim = self.changes([event.into()]);
@@ -442,7 +450,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             let reports = Reports::new(planned.call.slot, self.reporter.clone());
             let (kind, stop) = (Arc::clone(&self.kind), self.stop.clone());
             let attempt = attempt(kind, stop, planned, durable, unless, reports);
-            let attempt = held(self.services.journal.memory(), attempt);
+            let attempt = charged(self.services.journal.memory(), attempt);
             actor.clone().runs(attempt).in_current_span()
         });
         self.attempts.spawn_together(attempts.collect());
@@ -461,7 +469,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             }
         };
         tokio::select! {
-            Some((call, ended, _held)) = self.attempts.next() => self.take(call, ended).await,
+            Some((call, ended)) = self.attempts.next() => self.take(call, ended).await,
             Some((slot, signal)) = self.reports.recv() => self.hear(slot, signal),
             () = pause => {}
             () = self.signal.changed() => {}
@@ -469,7 +477,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             () = self.line.called() => self.line.ask(),
         }
         // Whatever else has happened goes into the same commit: one sync for all of it.
-        while let Some((call, ended, _held)) = self.attempts.try_next() {
+        while let Some((call, ended)) = self.attempts.try_next() {
             self.take(call, ended).await;
         }
         self.hear_all();
@@ -500,6 +508,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             }
             Ended::Outcome(outcome) => {
                 self.tries = storage_backoff::Pauses::default();
+                self.charges.push(outcome.charge.clone());
                 let events = plan::conclude(&mut self.machine, now, call.slot, outcome).await;
                 self.facts.extend(events);
             }
@@ -521,7 +530,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     async fn leave(&mut self) -> Result<DriverExit, journal::Error> {
         self.line.leave();
         let mut receipt = KillReceipt::default();
-        while let Some((call, ended, _held)) = self.next_end().await {
+        while let Some((call, ended)) = self.next_end().await {
             match ended {
                 Ended::Stopped(ended) => {
                     self.hear_all();
@@ -556,8 +565,14 @@ impl<'a, K: Kind> Drive<'a, K> {
         Ok(committed)
     }
 
-    fn note_committed(&mut self, committed: &Committed) {
+    /// The facts are on record: what is kept of their results is counted there.
+    fn forget_facts(&mut self) {
         self.facts.clear();
+        self.charges.clear();
+    }
+
+    fn note_committed(&mut self, committed: &Committed) {
+        self.forget_facts();
         self.last = Some(committed.ticket);
         self.pauses = storage_backoff::Pauses::default();
     }

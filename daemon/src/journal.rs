@@ -32,7 +32,7 @@ use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
 use rye_core::ledger::AccountId;
 use rye_core::memory::Memory;
-use rye_core::model::{Event, Object, Run, RunKind, Status, Syncing};
+use rye_core::model::{Death, Event, Object, Run, RunKind, Status, Syncing};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
@@ -141,6 +141,8 @@ pub struct Options {
     pub memory: Arc<Memory>,
     /// Most runs of one tree that are not over at once.
     pub tree_runs: NonZeroUsize,
+    /// How the last life of the daemon ended.
+    pub last_death: Death,
 }
 
 impl Options {
@@ -162,6 +164,7 @@ impl Options {
             lane_idle: Duration::from_mins(1),
             memory: Arc::default(),
             tree_runs: TREE_RUNS,
+            last_death: Death::Unknown,
         }
     }
 }
@@ -367,27 +370,34 @@ impl Journal {
         let depth = |change: &Change| Some(self.snapshot(&change.run)?.spec.depth);
         self.shared.log.faults.before_commit(depth, &changes).await;
         let permit = self.shared.backlog.place().await?;
-        let mut changes = changes;
-        let mut texts: Vec<Rendered> = changes
-            .iter()
-            .map(|change| Rendered::of(&change.event))
-            .collect();
-        if texts.iter().any(Rendered::is_long) {
-            changes = self.shared.admit(changes)?;
-            let shared = Arc::clone(&self.shared);
-            let spilled = task::blocking("keep long payloads", move || {
-                let spill = |text: Rendered| {
-                    if text.is_long() {
-                        text.spill(&shared.objects)
-                    } else {
-                        Ok(text)
-                    }
-                };
-                texts.into_iter().map(spill).collect::<Result<_, _>>()
-            });
-            texts = spilled.await.map_err(Error::Object)?;
-        }
+        let short = |change: &Change| Rendered::short(&change.event);
+        let texts: Vec<Option<Rendered>> = changes.iter().map(short).collect();
+        let (changes, texts) = if texts.iter().all(Option::is_some) {
+            (changes, texts.into_iter().flatten().collect())
+        } else {
+            self.spill(changes, texts).await?
+        };
         self.shared.append(changes, texts, permit, asker)
+    }
+
+    /// Puts the payloads of `changes` for which there is no text into the object store, one at a time.
+    async fn spill(
+        &self,
+        changes: Vec<Change>,
+        texts: Vec<Option<Rendered>>,
+    ) -> Result<(Vec<Change>, Vec<Rendered>), Error> {
+        let changes = self.shared.admit(changes)?;
+        let shared = Arc::clone(&self.shared);
+        let spilled = task::blocking("keep long payloads", move || {
+            let spill = |(change, text): (&Change, Option<Rendered>)| match text {
+                Some(text) => Ok(text),
+                None => Rendered::spilled(&change.event, &shared.objects),
+            };
+            let texts = changes.iter().zip(texts).map(spill);
+            let texts = texts.collect::<Result<_, _>>()?;
+            Ok((changes, texts))
+        });
+        spilled.await.map_err(Error::Object)
     }
 
     /// Commits one short fact without waiting for anything, from where nothing can wait.

@@ -413,7 +413,8 @@ fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal:
         || process::memory_of_host() / 2,
         |most| most.get().saturating_mul(1 << 20),
     );
-    options.memory = Arc::new(Memory::new(most));
+    options.last_death = config.environment.last_death();
+    options.memory = Arc::new(Memory::of_all_runs(most));
     options
 }
 

@@ -16,7 +16,7 @@ mod project_objects;
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, BufReader, BufWriter, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,6 +41,18 @@ impl Digest {
             hasher.update(part);
         }
         Self(hasher.finalize().into())
+    }
+
+    /// The digest of what is left to be read of `file`.
+    fn of_file(file: &mut File) -> io::Result<Self> {
+        let mut named = Named::default();
+        let mut piece = vec![0; PIECE];
+        loop {
+            match file.read(&mut piece)? {
+                0 => return Ok(named.name().0),
+                read => named.hasher.update(&piece[..read]),
+            }
+        }
     }
 
     /// The 32 bytes.
@@ -158,6 +170,38 @@ fn is_used_up(error: &io::Error) -> bool {
 /// Where objects are written before they get their name.
 const UNFINISHED: &str = "tmp";
 
+/// Bytes of an object that are written or read at once.
+const PIECE: usize = 128 << 10;
+
+/// Writes the bytes of an object.
+type Write<'a> = dyn Fn(&mut dyn io::Write) -> io::Result<()> + 'a;
+
+/// Takes bytes for their name.
+#[derive(Default)]
+struct Named {
+    hasher: Sha256,
+    bytes: u64,
+}
+
+impl Named {
+    /// The name of what was written, and how many bytes it has.
+    fn name(self) -> (Digest, u64) {
+        (Digest(self.hasher.finalize().into()), self.bytes)
+    }
+}
+
+impl io::Write for Named {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.hasher.update(bytes);
+        self.bytes += u64::try_from(bytes.len()).expect("lengths fit 64 bits");
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The objects below one directory.
 #[derive(Debug)]
 pub struct Store {
@@ -184,10 +228,41 @@ impl Store {
 
     /// Keeps `bytes`; they are on disk when this returns. Blocks.
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, Error> {
-        let digest = Digest::of(&[bytes]);
-        self.write(digest, bytes)
-            .map_err(|source| Error::Store { digest, source })?;
-        Ok(digest)
+        Ok(self.put_written(|out| out.write_all(bytes))?.0)
+    }
+
+    /// Keeps what `write` writes, which is the same each time it is called; it is on disk when this returns. How many bytes these are.
+    /// Blocks.
+    pub fn put_written(
+        &self,
+        write: impl Fn(&mut dyn io::Write) -> io::Result<()>,
+    ) -> Result<(Digest, u64), Error> {
+        let failed = |digest| move |source| Error::Store { digest, source };
+        let mut named = BufWriter::with_capacity(PIECE, Named::default());
+        let named = write(&mut named).and_then(|()| Ok(named.into_inner()?));
+        let (digest, bytes) = named.map_err(failed(Digest::default()))?.name();
+        self.write(digest, &write).map_err(failed(digest))?;
+        Ok((digest, bytes))
+    }
+
+    /// Hands the bytes named `digest`, which were verified before, to `read`, a piece at a time. Blocks.
+    pub fn read<T>(
+        &self,
+        digest: &Digest,
+        read: impl FnOnce(&mut dyn io::BufRead) -> T,
+    ) -> Result<T, Error> {
+        let failed = |source| Error::Read {
+            digest: *digest,
+            source,
+        };
+        let mut file = File::open(self.path(digest)).map_err(failed)?;
+        let found = Digest::of_file(&mut file).map_err(failed)?;
+        if found != *digest {
+            let digest = *digest;
+            return Err(Error::Damaged { digest, found });
+        }
+        file.rewind().map_err(failed)?;
+        Ok(read(&mut BufReader::with_capacity(PIECE, file)))
     }
 
     /// The bytes named `digest`, verified. Blocks.
@@ -212,23 +287,23 @@ impl Store {
         self.root.join(&name[..2]).join(name)
     }
 
-    fn write(&self, digest: Digest, bytes: &[u8]) -> io::Result<()> {
+    fn write(&self, digest: Digest, write: &Write<'_>) -> io::Result<()> {
         let path = self.path(&digest);
         let directory = path.parent().expect("an object lies in a directory");
         let known = &self.directories[usize::from(digest.0[0])];
         let mut is_synced = known.lock().unwrap_or_else(PoisonError::into_inner);
-        match fs::read(&path) {
+        match File::open(&path).and_then(|mut file| Ok((Digest::of_file(&mut file)?, file))) {
             // It may have been written by a process that died before its sync.
-            Ok(there) if there == bytes => File::open(&path)?.sync_all()?,
+            Ok((there, file)) if there == digest => file.sync_all()?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if !directory.is_dir() {
                     *is_synced = false;
                     fs::create_dir_all(directory)?;
                 }
-                self.write_new(&path, bytes)?;
+                self.write_new(&path, write)?;
             }
             // The log may name it: until the whole of it is on disk, nothing takes the place of what is left.
-            Ok(_) | Err(_) => drop(self.write_as(&path, bytes, File::sync_all)?),
+            Ok(_) | Err(_) => drop(self.write_as(&path, write, File::sync_all)?),
         }
         sync(directory)?;
         if !*is_synced {
@@ -239,9 +314,9 @@ impl Store {
         Ok(())
     }
 
-    /// Puts a file of `bytes` at `path`, where nothing lies, on disk but for its name; or nothing at all.
-    fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let synced = self.write_as(path, bytes, |_| Ok(()))?.sync_all();
+    /// Puts a file of what `write` writes at `path`, where nothing lies, on disk but for its name; or nothing at all.
+    fn write_new(&self, path: &Path, write: &Write<'_>) -> io::Result<()> {
+        let synced = self.write_as(path, write, |_| Ok(()))?.sync_all();
         if synced.is_err() {
             // What the system could not write it forgets, and says nothing of it the next time.
             drop(fs::remove_file(path));
@@ -249,19 +324,21 @@ impl Store {
         synced
     }
 
-    /// Writes a file of `bytes`, which gets the name `path` once it is whole and `ready` has seen it.
+    /// Writes a file, which gets the name `path` once it is whole and `ready` has seen it.
     fn write_as(
         &self,
         path: &Path,
-        bytes: &[u8],
+        write: &Write<'_>,
         ready: impl FnOnce(&File) -> io::Result<()>,
     ) -> io::Result<File> {
         let unfinished = self.root.join(UNFINISHED);
         fs::create_dir_all(&unfinished)?;
         let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
         let temporary = unfinished.join(number.to_string());
-        let named = File::create(&temporary).and_then(|mut file| {
-            file.write_all(bytes)?;
+        let named = File::create(&temporary).and_then(|file| {
+            let mut out = BufWriter::with_capacity(PIECE, file);
+            write(&mut out)?;
+            let file = out.into_inner()?;
             ready(&file)?;
             fs::rename(&temporary, path)?;
             Ok(file)

@@ -32,6 +32,7 @@
 mod host;
 mod image;
 mod ladder;
+mod oom;
 mod output;
 pub mod parent;
 mod peer;
@@ -54,6 +55,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use rye_core::error::{ErrorKind, Kinded};
+use rye_core::memory::Charge;
 use rye_core::model::KillReceipt;
 use tokio::sync::watch;
 
@@ -161,17 +163,17 @@ impl fmt::Debug for Plan {
 #[derive(Clone)]
 pub struct Tap(Arc<Told>);
 
-/// What is called with each piece that is printed.
-type Told = dyn Fn(Source, &[u8]) + Send + Sync;
+/// What is called with each piece that is printed, and with all that is kept of its stream by then.
+type Told = dyn Fn(Source, &[u8], &[u8]) + Send + Sync;
 
 impl Tap {
-    /// `told` is called with each piece, in the order of its stream.
-    pub fn new(told: impl Fn(Source, &[u8]) + Send + Sync + 'static) -> Self {
+    /// `told` is called with each piece, in the order of its stream, and with what is kept of the stream up to the end of the piece.
+    pub fn new(told: impl Fn(Source, &[u8], &[u8]) + Send + Sync + 'static) -> Self {
         Self(Arc::new(told))
     }
 
-    fn tell(&self, source: Source, piece: &[u8]) {
-        (self.0)(source, piece);
+    fn tell(&self, source: Source, piece: &[u8], kept: &[u8]) {
+        (self.0)(source, piece, kept);
     }
 }
 
@@ -315,7 +317,7 @@ impl fmt::Debug for Captured {
 }
 
 /// What a process came to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Exited {
     /// How the leader ended; of one that hangs in the kernel and is in `receipt.survivors`, the KILL that awaits it.
     pub exit: Exit,
@@ -323,6 +325,8 @@ pub struct Exited {
     pub stdout: Captured,
     /// Its standard error, and that of its descendants.
     pub stderr: Captured,
+    /// What is charged for the bytes of both.
+    pub charge: Charge,
     /// From the start of the process to its end.
     pub elapsed: Duration,
     /// Why it was stopped; `None` if it ended by itself.

@@ -217,6 +217,54 @@ fn what_a_tool_prints_for_a_nested_graph_fails_its_node_and_fills_no_memory() {
     assert_eq!(world.settled(&beside)["status"], "completed");
 }
 
+/// Items at once that print much, and the limit on memory in MB; `RYE_OUTPUT_WIDE` makes it so many items, and 1,000 MB.
+const WIDE: (u64, u64) = (20, 400);
+
+#[test]
+fn output_of_many_items_at_once_takes_no_more_memory_than_all_runs_may_and_others_complete_meanwhile()
+ {
+    let asked = std::env::var("RYE_OUTPUT_WIDE").ok();
+    let (wide, limit) = asked.map_or(WIDE, |wide| (wide.parse().unwrap(), 1000));
+    let world = World::new();
+    let daemon = world.start(&format!("limits: {{memory_mb: {limit}}}"));
+    let items: Vec<u64> = (0..wide).collect();
+    // JSON takes six bytes for each NUL.
+    let flood = "head -c 8000000 /dev/zero; head -c 8000000 /dev/zero >&2; sleep 1";
+    world.graph(
+        "t/floods",
+        &format!(
+            "start: a\nnodes:\n  \
+             a: {{type: foreach, over: {items:?}, parallel: true, max_concurrency: {wide}, on_item_error: collect, \
+             action: {{item_id: rye/bash, params: {{command: \"{flood}\"}}}}, next: b}}\n  b: {{type: return, output: {{}}}}"
+        ),
+    );
+    world.graph(
+        "t/small",
+        "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \"echo hello\"}}, \
+         assign: {x: \"${result.stdout}\"}, next: b}\n  b: {type: return, output: \"${state.x}\"}",
+    );
+    let floods = world.start_run("t/floods");
+    let mut beside = 0;
+    while world.record(&floods)["status"] == "running" {
+        let record = world.settled(&world.start_run("t/small"));
+        assert_eq!(record["status"], "completed", "{record}");
+        beside += 1;
+    }
+    let error = error_of(&world, &floods);
+    assert_eq!(error["code"], "results_too_large", "{error}");
+    assert!(beside > 0, "other runs completed meanwhile");
+    // The files of the project are written behind the run.
+    until("its page says how it ended", || {
+        let pages = world.project().join(".ai/knowledge/graphs/t/floods");
+        let page = fs::read_to_string(pages.join(format!("{floods}.md"))).ok()?;
+        page.contains("results_too_large").then_some(())
+    });
+    let most = most_resident(&daemon);
+    println!("{wide} items at once: {most} MB, and {beside} other runs");
+    assert!(5 * most <= 6 * limit, "{most} MB");
+    assert_eq!(world.info()["pid"], daemon.pid());
+}
+
 /// What the daemon takes now, in MB.
 fn resident(daemon: &Daemon) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();

@@ -51,6 +51,23 @@ pub fn size(value: &Value) -> usize {
     within(value, usize::MAX, MOST_BYTES).unwrap_or(MOST_BYTES)
 }
 
+/// The most bytes that the value may take in memory which `json` says, while it is made: lists and maps grow by doubling.
+pub fn most_of_json(json: &str) -> usize {
+    let (mut values, mut entries, mut maps, mut quotes) = (1, 0, 0, 0);
+    for byte in json.bytes() {
+        match byte {
+            b',' | b'[' => values += 1,
+            b'{' => (values, maps) = (values + 1, maps + 1),
+            b':' => entries += 1,
+            b'"' => quotes += 1,
+            _ => {}
+        }
+    }
+    let texts = json.len() + quotes * ALLOCATION;
+    let lists = values * 2 * (VALUE + ALLOCATION);
+    texts + lists + (3 * entries + room(1) * maps) * ENTRY + 2 * maps * ALLOCATION
+}
+
 /// The size of a value that is at most `depth` deep and `bytes` large.
 pub(crate) fn within(value: &Value, depth: usize, bytes: usize) -> Result<usize, Excess> {
     let mut left = bytes.checked_sub(VALUE).ok_or(Excess::Bytes)?;
@@ -117,6 +134,23 @@ mod tests {
     fn a_map_has_room_for_more_than_it_holds() {
         let rooms: Vec<usize> = [0, 1, 3, 4, 7, 8, 14, 15, 28, 29].map(room).into();
         assert_eq!(rooms, [0, 3, 3, 7, 7, 14, 14, 28, 28, 56]);
+    }
+
+    #[test]
+    fn no_value_takes_more_than_its_json_says() {
+        for value in [
+            json!(null),
+            json!(""),
+            json!(vec![Value::Null; 1000]),
+            json!(vec![json!([]); 1000]),
+            json!(vec![json!({"a": 1}); 1000]),
+            json!({"a": {"b": ["x", "y", {"c": "é\n\u{0}"}]}}),
+            (0..1000).map(|n| (n.to_string(), json!(n))).collect(),
+        ] {
+            let json = value.to_string();
+            assert!(size(&value) <= most_of_json(&json), "{json}");
+        }
+        assert!(most_of_json(&"x".repeat(1000)) < 1500);
     }
 
     #[test]

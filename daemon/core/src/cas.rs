@@ -11,15 +11,17 @@
 //!
 //! **Never** stores anything: everything here is a pure function.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value, json};
 
 use crate::capability::Primary;
 use crate::clock::Timestamp;
-use crate::digest::Encoded;
+use crate::digest::{Encoded, Written};
 use crate::expr::Vars;
 use crate::id::{ItemRef, RunId};
 use crate::model::Status;
-use crate::seal::{canonical, canonical_object, sha256_hex, write_object};
+use crate::seal::{canonical, canonical_object, sha256_hex, write_object, write_value};
 
 /// The version of the formats in this module, but for [`InputScope`]'s.
 const SCHEMA: u32 = 1;
@@ -33,12 +35,12 @@ fn object<const N: usize>(kind: &str, fields: [(&str, Value); N]) -> Map<String,
 }
 
 /// What a node or an item of it gave back, unwrapped.
-pub fn node_result(result: &Value) -> Encoded {
-    let (kind, schema) = (json!("node_result"), json!(SCHEMA));
-    let members = [("kind", &kind), ("result", result), ("schema", &schema)];
-    let mut text = String::new();
-    write_object(members.into_iter(), &mut text);
-    Encoded::of_text(text)
+pub fn node_result(result: Arc<Value>) -> Written {
+    Written::new(move |out| {
+        out.write_str(r#"{"kind":"node_result","result":"#)?;
+        write_value(&result, out)?;
+        write!(out, r#","schema":{SCHEMA}}}"#)
+    })
 }
 
 /// That a node, or an item of it, was carried out.
@@ -77,13 +79,18 @@ pub fn node_receipt(receipt: &Receipt<'_>) -> Encoded {
 }
 
 /// The state of a graph.
-pub fn state_snapshot(state: &Vars) -> Encoded {
-    // In its place at once, and nowhere before: a state may be large. No member comes after it.
-    let mut text = format!("{{\"kind\":\"state_snapshot\",\"schema\":{SCHEMA},\"state\":");
-    let members = state.iter().map(|(name, value)| (&**name, &**value));
-    write_object(members, &mut text);
-    text.push('}');
-    Encoded::of_text(text)
+pub fn state_snapshot(state: &Vars) -> Written {
+    let state = state.clone();
+    Written::new(move |out| {
+        // No member comes after the state.
+        write!(
+            out,
+            r#"{{"kind":"state_snapshot","schema":{SCHEMA},"state":"#
+        )?;
+        let members = state.iter().map(|(name, value)| (&**name, &**value));
+        write_object(members, out)?;
+        out.write_char('}')
+    })
 }
 
 /// Where a run stands when it is suspended or ends.

@@ -25,6 +25,7 @@ use crate::cas::InputHashes;
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::definition::{Authority, Caching};
 use crate::id::{ItemRef, RunId};
+use crate::memory::Charge;
 use crate::model::{Effect, Event, Failure, Object, Run, Slot, Suspension};
 use crate::seal::sha256_hex;
 use crate::state::Why;
@@ -218,6 +219,31 @@ pub struct CallOutcome {
     pub cached: bool,
     /// Hash over graph, node, action, chain and configuration: the key of its result.
     pub node_input_hash: Option<String>,
+    /// What is charged for the memory of its result, until that is on record.
+    pub charge: Held,
+}
+
+/// A charge that comes with a value and says nothing about it: two values are equal whatever is charged for them.
+#[derive(Debug, Clone, Default)]
+pub struct Held(Option<Arc<Charge>>);
+
+impl Held {
+    /// Whether anything is charged.
+    pub const fn is_open(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+impl From<Charge> for Held {
+    fn from(charge: Charge) -> Self {
+        Self(Some(Arc::new(charge)))
+    }
+}
+
+impl PartialEq for Held {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
 }
 
 impl CallOutcome {
@@ -229,6 +255,16 @@ impl CallOutcome {
             certainty: Certainty::Known,
             cached: false,
             node_input_hash: None,
+            charge: Held::default(),
+        }
+    }
+
+    /// It never started, because of `failure`.
+    pub fn never_started(failure: Failure) -> Self {
+        Self {
+            failure: Some(failure),
+            certainty: Certainty::NeverStarted,
+            ..Self::known(Value::Null)
         }
     }
 }

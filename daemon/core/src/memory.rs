@@ -1,19 +1,24 @@
 //! The memory that the values of all runs together may take.
 //!
 //! **Owns** one number. What stands in records is counted as it is, whether or not it fits ([`Memory::count`]); a task that is about to make
-//! something large asks first ([`Memory::take`]) and keeps the answer until what was made is counted. **Never** waits. **Failure.** What
-//! does not fit is refused, and nothing has changed then.
+//! something large asks first ([`Memory::take`]) and keeps the answer until what was made is counted. **Never** waits. **Order.** Large
+//! charges leave the last part to small ones ([`Memory::of_all_runs`]): a run that fills the memory does not keep others from small
+//! results. **Failure.** What does not fit is refused, and nothing has changed then.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Growth below this is not reserved, only looked at: it is counted before much of it can come together.
 const SMALL: usize = 64 << 10;
+/// The part of the memory that is left to charges of at most [`SMALL`] bytes, as a divisor.
+const SPARED: usize = 8;
 
 /// Counts bytes. See the module.
 #[derive(Debug)]
 pub struct Memory {
     most: usize,
+    /// What charges of more than [`SMALL`] bytes may take of it.
+    most_of_large: usize,
     taken: AtomicUsize,
 }
 
@@ -29,7 +34,25 @@ impl Memory {
     pub const fn new(most: usize) -> Self {
         Self {
             most,
+            most_of_large: most,
             taken: AtomicUsize::new(0),
+        }
+    }
+
+    /// At most `most` bytes, an eighth of which is left to small charges.
+    pub const fn of_all_runs(most: usize) -> Self {
+        Self {
+            most_of_large: most - most / SPARED,
+            ..Self::new(most)
+        }
+    }
+
+    /// What a charge of `bytes` may fill the memory up to.
+    const fn most_of(&self, bytes: usize) -> usize {
+        if bytes > SMALL {
+            self.most_of_large
+        } else {
+            self.most
         }
     }
 
@@ -55,7 +78,7 @@ impl Memory {
         let reserved = if bytes < SMALL { 0 } else { bytes };
         let more = |taken: usize| {
             let sum = taken.checked_add(bytes)?;
-            (sum <= self.most).then(|| taken + reserved)
+            (sum <= self.most_of(bytes)).then(|| taken + reserved)
         };
         let order = Ordering::Relaxed;
         self.taken.fetch_update(order, order, more).ok()?;
@@ -83,17 +106,35 @@ impl Memory {
 impl Charge {
     /// Reserves `bytes` more; `false` if they do not fit, and then nothing has changed.
     pub fn grow(&mut self, bytes: usize) -> bool {
-        let more = |taken: usize| {
-            taken
-                .checked_add(bytes)
-                .filter(|sum| *sum <= self.memory.most)
-        };
+        let most = self.memory.most_of(self.bytes.saturating_add(bytes));
+        let more = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= most);
         let order = Ordering::Relaxed;
         let fits = self.memory.taken.fetch_update(order, order, more).is_ok();
         if fits {
             self.bytes += bytes;
         }
         fits
+    }
+
+    /// The memory that it is a part of.
+    pub const fn memory(&self) -> &Arc<Memory> {
+        &self.memory
+    }
+
+    /// Makes it `bytes`; `false` if that does not fit, and then nothing has changed.
+    pub fn resize(&mut self, bytes: usize) -> bool {
+        match bytes.checked_sub(self.bytes) {
+            Some(more) => self.grow(more),
+            None => {
+                self.shrink(self.bytes - bytes);
+                true
+            }
+        }
+    }
+
+    /// Takes over what `other`, a charge on the same memory, has reserved.
+    pub fn join(&mut self, mut other: Self) {
+        self.bytes += std::mem::take(&mut other.bytes);
     }
 
     /// Gives `bytes` of it back.
@@ -141,6 +182,31 @@ mod tests {
         charge.shrink(30);
         assert_eq!(memory.taken(), 70);
         assert!(charge.grow(30) && !memory.fits(1));
+        drop(charge);
+        assert_eq!(memory.taken(), 0);
+    }
+
+    #[test]
+    fn large_charges_leave_an_eighth_to_small_ones() {
+        let memory = Arc::new(Memory::of_all_runs(80 * SMALL));
+        let mut large = memory.open();
+        assert!(large.grow(SMALL) && large.grow(69 * SMALL) && !large.grow(1));
+        assert!(memory.take(SMALL + 1).is_none());
+        let small: Vec<_> = (0..10).map(|_| memory.take(SMALL).unwrap()).collect();
+        assert!(memory.take(1).is_none());
+        drop(small);
+        assert!(memory.open().grow(SMALL));
+    }
+
+    #[test]
+    fn a_charge_is_resized_and_joined_and_given_back_once() {
+        let memory = Arc::new(Memory::new(100));
+        let mut charge = memory.open();
+        assert!(charge.resize(60) && !charge.resize(101) && charge.resize(20));
+        let mut other = memory.open();
+        assert!(other.grow(30));
+        charge.join(other);
+        assert_eq!(memory.taken(), 50);
         drop(charge);
         assert_eq!(memory.taken(), 0);
     }

@@ -24,8 +24,8 @@ use sha2::{Digest, Sha256};
 use crate::error::{ErrorKind, Kinded};
 use crate::id::ItemKind;
 
-pub(crate) use json::write_object;
 pub use json::{canonical, canonical_object, sign_json, verify_json};
+pub(crate) use json::{write_object, write_value};
 pub use key::{Fingerprint, PublicKey, SecretKey, Signature};
 pub use text::{Coverage, Seal, claim, inspect, normalise, sign_text, signature_line, strip};
 pub use token::Token;
@@ -86,7 +86,8 @@ pub fn sha256(bytes: impl AsRef<[u8]>) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// `bytes` in lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
         .iter()

@@ -1,10 +1,11 @@
 //! The objects that a run leaves behind, as pure functions of its events.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rye_core::cas::{self, Execution, Receipt};
 use rye_core::clock::Timestamp;
-use rye_core::digest::Encoded;
+use rye_core::digest::Written;
 use rye_core::expr::Vars;
 use rye_core::model::{Chunks, Event, GraphEvent, Outcome, Run, RunEvent, Slot, StepStatus};
 use serde_json::{Value, json};
@@ -27,8 +28,8 @@ pub(super) struct Receipts {
 #[derive(Debug)]
 pub(super) struct StepArtifacts {
     pub(super) node_input_hash: String,
-    pub(super) result: Encoded,
-    pub(super) receipt: Encoded,
+    pub(super) result: Written,
+    pub(super) receipt: Written,
 }
 
 impl Receipts {
@@ -66,12 +67,11 @@ impl Receipts {
         {
             let begun = self.inputs.remove(&Slot::Main);
             self.inputs.clear();
-            let empty = json!({});
             // What a return node comes to is the answer of the run.
-            let result = result.as_deref().or(output.as_deref());
+            let result = result.as_ref().or(output.as_ref()).map(Arc::clone);
             let done = Done {
                 input: node_input_hash.clone().or(begun),
-                result: result.unwrap_or(&empty),
+                result: result.unwrap_or_else(|| Arc::new(json!({}))),
                 cache_hit: *cache_hit,
                 elapsed_ms: *elapsed_ms,
                 error: error.as_ref().map(|error| error.message.as_str()),
@@ -91,7 +91,7 @@ impl Receipts {
             let begun = self.inputs.remove(&Slot::Part(*item));
             let done = Done {
                 input: node_input_hash.clone().or(begun),
-                result,
+                result: Arc::clone(result),
                 cache_hit: *status == StepStatus::Cached,
                 elapsed_ms: *elapsed_ms,
                 error: error.as_ref().map(|error| error.message.as_str()),
@@ -124,12 +124,12 @@ impl Receipts {
         StepArtifacts {
             node_input_hash,
             result,
-            receipt,
+            receipt: receipt.into(),
         }
     }
 
     /// The state and the snapshot of `run`, whose receipts these are.
-    pub(super) fn snapshots(&self, run: &Run) -> (Encoded, Encoded) {
+    pub(super) fn snapshots(&self, run: &Run) -> (Written, Written) {
         let state = cas::state_snapshot(run.vars().unwrap_or(&Vars::default()));
         let receipts: Vec<String> = self.hashes.iter().map(Digest::to_string).collect();
         let execution = cas::execution_snapshot(&Execution {
@@ -142,14 +142,14 @@ impl Receipts {
             node_receipts: &receipts,
             errors: &errors(run),
         });
-        (state, execution)
+        (state, execution.into())
     }
 }
 
 /// A node or an item that is done.
 struct Done<'a> {
     input: Option<String>,
-    result: &'a Value,
+    result: Arc<Value>,
     cache_hit: bool,
     elapsed_ms: u64,
     error: Option<&'a str>,

@@ -72,7 +72,7 @@ async fn stored() -> (Project, Store) {
             project.files(),
             KEY,
             "a",
-            &json!({"n": 1}),
+            &Arc::new(json!({"n": 1})),
             at,
         )
         .await;
@@ -171,7 +171,7 @@ async fn an_entry_is_dropped_by_a_beginning_of_its_key_that_no_other_has() {
     let at = Timestamp::from_ms(0);
     let near = format!("{}{}", &KEY[..8], "7".repeat(56));
     store
-        .store(&Gate::default(), files, &near, "b", &json!(2), at)
+        .store(&Gate::default(), files, &near, "b", &Arc::new(json!(2)), at)
         .await;
     let drop = async |key: &str| {
         let which = Which::Key(key.to_owned());
@@ -201,7 +201,7 @@ async fn the_cache_can_be_listed_and_dropped_and_its_objects_stay() {
     let files = project.files();
     let at = Timestamp::from_ms(0);
     store
-        .store(&Gate::default(), files, OTHER, "b", &json!(2), at)
+        .store(&Gate::default(), files, OTHER, "b", &Arc::new(json!(2)), at)
         .await;
     fs::write(project.pointer(&"9".repeat(64)), "{}").unwrap();
     let entries = store.list(&Gate::default(), files).await.unwrap();

@@ -6,8 +6,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::{User, geteuid};
+use rye_core::model::Death;
 
-use super::PARENT_VARIABLE;
+use super::{DEATH_VARIABLE, PARENT_VARIABLE};
 
 /// The variables this process was started with.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -65,6 +66,12 @@ impl Environment {
     /// The pid of the parent process, as it told this daemon when it started it.
     pub fn claimed_parent(&self) -> Option<i32> {
         self.get(PARENT_VARIABLE)?.to_str()?.parse().ok()
+    }
+
+    /// How the last life of the daemon ended, as its parent process told it.
+    pub fn last_death(&self) -> Death {
+        let told = self.get(DEATH_VARIABLE).and_then(OsStr::to_str);
+        told.map_or(Death::Unknown, Death::named)
     }
 
     /// The user's home directory.

@@ -28,8 +28,12 @@ pub(super) struct Live {
 enum Stdout {
     /// It is handed on.
     Open,
-    /// It may be a result.
-    Held { printed: Vec<u8>, look_at: usize },
+    /// It may be a result. Of what was printed the process keeps the only copy.
+    Held {
+        /// Bytes that were printed.
+        printed: usize,
+        look_at: usize,
+    },
 }
 
 impl Live {
@@ -38,7 +42,7 @@ impl Live {
         let stdout = match answer {
             Answer::Shell => Stdout::Open,
             Answer::Json => Stdout::Held {
-                printed: Vec::new(),
+                printed: 0,
                 look_at: 0,
             },
         };
@@ -51,15 +55,15 @@ impl Live {
     /// Who is to be told what it prints.
     pub(super) fn tap(&self) -> Tap {
         let (voice, stdout) = (Arc::clone(&self.voice), Arc::clone(&self.stdout));
-        Tap::new(move |source, piece| match source {
+        Tap::new(move |source, piece, kept| match source {
             Source::Stderr => voice.hear(source, piece),
-            Source::Stdout => lock(&stdout).take(&voice, piece),
+            Source::Stdout => lock(&stdout).take(&voice, piece, kept),
         })
     }
 
-    /// It has ended: what was held back and is no result is handed on, and everything is written.
-    pub(super) async fn close(&self) {
-        lock(&self.stdout).end(&self.voice);
+    /// It has ended, and `kept` is what is left of stdout: what was held back and is no result is handed on, and everything is written.
+    pub(super) async fn close(&self, kept: &[u8]) {
+        lock(&self.stdout).end(&self.voice, kept);
         self.voice.close().await;
     }
 }
@@ -69,27 +73,30 @@ fn lock(stdout: &Mutex<Stdout>) -> MutexGuard<'_, Stdout> {
 }
 
 impl Stdout {
-    fn take(&mut self, voice: &Voice, piece: &[u8]) {
+    /// Takes the next `piece`, up to which `kept` is left of the stream.
+    fn take(&mut self, voice: &Voice, piece: &[u8], kept: &[u8]) {
         let Self::Held { printed, look_at } = self else {
             return voice.hear(Source::Stdout, piece);
         };
-        printed.extend_from_slice(piece);
-        if printed.len() < *look_at {
+        *printed += piece.len();
+        let lost = printed.saturating_sub(kept.len());
+        if lost == 0 && *printed < *look_at {
             return;
         }
-        if printed.len() > MOST_HELD || !may_begin_document(printed) {
-            voice.hear(Source::Stdout, printed);
+        if lost > 0 || *printed > MOST_HELD || !may_begin_document(kept) {
+            voice.hear(Source::Stdout, kept);
+            voice.hear(Source::Stdout, &piece[piece.len().saturating_sub(lost)..]);
             *self = Self::Open;
-        } else if printed.len() > ALWAYS_LOOKED_AT {
-            *look_at = printed.len() * 2;
+        } else if *printed > ALWAYS_LOOKED_AT {
+            *look_at = *printed * 2;
         }
     }
 
-    fn end(&mut self, voice: &Voice) {
-        if let Self::Held { printed, .. } = self
-            && serde_json::from_slice::<IgnoredAny>(printed).is_err()
+    fn end(&mut self, voice: &Voice, kept: &[u8]) {
+        if let Self::Held { .. } = self
+            && serde_json::from_slice::<IgnoredAny>(kept).is_err()
         {
-            voice.hear(Source::Stdout, printed);
+            voice.hear(Source::Stdout, kept);
         }
         *self = Self::Open;
     }

@@ -2,16 +2,24 @@
 
 use std::path::Path;
 
+use rye_core::bounds;
 use rye_core::error::beginning;
 use rye_core::expr::parse_json;
 use rye_core::json;
-use rye_core::model::{Failure, Printed};
+use rye_core::memory::Charge;
+use rye_core::model::{Failure, Object, Printed};
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::Unsuccessful;
 use crate::chain;
 use crate::process::{Captured, Exit, Exited, StopReason};
+use crate::services::memory_exceeded;
+
+/// Bytes of output beyond which what its document takes is charged before that is made.
+const MOST_UNCHARGED: usize = 16 << 10;
+/// Bytes of `output`, which is for reading: `stdout` and `stderr` beside it are whole.
+const MOST_OUTPUT: usize = 51_200;
 
 /// `{"success": false}` or `{"status": "error"}` in a result is the tool's word that it failed.
 pub(super) fn declared_failure(data: &Value) -> Option<Failure> {
@@ -55,53 +63,62 @@ fn words(value: &Value) -> Option<String> {
     }
 }
 
-/// Turns the end of a process of `program` into data, or into a failure that says what ended it.
+/// Turns the end of a process of `program` into data, or into a failure that says what ended it. `charge`, which covers what was
+/// captured, grows by what the data takes beside that; it is to be made true to the data afterwards.
 pub(super) fn judge(
     answer: chain::Answer,
     program: &Path,
-    exited: &Exited,
+    exited: Exited,
     limit: &str,
+    charge: &mut Charge,
 ) -> Result<Value, Box<Unsuccessful>> {
-    let (data, lossy) = match answer {
-        chain::Answer::Json => json_result(exited),
-        chain::Answer::Shell => (shell_result(exited), None),
+    let (document, lossy) = match answer {
+        chain::Answer::Json => json_result(&exited, charge)?,
+        chain::Answer::Shell => (None, None),
     };
     // The class of these is what they are: no pattern is asked what a process printed.
     let own = |code, message: String| Failure::permanent(code, message).decided();
     let failure = match (exited.ended_by, exited.exit) {
         (Some(StopReason::Timeout), _) => {
             let text = format!("timed out after {limit}; its whole process group was ended");
-            own("timeout", text)
+            Some(own("timeout", text))
         }
         (Some(StopReason::Cancel | StopReason::Kill { .. }), _) => {
-            own("stopped", "stopped on request".to_owned())
+            Some(own("stopped", "stopped on request".to_owned()))
         }
-        (None, Exit::Code(0)) => match lossy {
-            None => return Ok(data),
-            Some(reason) => {
-                let text = format!("what the tool printed is JSON that cannot be used: {reason}");
-                own("result_refused", text)
-            }
-        },
-        (None, Exit::Code(code)) => match data.get("error").and_then(words) {
-            Some(told) => Failure::permanent("tool_failed", tail(&told)),
-            None => own(
-                "tool_failed",
-                exit_text(
-                    program,
-                    code,
-                    printed_lines(answer, exited),
-                    &exited.stderr.bytes,
-                ),
-            ),
-        },
-        (None, exit @ Exit::Signal(_)) => own("tool_killed", format!("ended by {exit}")),
+        (None, Exit::Code(0)) => lossy.map(|reason| {
+            let text = format!("what the tool printed is JSON that cannot be used: {reason}");
+            own("result_refused", text)
+        }),
+        (None, Exit::Code(code)) => {
+            let told = document.as_ref().and_then(|data| words(data.get("error")?));
+            Some(match told {
+                Some(told) => Failure::permanent("tool_failed", tail(&told)),
+                None => {
+                    let lines: &[u8] = match &document {
+                        Some(document) if !is_text(document) => &[],
+                        Some(_) | None => &exited.stdout.bytes,
+                    };
+                    let text = exit_text(program, code, lines, &exited.stderr.bytes);
+                    own("tool_failed", text)
+                }
+            })
+        }
+        (None, exit @ Exit::Signal(_)) => Some(own("tool_killed", format!("ended by {exit}"))),
     };
-    Err(Box::new(Unsuccessful { data, failure }))
+    let data = match (document, answer) {
+        (Some(document), _) => document,
+        (None, chain::Answer::Json) => text_result(exited, charge)?,
+        (None, chain::Answer::Shell) => shell_result(exited, charge)?,
+    };
+    match failure {
+        None => Ok(data),
+        Some(failure) => Err(Box::new(Unsuccessful { data, failure })),
+    }
 }
 
-/// How a process ended that failed, and what it printed last.
-pub(super) fn printed(answer: chain::Answer, exited: &Exited) -> Printed {
+/// How a process ended, and what it printed last.
+pub(super) fn printed(exited: &Exited) -> Printed {
     let (exit_code, signal) = match exited.exit {
         Exit::Code(code) => (Some(code), None),
         Exit::Signal(signal) => (None, Some(signal)),
@@ -109,16 +126,13 @@ pub(super) fn printed(answer: chain::Answer, exited: &Exited) -> Printed {
     Printed {
         exit_code,
         signal,
-        ..Printed::new(printed_lines(answer, exited), &exited.stderr.bytes)
+        ..Printed::new(&exited.stdout.bytes, &exited.stderr.bytes)
     }
 }
 
-/// What was written to stdout, unless it is a result: that is no line of output.
-fn printed_lines(answer: chain::Answer, exited: &Exited) -> &[u8] {
-    match answer {
-        chain::Answer::Json if json_result(exited).0.get("return_code").is_none() => &[],
-        chain::Answer::Json | chain::Answer::Shell => &exited.stdout.bytes,
-    }
+/// True if `data` is what was written to stdout and stderr, and no document: what is a result is no line of output.
+pub(super) fn is_text(data: &Value) -> bool {
+    data.get("return_code").is_some()
 }
 
 /// The program and its exit code, with the last line it wrote to stderr (that of a traceback is what tells), or to stdout if it
@@ -128,9 +142,12 @@ fn exit_text(program: &Path, code: i32, stdout: &[u8], stderr: &[u8]) -> String 
     let program = program.file_name().unwrap_or(program.as_os_str());
     let text = format!("{} exited with code {code}", program.to_string_lossy());
     let last = |printed: &[u8]| {
-        let printed = String::from_utf8_lossy(printed);
-        let last = printed.trim().lines().next_back()?;
-        Some(beginning(last.trim(), MOST).into_owned())
+        let mut lines = printed.trim_ascii_end().rsplit(|byte| *byte == b'\n');
+        let last = lines.next()?.trim_ascii();
+        // No character takes more than four bytes.
+        let last = String::from_utf8_lossy(&last[..last.len().min(4 * MOST)]);
+        let last = last.trim();
+        (!last.is_empty()).then(|| beginning(last, MOST).into_owned())
     };
     match last(stderr).or_else(|| last(stdout)) {
         None => text,
@@ -152,28 +169,40 @@ fn tail(text: &str) -> String {
 
 /// One JSON document on stdout is the result; anything else is handed on as text. A document that cannot be taken over
 /// without a loss, or was cut, is handed on as text too, with what is wrong with it.
-fn json_result(exited: &Exited) -> (Value, Option<String>) {
-    let printed = &exited.stdout.bytes;
-    let text = json::decoded(printed);
-    let mut lossy = None;
+fn json_result(
+    exited: &Exited,
+    charge: &mut Charge,
+) -> Result<(Option<Value>, Option<String>), Box<Unsuccessful>> {
+    let text = json::decoded(&exited.stdout.bytes);
     if exited.stdout.is_truncated() {
-        lossy = may_continue(&text).then(|| cut_document(&exited.stdout));
-    } else {
-        match parse_json(&text) {
-            Ok(document) => return (document, None),
-            Err(error) if serde_json::from_str::<IgnoredAny>(&text).is_ok() => {
-                lossy = Some(error.to_string());
-            }
-            Err(_) => {}
-        }
+        let cut = may_continue(&text).then(|| cut_document(&exited.stdout));
+        return Ok((None, cut));
     }
-    let mut data = json!({
-        "stdout": String::from_utf8_lossy(printed),
-        "stderr": String::from_utf8_lossy(&exited.stderr.bytes),
-        "return_code": exit_number(exited.exit),
-    });
-    note_truncation(&mut data, exited);
-    (data, lossy)
+    // Most texts are no documents, and take nothing.
+    let is_json = || serde_json::from_str::<IgnoredAny>(&text).is_ok();
+    if text.len() > MOST_UNCHARGED {
+        if !is_json() {
+            return Ok((None, None));
+        }
+        grow(charge, bounds::most_of_json(&text))?;
+    }
+    Ok(match parse_json(&text) {
+        Ok(document) => (Some(document), None),
+        Err(error) if is_json() => (None, Some(error.to_string())),
+        Err(_) => (None, None),
+    })
+}
+
+/// Both streams as texts.
+fn text_result(exited: Exited, charge: &mut Charge) -> Result<Value, Box<Unsuccessful>> {
+    let cut = Cut::of(&exited);
+    let mut data = Object::new();
+    let mut put = |name: &str, value: Value| drop(data.insert(name.to_owned(), value));
+    put("stdout", text(exited.stdout.bytes, charge)?);
+    put("stderr", text(exited.stderr.bytes, charge)?);
+    put("return_code", json!(exit_number(exited.exit)));
+    cut.note(&mut data);
+    Ok(Value::Object(data))
 }
 
 /// True if `text` is the beginning of a JSON object, list or string, or all of it.
@@ -191,45 +220,95 @@ fn cut_document(stdout: &Captured) -> String {
 }
 
 /// The shape `rye/bash` promises.
-fn shell_result(exited: &Exited) -> Value {
-    let stdout = String::from_utf8_lossy(&exited.stdout.bytes);
-    let stderr = String::from_utf8_lossy(&exited.stderr.bytes);
-    let output = match (stdout.is_empty(), stderr.is_empty()) {
-        (_, true) => stdout.clone().into_owned(),
-        (true, false) => format!("[stderr]\n{stderr}"),
-        (false, false) => format!("{stdout}\n[stderr]\n{stderr}"),
-    };
-    let mut data = json!({
-        "success": exited.exit == Exit::Code(0),
-        "output": cut(output),
-        "stdout": stdout,
-        "stderr": stderr,
-        "exit_code": exit_number(exited.exit),
-        "truncated": exited.stdout.is_truncated() || exited.stderr.is_truncated(),
-    });
-    note_truncation(&mut data, exited);
-    data
+fn shell_result(exited: Exited, charge: &mut Charge) -> Result<Value, Box<Unsuccessful>> {
+    let cut = Cut::of(&exited);
+    let output = output(&exited.stdout.bytes, &exited.stderr.bytes);
+    let mut data = Object::new();
+    let mut put = |name: &str, value: Value| drop(data.insert(name.to_owned(), value));
+    put("success", json!(exited.exit == Exit::Code(0)));
+    put("output", output.into());
+    put("stdout", text(exited.stdout.bytes, charge)?);
+    put("stderr", text(exited.stderr.bytes, charge)?);
+    put("exit_code", json!(exit_number(exited.exit)));
+    put("truncated", json!(cut.is_any()));
+    cut.note(&mut data);
+    Ok(Value::Object(data))
 }
 
-/// `output` is for reading; `stdout` and `stderr` beside it are whole.
-fn cut(output: String) -> String {
-    const MOST: usize = 51_200;
-    if output.len() <= MOST {
-        return output;
+/// `bytes` as text: the same bytes, unless some are no UTF-8. Each of those takes three, which are charged before.
+fn text(bytes: Vec<u8>, charge: &mut Charge) -> Result<Value, Box<Unsuccessful>> {
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text.into()),
+        Err(bad) => {
+            let bytes = bad.into_bytes();
+            let chunks = bytes.utf8_chunks();
+            let length = chunks.map(|chunk| {
+                let replaced = usize::from(!chunk.invalid().is_empty());
+                chunk.valid().len() + replaced * char::REPLACEMENT_CHARACTER.len_utf8()
+            });
+            grow(charge, length.sum())?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned().into())
+        }
     }
-    let end = output.floor_char_boundary(MOST);
-    format!(
-        "{}\n[{} bytes in all; the rest is in stdout and stderr]",
-        &output[..end],
-        output.len()
-    )
 }
 
-fn note_truncation(data: &mut Value, exited: &Exited) {
-    for (name, captured) in [("stdout", &exited.stdout), ("stderr", &exited.stderr)] {
-        if captured.is_truncated() {
-            data["truncated"] = json!(true);
-            data[format!("{name}_bytes")] = json!(captured.total);
+/// Charges `bytes` that are about to be made.
+fn grow(charge: &mut Charge, bytes: usize) -> Result<(), Box<Unsuccessful>> {
+    if charge.grow(bytes) {
+        Ok(())
+    } else {
+        Err(memory_exceeded(charge.memory()).into())
+    }
+}
+
+/// What stands in `output`: both streams, as far as they are short.
+fn output(stdout: &[u8], stderr: &[u8]) -> String {
+    // Bytes that are no characters of their own take three times as much as text.
+    let beginning = |bytes: &[u8]| {
+        let most = bytes.len().min(MOST_OUTPUT + 4);
+        String::from_utf8_lossy(&bytes[..most]).into_owned()
+    };
+    let (mut text, heading) = (beginning(stdout), "[stderr]\n");
+    let mut total = stdout.len();
+    if !stderr.is_empty() {
+        let between = if stdout.is_empty() { "" } else { "\n" };
+        total += between.len() + heading.len() + stderr.len();
+        if stdout.len() <= MOST_OUTPUT {
+            text.push_str(between);
+            text.push_str(heading);
+            text.push_str(&beginning(stderr));
+        }
+    }
+    if total <= MOST_OUTPUT && text.len() <= MOST_OUTPUT {
+        return text;
+    }
+    text.truncate(text.floor_char_boundary(MOST_OUTPUT));
+    let note = format!("\n[{total} bytes in all; the rest is in stdout and stderr]");
+    text + &note
+}
+
+/// How much was written to streams of which the end is missing.
+struct Cut([(&'static str, Option<u64>); 2]);
+
+impl Cut {
+    fn of(exited: &Exited) -> Self {
+        let total = |captured: &Captured| captured.is_truncated().then_some(captured.total);
+        Self([
+            ("stdout", total(&exited.stdout)),
+            ("stderr", total(&exited.stderr)),
+        ])
+    }
+
+    fn is_any(&self) -> bool {
+        self.0.iter().any(|(_, total)| total.is_some())
+    }
+
+    fn note(&self, data: &mut Object) {
+        for (name, total) in &self.0 {
+            if let Some(total) = total {
+                data.insert("truncated".to_owned(), json!(true));
+                data.insert(format!("{name}_bytes"), json!(total));
+            }
         }
     }
 }
@@ -244,26 +323,30 @@ fn exit_number(exit: Exit) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use rye_core::model::KillReceipt;
 
+    use rye_core::memory::Memory;
+
     use super::*;
 
-    fn captured(text: impl Into<Vec<u8>>) -> Captured {
-        let bytes = text.into();
+    fn captured(bytes: &[u8]) -> Captured {
         Captured {
+            bytes: bytes.into(),
             total: u64::try_from(bytes.len()).unwrap(),
-            bytes,
             is_starved: false,
         }
     }
 
-    fn exited(stdout: Captured) -> Exited {
+    /// A process that ended well, and wrote these.
+    fn exited(stdout: &[u8], stderr: &[u8]) -> Exited {
         Exited {
             exit: Exit::Code(0),
-            stdout,
-            stderr: captured("beside"),
+            stdout: captured(stdout),
+            stderr: captured(stderr),
+            charge: Arc::new(Memory::default()).open(),
             elapsed: Duration::ZERO,
             ended_by: None,
             receipt: KillReceipt::default(),
@@ -271,9 +354,24 @@ mod tests {
         }
     }
 
+    /// What a process that wrote these gives back, where there is so much memory beside what was captured.
+    fn given(
+        answer: chain::Answer,
+        exited: Exited,
+        memory: usize,
+    ) -> (Result<Value, Failure>, usize) {
+        let mut charge = Arc::new(Memory::new(memory)).open();
+        let judged = judge(answer, Path::new("/bin/sh"), exited, "1 s", &mut charge);
+        let taken = charge.memory().taken();
+        (judged.map_err(|failed| failed.failure), taken)
+    }
+
     #[test]
     fn a_line_before_a_document_makes_the_whole_a_text() {
-        let result = |stdout: &str| json_result(&exited(captured(stdout))).0;
+        let result = |stdout: &str| {
+            let exited = exited(stdout.as_bytes(), b"beside");
+            given(chain::Answer::Json, exited, usize::MAX).0.unwrap()
+        };
         assert_eq!(result("\n{\"n\": 1}\n"), json!({"n": 1}));
         assert_eq!(
             result("begun\n{\"n\": 1}\n"),
@@ -283,29 +381,28 @@ mod tests {
 
     #[test]
     fn half_pairs_and_bytes_that_are_not_utf8_are_replaced_in_a_document() {
-        let result = |stdout: &[u8]| json_result(&exited(captured(stdout)));
+        let result = |stdout: &[u8]| {
+            let exited = exited(stdout, b"");
+            given(chain::Answer::Json, exited, usize::MAX).0.unwrap()
+        };
         let expected = json!({"name": "caf\u{fffd}"});
         for stdout in [
             br#"{"name": "caf\udce9"}"#.as_slice(),
             b"{\"name\": \"caf\xe9\"}",
         ] {
-            assert_eq!(result(stdout), (expected.clone(), None));
+            assert_eq!(result(stdout), expected);
         }
-        let (text, lossy) = result(b"caf\xe9 \\udce9");
-        assert_eq!(
-            (&text["stdout"], lossy),
-            (&json!("caf\u{fffd} \\udce9"), None)
-        );
+        let text = result(b"caf\xe9 \\udce9");
+        assert_eq!(text["stdout"], "caf\u{fffd} \\udce9");
     }
 
     #[test]
     fn output_that_was_cut_is_a_failure_only_where_it_is_a_document() {
         let cut = |stdout: &[u8], answer| {
-            let stdout = Captured {
-                total: 99,
-                ..captured(stdout)
-            };
-            judge(answer, Path::new("/bin/x"), &exited(stdout), "1 s")
+            let mut exited = exited(stdout, b"");
+            exited.stdout.total = 99;
+            let mut charge = Arc::new(Memory::default()).open();
+            judge(answer, Path::new("/bin/x"), exited, "1 s", &mut charge)
         };
         for stdout in [
             r#"[1, 2"#.as_bytes(),
@@ -347,6 +444,56 @@ mod tests {
         assert_eq!(
             (&data["success"], &data["truncated"]),
             (&json!(true), &json!(true))
+        );
+    }
+
+    #[test]
+    fn what_a_result_takes_beside_what_was_captured_is_charged_before_it_is_made() {
+        let full = |answer, stdout: &[u8], memory| {
+            let (given, taken) = given(answer, exited(stdout, b""), memory);
+            let given = given.map_err(|failure| failure.code);
+            (given.map(drop), taken)
+        };
+        let refused = Err("memory_exceeded".to_owned());
+        // Text stays where it is, and bytes that are none take three for each.
+        let text = vec![0; 100_000];
+        let bytes = vec![0xff; 100_000];
+        for answer in [chain::Answer::Shell, chain::Answer::Json] {
+            assert_eq!(full(answer, &text, 0), (Ok(()), 0));
+            assert_eq!(full(answer, &bytes, 299_999).0, refused);
+            assert_eq!(full(answer, &bytes, 300_000), (Ok(()), 300_000));
+        }
+        let nulls = format!("[{}null]", "null,".repeat(10_000));
+        assert_eq!(
+            full(chain::Answer::Json, nulls.as_bytes(), 720_000).0,
+            refused
+        );
+        let (given, taken) = full(chain::Answer::Json, nulls.as_bytes(), usize::MAX);
+        assert!(given.is_ok() && taken >= 720_000, "{taken}");
+    }
+
+    #[test]
+    fn output_is_both_streams_as_far_as_they_are_short() {
+        let long = "é".repeat(MOST_OUTPUT);
+        for (stdout, stderr, expected) in [
+            ("", "", String::new()),
+            ("a", "", "a".to_owned()),
+            ("", "b", "[stderr]\nb".to_owned()),
+            ("a", "b", "a\n[stderr]\nb".to_owned()),
+        ] {
+            assert_eq!(output(stdout.as_bytes(), stderr.as_bytes()), expected);
+        }
+        let note =
+            |total: usize| format!("\n[{total} bytes in all; the rest is in stdout and stderr]");
+        let cut = &long[..MOST_OUTPUT];
+        let whole = output(long.as_bytes(), b"b");
+        assert_eq!(whole, format!("{cut}{}", note(2 * MOST_OUTPUT + 11)));
+        let begun = output(b"a", long.as_bytes());
+        let room = MOST_OUTPUT - "a\n[stderr]\n".len();
+        let cut = &long[..long.floor_char_boundary(room)];
+        assert_eq!(
+            begun,
+            format!("a\n[stderr]\n{cut}{}", note(2 * MOST_OUTPUT + 11))
         );
     }
 

@@ -10,7 +10,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::bounds::{self, MOST_BYTES};
 use rye_core::machine::Call;
-use rye_core::memory::{Charge, Memory};
+use rye_core::memory::Memory;
 use rye_core::model::{KillReceipt, Slot};
 use tokio::sync::mpsc;
 
@@ -24,25 +24,29 @@ use crate::task::Group;
 /// Attempts in flight.
 pub(super) type Attempts = Group<Finished>;
 
-/// A call, how it ended, and the memory that its result takes until the machine has taken it in.
-pub(super) type Finished = (Box<Call>, Ended, Charge);
+/// A call, and how it ended.
+pub(super) type Finished = (Box<Call>, Ended);
 
-/// What `attempt` comes to; a result for which there is no room among what all runs hold is a failure.
-pub(super) async fn held(
+/// What `attempt` comes to. Its result is charged, unless whoever made it has done that; one for which there is no room among what all
+/// runs hold is a failure.
+pub(super) async fn charged(
     memory: Arc<Memory>,
-    attempt: impl Future<Output = (Box<Call>, Ended)>,
+    attempt: impl Future<Output = Finished>,
 ) -> Finished {
     let (call, mut ended) = attempt.await;
-    let mut charge = memory.open();
     if let Ended::Outcome(outcome) = &mut ended
-        && !charge.grow(bounds::check(&outcome.result).unwrap_or(MOST_BYTES))
+        && !outcome.charge.is_open()
     {
-        outcome.result = Arc::default();
-        outcome
-            .failure
-            .get_or_insert_with(|| memory_exceeded(&memory));
+        let mut charge = memory.open();
+        if !charge.grow(bounds::check(&outcome.result).unwrap_or(MOST_BYTES)) {
+            outcome.result = Arc::default();
+            outcome
+                .failure
+                .get_or_insert_with(|| memory_exceeded(&memory));
+        }
+        outcome.charge = charge.into();
     }
-    (call, ended, charge)
+    (call, ended)
 }
 
 /// Where an attempt reports to before it ends.
@@ -94,7 +98,7 @@ pub(super) async fn attempt<K: Kind>(
     announced: Option<Announced>,
     unless: Urgency,
     reports: Reports<Signal<K>>,
-) -> (Box<Call>, Ended) {
+) -> Finished {
     let Planned { call, plan, .. } = planned;
     if let Some(announced) = announced {
         let durable = tokio::select! {
@@ -114,45 +118,45 @@ pub(super) async fn attempt<K: Kind>(
 mod tests {
     use rye_core::clock::Timestamp;
     use rye_core::id::{ItemId, ItemRef};
-    use rye_core::machine::{CallOutcome, Certainty};
+    use rye_core::machine::{CallOutcome, Held};
     use rye_core::model::Object;
     use serde_json::json;
 
     use super::*;
 
     #[tokio::test]
-    async fn what_a_call_came_to_is_counted_until_it_is_taken_in_and_fails_where_there_is_no_room()
-    {
+    async fn a_result_is_charged_until_it_is_dropped_and_fails_where_there_is_no_room() {
         let memory = Arc::new(Memory::new(1000));
-        let finish = async |result| {
+        let finish = async |result: Arc<serde_json::Value>, charge: Held| {
             let item = ItemRef::tool(ItemId::new("t/t").unwrap());
             let call = Call::new(Slot::Main, item, Object::new(), Timestamp::default());
             let outcome = CallOutcome {
-                result: Arc::new(result),
-                failure: None,
-                certainty: Certainty::Known,
-                cached: false,
-                node_input_hash: None,
+                charge,
+                ..CallOutcome::known(result)
             };
             let ended = Ended::Outcome(Box::new(outcome));
             let attempt = async { (Box::new(call), ended) };
-            let (_, ended, charge) = held(Arc::clone(&memory), attempt).await;
+            let (_, ended) = charged(Arc::clone(&memory), attempt).await;
             let Ended::Outcome(outcome) = ended else {
                 unreachable!("it had one")
             };
-            (outcome, charge)
+            outcome
         };
-        let text = json!("x".repeat(600));
-        let (first, charge) = finish(text.clone()).await;
-        assert_eq!((&*first.result, first.failure), (&text, None));
-        assert!(memory.taken() > 600);
-        let (second, _nothing) = finish(text.clone()).await;
+        let text = Arc::new(json!("x".repeat(600)));
+        let first = finish(Arc::clone(&text), Held::default()).await;
+        assert_eq!((&*first.result, &first.failure), (&*text, &None));
+        let taken = memory.taken();
+        assert!(taken > 600);
+        let second = finish(Arc::clone(&text), Held::default()).await;
         let code = second.failure.map(|failure| failure.code);
         assert_eq!(code.as_deref(), Some("memory_exceeded"));
         assert!(second.result.is_null());
-        drop(charge);
+        // What is charged already is not charged again.
+        let third = finish(Arc::clone(&text), first.charge).await;
+        assert_eq!((third.failure, memory.taken()), (None, taken));
+        drop(third.charge);
         assert_eq!(memory.taken(), 0);
-        let (third, _) = finish(text).await;
-        assert_eq!(third.failure, None);
+        let fourth = finish(text, Held::default()).await;
+        assert_eq!(fourth.failure, None);
     }
 }

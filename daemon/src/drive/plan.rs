@@ -1,12 +1,11 @@
 //! What is to happen next: drawn up on a copy of the machine, and committed as a whole or not at all.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rye_core::clock::{Tick, Uptime};
 use rye_core::id::RunId;
-use rye_core::machine::{Call, CallOutcome, Certainty, Machine, Move};
+use rye_core::machine::{Call, CallOutcome, Machine, Move};
 use rye_core::model::{Effect, Event, Failure, Slot};
 use rye_core::state::{Refused, Why};
 
@@ -181,13 +180,7 @@ fn without_child(refused: &Refused) -> Option<CallOutcome> {
         retryable,
         ..Failure::permanent(code, refused.to_string())
     };
-    Some(CallOutcome {
-        result: Arc::default(),
-        failure: Some(failure),
-        certainty: Certainty::NeverStarted,
-        cached: false,
-        node_input_hash: None,
-    })
+    Some(CallOutcome::never_started(failure))
 }
 
 impl<P> Planned<P> {

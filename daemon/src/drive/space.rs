@@ -78,7 +78,7 @@ impl<K: Kind> Drive<'_, K> {
                 Some(lack.code())
             }
         };
-        while let Some((call, ended, _held)) = self.next_end().await {
+        while let Some((call, ended)) = self.next_end().await {
             self.take(call, ended).await;
         }
         self.lack = None;
@@ -145,7 +145,7 @@ impl<K: Kind> Drive<'_, K> {
         let facts = self.facts.iter().cloned();
         let changes = self.changes([resumes.into()].into_iter().chain(facts));
         let committed = self.services.journal.commit(changes).await?;
-        self.facts.clear();
+        self.forget_facts();
         if self.unstarted.is_empty() {
             self.begin_anew(committed.run(&self.id));
         } else {

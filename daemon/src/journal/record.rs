@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::io;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, RunId, Seq};
@@ -109,11 +110,17 @@ pub(super) fn event(
     payload: &str,
     objects: &object::Store,
 ) -> Result<Event, Unreadable> {
-    let payload = match Spilled::of_shown(payload) {
-        None => Cow::Borrowed(payload),
-        Some(spilled) => Cow::Owned(spilled_text(event_type, &spilled, objects)?),
+    let Some(Spilled { object, .. }) = Spilled::of_shown(payload) else {
+        return Ok(Event::read(event_type, payload)?);
     };
-    Ok(Event::read(event_type, &payload)?)
+    let read = objects.read(&object, |payload| Event::read_from(event_type, payload));
+    Ok(read.map_err(gone(event_type))??)
+}
+
+/// The payload of such an event could not be read.
+fn gone(event_type: &str) -> impl FnOnce(object::Error) -> Unreadable {
+    let event_type = event_type.to_owned();
+    move |source| Unreadable::Object { event_type, source }
 }
 
 fn spilled_text(
@@ -121,12 +128,7 @@ fn spilled_text(
     spilled: &Spilled,
     objects: &object::Store,
 ) -> Result<String, Unreadable> {
-    let bytes = objects
-        .get(&spilled.object)
-        .map_err(|source| Unreadable::Object {
-            event_type: event_type.to_owned(),
-            source,
-        })?;
+    let bytes = objects.get(&spilled.object).map_err(gone(event_type))?;
     // In its place: it may be large.
     Ok(String::from_utf8(bytes)
         .unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()))
@@ -169,21 +171,39 @@ pub(super) struct Rendered {
 }
 
 impl Rendered {
+    /// The event with its payload, however long that is.
     pub(super) fn of(event: &Event) -> Self {
-        let name = event.name();
-        let text = serde_json::to_string(event).expect("events are plain data");
-        let payload = text
-            .strip_prefix(r#"{"event_type":""#)
-            .and_then(|rest| rest.strip_prefix(name))
-            .and_then(|rest| rest.strip_prefix(r#"","payload":"#))
-            .and_then(|rest| rest.strip_suffix('}'))
-            .expect("events are tagged beside their content")
-            .to_owned();
-        Self {
-            name,
+        Self::within(event, usize::MAX).expect("there is no bound")
+    }
+
+    /// The event with its payload; `None` if that is so long that it is to be spilled.
+    pub(super) fn short(event: &Event) -> Option<Self> {
+        Self::within(event, SPILL_BYTES)
+    }
+
+    fn within(event: &Event, most: usize) -> Option<Self> {
+        let mut out = Payload::of(event, Bounded::new(most));
+        serde_json::to_writer(&mut out, event).ok()?;
+        let payload = String::from_utf8(out.out.bytes).expect("JSON is text");
+        Some(Self {
+            name: event.name(),
             payload,
             spilled: false,
-        }
+        })
+    }
+
+    /// The event, its payload in `objects`. No more of that is in memory than a piece of it, as JSON may take six times what a text does.
+    /// Blocks until it is on disk.
+    pub(super) fn spilled(event: &Event, objects: &object::Store) -> Result<Self, object::Error> {
+        let (object, bytes) = objects.put_written(|out| {
+            let mut out = Payload::of(event, out);
+            serde_json::to_writer(&mut out, event).map_err(Into::into)
+        })?;
+        Ok(Self {
+            name: event.name(),
+            payload: Spilled { object, bytes }.shown(),
+            spilled: true,
+        })
     }
 
     /// The form of an event that was read back.
@@ -194,20 +214,73 @@ impl Rendered {
             spilled: logged.spilled.is_some(),
         }
     }
+}
 
-    pub(super) fn is_long(&self) -> bool {
-        self.payload.len() > SPILL_BYTES
+/// Takes the JSON of an event, `{"event_type":…,"payload":…}`, and hands its payload on.
+struct Payload<W> {
+    /// Bytes before the payload that are still to come.
+    before: usize,
+    /// Whether a byte is held back, which is `}`: the last one closes the event.
+    closes: bool,
+    out: W,
+}
+
+impl<W> Payload<W> {
+    fn of(event: &Event, out: W) -> Self {
+        Self {
+            before: r#"{"event_type":"","payload":"#.len() + event.name().len(),
+            closes: false,
+            out,
+        }
+    }
+}
+
+impl<W: io::Write> io::Write for Payload<W> {
+    fn write(&mut self, json: &[u8]) -> io::Result<usize> {
+        let before = self.before.min(json.len());
+        self.before -= before;
+        let payload = &json[before..];
+        if payload.is_empty() {
+            return Ok(json.len());
+        }
+        if std::mem::take(&mut self.closes) {
+            self.out.write_all(b"}")?;
+        }
+        let kept = payload.strip_suffix(b"}");
+        self.closes = kept.is_some();
+        self.out.write_all(kept.unwrap_or(payload))?;
+        Ok(json.len())
     }
 
-    /// Moves the payload to `objects`. Blocks until it is on disk.
-    pub(super) fn spill(self, objects: &object::Store) -> Result<Self, object::Error> {
-        let object = objects.put(self.payload.as_bytes())?;
-        let bytes = u64::try_from(self.payload.len()).expect("a length fits 64 bits");
-        Ok(Self {
-            payload: Spilled { object, bytes }.shown(),
-            spilled: true,
-            ..self
-        })
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Bytes, as long as they are few.
+struct Bounded {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Bounded {
+    const fn new(most: usize) -> Self {
+        let bytes = Vec::new();
+        Self { bytes, most }
+    }
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if self.bytes.len().saturating_add(more.len()) > self.most {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -235,4 +308,44 @@ pub(super) fn encode_commit<'a>(
     }
     put(format_args!("]}}}}"));
     text.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_core::model::RunEvent;
+
+    use super::*;
+
+    #[test]
+    fn a_payload_is_rendered_alike_whether_it_stands_in_the_record_or_is_spilled() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = object::Store::open(dir.path().join("objects"));
+        let warning = |message: String| {
+            let node = None;
+            Event::Run(RunEvent::Warning { node, message })
+        };
+        let events = [
+            warning("}".repeat(100)),
+            warning("{\"a\": {}}\u{0}é".repeat(SPILL_BYTES / 20)),
+            warning("\u{0}".repeat(SPILL_BYTES)),
+        ];
+        let is_long = [false, false, true];
+        for (event, is_long) in events.iter().zip(is_long) {
+            let tagged = serde_json::to_value(event).unwrap();
+            let whole = Rendered::of(event);
+            let payload: serde_json::Value = serde_json::from_str(&whole.payload).unwrap();
+            assert_eq!((&payload, whole.name), (&tagged["payload"], "warning"));
+            let short = Rendered::short(event).map(|short| short.payload);
+            assert_eq!(short, (!is_long).then(|| whole.payload.clone()));
+            let spilled = Rendered::spilled(event, &objects).unwrap();
+            let shown = Spilled::of_shown(&spilled.payload).unwrap();
+            assert_eq!(shown.bytes, u64::try_from(whole.payload.len()).unwrap());
+            assert_eq!(
+                objects.get(&shown.object).unwrap(),
+                whole.payload.as_bytes()
+            );
+            let read = super::event(spilled.name, &spilled.payload, &objects).unwrap();
+            assert_eq!(read, *event);
+        }
+    }
 }

@@ -135,7 +135,11 @@ pub(super) fn start(
     let lag = options
         .lag
         .unwrap_or(LagBounds::of_segments(options.segment_bytes));
-    let acting = Board::open(&options.dir, live.iter().map(|run| &run.id));
+    let acting = Board::open(
+        &options.dir,
+        live.iter().map(|run| &run.id),
+        options.last_death,
+    );
     let shared = Arc::new(Shared {
         dir: options.dir,
         clock: options.clock,

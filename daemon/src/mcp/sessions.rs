@@ -406,7 +406,7 @@ impl Keeper {
     /// A session with a process of ours.
     async fn process(self, running: Running, tail: Arc<Tail>) {
         let stopper = Stopper::new();
-        let tap = Tap::new(move |source, piece| match source {
+        let tap = Tap::new(move |source, piece, _kept| match source {
             Source::Stderr => tail.hear(piece),
             Source::Stdout => {}
         });

@@ -12,16 +12,16 @@
 //! is there, whole, before anything names it; two writers of one object both succeed. **Failure**: a crash leaves
 //! at most a hidden temporary file. Nothing is synced here; who needs that calls [`ProjectObjects::sync`] once for many objects.
 
-use std::io;
+use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rye_core::digest::Encoded;
+use rye_core::digest::Written;
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::RunId;
 use serde_json::Value;
 
-use super::Digest;
+use super::{Digest, PIECE};
 use crate::beneath::Dir;
 
 /// Longest object that is read back: more than the largest state a run may have.
@@ -117,7 +117,7 @@ impl ProjectObjects {
     }
 
     /// Keeps `object`. One that is there already, unharmed, is not touched.
-    pub fn put(&self, object: &Encoded) -> io::Result<()> {
+    pub fn put(&self, object: &Written) -> io::Result<()> {
         let leaf = leaf(&object.hash);
         let directory = match self.root.enter(&leaf) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.root.make(&leaf)?,
@@ -125,10 +125,18 @@ impl ProjectObjects {
         };
         let name = format!("{}.json", object.hash);
         // What is there instead is put right.
-        if directory.holds(&name, object.text.as_bytes())? {
+        if let Some(mut there) = directory.look(&name)?
+            && there.metadata()?.len() == object.bytes
+            && Digest::of_file(&mut there)?.to_string() == object.hash
+        {
             return Ok(());
         }
-        replace(&directory, &name, object.text.as_bytes())
+        let temporary = temporary(&name);
+        directory.replace_written(&temporary, &name, |file| {
+            let mut out = BufWriter::with_capacity(PIECE, file);
+            write!(out, "{object}")?;
+            out.flush()
+        })
     }
 
     /// The object named `digest`, verified.
@@ -219,9 +227,13 @@ fn leaf(hash: &str) -> PathBuf {
 
 /// Replaces a file that others may be replacing too.
 fn replace(directory: &Dir, name: &str, content: &[u8]) -> io::Result<()> {
+    directory.replace_through(&temporary(name), name, content)
+}
+
+/// A name for the file of that name, until it is whole.
+fn temporary(name: &str) -> String {
     let number = TEMPORARIES.fetch_add(1, Ordering::Relaxed);
-    let temporary = format!(".{name}.{number}.tmp");
-    directory.replace_through(&temporary, name, content)
+    format!(".{name}.{number}.tmp")
 }
 
 #[cfg(test)]
@@ -231,6 +243,7 @@ mod tests {
     use serde_json::json;
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::sync::Arc;
 
     fn vault() -> (tempfile::TempDir, ProjectObjects) {
         let files = tempfile::tempdir().unwrap();
@@ -238,11 +251,11 @@ mod tests {
         (files, vault)
     }
 
-    fn digest(object: &Encoded) -> Digest {
+    fn digest(object: &Written) -> Digest {
         object.hash.parse().unwrap()
     }
 
-    fn path(files: &Path, object: &Encoded) -> PathBuf {
+    fn path(files: &Path, object: &Written) -> PathBuf {
         let leaf = leaf(&object.hash);
         let name = format!("{}.json", object.hash);
         files.join("state/objects").join(leaf).join(name)
@@ -251,13 +264,13 @@ mod tests {
     #[test]
     fn an_object_comes_back_under_its_hash_and_its_file_holds_its_canonical_text() {
         let (files, vault) = vault();
-        let object = cas::node_result(&json!({"b": 1, "a": [1.5, null]}));
+        let object = cas::node_result(Arc::new(json!({"b": 1, "a": [1.5, null]})));
         vault.put(&object).unwrap();
         vault.put(&object).unwrap();
         let there = vault.get(&digest(&object)).unwrap();
         assert_eq!(there["result"], json!({"b": 1, "a": [1.5, null]}));
         let text = fs::read_to_string(path(files.path(), &object)).unwrap();
-        assert_eq!(text, object.text);
+        assert_eq!(text, object.to_string());
         let leaf = path(files.path(), &object);
         let beside = fs::read_dir(leaf.parent().unwrap()).unwrap().count();
         assert_eq!(beside, 1, "no temporary file is left");
@@ -266,9 +279,10 @@ mod tests {
     #[test]
     fn a_changed_object_is_refused_by_name_and_put_right_by_its_next_writer() {
         let (files, vault) = vault();
-        let object = cas::node_result(&json!("true"));
+        let object = cas::node_result(Arc::new(json!("true")));
         vault.put(&object).unwrap();
-        for forged in [object.text.replace("true", "evil"), object.text.repeat(2)] {
+        let text = object.to_string();
+        for forged in [text.replace("true", "evil"), text.repeat(2)] {
             let path = path(files.path(), &object);
             fs::write(&path, &forged).unwrap();
             let error = vault.get(&digest(&object)).unwrap_err();
@@ -297,7 +311,7 @@ mod tests {
     fn links_in_the_project_are_never_followed() {
         let (files, vault) = vault();
         let outside = tempfile::tempdir().unwrap();
-        let object = cas::node_result(&json!(1));
+        let object = cas::node_result(Arc::new(json!(1)));
         let objects = files.path().join("state/objects/objects");
         fs::create_dir(&objects).unwrap();
         symlink(outside.path(), objects.join(&object.hash[..2])).unwrap();

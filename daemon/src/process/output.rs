@@ -82,10 +82,14 @@ impl Streams {
         self.stderr.ended && self.stdout.as_ref().is_none_or(|stdout| stdout.ended)
     }
 
-    /// What came of stdout, and of stderr.
-    pub(super) fn into_captured(self) -> (Captured, Captured) {
-        let stdout = self.stdout.map(|stdout| stdout.captured);
-        (stdout.unwrap_or_default(), self.stderr.captured)
+    /// What came of stdout, and of stderr, and what is charged for both.
+    pub(super) fn into_captured(self) -> (Captured, Captured, Charge) {
+        let mut charge = self.stderr.charge;
+        let stdout = self.stdout.map(|stdout| {
+            charge.join(stdout.charge);
+            stdout.captured
+        });
+        (stdout.unwrap_or_default(), self.stderr.captured, charge)
     }
 }
 
@@ -142,9 +146,6 @@ impl Capture {
     }
 
     fn take(&mut self, chunk: &[u8]) {
-        if let Some(tap) = &self.tap {
-            tap.tell(self.source, chunk);
-        }
         let room = self.limit.saturating_sub(self.captured.bytes.len());
         let kept = &chunk[..chunk.len().min(room)];
         if self.charge.grow(kept.len()) {
@@ -155,5 +156,8 @@ impl Capture {
             self.captured.is_starved = true;
         }
         self.captured.total += u64::try_from(chunk.len()).expect("lengths fit 64 bits");
+        if let Some(tap) = &self.tap {
+            tap.tell(self.source, chunk, &self.captured.bytes);
+        }
     }
 }

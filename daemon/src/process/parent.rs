@@ -12,7 +12,8 @@
 //! fall to us; each is killed, which makes its children ours, until there are none. Only then it is started again, or the parent
 //! ends with its code. **Failure.** It died if a signal ended it, or a panic. Whatever code it ends with by itself is its word: that it
 //! was asked to stop, that it cannot start here, or that its data is damaged, which another start makes no better. A signal that was
-//! passed on asks it to stop, however it ends then.
+//! passed on asks it to stop, however it ends then. What it died of, as far as that can be known from here, is told to the next one, which
+//! holds it against the runs it computed for.
 //!
 //! The daemon has a process group of its own, so that Ctrl-C at a terminal reaches it once, through us, and a second
 //! Ctrl-C is a second signal.
@@ -30,10 +31,11 @@ use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, killpg, signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
+use rye_core::model::Death;
 
 use super::procfs::{self, Stat};
-use super::{Error, Exit, reap};
-use crate::config::PARENT_VARIABLE;
+use super::{Error, Exit, oom, reap};
+use crate::config::{DEATH_VARIABLE, PARENT_VARIABLE};
 
 /// What is passed on to the daemon.
 const PASSED_ON: [Signal; 6] = [
@@ -76,8 +78,8 @@ const ADOPT_COPY: &str = "--adopt-copy";
 pub enum Life {
     /// The one that was asked for.
     First,
-    /// One after a life in which it died.
-    Later,
+    /// One after a life in which it died so.
+    Later(Death),
 }
 
 /// The command that starts this program again as the daemon, with the same arguments, in its first life or a later one.
@@ -93,6 +95,10 @@ pub fn daemon_command(life: Life) -> Command {
     }
     command.args(args.filter(|arg| life == Life::First || arg != ADOPT_COPY));
     command.env(PARENT_VARIABLE, getpid().to_string());
+    match life {
+        Life::First => command.env_remove(DEATH_VARIABLE),
+        Life::Later(death) => command.env(DEATH_VARIABLE, death.as_str()),
+    };
     command
 }
 
@@ -120,8 +126,10 @@ pub fn run(daemon: impl Fn(Life) -> Command, restarts: u32) -> Result<Exit, Erro
     let mut recent: Vec<Instant> = Vec::new();
     let mut life = Life::First;
     loop {
+        let kills = oom::kills();
         let child = start(daemon(life)).map_err(failed("start the daemon"))?;
         let (exit, asked) = watch(&signals, child).map_err(failed("watch the daemon"))?;
+        let death = cause(exit, kills, oom::kills());
         let sweep = || end_orphans(&signals).map_err(failed("end what the daemon left"));
         let mut swept = sweep()?;
         if asked || swept.asked || !died(exit) {
@@ -146,13 +154,37 @@ pub fn run(daemon: impl Fn(Life) -> Command, restarts: u32) -> Result<Exit, Erro
             return Ok(exit);
         }
         recent.push(Instant::now());
-        life = Life::Later;
+        life = Life::Later(death);
     }
 }
 
 /// Whether it did not end by itself.
 const fn died(exit: Exit) -> bool {
     matches!(exit, Exit::Signal(_) | Exit::Code(PANICKED))
+}
+
+/// What a daemon died of that ended with `exit`. The kernel had ended so many processes of its cgroup for want of memory `before` it was
+/// started, and so many by then; `None` if that is not known.
+fn cause(exit: Exit, before: Option<u64>, by_then: Option<u64>) -> Death {
+    const OWN: [Signal; 7] = [
+        Signal::SIGABRT,
+        Signal::SIGSEGV,
+        Signal::SIGBUS,
+        Signal::SIGILL,
+        Signal::SIGFPE,
+        Signal::SIGTRAP,
+        Signal::SIGSYS,
+    ];
+    let signal = match exit {
+        Exit::Code(_) => return Death::Fault,
+        Exit::Signal(number) => Signal::try_from(number).ok(),
+    };
+    match (signal, before.zip(by_then)) {
+        (Some(signal), _) if OWN.contains(&signal) => Death::Fault,
+        (Some(Signal::SIGKILL), None) => Death::Unknown,
+        (Some(Signal::SIGKILL), Some((before, by_then))) if by_then > before => Death::Fault,
+        (Some(_) | None, _) => Death::Outside,
+    }
 }
 
 /// Starts the daemon; its pid.
@@ -304,5 +336,32 @@ fn wait(signals: &SignalFd, timeout: PollTimeout) -> io::Result<()> {
     match poll(&mut fds, timeout) {
         Ok(_) | Err(Errno::EINTR) => Ok(()),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_is_at_fault_for_crashes_and_for_memory_and_not_for_kills_from_outside() {
+        let signal = |signal: Signal| Exit::Signal(signal as i32);
+        for (exit, before, by_then, death) in [
+            (Exit::Code(PANICKED), None, None, Death::Fault),
+            (signal(Signal::SIGABRT), Some(1), Some(1), Death::Fault),
+            (signal(Signal::SIGSEGV), None, None, Death::Fault),
+            (signal(Signal::SIGBUS), None, None, Death::Fault),
+            (signal(Signal::SIGKILL), Some(1), Some(2), Death::Fault),
+            (signal(Signal::SIGKILL), Some(2), Some(2), Death::Outside),
+            (signal(Signal::SIGKILL), Some(2), None, Death::Unknown),
+            (signal(Signal::SIGKILL), None, Some(2), Death::Unknown),
+            (signal(Signal::SIGUSR1), Some(0), Some(1), Death::Outside),
+        ] {
+            assert_eq!(
+                cause(exit, before, by_then),
+                death,
+                "{exit} {before:?} {by_then:?}"
+            );
+        }
     }
 }

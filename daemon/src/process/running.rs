@@ -228,11 +228,12 @@ impl Running {
             }
         };
         let pipe_leak = !streams.have_ended();
-        let (stdout, stderr) = streams.into_captured();
+        let (stdout, stderr, charge) = streams.into_captured();
         Ok(Exited {
             exit,
             stdout,
             stderr,
+            charge,
             elapsed,
             ended_by,
             receipt,

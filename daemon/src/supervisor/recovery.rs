@@ -18,9 +18,6 @@ use crate::journal::{self, Change, Journal, Ticket};
 
 /// Pause between two runs recovered after a restart, so that a thousand of them do not start at once.
 const RESUME_PAUSE: Duration = Duration::from_millis(2);
-/// A run for which the daemon computed when it died, and died before so often without that a step or an item was finished, is taken to
-/// bring it down.
-const MOST_SUSPICIONS: u32 = 3;
 
 impl Supervisor {
     /// Recovers what was live when the daemon went down.
@@ -119,7 +116,9 @@ impl Supervisor {
             return self.release(&run.id).await;
         }
         let acting = self.journal().acting();
-        let reason = if run.suspicions >= MOST_SUSPICIONS && acting.is_suspected(&run.id) {
+        let death = acting.death_in(&run.id);
+        let now = self.journal().now();
+        let reason = if death.is_some_and(|death| run.is_in_crash_loop(death, now)) {
             SuspendReason::CrashLoop
         } else if suspended.is_none() && run.spec.recovery == Recovery::Suspend {
             SuspendReason::Restart

@@ -152,13 +152,7 @@ pub(crate) fn begin() -> Job<()> {
 
 /// The end of a call that did what it was to do.
 pub(crate) fn done() -> Ended {
-    Ended::Outcome(Box::new(CallOutcome {
-        result: Arc::new(Value::Null),
-        failure: None,
-        certainty: Certainty::Known,
-        cached: false,
-        node_input_hash: None,
-    }))
+    Ended::Outcome(Box::new(CallOutcome::known(Value::Null)))
 }
 
 pub(crate) async fn services(directory: &Path) -> Arc<Services> {

@@ -27,21 +27,21 @@ fn recorded_objects_have_the_text_and_the_hash_of_the_original() {
 
 #[test]
 fn snapshots_and_results_have_the_recorded_names() {
+    let inputs = ("inputs".to_owned(), json!({}));
+    let state = state_snapshot(&Vars::from(Map::from_iter([inputs])));
     assert_eq!(
-        state_snapshot(&Vars::from(Map::from_iter([(
-            "inputs".to_owned(),
-            json!({})
-        )]))),
-        Encoded {
-            hash: "0cad3d7b1c5fbb11935ff6eb8d12269eb808eaf0faf5c45538ab1b3df842a5ca".into(),
-            text: r#"{"kind":"state_snapshot","schema":1,"state":{"inputs":{}}}"#.into(),
-        }
+        state.hash,
+        "0cad3d7b1c5fbb11935ff6eb8d12269eb808eaf0faf5c45538ab1b3df842a5ca"
+    );
+    assert_eq!(
+        state.to_string(),
+        r#"{"kind":"state_snapshot","schema":1,"state":{"inputs":{}}}"#
     );
     let result = json!({
         "exit_code": 0, "output": "hello\n", "stderr": "", "stdout": "hello\n", "success": true, "truncated": false
     });
     assert_eq!(
-        node_result(&result).hash,
+        node_result(Arc::new(result)).hash,
         "107bb296ecfd482f414d57a4bcbcfddf509bb89b349f53f0c1a7454c38285490"
     );
 }
@@ -183,4 +183,17 @@ fn optional_fields_are_left_out_rather_than_empty() {
         ..execution
     };
     assert!(execution_snapshot(&failed).text.contains(r#""errors":[{"#));
+}
+
+#[test]
+fn a_result_is_written_in_pieces_as_the_text_that_its_hash_names() {
+    for text in ["", "\u{0}é\"", "plain"] {
+        for times in [1, 10_000, 70_000] {
+            let result = json!({"b": text.repeat(times), "a": [1.5, null, true, 7]});
+            let object = json!({"kind": "node_result", "result": result, "schema": SCHEMA});
+            let written = node_result(Arc::new(result));
+            assert_eq!(written.to_string(), canonical(&object));
+            assert_eq!(written.hash, sha256_hex(canonical(&object)));
+        }
+    }
 }

@@ -3,8 +3,10 @@
 //! One enum for what every kind of run knows, one for each kind. **Owns** their names and their facets: what everybody beside
 //! the model asks of an event. Adding an event touches its enum, its facets and its transition.
 
+use std::io::{self, Read as _};
 use std::sync::Arc;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::{IntoStaticStr, VariantNames};
@@ -107,14 +109,23 @@ impl Event {
 
     /// The event of that name and payload, which is JSON text.
     pub fn read(name: &str, payload: &str) -> Result<Self, Unreadable> {
+        Self::of(name, payload)
+    }
+
+    /// The same of a payload that may be long: no more of it is in memory than what is made of it.
+    pub fn read_from(name: &str, payload: impl io::Read) -> Result<Self, Unreadable> {
+        Self::of(name, Streamed(payload))
+    }
+
+    fn of(name: &str, payload: impl Payload) -> Result<Self, Unreadable> {
         let read = if RunEvent::VARIANTS.contains(&name) {
-            tagged(name, payload).map(Self::Run)
+            payload.of(name).map(Self::Run)
         } else if GraphEvent::VARIANTS.contains(&name) {
-            tagged(name, payload).map(Self::Graph)
+            payload.of(name).map(Self::Graph)
         } else if ThreadEvent::VARIANTS.contains(&name) {
-            tagged(name, payload).map(Self::Thread)
+            payload.of(name).map(Self::Thread)
         } else if ToolEvent::VARIANTS.contains(&name) {
-            tagged(name, payload).map(Self::Tool)
+            payload.of(name).map(Self::Tool)
         } else {
             return Err(Unreadable::Name {
                 name: name.to_owned(),
@@ -198,12 +209,27 @@ impl Event {
     }
 }
 
-/// `name` is one of the events, so that nothing in it has to be escaped.
-fn tagged<T: serde::de::DeserializeOwned>(
-    name: &str,
-    payload: &str,
-) -> Result<T, serde_json::Error> {
-    serde_json::from_str(&format!(r#"{{"event_type":"{name}","payload":{payload}}}"#))
+/// The JSON of the payload of an event.
+trait Payload {
+    /// The event `name`, which is one of those of `T`, so that nothing in it has to be escaped.
+    fn of<T: DeserializeOwned>(self, name: &str) -> Result<T, serde_json::Error>;
+}
+
+/// A payload that is read a piece at a time.
+struct Streamed<R>(R);
+
+impl Payload for &str {
+    fn of<T: DeserializeOwned>(self, name: &str) -> Result<T, serde_json::Error> {
+        serde_json::from_str(&format!(r#"{{"event_type":"{name}","payload":{self}}}"#))
+    }
+}
+
+impl<R: io::Read> Payload for Streamed<R> {
+    fn of<T: DeserializeOwned>(self, name: &str) -> Result<T, serde_json::Error> {
+        let before = format!(r#"{{"event_type":"{name}","payload":"#);
+        let event = before.as_bytes().chain(self.0).chain(&b"}"[..]);
+        serde_json::from_reader(event)
+    }
 }
 
 /// A fact about a run of any kind: its life, and the attempts that every kind makes.
@@ -220,6 +246,9 @@ pub enum RunEvent {
         /// Whether the daemon computed for it when its last life ended.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         suspected: bool,
+        /// Whether that life ended by the daemon's own fault.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        fault: bool,
     },
     /// The run is suspended.
     RunSuspended(Suspension),
@@ -437,8 +466,11 @@ pub enum RunEvent {
 impl RunEvent {
     /// A run starts, of which nothing is suspected.
     pub const fn started(epoch: Epoch) -> Self {
-        let suspected = false;
-        Self::RunStarted { epoch, suspected }
+        Self::RunStarted {
+            epoch,
+            suspected: false,
+            fault: false,
+        }
     }
 
     /// A suspended run is resumed with the limits that it has.

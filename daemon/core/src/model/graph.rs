@@ -6,7 +6,7 @@ mod state;
 mod transition;
 
 pub use self::event::GraphEvent;
-pub use self::items::{ItemResult, Items};
+pub use self::items::{ItemResult, Items, RESULTS_TOO_LARGE};
 pub use self::state::{
     At, Due, FailedAttempt, Idle, LastStep, Left, State, Step, StepWork, Unrepaired, Waits,
 };

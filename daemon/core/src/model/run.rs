@@ -42,6 +42,10 @@ pub struct Run {
     /// How often the daemon died while it computed for this run, since something of it last ended, and since the daemon last stopped
     /// in good order.
     pub suspicions: u32,
+    /// When it was owned again after the daemon had died by its own fault while it computed for this run: the last ten minutes of that, since
+    /// it was last resumed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faults: Vec<Timestamp>,
     /// How many child runs its chain has started, detached ones included. A call that is tried again counts once:
     /// it has the child run of its earlier try, or one that continues or replaces that.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -82,6 +86,7 @@ impl Run {
             seq: Seq(1),
             epoch: Epoch::default(),
             suspicions: 0,
+            faults: Vec::new(),
             spawn_count: spec.spawned,
             below: Below::of(&spec.limits),
             cancel: None,
@@ -428,8 +433,14 @@ impl Run {
     fn take_in(&mut self, at: Timestamp, event: &RunEvent) -> bool {
         match event {
             RunEvent::RunCreated(_) => return false,
-            RunEvent::RunStarted { epoch, suspected } => {
-                self.suspicions += u32::from(*suspected);
+            RunEvent::RunStarted {
+                epoch,
+                suspected,
+                fault,
+            } => {
+                if *suspected {
+                    self.suspect(at, *fault);
+                }
                 self.started_at.get_or_insert(at);
                 self.active_since.get_or_insert(at);
                 self.epoch = *epoch;
@@ -444,6 +455,7 @@ impl Run {
                 self.active_since = Some(at);
                 self.epoch = *epoch;
                 self.suspicions = 0;
+                self.faults.clear();
                 self.below.raise(raised);
                 self.work.state_mut().resume(at, raised);
                 self.life = Life::Running;

@@ -1,5 +1,6 @@
 //! The life of a run as a table: every phase against every event.
 
+mod death;
 mod graph;
 mod raised;
 mod reference;
@@ -675,7 +676,12 @@ fn foreach(attempt: u32, count: u32) -> Event {
 /// The daemon died while it computed for the run.
 fn suspected(epoch: Epoch) -> RunEvent {
     let suspected = true;
-    RunEvent::RunStarted { epoch, suspected }
+    let fault = false;
+    RunEvent::RunStarted {
+        epoch,
+        suspected,
+        fault,
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Canonical JSON and JSON objects that carry their own signature.
 
-use std::fmt::Write as _;
+use std::fmt;
 
 use serde_json::{Map, Value};
 
@@ -38,21 +38,21 @@ pub fn verify_json(object: &Map<String, Value>) -> Result<Token, Error> {
 fn hash_of(object: &Map<String, Value>) -> String {
     let members = members(object).filter(|(name, _)| *name != MEMBER);
     let mut text = String::new();
-    write_object(members, &mut text);
+    write_object(members, &mut text).expect(TO_STRING);
     sha256_hex(text)
 }
 
 /// `value` in the one form that is hashed: keys sorted, no spaces, ASCII only, floats as Python prints them.
 pub fn canonical(value: &Value) -> String {
     let mut text = String::new();
-    write_value(value, &mut text);
+    write_value(value, &mut text).expect(TO_STRING);
     text
 }
 
 /// `object` in that form.
 pub fn canonical_object(object: &Map<String, Value>) -> String {
     let mut text = String::new();
-    write_object(members(object), &mut text);
+    write_object(members(object), &mut text).expect(TO_STRING);
     text
 }
 
@@ -60,25 +60,26 @@ fn members(object: &Map<String, Value>) -> impl Iterator<Item = (&str, &Value)> 
     object.iter().map(|(name, value)| (name.as_str(), value))
 }
 
-fn write_value(value: &Value, out: &mut String) {
+/// Writes `value` to `out`, in that form.
+pub(crate) fn write_value(value: &Value, out: &mut dyn fmt::Write) -> fmt::Result {
     match value {
-        Value::Null => out.push_str("null"),
-        Value::Bool(true) => out.push_str("true"),
-        Value::Bool(false) => out.push_str("false"),
+        Value::Null => out.write_str("null"),
+        Value::Bool(true) => out.write_str("true"),
+        Value::Bool(false) => out.write_str("false"),
         Value::Number(number) => match number.as_f64() {
             Some(float) if number.is_f64() => write_float(float, out),
-            _ => out.push_str(&number.to_string()),
+            _ => write!(out, "{number}"),
         },
         Value::String(text) => write_string(text, out),
         Value::Array(items) => {
-            out.push('[');
+            out.write_char('[')?;
             for (index, item) in items.iter().enumerate() {
                 if index > 0 {
-                    out.push(',');
+                    out.write_char(',')?;
                 }
-                write_value(item, out);
+                write_value(item, out)?;
             }
-            out.push(']');
+            out.write_char(']')
         }
         Value::Object(object) => write_object(members(object), out),
     }
@@ -87,58 +88,59 @@ fn write_value(value: &Value, out: &mut String) {
 /// Writes an object with these members to `out`, in that form.
 pub(crate) fn write_object<'a>(
     members: impl Iterator<Item = (&'a str, &'a Value)>,
-    out: &mut String,
-) {
+    out: &mut dyn fmt::Write,
+) -> fmt::Result {
     let mut members: Vec<_> = members.collect();
     members.sort_unstable_by_key(|(name, _)| *name);
-    out.push('{');
+    out.write_char('{')?;
     for (index, (name, value)) in members.into_iter().enumerate() {
         if index > 0 {
-            out.push(',');
+            out.write_char(',')?;
         }
-        write_string(name, out);
-        out.push(':');
-        write_value(value, out);
+        write_string(name, out)?;
+        out.write_char(':')?;
+        write_value(value, out)?;
     }
-    out.push('}');
+    out.write_char('}')
 }
 
-fn write_string(text: &str, out: &mut String) {
-    out.push('"');
+fn write_string(text: &str, out: &mut dyn fmt::Write) -> fmt::Result {
+    out.write_char('"')?;
     let mut rest = text;
     loop {
         let plain = rest.find(|unit| !matches!(unit, ' ' | '!' | '#'..='[' | ']'..='~'));
         let (before, from) = rest.split_at(plain.unwrap_or(rest.len()));
-        out.push_str(before);
+        out.write_str(before)?;
         let mut following = from.chars();
         let Some(special) = following.next() else {
             break;
         };
-        write_escaped(special, out);
+        write_escaped(special, out)?;
         rest = following.as_str();
     }
-    out.push('"');
+    out.write_char('"')
 }
 
-fn write_escaped(special: char, out: &mut String) {
+fn write_escaped(special: char, out: &mut dyn fmt::Write) -> fmt::Result {
     match special {
-        '"' => out.push_str("\\\""),
-        '\\' => out.push_str("\\\\"),
-        '\n' => out.push_str("\\n"),
-        '\r' => out.push_str("\\r"),
-        '\t' => out.push_str("\\t"),
-        '\u{8}' => out.push_str("\\b"),
-        '\u{c}' => out.push_str("\\f"),
+        '"' => out.write_str("\\\""),
+        '\\' => out.write_str("\\\\"),
+        '\n' => out.write_str("\\n"),
+        '\r' => out.write_str("\\r"),
+        '\t' => out.write_str("\\t"),
+        '\u{8}' => out.write_str("\\b"),
+        '\u{c}' => out.write_str("\\f"),
         other => {
             for unit in other.encode_utf16(&mut [0; 2]) {
-                write!(out, "\\u{unit:04x}").expect(TO_STRING);
+                write!(out, "\\u{unit:04x}")?;
             }
+            Ok(())
         }
     }
 }
 
 /// Shortest digits that read back the same; an exponent below 1e-4 and from 1e16 on, with sign and two digits.
-fn write_float(float: f64, out: &mut String) {
+fn write_float(float: f64, out: &mut dyn fmt::Write) -> fmt::Result {
     let scientific = format!("{float:e}");
     let (digits, exponent) = scientific
         .split_once('e')
@@ -148,12 +150,14 @@ fn write_float(float: f64, out: &mut String) {
         .expect("the exponent of an f64 is a small integer");
     if (-4..16).contains(&exponent) {
         let plain = float.to_string();
-        out.push_str(&plain);
-        if !plain.contains('.') {
-            out.push_str(".0");
+        out.write_str(&plain)?;
+        if plain.contains('.') {
+            Ok(())
+        } else {
+            out.write_str(".0")
         }
     } else {
         let sign = if exponent < 0 { '-' } else { '+' };
-        write!(out, "{digits}e{sign}{:02}", exponent.abs()).expect(TO_STRING);
+        write!(out, "{digits}e{sign}{:02}", exponent.abs())
     }
 }

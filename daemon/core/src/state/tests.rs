@@ -327,7 +327,11 @@ fn the_key_of_an_evicted_run_is_taken_until_many_others_were_evicted() {
 fn a_life_that_ended_in_good_order_is_not_held_against_its_runs() {
     let mut state = State::default();
     let (epoch, suspected) = (Epoch(2), true);
-    let again = Event::Run(RunEvent::RunStarted { epoch, suspected });
+    let again = Event::Run(RunEvent::RunStarted {
+        epoch,
+        suspected,
+        fault: false,
+    });
     let again = Change::event(&id("a"), again);
     let changes = vec![create("a"), start("a"), again, create("b")];
     let _applied = state.commit(1, changes).unwrap();

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::*;
 use crate::id::{Epoch, ItemId, ItemRef};
-use crate::machine::{Certainty, Observe as _};
+use crate::machine::Observe as _;
 use crate::model::{Budget, Object, Outcome, Spec, Status, SuspendReason, Task};
 
 fn tick(ms: i64) -> Tick {
@@ -48,11 +48,8 @@ fn started(machine: &mut ToolMachine) -> Call {
 
 fn outcome(failure: Option<Failure>) -> CallOutcome {
     CallOutcome {
-        result: Arc::new(json!({"b": 2})),
         failure,
-        certainty: Certainty::Known,
-        cached: false,
-        node_input_hash: None,
+        ..CallOutcome::known(json!({"b": 2}))
     }
 }
 

@@ -127,13 +127,32 @@ impl Walker {
         let Some(failed) = self.failed().cloned() else {
             return false;
         };
+        if !self.has_hooks(HookEvent::Error) {
+            return false;
+        }
+        let document = self.document_for_hooks(&failed);
         let context = self.context([
-            ("error", error_document(&failed.error, &failed.result)),
+            ("error", document),
             ("classification", failed.classification.clone()),
             ("node", json!(step.node)),
             ("step_count", json!(step.number)),
         ]);
         self.open_round(now, HookEvent::Error, context, events)
+    }
+
+    /// What hooks see of a failure; without the result of what failed if there is no memory for a copy of it.
+    fn document_for_hooks(&mut self, failed: &FailedAttempt) -> Value {
+        match self.memory.take(bounds::size(&failed.result)) {
+            Some(charge) => {
+                self.charges.push(Arc::new(charge));
+                error_document(&failed.error, &failed.result)
+            }
+            None => {
+                let note = "there is no memory to show hooks the result of what failed";
+                self.notes.push(note.to_owned());
+                error_document(&failed.error, &Value::Null)
+            }
+        }
     }
 
     /// Whether the node says itself how often it is tried again: then nobody else tries it.

@@ -17,7 +17,7 @@ use super::evaluate::{View, lost, memory_exceeded, resolve, value_of, values};
 use super::failure::{Repeat, error_document};
 use super::step::{Done, Revival};
 use super::{Turn, Walker, interpolation_failure};
-use crate::bounds::{Excess, MOST_BYTES};
+use crate::bounds::{self, Excess, MOST_BYTES};
 use crate::capability::Primary;
 use crate::clock::Timestamp;
 use crate::definition::{Authority, Node, OnItemError};
@@ -25,7 +25,7 @@ use crate::error::beginning;
 use crate::expr::{self, Vars};
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Certainty, ResultText};
-use crate::model::graph::{At, Items, Step};
+use crate::model::graph::{At, Items, RESULTS_TOO_LARGE, Step};
 use crate::model::{
     Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus, Verdict,
 };
@@ -295,13 +295,7 @@ impl Walker {
                 continues,
             })),
             Err(failure) => {
-                let answer = CallOutcome {
-                    result: Arc::default(),
-                    failure: Some(failure),
-                    certainty: Certainty::NeverStarted,
-                    cached: false,
-                    node_input_hash: None,
-                };
+                let answer = CallOutcome::never_started(failure);
                 self.conclude_item(now, item, &answer, 0, events);
                 Turn::Again
             }
@@ -352,13 +346,14 @@ impl Walker {
         }
         let parts = Parts::of(&node.work);
         let collects = parts.is_some_and(|parts| parts.on_item_error() == OnItemError::Collect);
-        let (collected, failure, uncollected) = match self.collected(parts, &step, item, answer) {
+        let kept = match self.collected(parts, &step, item, answer) {
             Ok(collected) => (collected, answer.failure.clone(), false),
             Err(failure) => {
                 let document = error_document(&failure, &answer.result);
                 (Some(document), Some(failure), true)
             }
         };
+        let (collected, failure, uncollected) = self.fitting(answer, kept);
         let is_declared = attempt.is_some_and(|attempt| attempt.verdict == Some(Verdict::Done));
         let status = match (&failure, answer.cached) {
             (Some(_), _) => StepStatus::Error,
@@ -385,6 +380,24 @@ impl Walker {
             node_input_hash: answer.node_input_hash.clone(),
         });
         self.record(now, event, events);
+    }
+
+    /// What is kept of an item: its value where that is not its result, its failure, and whether only collecting it failed. A value that
+    /// does not fit beside those of the other items is none: its result is in the event of the item alone.
+    fn fitting(
+        &self,
+        answer: &CallOutcome,
+        (collected, failure, uncollected): (Option<Value>, Option<Failure>, bool),
+    ) -> (Option<Value>, Option<Failure>, bool) {
+        let taken = self.items_in_hand().map_or(0, |items| items.bytes);
+        let value = collected.as_ref().unwrap_or(&answer.result);
+        if taken.saturating_add(bounds::size(value)) <= MOST_BYTES {
+            return (collected, failure, uncollected);
+        }
+        let succeeded = failure.is_none();
+        let failure = failure.unwrap_or_else(too_large);
+        let document = error_document(&failure, &Value::Null);
+        (Some(document), Some(failure), uncollected || succeeded)
     }
 
     /// What people know an item by: the beginning of its value. A branch has a name for that.
@@ -427,6 +440,24 @@ impl Walker {
         }
     }
 
+    /// A copy of what each item came to, charged before it is made; nothing if the results are too large together.
+    fn take_results(&mut self) -> Result<Vec<Value>, Failure> {
+        let Some(items) = self
+            .items_in_hand()
+            .filter(|items| items.bytes <= MOST_BYTES)
+        else {
+            return Ok(Vec::new());
+        };
+        let charge = self.memory.take(items.bytes);
+        let charge = charge.ok_or_else(|| memory_exceeded(&self.memory))?;
+        let results = items.results();
+        let results =
+            results.map(|done| done.map_or(Value::Null, |done| Value::clone(&done.value)));
+        let results = results.collect();
+        self.charges.push(Arc::new(charge));
+        Ok(results)
+    }
+
     /// All items that were to run have ended: the node fails, or assigns and chooses its edge.
     fn close_items(
         &mut self,
@@ -441,10 +472,6 @@ impl Walker {
         };
         let (counts, cache_hit) = (Counts::of(items), items.are_cached());
         let uncollected = items.failures().any(|(_, item, _)| item.uncollected);
-        let collected: Vec<Value> = items
-            .results()
-            .map(|done| done.map_or(Value::Null, |done| Value::clone(&done.value)))
-            .collect();
         let effect = if items.failures().any(|(_, done, _)| done.unknown) {
             Effect::AtMostOnce
         } else {
@@ -457,7 +484,17 @@ impl Walker {
         } else {
             None
         };
-        let result = Arc::new(parts.result(&collected, &counts));
+        let (results, failure) = match self.take_results() {
+            Ok(results) => (results, failure),
+            Err(full) => (Vec::new(), failure.or(Some((full, Certainty::Known)))),
+        };
+        let mut collect = Vars::default();
+        if let Parts::Items(foreach) = parts
+            && let Some(key) = foreach.collect.as_ref().filter(|_| failure.is_none())
+        {
+            collect.set(key, Value::Array(results.clone()));
+        }
+        let result = Arc::new(parts.result(results, &counts));
         let Counts { count, failed, .. } = counts;
         if let Some((failure, certainty)) = failure {
             let repeat = if uncollected {
@@ -466,12 +503,6 @@ impl Walker {
                 Repeat::of(effect, &failure, certainty)
             };
             return self.fail(now, step, failure, &result, repeat, events);
-        }
-        let mut collect = Vars::default();
-        if let Parts::Items(foreach) = parts
-            && let Some(key) = &foreach.collect
-        {
-            collect.set(key, Value::Array(collected));
         }
         let assigned = match self.assign(node, Some(&result), step.now, collect) {
             Ok(assigned) => assigned,
@@ -513,18 +544,20 @@ impl Walker {
     }
 }
 
+/// The failure of an item whose result does not fit, and of its node.
+fn too_large() -> Failure {
+    let text = format!(
+        "the results of the items are {}; let them write to files, or go over fewer at a time",
+        Excess::Bytes
+    );
+    Failure::permanent(RESULTS_TOO_LARGE, text)
+}
+
 /// The failure of a node whose items failed: that of the first of them, whatever was begun beside it. What must not happen
 /// twice never started only if none of the failed items did.
 fn item_failure(items: &Items, step: &Step, effect: Effect) -> (Failure, Certainty) {
     if items.bytes > MOST_BYTES {
-        let text = format!(
-            "the results of the items are {}; let them write to files, or go over fewer at a time",
-            Excess::Bytes
-        );
-        return (
-            Failure::permanent("results_too_large", text),
-            Certainty::Known,
-        );
+        return (too_large(), Certainty::Known);
     }
     let mut failed = items.failures();
     let mut failure = Failure::permanent(ITEM_FAILED, "an item failed");

@@ -371,11 +371,8 @@ impl Revival {
     pub(super) fn of(attempt: &Attempt) -> Self {
         let settled = |failure| {
             Self::Settled(CallOutcome {
-                result: attempt.declared.clone().unwrap_or_default(),
                 failure,
-                certainty: Certainty::Known,
-                cached: false,
-                node_input_hash: None,
+                ..CallOutcome::known(attempt.declared.clone().unwrap_or_default())
             })
         };
         match (attempt.verdict, &attempt.child, attempt.effect) {

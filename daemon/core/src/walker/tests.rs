@@ -117,13 +117,7 @@ fn policy() -> Arc<Policy> {
 }
 
 fn answered(result: Value) -> CallOutcome {
-    CallOutcome {
-        result: Arc::new(result),
-        failure: None,
-        certainty: Certainty::Known,
-        cached: false,
-        node_input_hash: None,
-    }
+    CallOutcome::known(result)
 }
 
 /// A tool that answers with its parameters. `fail: why` makes it fail, `below: n` only while `n` is less; `end: never` and
@@ -325,7 +319,12 @@ impl Stage {
         self.walker = Walker::new(Arc::clone(&self.graph), Arc::clone(&self.policy), run);
         let epoch = Epoch(self.walker.run().epoch.0 + 1);
         let suspected = true;
-        self.observe(Event::Run(RunEvent::RunStarted { epoch, suspected }));
+        let fault = false;
+        self.observe(Event::Run(RunEvent::RunStarted {
+            epoch,
+            suspected,
+            fault,
+        }));
     }
 
     /// Somebody resumes the suspended run.

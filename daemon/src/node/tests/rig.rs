@@ -10,7 +10,7 @@ use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
 use rye_core::memory::Memory;
-use rye_core::model::{Run, Status};
+use rye_core::model::{Death, Run, Status};
 use rye_core::seal::{SecretKey, sign_text};
 use rye_item::keys::KeyDir;
 use tempfile::TempDir;
@@ -46,6 +46,8 @@ pub(crate) struct Rig {
     pub(crate) lag: Option<LagBounds>,
     /// Who carries effects out; the daemon itself, if nobody does.
     pub(crate) stage: Option<Arc<Stage>>,
+    /// How the life before the next one ended.
+    pub(crate) last_death: Death,
 }
 
 /// One life of a daemon.
@@ -88,6 +90,7 @@ impl Rig {
             clock: Arc::default(),
             lag: None,
             stage: None,
+            last_death: Death::Unknown,
         }
     }
 
@@ -116,6 +119,7 @@ impl Rig {
             segment_bytes: 1 << 16,
             lag: self.lag,
             memory: Arc::new(Memory::new(1 << 40)),
+            last_death: self.last_death,
             ..journal::Options::new(
                 self.config.state_dir.clone(),
                 clock,

@@ -6,10 +6,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::bounds;
+use crate::bounds::{self, MOST_BYTES};
 use crate::id::{Name, RunId};
 use crate::model::chunks::Chunks;
 use crate::model::{Attempt, Effect, Failure, Slot, attempt_name, is_zero};
+
+/// The code of an item whose result does not fit beside those of the other items.
+pub const RESULTS_TOO_LARGE: &str = "results_too_large";
 
 /// The items of the foreach node in hand.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -22,7 +25,7 @@ pub struct Items {
     pub next: u32,
     /// How many failed.
     pub failed: u32,
-    /// Bytes of what the ended ones came to, roughly.
+    /// Bytes of what the ended ones came to, roughly; more than [`MOST_BYTES`] once a result did not fit.
     pub bytes: usize,
     /// What they are called, if they are branches of a parallel node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -68,6 +71,19 @@ pub struct ItemResult {
     /// Whether it is the result of an earlier run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
+}
+
+impl ItemResult {
+    /// The memory that it takes, roughly.
+    fn bytes(&self) -> usize {
+        bounds::size(&self.value)
+    }
+
+    /// Whether its action succeeded, and what that gave back does not fit beside the results of the other items.
+    fn does_not_fit(&self) -> bool {
+        let error = self.error.as_ref().filter(|_| self.uncollected);
+        error.is_some_and(|error| error.code == RESULTS_TOO_LARGE)
+    }
 }
 
 impl Items {
@@ -182,6 +198,8 @@ impl Items {
         self.running = Arc::default();
         self.next = 0;
         self.failed = 0;
+        let kept = self.results().flatten().map(ItemResult::bytes);
+        self.bytes = kept.sum();
         self
     }
 
@@ -201,7 +219,10 @@ impl Items {
         let once = attempt.is_some_and(|attempt| attempt.effect == Effect::AtMostOnce);
         result.unknown = once && result.error.is_some() && !result.never_started;
         self.failed += u32::from(result.error.is_some());
-        self.bytes += bounds::size(&result.value);
+        self.bytes += result.bytes();
+        if result.does_not_fit() {
+            self.bytes = self.bytes.max(MOST_BYTES + 1);
+        }
         if let Some(item) = self.item_mut(item) {
             item.result = Some(Arc::new(result));
         }

@@ -1,7 +1,6 @@
 //! A driver for tests: carries out what the machine asks for, in the order that the test says.
 
 use super::*;
-use crate::machine::Certainty;
 use crate::model::thread::CallAt;
 use crate::model::{Because, Effect, Failure, RunEvent};
 
@@ -332,13 +331,7 @@ fn by_its_item(call: &Call) -> Option<Effect> {
 
 /// A call that comes to this.
 pub(super) fn result(value: Value) -> CallOutcome {
-    CallOutcome {
-        result: Arc::new(value),
-        failure: None,
-        certainty: Certainty::Known,
-        cached: false,
-        node_input_hash: None,
-    }
+    CallOutcome::known(value)
 }
 
 /// What is heard of a message: a text, then calls of tools by their ids, names and inputs.

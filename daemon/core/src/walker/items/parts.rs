@@ -91,12 +91,12 @@ impl<'g> Parts<'g> {
 
     /// The result of the node: what its items came to, and how many there are, failed and succeeded. A branch that is called like
     /// a number takes its place.
-    pub(super) fn result(self, collected: &[Value], counts: &Counts) -> Value {
+    pub(super) fn result(self, collected: Vec<Value>, counts: &Counts) -> Value {
         let mut result: Object = match self {
-            Self::Items(_) => Object::from_iter([(RESULTS.to_owned(), collected.into())]),
+            Self::Items(_) => Object::from_iter([(RESULTS.to_owned(), Value::Array(collected))]),
             Self::Branches(_) => {
                 let names = self.names().into_iter().map(|name| name.to_string());
-                names.zip(collected.iter().cloned()).collect()
+                names.zip(collected).collect()
             }
         };
         for (key, number) in COUNTS.into_iter().zip(counts.in_order()) {

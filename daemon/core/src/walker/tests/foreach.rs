@@ -442,3 +442,58 @@ fn collected_errors_are_told_in_the_order_of_the_items() {
     let errors: Vec<_> = errors.map(|error| error.error.as_str()).collect();
     assert_eq!(errors, ["each[0]: no", "each[1]: no", "each[2]: no"]);
 }
+
+#[test]
+fn the_results_of_items_are_bounded_before_they_are_on_record_and_their_node_fails_in_few_words() {
+    let config = over("parallel: true\n      max_concurrency: 6\n      on_item_error: collect");
+    let mut stage = Stage::of(&config, run(json!({"list": [0, 1, 2, 3, 4, 5, 6]}), None));
+    let text = "x".repeat(bounds::MOST_BYTES / 4);
+    let prints = |_: &Call| answered(json!({"stdout": text}));
+    assert_eq!(stage.settle(), Rest::Waits(None));
+    for taken in 1..=6 {
+        stage.end_one(prints);
+        let held = stage.run().held();
+        assert!(held <= bounds::MOST_BYTES + 1, "{taken} items: {held}");
+    }
+    assert_eq!(stage.play_with(prints), Rest::Ended);
+    assert_eq!(
+        stage.items(),
+        [0, 1, 2, 3, 4, 5],
+        "the last one does not start"
+    );
+    assert_eq!(stage.failure().code, "results_too_large");
+    let mut codes = Vec::new();
+    for (_, event) in &stage.log {
+        let text = serde_json::to_string(event).unwrap();
+        if let Event::Graph(GraphEvent::ItemCompleted { error, result, .. }) = event {
+            codes.push(error.as_ref().map_or("ok", |error| error.code.as_str()));
+            // What an item gave back is in its own event.
+            assert!(result["stdout"].is_string());
+        } else {
+            assert!(text.len() < 10_000, "{} takes {}", event.name(), text.len());
+        }
+    }
+    let large = "results_too_large";
+    assert_eq!(codes, ["ok", "ok", "ok", large, large, large]);
+    // None of them is repeated for that: their actions have done their work.
+    assert_eq!(stage.calls.len(), 6);
+}
+
+#[test]
+fn the_results_of_a_node_are_copied_only_where_there_is_memory_for_them() {
+    let text = "x".repeat(100_000);
+    let prints = |_: &Call| answered(json!({"stdout": text}));
+    let ended = |room: usize| {
+        let memory = Arc::new(Memory::new(room));
+        let mut stage = each("", &json!([1, 2]));
+        stage.walker = stage.walker.clone().within(Arc::clone(&memory));
+        assert_eq!(stage.play_with(prints), Rest::Ended);
+        let failure = match stage.run().outcome() {
+            Some(Outcome::Error { error }) => Some(error.code.clone()),
+            _ => None,
+        };
+        (failure, memory.taken())
+    };
+    assert_eq!(ended(150_000).0.as_deref(), Some("memory_exceeded"));
+    assert_eq!(ended(1_000_000).0, None);
+}

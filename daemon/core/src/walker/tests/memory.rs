@@ -194,13 +194,7 @@ fn items_of_a_large_state_are_light_once_one_took_no_time_and_the_end_of_their_n
 }
 
 fn came_to(text: usize) -> CallOutcome {
-    CallOutcome {
-        result: Arc::new(json!("x".repeat(text))),
-        failure: None,
-        certainty: Certainty::Known,
-        cached: false,
-        node_input_hash: None,
-    }
+    CallOutcome::known(json!("x".repeat(text)))
 }
 
 #[test]

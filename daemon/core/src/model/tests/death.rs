@@ -1,0 +1,109 @@
+//! Which sequences of deaths of the daemon are held against a run.
+
+use super::*;
+use crate::model::Death;
+
+/// What happens to a run.
+#[derive(Clone, Copy)]
+enum Turn {
+    /// The daemon dies, computing for the run or not, and owns it again after so many seconds.
+    Dies(Death, Computes, u64),
+    /// An item of it ends.
+    Progress,
+    /// Somebody resumes it.
+    Resumed,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Computes {
+    ForIt,
+    ForOthers,
+}
+
+use Computes::{ForIt, ForOthers};
+use Death::{Fault, Outside, Unknown};
+use Turn::{Dies, Progress, Resumed};
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_ms(ms)
+}
+
+/// The number of the death with which the run is parked, as recovery decides, if that comes.
+fn parked(turns: &[Turn]) -> Option<usize> {
+    let (mut run, mut now, mut deaths) = (walking(), 1_000_000, 0);
+    for turn in turns {
+        let event = match turn {
+            Dies(death, computes, seconds) => {
+                deaths += 1;
+                now += i64::try_from(seconds * 1000).unwrap();
+                // The board keeps who computed, unless the death came from outside.
+                let suspected = *computes == ForIt && *death != Outside;
+                if suspected && run.is_in_crash_loop(*death, at(now)) {
+                    return Some(deaths);
+                }
+                RunEvent::RunStarted {
+                    epoch: Epoch(2),
+                    suspected,
+                    fault: *death == Fault,
+                }
+            }
+            Progress => {
+                run.suspicions = 0;
+                continue;
+            }
+            Resumed => {
+                let why = Suspension::new(SuspendReason::User);
+                run.apply(at(now), &RunEvent::RunSuspended(why).into())
+                    .unwrap();
+                RunEvent::resumed(Epoch(2))
+            }
+        };
+        run.apply(at(now), &event.into()).unwrap();
+    }
+    None
+}
+
+#[test]
+fn three_deaths_by_its_own_fault_within_ten_minutes_park_a_run_whatever_it_finishes() {
+    let fault = Dies(Fault, ForIt, 60);
+    assert_eq!(parked(&[fault, Progress, fault, Progress, fault]), Some(3));
+    assert_eq!(parked(&[fault, fault, fault]), Some(3));
+    // Of other runs nothing is held against it, nor of what was long ago or before it was resumed.
+    let others = Dies(Fault, ForOthers, 1);
+    assert_eq!(parked(&[others; 20]), None);
+    assert_eq!(
+        parked(&[fault, others, fault, others, Progress, fault]),
+        Some(5)
+    );
+    let late = Dies(Fault, ForIt, 599);
+    assert_eq!(
+        parked(&[fault, Progress, late, Progress, late, Progress, late]),
+        None
+    );
+    let soon = Dies(Fault, ForIt, 299);
+    assert_eq!(parked(&[fault, Progress, soon, Progress, soon]), Some(3));
+    assert_eq!(parked(&[fault, fault, Resumed, fault, fault]), None);
+}
+
+#[test]
+fn deaths_from_outside_are_held_against_no_run_and_unknown_ones_while_it_gets_nowhere() {
+    let (outside, unknown) = (Dies(Outside, ForIt, 1), Dies(Unknown, ForIt, 1));
+    assert_eq!(parked(&[outside; 20]), None);
+    let fault = Dies(Fault, ForIt, 1);
+    assert_eq!(parked(&[fault, outside, fault, outside, outside]), None);
+    assert_eq!(parked(&[unknown; 20]), Some(4));
+    let moves = [unknown, unknown, unknown, Progress];
+    assert_eq!(parked(&moves.repeat(5)), None);
+    assert_eq!(
+        parked(&[fault, unknown, fault, Progress, unknown, fault]),
+        Some(5)
+    );
+}
+
+#[test]
+fn a_death_is_named_and_another_name_is_an_unknown_one() {
+    for death in [Unknown, Fault, Outside] {
+        assert_eq!(Death::named(death.as_str()), death);
+    }
+    assert_eq!(Death::named("of old age"), Unknown);
+}
