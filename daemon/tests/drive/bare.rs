@@ -11,7 +11,7 @@ use rye_core::cas::InputHashes;
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
-use rye_core::machine::{CallOutcome, Certainty};
+use rye_core::machine::CallOutcome;
 use rye_core::model::{Budget, Failure, Kill, Killed, Object, Run, RunEvent, Spec, Task};
 use rye_core::money::Usd;
 use rye_core::state::Change;
