@@ -3,6 +3,8 @@
 //! **Rule.** A form reads the shape that it knows. A result of any other shape is no text, and none of its members is lost: the caller
 //! then sends it as JSON.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
 
 use crate::conversation::Digest;
@@ -204,7 +206,7 @@ fn numbered(result: &Object) -> Option<String> {
     for line in lines {
         let (name, line) = line.split_once("│ ")?;
         let (number, _id) = name.split_once(':')?;
-        text.push_str(&format!("{number:>6}\t{line}\n"));
+        writeln!(text, "{number:>6}\t{line}").expect("writing to a String cannot fail");
     }
     text.push_str(note);
     if is_cut {
@@ -226,47 +228,72 @@ fn output(result: &Object) -> Option<String> {
 
 /// An item that was fetched, or what was found.
 fn items(result: &Object) -> Option<ResultParts> {
-    let word = |of: &Object, key: &str| of.get(key).and_then(Value::as_str).map(str::to_owned);
-    if let Some(content) = word(result, "content") {
-        if result.contains_key("parsed") {
-            return None;
-        }
-        let [kind, id, source, path] =
-            ["item_type", "item_id", "source", "path"].map(|key| word(result, key));
-        let copied = word(result, "destination_path");
-        let copied = copied.map_or_else(String::new, |path| format!(", copied to {path}"));
-        let heading = format!("{}:{} ({} space, {}{copied})\n", kind?, id?, source?, path?);
-        let body = content;
-        return Some(ResultParts(vec![Part { heading, body }]));
+    if result.contains_key("content") {
+        item(result)
+    } else {
+        hits(result).map(ResultParts::plain)
     }
+}
+
+/// The text of an item, below its id and its path.
+fn item(result: &Object) -> Option<ResultParts> {
+    if result.contains_key("parsed") {
+        return None;
+    }
+    let word = |key: &str| result.get(key).and_then(Value::as_str);
+    let (kind, id) = (word("item_type")?, word("item_id")?);
+    let (source, path) = (word("source")?, word("path")?);
+    let copied = word("destination_path");
+    let copied = copied.map_or_else(String::new, |path| format!(", copied to {path}"));
+    Some(ResultParts(vec![Part {
+        heading: format!("{kind}:{id} ({source} space, {path}{copied})\n"),
+        body: word("content")?.to_owned(),
+    }]))
+}
+
+/// Two lines for each hit, and which they are of all.
+fn hits(result: &Object) -> Option<String> {
     let number = |key: &str| result.get(key).and_then(Value::as_u64);
     let (total, offset) = (number("total")?, number("offset")?);
     let results = result.get("results")?.as_array()?;
-    let mut text = String::new();
-    for found in results {
-        let found = found.as_object()?;
-        let [kind, id, source] = ["type", "id", "source"].map(|key| word(found, key));
-        text.push_str(&format!("{}:{} ({} space)", kind?, id?, source?));
-        if found.get("verified") != Some(&Value::Bool(true)) {
-            text.push_str(" its signature is refused");
-        }
-        let about = ["title", "description"].map(|key| word(found, key));
-        for about in about.into_iter().flatten() {
-            text.push_str(&format!(" {about}"));
-        }
-        let preview = word(found, "preview").unwrap_or_default();
-        text.push_str(&format!("\n    {preview}\n"));
+    if results.is_empty() {
+        return Some(format!("[none of {total} results]\n"));
     }
+    let hits: Option<Vec<String>> = results
+        .iter()
+        .map(|found| hit(found.as_object()?))
+        .collect();
     let end = offset.saturating_add(u64::try_from(results.len()).ok()?);
-    text.push_str(&match results.len() {
-        0 => format!("[none of {total} results]\n"),
-        _ if end < total => format!(
-            "[results {} to {end} of {total}: read on with offset {end}]\n",
-            offset + 1
-        ),
-        _ => format!("[results {} to {end} of {total}]\n", offset + 1),
-    });
-    Some(ResultParts::plain(text))
+    let first = offset.saturating_add(1);
+    let more = if end < total {
+        format!(": read on with offset {end}")
+    } else {
+        String::new()
+    };
+    let hits = hits?.concat();
+    Some(format!(
+        "{hits}[results {first} to {end} of {total}{more}]\n"
+    ))
+}
+
+fn hit(found: &Object) -> Option<String> {
+    let word = |key: &str| found.get(key).and_then(Value::as_str);
+    let (kind, id, source) = (word("type")?, word("id")?, word("source")?);
+    let is_verified = found.get("verified") == Some(&Value::Bool(true));
+    let refused = if is_verified {
+        ""
+    } else {
+        " its signature is refused"
+    };
+    let about: Vec<&str> = ["title", "description"]
+        .into_iter()
+        .filter_map(word)
+        .collect();
+    let preview = word("preview").unwrap_or_default();
+    Some(format!(
+        "{kind}:{id} ({source} space){refused} {}\n    {preview}\n",
+        about.join(" ")
+    ))
 }
 
 /// The texts of blocks, and the JSON of those that are none. Structured content that a text repeats is left out.
