@@ -80,15 +80,15 @@ fn ours() -> Vec<Case> {
             broken(Fault::Unmarked("message_stop")),
             &[],
             Transient,
-            Hold,
+            Known,
         ),
         (
             broken(Fault::Malformed(String::new())),
             &[],
             Permanent,
-            Hold,
+            Known,
         ),
-        (broken(Fault::Excess("")), &[], Permanent, Hold),
+        (broken(Fault::Excess("")), &[], Permanent, Known),
         (
             in_stream("overloaded_error", false),
             &[],
