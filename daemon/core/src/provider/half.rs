@@ -101,11 +101,11 @@ impl Halves {
     /// The text of the next piece of the text at `position`. A half that finds no other one is replaced.
     pub(super) fn join(&mut self, position: u32, piece: Piece) -> String {
         let Piece { low, text, high } = piece;
-        if self.0.is_empty() && low.is_none() && high.is_none() {
+        let is_plain = low.is_none() && high.is_none();
+        if is_plain && (self.0.is_empty() || text.is_empty()) {
             return text;
         }
-        let is_empty = low.is_none() && text.is_empty() && high.is_none();
-        let before = self.0.remove(&position).filter(|_| !is_empty);
+        let before = self.0.remove(&position);
         let joined = match (before, low) {
             (None, None) => None,
             (Some(high), Some(low)) => char::decode_utf16([high, low]).next(),

@@ -205,7 +205,7 @@ fn calls(chunks: &[Value], quirks: &str) -> Vec<(String, String)> {
         ids,
         "none is lost, in their order"
     );
-    let came = |call: &crate::provider::stream::Call| match &call.arguments {
+    let came = |call: &stream::Call| match &call.arguments {
         Arguments::Object(object) => json!(object).to_string(),
         Arguments::Refused(refused) => refused.code.to_owned(),
     };

@@ -76,7 +76,7 @@ const ANTHROPIC: &str = "
 2  /delta/type                                same      same      refused   nothing  refused  refused
 2  /delta/text                                nothing   nothing   taken     taken    taken    taken
 3  /index                                     same      same      refused   refused  refused  refused
-4  /content_block/thinking                    same      same      taken     taken    taken    taken
+4  /content_block/thinking                    nothing   same      taken     taken    taken    taken
 4  /content_block/signature                   nothing   nothing   taken     taken    refused  refused
 5  /delta/thinking                            nothing   nothing   taken     taken    taken    taken
 6  /delta/signature                           nothing   nothing   taken     taken    refused  refused
