@@ -38,7 +38,6 @@ use std::time::{Duration, Instant};
 use rye_core::definition::{Inputs, MISFIT};
 use rye_core::expr::nearest;
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
-use rye_core::machine::{ResultText, TextForm};
 use rye_core::model::{Effect, Failure, Object, Spec};
 use rye_core::seal::Coverage;
 use rye_core::thread::ThreadTool;
@@ -522,17 +521,9 @@ impl Chain {
         self.tool().metadata.effect
     }
 
-    /// How a model reads the result of the tool.
-    pub fn result_text(&self) -> ResultText {
-        let form = match self.terminal {
-            Terminal::Native(tool) => tool.text_form(),
-            Terminal::Process if shell::is(self.tool()) => TextForm::Shell,
-            Terminal::Process => TextForm::Process,
-            Terminal::Mcp(_) => TextForm::Blocks,
-            Terminal::Http | Terminal::Graph | Terminal::Thread(_) => TextForm::Data,
-        };
-        let limit = self.tool().metadata.result_limit;
-        ResultText { form, limit }
+    /// Most bytes of its result that a model is sent whole, if the tool says so.
+    pub fn result_limit(&self) -> Option<u32> {
+        self.tool().metadata.result_limit
     }
 
     /// The tool's `config_schema`.

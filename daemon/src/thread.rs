@@ -242,10 +242,7 @@ impl Kind for ThreadRun {
 
     fn result_text(plan: &Planned) -> ResultText {
         match plan {
-            Planned::Tool(prepared) => prepared
-                .chain
-                .as_ref()
-                .map_or_else(Default::default, Chain::result_text),
+            Planned::Tool(prepared) => prepared.result_text(),
             Planned::Model | Planned::Child(_) => ResultText::default(),
         }
     }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rye_core::id::RunId;
+use rye_core::machine::TextForm;
 use rye_core::model::Object;
 use rye_core::thread::ThreadOrder;
 use rye_item::system;
@@ -51,6 +52,19 @@ pub enum Plan {
 }
 
 impl Plan {
+    /// How a model reads the result.
+    pub const fn text_form(&self) -> TextForm {
+        match self {
+            Self::Native(call) => call.tool.text_form(),
+            Self::Process(plan) => match plan.answer {
+                Answer::Shell => TextForm::Shell,
+                Answer::Json => TextForm::Process,
+            },
+            Self::Mcp(_) => TextForm::Blocks,
+            Self::Http(_) | Self::Graph | Self::Thread(_) => TextForm::Data,
+        }
+    }
+
     /// What would be done, for somebody who wants to see it first. Values of variables and what goes to stdin are not shown.
     pub fn described(&self) -> Value {
         match self {

@@ -7,7 +7,7 @@ use rye_core::capability::Primary;
 use rye_core::cas::InputHashes;
 use rye_core::definition::Authority;
 use rye_core::id::{ItemRef, RunId};
-use rye_core::machine::{Call, CallOutcome};
+use rye_core::machine::{Call, CallOutcome, ResultText, TextForm};
 use rye_core::memory::Memory;
 use rye_core::model::{Failure, KillReceipt, Object};
 use serde_json::{Value, json};
@@ -96,6 +96,15 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// How a model reads the result.
+    pub fn result_text(&self) -> ResultText {
+        let plan = self.plan.as_ref();
+        ResultText {
+            form: plan.map_or_else(|_| TextForm::default(), Plan::text_form),
+            limit: self.chain.as_ref().and_then(Chain::result_limit),
+        }
+    }
+
     /// The run that carries it out, if one does and not [`Dispatch`](super::Dispatch); `call` is what was prepared.
     pub fn wanted(&self, call: &Call) -> Option<Wanted> {
         match &self.plan {

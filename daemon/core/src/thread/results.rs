@@ -7,13 +7,15 @@ use serde_json::{Map, Value, json};
 
 use super::result_text::ResultParts;
 use crate::conversation::Digest;
-use crate::machine::ResultText;
+use crate::machine::{ResultText, TextForm};
 use crate::model::{Failure, Object};
 
 /// Most bytes of a result that are sent whole, if its tool does not say: of JSON, and of a text, whose head and tail say more than an
 /// outline does.
 const DATA_BYTES: usize = 2400;
 const TEXT_BYTES: usize = 16 << 10;
+/// The same of an item that was fetched, which has 48 KiB of text below a line that names it.
+const ITEM_BYTES: usize = 49 << 10;
 /// The same where the context is three quarters full, whatever the tool says.
 const CROWDED_BYTES: usize = 1200;
 /// Most bytes that a tool may ask for.
@@ -97,7 +99,11 @@ pub(super) fn shown(
     let most = |usual: usize| free.most_bytes(limit.unwrap_or(usual).min(MOST_ASKED));
     match ResultParts::of(as_text.form, result, failure) {
         Some(parts) => {
-            let most = most(TEXT_BYTES);
+            let most = most(if as_text.form == TextForm::Items {
+                ITEM_BYTES
+            } else {
+                TEXT_BYTES
+            });
             sent(parts.whole(), most, |_, name| parts.shortened(most, name))
         }
         None => {
