@@ -68,10 +68,10 @@ impl Environment {
         self.get(PARENT_VARIABLE)?.to_str()?.parse().ok()
     }
 
-    /// How the last life of the daemon ended, as its parent process told it.
+    /// How the last life of the daemon ended, as its parent process says.
     pub fn last_death(&self) -> Death {
-        let told = self.get(DEATH_VARIABLE).and_then(OsStr::to_str);
-        told.map_or(Death::Unknown, Death::named)
+        let name = self.get(DEATH_VARIABLE).and_then(OsStr::to_str);
+        name.map_or(Death::Unknown, Death::named)
     }
 
     /// The user's home directory.

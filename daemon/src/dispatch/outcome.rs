@@ -18,7 +18,9 @@ use crate::services::memory_exceeded;
 
 /// Bytes of output beyond which what its document takes is charged before that is made.
 const MOST_UNCHARGED: usize = 16 << 10;
-/// Bytes of `output`, which is for reading: `stdout` and `stderr` beside it are whole.
+/// Texts that decoding bytes makes of which some are no UTF-8.
+const COPIES_OF_DECODING: usize = 2;
+/// Bytes of `output`, which is for reading: `stdout` and `stderr` are whole.
 const MOST_OUTPUT: usize = 51_200;
 
 /// `{"success": false}` or `{"status": "error"}` in a result is the tool's word that it failed.
@@ -64,7 +66,7 @@ fn words(value: &Value) -> Option<String> {
 }
 
 /// Turns the end of a process of `program` into data, or into a failure that says what ended it. `charge`, which covers what was
-/// captured, grows by what the data takes beside that; it is to be made true to the data afterwards.
+/// captured, grows by what the data takes in addition; it is to be made true to the data afterwards.
 pub(super) fn judge(
     answer: chain::Answer,
     program: &Path,
@@ -173,6 +175,21 @@ fn json_result(
     exited: &Exited,
     charge: &mut Charge,
 ) -> Result<(Option<Value>, Option<String>), Box<Unsuccessful>> {
+    let printed = &exited.stdout.bytes;
+    let copies = match std::str::from_utf8(printed) {
+        Ok(_) => 0,
+        Err(_) => COPIES_OF_DECODING * length_as_text(printed),
+    };
+    grow(charge, copies)?;
+    let read = read_json(exited, charge);
+    charge.shrink(copies);
+    read
+}
+
+fn read_json(
+    exited: &Exited,
+    charge: &mut Charge,
+) -> Result<(Option<Value>, Option<String>), Box<Unsuccessful>> {
     let text = json::decoded(&exited.stdout.bytes);
     if exited.stdout.is_truncated() {
         let cut = may_continue(&text).then(|| cut_document(&exited.stdout));
@@ -241,15 +258,19 @@ fn text(bytes: Vec<u8>, charge: &mut Charge) -> Result<Value, Box<Unsuccessful>>
         Ok(text) => Ok(text.into()),
         Err(bad) => {
             let bytes = bad.into_bytes();
-            let chunks = bytes.utf8_chunks();
-            let length = chunks.map(|chunk| {
-                let replaced = usize::from(!chunk.invalid().is_empty());
-                chunk.valid().len() + replaced * char::REPLACEMENT_CHARACTER.len_utf8()
-            });
-            grow(charge, length.sum())?;
+            grow(charge, length_as_text(&bytes))?;
             Ok(String::from_utf8_lossy(&bytes).into_owned().into())
         }
     }
+}
+
+/// The length of `bytes` as text, in which a character stands for those that are no UTF-8.
+fn length_as_text(bytes: &[u8]) -> usize {
+    let length = bytes.utf8_chunks().map(|chunk| {
+        let replaced = usize::from(!chunk.invalid().is_empty());
+        chunk.valid().len() + replaced * char::REPLACEMENT_CHARACTER.len_utf8()
+    });
+    length.sum()
 }
 
 /// Charges `bytes` that are about to be made.
@@ -261,7 +282,7 @@ fn grow(charge: &mut Charge, bytes: usize) -> Result<(), Box<Unsuccessful>> {
     }
 }
 
-/// What stands in `output`: both streams, as far as they are short.
+/// Returns the text of `output`: both streams, as far as they are short.
 fn output(stdout: &[u8], stderr: &[u8]) -> String {
     // Bytes that are no characters of their own take three times as much as text.
     let beginning = |bytes: &[u8]| {
@@ -458,10 +479,13 @@ mod tests {
         // Text stays where it is, and bytes that are none take three for each.
         let text = vec![0; 100_000];
         let bytes = vec![0xff; 100_000];
-        for answer in [chain::Answer::Shell, chain::Answer::Json] {
+        for (answer, most) in [
+            (chain::Answer::Shell, 300_000),
+            (chain::Answer::Json, 600_000),
+        ] {
             assert_eq!(full(answer, &text, 0), (Ok(()), 0));
-            assert_eq!(full(answer, &bytes, 299_999).0, refused);
-            assert_eq!(full(answer, &bytes, 300_000), (Ok(()), 300_000));
+            assert_eq!(full(answer, &bytes, most - 1).0, refused);
+            assert_eq!(full(answer, &bytes, most), (Ok(()), 300_000));
         }
         let nulls = format!("[{}null]", "null,".repeat(10_000));
         assert_eq!(

@@ -209,7 +209,8 @@ async fn effect(context: &GraphRun, stop: &Stop, call: &Call, prepared: Prepared
     let mut ended = context.at.carry_out(call, prepared, stop, &heading).await;
     if let Ended::Outcome(answer) = &mut ended {
         if let Some(failure) = &answer.failure {
-            answer.result = Arc::new(with_failure(&answer.result, failure));
+            let data = Arc::unwrap_or_clone(std::mem::take(&mut answer.result));
+            answer.result = Arc::new(with_failure(data, failure));
         }
         if continues {
             follow(&context.at.services, answer).await;
@@ -219,8 +220,11 @@ async fn effect(context: &GraphRun, stop: &Stop, call: &Call, prepared: Prepared
 }
 
 /// What a node sees as `${result}` of a call that failed: what it gave back, with `status` and `error` put in.
-fn with_failure(data: &Value, failure: &Failure) -> Value {
-    let mut result = as_object(data);
+fn with_failure(data: Value, failure: &Failure) -> Value {
+    let mut result = match data {
+        Value::Object(result) => result,
+        other => as_object(&other),
+    };
     result.insert("status".into(), json!("error"));
     let told = result
         .get("error")

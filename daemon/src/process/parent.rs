@@ -12,7 +12,7 @@
 //! fall to us; each is killed, which makes its children ours, until there are none. Only then it is started again, or the parent
 //! ends with its code. **Failure.** It died if a signal ended it, or a panic. Whatever code it ends with by itself is its word: that it
 //! was asked to stop, that it cannot start here, or that its data is damaged, which another start makes no better. A signal that was
-//! passed on asks it to stop, however it ends then. What it died of, as far as that can be known from here, is told to the next one, which
+//! passed on asks it to stop, however it ends then. What it died of, as far as that can be known from here, is handed to the next one, which
 //! holds it against the runs it computed for.
 //!
 //! The daemon has a process group of its own, so that Ctrl-C at a terminal reaches it once, through us, and a second

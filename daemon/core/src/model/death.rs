@@ -23,7 +23,7 @@ pub const MOST_SUSPICIONS: u32 = 3;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Death {
-    /// Nobody saw it: the parent process died as well, or the machine.
+    /// No process saw it: the parent process died as well, or the machine.
     #[default]
     Unknown,
     /// By its own fault.

@@ -382,8 +382,8 @@ impl Walker {
         self.record(now, event, events);
     }
 
-    /// What is kept of an item: its value where that is not its result, its failure, and whether only collecting it failed. A value that
-    /// does not fit beside those of the other items is none: its result is in the event of the item alone.
+    /// Returns the parts of an item that are kept: its value where that is not its result, its failure, and whether only collecting it failed. A value that
+    /// does not fit next to those of the other items is none: its result is in the event of the item alone.
     fn fitting(
         &self,
         answer: &CallOutcome,

@@ -1,11 +1,10 @@
 //! What a daemon that starts again and again does with the runs it finds.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rye_core::id::RunId;
-use rye_core::model::{Death, MOST_FAULTS, MOST_SUSPICIONS, Slot, Status, SuspendReason};
+use rye_core::model::{Death, MOST_FAULTS, MOST_SUSPICIONS, Status, SuspendReason};
 
 use crate::node::tests::rig::{Daemon, PATIENCE, Rig};
 use crate::node::tests::stage::{Act, Stage};
@@ -80,53 +79,49 @@ async fn only_a_run_that_computes_whenever_the_daemon_dies_is_taken_to_bring_it_
     daemon.stop().await;
 }
 
-/// An item of it ends in each life.
-const WIDE: &str = "config:
+/// Has steps without end.
+const LOOP: &str = "config:
   start: a
   nodes:
-    a:
-      type: foreach
-      over: [0, 1, 2, 3, 4, 5, 6, 7]
-      parallel: true
-      max_concurrency: 3
-      action: {item_id: rye/core/echo, params: {n: '${item}'}}
+    a: {action: {item_id: rye/core/echo, params: {n: 1}}, next: b}
+    b: {action: {item_id: rye/core/echo, params: {n: 1}}, next: a}
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_for_which_the_daemon_dies_three_times_by_its_own_fault_is_parked_whatever_ends_in_between()
  {
     for (death, parks) in [(Death::Fault, true), (Death::Unknown, false)] {
-        let life = Arc::new(AtomicU32::new(1));
-        let lives = Arc::clone(&life);
-        let stage = Stage::new(move |cx, _| match cx.slot {
-            Slot::Part(0) => Act::Compute,
-            Slot::Part(item) if item <= lives.load(Ordering::SeqCst) => Act::Answer,
-            Slot::Part(_) | Slot::Main | Slot::Hook(_) => Act::Hold,
+        // What is repeated in the next life ends well there, and the next step computes.
+        let stage = Stage::new(|cx, earlier| match (cx.node.as_str(), earlier) {
+            ("b", 0) => Act::Compute,
+            _ => Act::Answer,
         });
         let mut rig = Rig::staged(Arc::clone(&stage));
         rig.last_death = death;
-        let project = rig.project("p", &[("wide", WIDE), ("waits", WAITS)]);
+        let project = rig.project("p", &[("loop", LOOP), ("waits", WAITS)]);
         let mut daemon = rig.start().await;
-        let run = daemon.run(&project, "t/wide").await;
-        let beside = daemon.run(&project, "t/waits").await;
+        let run = daemon.run(&project, "t/loop").await;
+        let other = daemon.run(&project, "t/waits").await;
         for deaths in 1..=4 {
-            stage.until(|seen| seen.held == 3).await;
-            life.fetch_add(1, Ordering::SeqCst);
+            stage.until(|seen| seen.held == 1).await;
             daemon = rig.crash(daemon).await;
             if parks && deaths == MOST_FAULTS {
                 daemon.settled(&run).await;
                 break;
             }
         }
+        if !parks {
+            stage.until(|seen| seen.held == 1).await;
+        }
         let record = daemon.record(&run).await;
         let reason = record.suspension().map(|why| why.reason);
-        assert_eq!(
-            reason,
-            parks.then_some(SuspendReason::CrashLoop),
-            "{death:?}"
-        );
-        assert_eq!(daemon.record(&beside).await.suspension(), None);
-        daemon.stop().await;
+        let expected = parks.then_some(SuspendReason::CrashLoop);
+        assert_eq!(reason, expected, "{death:?}");
+        assert!(record.steps() > 3, "it gets on: {}", record.steps());
+        assert_eq!(daemon.record(&other).await.suspension(), None);
+        // What computes is let go, and does not end.
+        stage.next_life();
+        drop(daemon);
     }
 }
 

@@ -11,7 +11,7 @@ use crate::id::{Name, RunId};
 use crate::model::chunks::Chunks;
 use crate::model::{Attempt, Effect, Failure, Slot, attempt_name, is_zero};
 
-/// The code of an item whose result does not fit beside those of the other items.
+/// The code of an item whose result does not fit next to those of the other items.
 pub const RESULTS_TOO_LARGE: &str = "results_too_large";
 
 /// The items of the foreach node in hand.
@@ -79,7 +79,7 @@ impl ItemResult {
         bounds::size(&self.value)
     }
 
-    /// Whether its action succeeded, and what that gave back does not fit beside the results of the other items.
+    /// True if its action succeeded and its result does not fit next to those of the other items.
     fn does_not_fit(&self) -> bool {
         let error = self.error.as_ref().filter(|_| self.uncollected);
         error.is_some_and(|error| error.code == RESULTS_TOO_LARGE)

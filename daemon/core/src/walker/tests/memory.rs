@@ -66,9 +66,9 @@ fn no_item_starts_while_there_is_no_memory() {
     full: {type: return, output: {why: '${state._last_error.error}'}}
     end: {type: return, output: {why: none}}
 ";
-    let memory = Arc::new(Memory::new(1000));
+    let memory = Arc::new(Memory::new(10_000));
     assert_eq!(why(&mut stage(each, json!({}), &memory)), "none");
-    memory.count(0, 1000);
+    memory.count(0, 10_000);
     let mut full = stage(each, json!({}), &memory);
     let told = why(&mut full);
     assert!(told.as_str().unwrap().contains("memory"), "{told}");
