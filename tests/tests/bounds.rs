@@ -121,7 +121,7 @@ fn a_state_that_doubles_itself_fails_its_node() {
 fn results_of_items_do_not_fill_the_memory() {
     let world = World::new();
     let daemon = world.start("");
-    world.python("t/large", "return {'text': 'x' * 9_000_000}");
+    world.python("t/large", "return {'text': 'x' * 7_000_000}");
     world.graph(
         "t/each",
         "start: a\nnodes:\n  a:\n    type: foreach\n    over: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]\n    action: {item_id: t/large, params: {}}\n    collect: all\n    next: b\n  b: {type: return}",
