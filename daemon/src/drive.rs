@@ -531,11 +531,9 @@ impl<'a, K: Kind> Drive<'a, K> {
         self.line.leave();
         let mut receipt = KillReceipt::default();
         while let Some((call, ended)) = self.next_end().await {
+            self.hear_all();
             match ended {
-                Ended::Stopped(ended) => {
-                    self.hear_all();
-                    receipt.merge(ended);
-                }
+                Ended::Stopped(ended) => receipt.merge(ended),
                 ended @ (Ended::Outcome(_) | Ended::Suspended(_) | Ended::Exhausted(_)) => {
                     self.take(call, ended).await;
                 }

@@ -14,6 +14,8 @@ pub struct Received {
     pub reported: Option<Tokens>,
     /// Bytes of text, reasoning and calls that arrived after that report.
     pub unreported: usize,
+    /// True if the model said why it stops: the report that follows is that of the whole answer.
+    pub has_stopped: bool,
 }
 
 /// The price of a call that broke off.
@@ -21,7 +23,7 @@ pub struct Received {
 pub struct KnownCost {
     /// What is charged. It counts no turn.
     pub usage: Usage,
-    /// True unless the provider reported all of it.
+    /// True unless the provider reported the usage of the whole answer.
     pub estimated: bool,
 }
 
@@ -38,10 +40,13 @@ impl Received {
             | Signal::Thinking { text, .. }
             | Signal::CallArgs { text, .. }
             | Signal::CallBegun { name: text, .. } => text.len(),
+            Signal::Stopped(_) => {
+                self.has_stopped = true;
+                return;
+            }
             Signal::Begun { .. }
             | Signal::Block(_)
             | Signal::CallReady(_)
-            | Signal::Stopped(_)
             | Signal::Ended(_)
             | Signal::Broken(_) => return,
         };
@@ -67,7 +72,7 @@ impl ResolvedModel {
             output: reported.output.saturating_add(more),
             ..reported
         };
-        let estimated = !has_prompt || more > 0;
+        let estimated = !received.has_stopped || !has_prompt || more > 0;
         let entry = self.prices.entry(&tokens)?;
         let least = self.prices.cost(&reported)?;
         let money = if estimated {

@@ -93,6 +93,7 @@ fn begun(unreported: usize) -> Received {
             ..Tokens::default()
         }),
         unreported,
+        has_stopped: false,
     }
 }
 
@@ -101,6 +102,7 @@ const EMPTY: Received = Received {
     is_answered: true,
     reported: None,
     unreported: 0,
+    has_stopped: false,
 };
 
 #[tokio::test]
@@ -115,6 +117,7 @@ async fn a_stream_that_breaks_tells_how_far_it_came() {
             output: 7,
             ..Tokens::default()
         }),
+        has_stopped: true,
         ..EMPTY
     };
     let (known, last) = (Charge::Known, "0\r\n\r\n");

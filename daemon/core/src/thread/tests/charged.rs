@@ -33,6 +33,15 @@ fn received(reported: Option<(u64, u64)>, unreported: usize) -> Received {
         is_answered: true,
         reported: reported.map(tokens),
         unreported,
+        has_stopped: false,
+    }
+}
+
+/// The same of a model that has stopped by itself.
+fn whole(reported: Option<(u64, u64)>, unreported: usize) -> Received {
+    Received {
+        has_stopped: true,
+        ..received(reported, unreported)
     }
 }
 
@@ -81,13 +90,17 @@ fn a_call_that_broke_off_is_charged_at_what_is_known_of_it() {
         (None, no_status, Hold),
         (None, received(None, 0), Request(0)),
         (None, received(None, 25), Request(10)),
-        (None, received(Some((100, 1)), 0), Exact(101)),
+        (None, received(Some((100, 1)), 0), Estimate(101)),
+        (None, whole(Some((100, 1)), 0), Exact(101)),
+        (None, whole(Some((100, 1)), 25), Estimate(111)),
+        (None, whole(None, 25), Request(10)),
         (None, received(Some((100, 1)), 25), Estimate(111)),
         (None, received(Some((0, 1)), 25), Request(11)),
         // An estimate is bounded by the hold; a report is not.
         (None, received(None, 1 << 20), Hold),
         (None, received(Some((100, 1)), 1 << 20), Hold),
-        (None, received(Some((100, 9000)), 0), Exact(9100)),
+        (None, received(Some((100, 9000)), 0), Estimate(9100)),
+        (None, whole(Some((100, 9000)), 0), Exact(9100)),
         (None, received(Some((100, 9000)), 25), Estimate(9100)),
         // No price is high enough for what cannot be counted.
         (None, received(Some((u64::MAX, 1)), 0), Hold),
@@ -95,7 +108,7 @@ fn a_call_that_broke_off_is_charged_at_what_is_known_of_it() {
         (effort.clone(), no_status, Hold),
         (effort.clone(), received(None, 0), Hold),
         (effort.clone(), received(None, 25), Hold),
-        (effort.clone(), received(Some((100, 1)), 0), Exact(101)),
+        (effort.clone(), whole(Some((100, 1)), 0), Exact(101)),
         (effort, received(Some((100, 1)), 25), Estimate(111)),
     ];
     for (thinking, received, expected) in table {
