@@ -71,6 +71,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("frame", 0),
     ("markdown", 0),
     ("sight", 0),
+    ("json", 0),
     ("yaml", 1),
     ("expr", 1),
     ("search", 1),
