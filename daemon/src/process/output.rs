@@ -15,6 +15,11 @@ use crate::async_log::Source;
 /// Bytes read at once: what a pipe holds by default.
 const CHUNK: usize = 64 * 1024;
 
+/// Bytes of a stream beyond which its room is reserved at once: a buffer that grows step by step leaves holes in the memory of the daemon.
+const MANY: usize = 256 * 1024;
+/// The most room that is reserved so.
+const ROOM: usize = 8 << 20;
+
 /// Our ends of the pipes.
 #[derive(Debug)]
 pub(super) struct Pipes {
@@ -89,7 +94,10 @@ impl Streams {
             charge.join(stdout.charge);
             stdout.captured
         });
-        (stdout.unwrap_or_default(), self.stderr.captured, charge)
+        let (mut stdout, mut stderr) = (stdout.unwrap_or_default(), self.stderr.captured);
+        stdout.bytes.shrink_to_fit();
+        stderr.bytes.shrink_to_fit();
+        (stdout, stderr, charge)
     }
 }
 
@@ -149,6 +157,12 @@ impl Capture {
         let room = self.limit.saturating_sub(self.captured.bytes.len());
         let kept = &chunk[..chunk.len().min(room)];
         if self.charge.grow(kept.len()) {
+            let bytes = &mut self.captured.bytes;
+            let most = self.limit.min(ROOM);
+            if bytes.len() + kept.len() > MANY && bytes.capacity() < most {
+                // Pages that are not written take no memory.
+                bytes.reserve_exact(most - bytes.len());
+            }
             self.captured.bytes.extend_from_slice(kept);
         } else {
             // What came before stays the beginning.

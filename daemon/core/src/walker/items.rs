@@ -353,7 +353,8 @@ impl Walker {
                 (Some(document), Some(failure), true)
             }
         };
-        let (collected, failure, uncollected) = self.fitting(answer, kept);
+        let fits = self.fits(answer, kept.0.as_ref());
+        let (collected, failure, uncollected) = if fits { kept } else { unkept(kept) };
         let is_declared = attempt.is_some_and(|attempt| attempt.verdict == Some(Verdict::Done));
         let status = match (&failure, answer.cached) {
             (Some(_), _) => StepStatus::Error,
@@ -367,7 +368,11 @@ impl Walker {
             item,
             status,
             elapsed_ms,
-            result: Arc::clone(&answer.result),
+            result: if fits {
+                Arc::clone(&answer.result)
+            } else {
+                Arc::default()
+            },
             collected: collected.map(Arc::new),
             suppressed: failure.is_some() && collects,
             about: failure
@@ -382,22 +387,11 @@ impl Walker {
         self.record(now, event, events);
     }
 
-    /// Returns the parts of an item that are kept: its value where that is not its result, its failure, and whether only collecting it failed. A value that
-    /// does not fit next to those of the other items is none: its result is in the event of the item alone.
-    fn fitting(
-        &self,
-        answer: &CallOutcome,
-        (collected, failure, uncollected): (Option<Value>, Option<Failure>, bool),
-    ) -> (Option<Value>, Option<Failure>, bool) {
+    /// True if the value of an item, `collected` or else its result, fits next to those of the other items.
+    fn fits(&self, answer: &CallOutcome, collected: Option<&Value>) -> bool {
         let taken = self.items_in_hand().map_or(0, |items| items.bytes);
-        let value = collected.as_ref().unwrap_or(&answer.result);
-        if taken.saturating_add(bounds::size(value)) <= MOST_BYTES {
-            return (collected, failure, uncollected);
-        }
-        let succeeded = failure.is_none();
-        let failure = failure.unwrap_or_else(too_large);
-        let document = error_document(&failure, &Value::Null);
-        (Some(document), Some(failure), uncollected || succeeded)
+        let value = collected.unwrap_or(&answer.result);
+        taken.saturating_add(bounds::size(value)) <= MOST_BYTES
     }
 
     /// What people know an item by: the beginning of its value. A branch has a name for that.
@@ -542,6 +536,16 @@ impl Walker {
         };
         self.step_done(now, step, done, Some(&result), events);
     }
+}
+
+/// Returns the value of an item that does not fit, which is its failure, that failure, and whether only collecting it failed.
+fn unkept(
+    (_, failure, uncollected): (Option<Value>, Option<Failure>, bool),
+) -> (Option<Value>, Option<Failure>, bool) {
+    let succeeded = failure.is_none();
+    let failure = failure.unwrap_or_else(too_large);
+    let document = error_document(&failure, &Value::Null);
+    (Some(document), Some(failure), uncollected || succeeded)
 }
 
 /// The failure of an item whose result does not fit, and of its node.
