@@ -115,20 +115,19 @@ fn project(server: &ModelServer) -> World {
     let world = World::with_models(server);
     world.directive("t/works", WORKS, "", "Work.");
     let put = |path: &str, text: &str| world.write(path, text);
-    let app: String = (0..180)
+    let app: Vec<String> = (0..180)
         .map(|number| format!("    total += row[{number}] * rate\n"))
         .collect();
-    put("src/app.py", &app);
+    put("src/app.py", &app.concat());
     put("src/table.py", &lines(2_000, "f"));
     put("edited.py", &lines(30, "g"));
     put("written.py", &lines(90, "old"));
     for number in 0..40 {
         put(&format!("many/module_{number:02}.py"), "");
     }
-    let numbered = |count: usize, text: &str| -> String {
-        (0..count)
-            .map(|number| format!("{text} {number}\n"))
-            .collect()
+    let numbered = |count: usize, text: &str| {
+        let lines = (0..count).map(|number| format!("{text} {number}\n"));
+        lines.collect::<Vec<String>>().concat()
     };
     put(
         "tests.txt",

@@ -497,7 +497,10 @@ mod tests {
 
     #[test]
     fn of_two_long_streams_each_keeps_head_and_tail_and_a_short_one_is_whole() {
-        let long = |word: &str| -> String { (0..4_000).map(|n| format!("{word} {n}\n")).collect() };
+        let long = |word: &str| {
+            let lines = (0..4_000).map(|number| format!("{word} {number}\n"));
+            lines.collect::<Vec<String>>().concat()
+        };
         let (stdout, stderr) = (long("out"), long("err"));
         let name = Digest::of("any");
         for (stderr, ends) in [(&*stderr, "err 3999\n"), ("short\n", "--- stderr\nshort\n")] {

@@ -97,25 +97,21 @@ pub(super) fn shown(
         .limit
         .map(|limit| usize::try_from(limit).unwrap_or(usize::MAX));
     let most = |usual: usize| free.most_bytes(limit.unwrap_or(usual).min(MOST_ASKED));
-    match ResultParts::of(as_text.form, result, failure) {
-        Some(parts) => {
-            let most = most(if as_text.form == TextForm::Items {
-                ITEM_BYTES
-            } else {
-                TEXT_BYTES
-            });
-            sent(parts.whole(), most, |_, name| parts.shortened(most, name))
-        }
-        None => {
-            let whole = match failure {
-                Some(failure) => failed(result, failure),
-                None => stripped(result),
-            };
-            sent(whole.to_string(), most(DATA_BYTES), |text, name| {
-                outlined(&whole, text, name)
-            })
-        }
+    if let Some(parts) = ResultParts::of(as_text.form, result, failure) {
+        let most = most(if as_text.form == TextForm::Items {
+            ITEM_BYTES
+        } else {
+            TEXT_BYTES
+        });
+        return sent(parts.whole(), most, |_, name| parts.shortened(most, name));
     }
+    let whole = match failure {
+        Some(failure) => failed(result, failure),
+        None => stripped(result),
+    };
+    sent(whole.to_string(), most(DATA_BYTES), |text, name| {
+        outlined(&whole, text, name)
+    })
 }
 
 /// The text itself if it has at most so many bytes, else what `shorten` makes of it and its name.
