@@ -76,12 +76,12 @@ impl Written {
         write: impl Fn(&mut dyn fmt::Write) -> fmt::Result + Send + Sync + 'static,
     ) -> Self {
         let (mut hasher, mut bytes) = (Sha256::new(), 0);
-        let hashed = in_pieces(&write, &mut |piece| {
+        let done = in_pieces(&write, &mut |piece| {
             hasher.update(piece);
             bytes += length(piece);
             Ok(())
         });
-        hashed.expect("hashing cannot fail");
+        done.expect("hashing cannot fail");
         Self {
             hash: hex(&hasher.finalize()),
             bytes,

@@ -123,13 +123,11 @@ impl Charge {
 
     /// Makes it `bytes`; `false` if that does not fit, and then nothing has changed.
     pub fn resize(&mut self, bytes: usize) -> bool {
-        match bytes.checked_sub(self.bytes) {
-            Some(more) => self.grow(more),
-            None => {
-                self.shrink(self.bytes - bytes);
-                true
-            }
-        }
+        let Some(more) = bytes.checked_sub(self.bytes) else {
+            self.shrink(self.bytes - bytes);
+            return true;
+        };
+        self.grow(more)
     }
 
     /// Takes over what `other`, a charge on the same memory, has reserved.

@@ -174,7 +174,13 @@ impl<'d> Reader<'d> {
             event: Some(event),
             ..Roots::default()
         });
-        let (condition, action) = self.among(roots, None, |reader| reader.hook_does(at));
+        let (condition, action) = self.among(roots, None, |reader| {
+            let condition = match at.given("condition") {
+                Some(condition) => reader.hook_condition(&condition).map(Some),
+                None => Some(None),
+            };
+            (condition, reader.given_action(at))
+        });
         let (event, action) = (event?, action?);
         self.pointless_control(at, event, &action);
         let layer = layer?;
@@ -192,19 +198,13 @@ impl<'d> Reader<'d> {
         })
     }
 
-    /// What a hook does, and when.
-    fn hook_does(&mut self, at: &At<'d>) -> (Option<Option<Condition>>, Option<HookAction>) {
-        let condition = match at.given("condition") {
-            Some(condition) => self.hook_condition(&condition).map(Some),
-            None => Some(None),
-        };
+    fn given_action(&mut self, at: &At<'d>) -> Option<HookAction> {
         let action = at.given("action");
         if action.is_none() {
             let message = "`action` is missing: it says what the hook does, like {retry: true}";
             self.error("missing_key", at, message);
         }
-        let action = action.and_then(|action| self.hook_action(&action));
-        (condition, action)
+        action.and_then(|action| self.hook_action(&action))
     }
 
     fn event(&mut self, hook: &At<'d>) -> Option<HookEvent> {

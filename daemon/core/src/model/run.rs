@@ -437,15 +437,7 @@ impl Run {
                 epoch,
                 suspected,
                 fault,
-            } => {
-                if *suspected {
-                    self.suspect(at, *fault);
-                }
-                self.started_at.get_or_insert(at);
-                self.active_since.get_or_insert(at);
-                self.epoch = *epoch;
-                self.life = Life::Running;
-            }
+            } => self.start(at, *epoch, suspected.then_some(*fault)),
             RunEvent::RunSuspended(why) => {
                 self.work.state_mut().suspend(at, why);
                 self.life = Life::Suspended(Arc::new(why.clone()));
@@ -518,6 +510,17 @@ impl Run {
             | RunEvent::RunKilled { .. } => {}
         }
         true
+    }
+
+    /// The daemon owns it from now on. `suspicion` is given if it computed for the run when it died: true if by its own fault.
+    fn start(&mut self, at: Timestamp, epoch: Epoch, suspicion: Option<bool>) {
+        if let Some(is_fault) = suspicion {
+            self.suspect(at, is_fault);
+        }
+        self.started_at.get_or_insert(at);
+        self.active_since.get_or_insert(at);
+        self.epoch = epoch;
+        self.life = Life::Running;
     }
 
     /// Makes the paid call in flight `after`, if it is `before`.

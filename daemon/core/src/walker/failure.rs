@@ -142,16 +142,13 @@ impl Walker {
 
     /// What hooks see of a failure; without the result of what failed if there is no memory for a copy of it.
     fn document_for_hooks(&mut self, failed: &FailedAttempt) -> Value {
-        match self.memory.take(bounds::size(&failed.result)) {
-            Some(charge) => {
-                self.charges.push(Arc::new(charge));
-                error_document(&failed.error, &failed.result)
-            }
-            None => {
-                let note = "there is no memory to show hooks the result of what failed";
-                self.notes.push(note.to_owned());
-                error_document(&failed.error, &Value::Null)
-            }
+        if let Some(charge) = self.memory.take(bounds::size(&failed.result)) {
+            self.charges.push(Arc::new(charge));
+            error_document(&failed.error, &failed.result)
+        } else {
+            let note = "there is no memory to show hooks the result of what failed";
+            self.notes.push(note.to_owned());
+            error_document(&failed.error, &Value::Null)
         }
     }
 

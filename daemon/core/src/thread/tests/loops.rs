@@ -616,7 +616,9 @@ fn a_call_that_cannot_be_read_is_answered_and_never_carried_out_whatever_follows
         stage.play();
         let mut heard = says("Looking.", &calls);
         let end = heard.pop().unwrap();
-        heard.into_iter().for_each(|heard| stage.hear(heard));
+        for heard in heard {
+            stage.hear(heard);
+        }
         stage.play();
         stage.hear(if breaks {
             failed(Class::Transient, Charge::Hold, 0)

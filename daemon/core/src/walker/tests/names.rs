@@ -16,9 +16,8 @@ fn keys(value: &Value) -> BTreeSet<&str> {
 fn the_names_that_graphs_may_read_are_there_when_they_run() {
     let read = |more: &[&str]| {
         let names = EVERYWHERE.iter().chain(more);
-        names
-            .map(|name| format!("<${{{name}}}>"))
-            .collect::<String>()
+        let names = names.map(|name| format!("<${{{name}}}>"));
+        names.collect::<Vec<_>>().concat()
     };
     let config = format!(
         "
@@ -80,12 +79,12 @@ fn the_keys_of_a_result_are_those_that_graphs_may_read() {
     assert_eq!(stage.play(), Rest::Suspended);
     stage.answer(true, None);
     assert_eq!(stage.play(), Rest::Ended);
-    let state = stage.state();
+    let assigned = stage.state();
     let of_items = COUNTS.into_iter().chain([RESULTS]);
-    assert_eq!(keys(&state["each"]), of_items.collect());
+    assert_eq!(keys(&assigned["each"]), of_items.collect());
     let of_branches = COUNTS.into_iter().chain(["lint"]);
-    assert_eq!(keys(&state["both"]), of_branches.collect());
-    assert_eq!(keys(&state["ask"]), APPROVAL.into_iter().collect());
+    assert_eq!(keys(&assigned["both"]), of_branches.collect());
+    assert_eq!(keys(&assigned["ask"]), APPROVAL.into_iter().collect());
 }
 
 /// A parallel node that collects failures and is a gate.
@@ -152,7 +151,7 @@ fn items_that_never_began_did_not_succeed() {
     assert_eq!(stage.play(), Rest::Ended);
     let result = stage.log.iter().find_map(|(_, event)| match event {
         Event::Graph(GraphEvent::StepFailed { result, .. }) => Some(Value::clone(result)),
-        _ => None,
+        Event::Graph(_) | Event::Run(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     let result = result.unwrap();
     assert_eq!(

@@ -141,7 +141,7 @@ impl<'a> Delta<'a, String> {
                 of.thinking = Some(said.text + &said.thinking);
             }
             "signature_delta" => {
-                of.signature = Some(field::word(&delta["signature"], "signature")?)
+                of.signature = Some(field::word(&delta["signature"], "signature")?);
             }
             "input_json_delta" => of.partial_json = Some(field::arguments(&delta["partial_json"])),
             _ => {}
@@ -213,12 +213,11 @@ impl Decoder {
             "content_block_start" => self.start(event, signals),
             MORE => {
                 let exact = has_halves.then(|| shaped::<More<'_, Piece>>(data));
-                match exact.flatten() {
-                    Some(more) => self.delta(more.index, more.delta, signals),
-                    None => {
-                        let index = self.index_of(&event)?;
-                        self.delta(index, Delta::of(&event["delta"])?, signals)
-                    }
+                if let Some(more) = exact.flatten() {
+                    self.delta(more.index, more.delta, signals)
+                } else {
+                    let index = self.index_of(&event)?;
+                    self.delta(index, Delta::of(&event["delta"])?, signals)
                 }
             }
             "content_block_stop" => self

@@ -341,15 +341,14 @@ impl Scan {
     fn step(&mut self, byte: u8) {
         self.state = match (self.state, byte) {
             (State::InText, b'\\') => State::Escaped,
-            (State::InText, b'"') => State::Inside,
-            (State::InText | State::Escaped, _) => State::InText,
+            (State::InText, byte) if byte != b'"' => State::InText,
+            (State::Escaped, _) | (State::Inside, b'"') => State::InText,
             (state, b' ' | b'\t' | b'\n' | b'\r') => state,
             (State::Ahead, b'{') => {
                 self.depth = 1;
                 State::Inside
             }
             (State::Ahead | State::Closed | State::Odd, _) => State::Odd,
-            (State::Inside, b'"') => State::InText,
             (State::Inside, b'{' | b'[') => {
                 self.depth += 1;
                 State::Inside
@@ -362,7 +361,7 @@ impl Scan {
                     State::Inside
                 }
             }
-            (State::Inside, _) => State::Inside,
+            (State::InText | State::Inside, _) => State::Inside,
         };
     }
 }
