@@ -223,8 +223,9 @@ const WIDE: (u64, u64) = (20, 400);
 #[test]
 fn output_of_many_items_at_once_takes_no_more_memory_than_all_runs_may_and_others_complete_meanwhile()
  {
-    let asked = std::env::var("RYE_OUTPUT_WIDE").ok();
-    let (wide, limit) = asked.map_or(WIDE, |wide| (wide.parse().unwrap(), 1000));
+    let asked = std::env::var_os("RYE_OUTPUT_WIDE");
+    let asked = asked.and_then(|wide| wide.to_str()?.parse().ok());
+    let (wide, limit) = asked.map_or(WIDE, |wide| (wide, 1000));
     let world = World::new();
     let daemon = world.start(&format!("limits: {{memory_mb: {limit}}}"));
     let items: Vec<u64> = (0..wide).collect();

@@ -94,17 +94,15 @@ pub(super) fn judge(
         }),
         (None, Exit::Code(code)) => {
             let told = document.as_ref().and_then(|data| words(data.get("error")?));
-            Some(match told {
-                Some(told) => Failure::permanent("tool_failed", tail(&told)),
-                None => {
-                    let lines: &[u8] = match &document {
-                        Some(document) if !is_text(document) => &[],
-                        Some(_) | None => &exited.stdout.bytes,
-                    };
-                    let text = exit_text(program, code, lines, &exited.stderr.bytes);
-                    own("tool_failed", text)
-                }
-            })
+            let told = told.map(|told| Failure::permanent("tool_failed", tail(&told)));
+            Some(told.unwrap_or_else(|| {
+                let lines: &[u8] = match &document {
+                    Some(document) if !is_text(document) => &[],
+                    Some(_) | None => &exited.stdout.bytes,
+                };
+                let text = exit_text(program, code, lines, &exited.stderr.bytes);
+                own("tool_failed", text)
+            }))
         }
         (None, exit @ Exit::Signal(_)) => Some(own("tool_killed", format!("ended by {exit}"))),
     };
@@ -426,7 +424,7 @@ mod tests {
             judge(answer, Path::new("/bin/x"), exited, "1 s", &mut charge)
         };
         for stdout in [
-            r#"[1, 2"#.as_bytes(),
+            b"[1, 2".as_slice(),
             b" {\"a\": \"x",
             b"{\"a\": \"caf\xc3",
             b"[\"\\ud83d",

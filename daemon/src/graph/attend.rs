@@ -223,7 +223,11 @@ async fn effect(context: &GraphRun, stop: &Stop, call: &Call, prepared: Prepared
 fn with_failure(data: Value, failure: &Failure) -> Value {
     let mut result = match data {
         Value::Object(result) => result,
-        other => as_object(&other),
+        other @ (Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_)
+        | Value::Array(_)) => as_object(&other),
     };
     result.insert("status".into(), json!("error"));
     let told = result

@@ -341,11 +341,12 @@ fn wait(signals: &SignalFd, timeout: PollTimeout) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::number;
     use super::*;
 
     #[test]
     fn a_daemon_is_at_fault_for_crashes_and_for_memory_and_not_for_kills_from_outside() {
-        let signal = |signal: Signal| Exit::Signal(signal as i32);
+        let signal = |signal: Signal| Exit::Signal(number(signal));
         for (exit, before, by_then, death) in [
             (Exit::Code(PANICKED), None, None, Death::Fault),
             (signal(Signal::SIGABRT), Some(1), Some(1), Death::Fault),

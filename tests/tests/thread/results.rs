@@ -1,9 +1,8 @@
 //! What a model reads of the results of the shipped tools: as much as a person would in a terminal, and each thing once.
 
-use std::process::Command;
-
 use rye_pages::Table;
 use rye_tests::World;
+use rye_tests::command::program;
 use rye_tests::model_server::ModelServer;
 use serde_json::{Value, json};
 
@@ -152,7 +151,7 @@ fn project(server: &ModelServer) -> World {
 
 /// What `command` prints in the project.
 fn printed(world: &World, command: &str) -> String {
-    let mut bash = Command::new("bash");
+    let mut bash = program("bash");
     let command = format!("({command}) 2>&1");
     let out = bash.arg("-c").arg(command).current_dir(world.project());
     String::from_utf8(out.output().unwrap().stdout).unwrap()

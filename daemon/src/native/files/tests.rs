@@ -484,7 +484,6 @@ fn an_edit_that_does_not_fit_the_file_as_it_is_changes_nothing() {
     let before = "a\nb\nc\nd\n";
     stage.put("f", before);
     let id = |number| stage.id("f", number);
-    let old = id(2);
     for (changes, code, told) in [
         (json!([]), "invalid_params", "is empty"),
         (
@@ -557,8 +556,14 @@ fn an_edit_that_does_not_fit_the_file_as_it_is_changes_nothing() {
         );
         assert_eq!(stage.get("f"), before.as_bytes());
     }
-    // A line that moved is another line.
-    stage.put("f", format!("new\n{before}"));
+}
+
+#[test]
+fn an_edit_of_a_line_that_moved_or_of_no_file_is_refused() {
+    let stage = Stage::new();
+    stage.put("f", "a\nb\n");
+    let old = stage.id("f", 2);
+    stage.put("f", "new\na\nb\n");
     let late = json!({"path": "f", "changes": [{"line_id": old, "new_content": "x"}]});
     stage.refused(FileTool::EditLines, late, "precondition_failed", "now");
     let none = json!({"path": "g", "changes": [{"line_id": "0", "new_content": "x"}]});
