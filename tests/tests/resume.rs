@@ -311,7 +311,8 @@ fn kill_while_it_waits(world: &World, daemon: &Daemon) {
 /// Leaves behind what a daemon does that dies while it computes for `run`.
 fn computed_for(world: &World, run: &str) {
     let name = rye_core::seal::sha256_hex(run);
-    let name = u64::from_str_radix(&name[..16], 16).unwrap();
+    // The last bit says that the death was the daemon's own fault.
+    let name = u64::from_str_radix(&name[..16], 16).unwrap() & !1;
     let path = world.state().join("acting");
     let mut acting = std::fs::read(&path).unwrap();
     let last = acting.len() - 8;
