@@ -326,7 +326,7 @@ fn a_tool_says_how_much_of_its_result_a_model_is_told() {
     assert_eq!(limit("null").unwrap().0, None);
     for given in ["0", "65537", "-1", "1.5", "many"] {
         let error = limit(given).unwrap_err().to_string();
-        assert!(error.contains("from 1 to 8192"), "{given}: {error}");
+        assert!(error.contains("from 1 to 65536"), "{given}: {error}");
     }
 }
 
