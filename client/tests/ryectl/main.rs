@@ -23,6 +23,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use rye_proto::v1::{self, RunStatus};
@@ -667,10 +668,11 @@ async fn a_missing_daemon_program_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_started_daemon_that_finds_another_one_makes_the_client_wait_for_that_one() {
     let home = tempfile::tempdir().unwrap();
-    // Tells that it was started, in a session of its own, then gives way.
+    // Reports that it was started, in a session of its own, then gives way to one that has the lock.
     let program = install(
         home.path(),
-        "ps -o sid= -p $$ | tr -d ' ' > \"$2/sid.tmp\"; echo $$ >> \"$2/sid.tmp\"; mv \"$2/sid.tmp\" \"$2/sid\"; exit 5",
+        "ps -o sid= -p $$ | tr -d ' ' > \"$2/sid.tmp\"; echo $$ >> \"$2/sid.tmp\"; mv \"$2/sid.tmp\" \"$2/sid\"; \
+         while ! [ -e \"$2/locked\" ]; do sleep 0.01; done; exit 5",
     );
     let child = command(&program, home.path(), &["ps", "--state-dir", "s"])
         .spawn()
@@ -685,6 +687,9 @@ async fn a_started_daemon_that_finds_another_one_makes_the_client_wait_for_that_
         );
         look.tick().await;
     }
+    let directory = std::fs::File::open(home.path().join("s")).unwrap();
+    let _lock = Flock::lock(directory, FlockArg::LockExclusiveNonblock).unwrap();
+    std::fs::write(home.path().join("s/locked"), "").unwrap();
     let script = Arc::new(good());
     let _server = scripted::serve_on(&home.path().join("s/ryed.sock"), &script);
     let ended = finish(child).await;
