@@ -37,9 +37,9 @@ const SYSTEM_SOCKET: &str = "/run/rye/ryed.sock";
 const MAX_SOCKET_PATH: usize = 107;
 /// How long a daemon may take to let go of its socket: the grace of its runs and then some.
 const STOP_PATIENCE: Duration = Duration::from_mins(1);
-/// How long a daemon may leave a client without an answer before the user is notified.
+/// Time without an answer after which the user is notified.
 const NOTICE_AFTER: Duration = Duration::from_millis(1500);
-/// How long a daemon that is to stop may leave the request without an answer before it is ended by force.
+/// Time without an answer to the request to stop after which a daemon is ended by force.
 const UNANSWERED: Duration = Duration::from_secs(10);
 
 /// Shows the user why a call takes long.
@@ -83,7 +83,7 @@ pub struct Endpoint {
     is_explicit: bool,
 }
 
-/// How a daemon was stopped.
+/// The way in which a daemon was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
     /// None was running.
@@ -162,7 +162,7 @@ impl Endpoint {
         }
     }
 
-    /// Where `holder` listens. In a container its path may not exist for others.
+    /// The socket on which `holder` listens. In a container its path may not exist for others.
     fn socket_of(&self, holder: &Holder) -> PathBuf {
         let socket = match holder {
             Holder::None | Holder::Unnamed => &self.socket,
@@ -277,7 +277,7 @@ impl Endpoint {
     }
 }
 
-/// What the user is shown while a daemon does not answer.
+/// The notice that the user is shown while a daemon does not answer.
 fn notice(holder: &Holder, pid: Option<i32>, attempt: Attempt, socket: &Path) -> String {
     let ryed = pid.map_or_else(|| "ryed".to_owned(), |pid| format!("ryed (pid {pid})"));
     if holder.is_recovering() {

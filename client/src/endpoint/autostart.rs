@@ -77,7 +77,7 @@ pub(super) async fn start(endpoint: &Endpoint) -> Result<Client, Error> {
     }
 }
 
-/// Why no daemon of ours is ready: another one has the state directory.
+/// The reason that no daemon of ours is ready: another one has the state directory.
 fn another(endpoint: &Endpoint) -> String {
     let holder = endpoint.holder();
     let pid = holder.pid().map(|pid| format!(" (pid {pid})"));

@@ -17,7 +17,7 @@ use super::probe::Probe;
 use super::{Pause, STOP_PATIENCE, holder};
 use crate::Error;
 
-/// How long each step may take.
+/// Most time that each step may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     /// A daemon that was continued, until it answers.

@@ -57,7 +57,7 @@ fn read(state_dir: &Path) -> Option<ServedAt> {
     ServedAt::parse(&text)
 }
 
-/// Where the pids that this process sees are valid.
+/// The boot and the pid namespace in which the pids that this process sees are valid.
 fn host() -> Host {
     let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     Host {
