@@ -13,7 +13,7 @@ use crate::json::{Run, Suspension};
 
 /// The code of a run whose own money is used up.
 const SPEND: &str = "spend_exceeded";
-/// How a limit of money is raised.
+/// The argument of `--raise` for money.
 const MONEY: &str = "spend=USD";
 
 /// What is needed.

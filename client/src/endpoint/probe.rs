@@ -11,7 +11,7 @@ use tokio::net::UnixStream;
 use crate::Error;
 use crate::client::{listener_of, open};
 
-/// How long one look waits for an answer.
+/// Time that one look waits for an answer.
 const LOOK: Duration = Duration::from_millis(250);
 
 /// A connection that was greeted and waits for the answer. It is kept from look to look: a daemon that answers late answers.

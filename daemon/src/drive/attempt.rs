@@ -27,7 +27,7 @@ pub(super) type Attempts = Group<Finished>;
 /// A call, and how it ended.
 pub(super) type Finished = (Box<Call>, Ended);
 
-/// What `attempt` comes to. Its result is charged, unless its maker has done that; one for which there is no room among what all
+/// Carries out `attempt`. Its result is charged, unless its maker has done that; one for which there is no room among what all
 /// runs hold is a failure.
 pub(super) async fn charged(
     memory: Arc<Memory>,

@@ -74,7 +74,7 @@ pub(crate) struct Reader<'d> {
     gave_up: bool,
     /// The node being read.
     pub(crate) node: Option<String>,
-    /// What templates and conditions can read at the place being read.
+    /// The names that templates and conditions can read at this place.
     pub(super) scope: Scope<'d>,
     /// All nodes by name, also those that turn out to be broken.
     pub(crate) names: Option<&'d Object>,
@@ -193,7 +193,7 @@ impl<'d> Reader<'d> {
         below: &str,
         message: impl Into<String>,
     ) {
-        let position = self.document.position(&format!("{}{below}", at.pointer));
+        let position = self.position_below(at, below);
         self.say(Severity::Error, code, position, message);
     }
 
@@ -205,8 +205,12 @@ impl<'d> Reader<'d> {
         below: &str,
         message: impl Into<String>,
     ) {
-        let position = self.document.position(&format!("{}{below}", at.pointer));
+        let position = self.position_below(at, below);
         self.say(Severity::Warning, code, position, message);
+    }
+
+    fn position_below(&self, at: &At<'d>, below: &str) -> Position {
+        self.document.position(&format!("{}{below}", at.pointer))
     }
 
     /// A warning at the key that leads to a value.

@@ -44,7 +44,7 @@ impl<'a> Roots<'a> {
     }
 }
 
-/// What can be read at the place where a reader is.
+/// The names that can be read at the place that a reader has reached.
 #[derive(Debug, Default)]
 pub(crate) struct Scope<'d> {
     /// `None` if that depends on what could not be read: then any name will do.

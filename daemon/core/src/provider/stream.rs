@@ -17,7 +17,7 @@ const MOST_MESSAGE: usize = 16 << 20;
 /// Most calls of one message that are carried out.
 const MOST_CALLS: usize = 128;
 /// Most bytes of the arguments of a call.
-pub(super) const MOST_ARGUMENTS: usize = 1 << 20;
+const MOST_ARGUMENTS: usize = 1 << 20;
 /// Most bytes of the name of a tool.
 const MOST_NAME: usize = 128;
 /// Most bytes of an id.
@@ -27,7 +27,7 @@ pub(super) const MOST_POSITION: u64 = 1024;
 /// Most events that nobody knows.
 const MOST_UNKNOWN: u32 = 10_000;
 /// Most bytes that are sent back of arguments which are none.
-pub(super) const MOST_UNPARSED: usize = 4096;
+const MOST_UNPARSED: usize = 4096;
 /// What a model is answered whose answer reached its most tokens within a call.
 const CUT: &str = "the answer reached its most tokens inside the arguments of this call, so they are not whole; say less before the call, or do less in it";
 /// Name that is sent back for a call that names no tool.
@@ -326,6 +326,17 @@ impl Calls {
 fn unparsed(text: &str) -> Object {
     let kept = text.floor_char_boundary(MOST_UNPARSED);
     Object::from_iter([("_unparsed".to_owned(), text[..kept].into())])
+}
+
+/// Adds `more` to the arguments of a call. Beyond their bound, which sets `is_too_large`, only the beginning is kept: it is sent back.
+pub(super) fn add_arguments(arguments: &mut String, is_too_large: &mut bool, more: &str) {
+    *is_too_large |= arguments.len() + more.len() > MOST_ARGUMENTS;
+    if *is_too_large {
+        arguments.push_str(&more[..more.floor_char_boundary(MOST_UNPARSED)]);
+        arguments.truncate(arguments.floor_char_boundary(MOST_UNPARSED));
+    } else {
+        arguments.push_str(more);
+    }
 }
 
 /// What a stream has brought, against its bounds.

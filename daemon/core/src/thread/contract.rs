@@ -196,7 +196,7 @@ impl Contract {
         }
     }
 
-    /// The text of a result that the model receives in `turn`. It depends on nothing else, so that whoever keeps the whole and
+    /// The text of a result that the model receives in `turn`. It depends on nothing else, so that the keeper of the whole and
     /// the machine, which sends a part of it, agree.
     pub fn shown(&self, turn: &Turn, outcome: &CallOutcome, text: ResultText) -> Shown {
         let free = Free {

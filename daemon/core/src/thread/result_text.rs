@@ -25,7 +25,7 @@ const SHELL: [&str; 6] = [
     "truncated",
 ];
 const PROCESS: [&str; 3] = ["stdout", "stderr", "return_code"];
-/// Members that either has beside these if its output was cut.
+/// Members that either has as well if its output was cut.
 const CUT: [&str; 3] = ["truncated", "stdout_bytes", "stderr_bytes"];
 
 /// A text in parts, each of which is shortened by itself.

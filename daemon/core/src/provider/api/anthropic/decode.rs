@@ -12,8 +12,8 @@ use crate::provider::failure::ApiError;
 use crate::provider::field::{self, Report, parsed, says};
 use crate::provider::half::{Halves, Piece};
 use crate::provider::stream::{
-    Calls, Came, Ended, Fault, MOST_ARGUMENTS, MOST_POSITION, MOST_UNPARSED, Meter, Part, Signal,
-    UNNAMED, arguments, malformed, reason, shaped,
+    Calls, Came, Ended, Fault, MOST_POSITION, Meter, Part, Signal, UNNAMED, add_arguments,
+    arguments, malformed, reason, shaped,
 };
 
 /// What says that a part continues.
@@ -567,14 +567,8 @@ impl Decoder {
 impl Open {
     /// Takes in more of the text; `false` if it is that of arguments which are larger than may be.
     fn add(&mut self, more: &str) -> bool {
-        let is_call = self.kind == Kind::Call;
-        self.is_too_large |= is_call && self.text.len() + more.len() > MOST_ARGUMENTS;
-        if self.is_too_large {
-            // The beginning is sent back.
-            let more = &more[..more.floor_char_boundary(MOST_UNPARSED)];
-            self.text.push_str(more);
-            let kept = self.text.floor_char_boundary(MOST_UNPARSED);
-            self.text.truncate(kept);
+        if self.kind == Kind::Call {
+            add_arguments(&mut self.text, &mut self.is_too_large, more);
         } else {
             self.text.push_str(more);
         }

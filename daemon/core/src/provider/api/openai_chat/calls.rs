@@ -10,8 +10,7 @@ use crate::conversation::{Block, Stop};
 use crate::provider::field;
 use crate::provider::half::{Halves, Piece};
 use crate::provider::stream::{
-    Calls as Complete, Came, Fault, MOST_ARGUMENTS, MOST_POSITION, MOST_UNPARSED, Meter, Signal,
-    malformed,
+    Calls as Complete, Came, Fault, MOST_POSITION, Meter, Signal, add_arguments, malformed,
 };
 use crate::provider::{IndexRule, Quirks};
 
@@ -286,16 +285,7 @@ impl Calls {
 impl Building {
     /// Takes in more of the arguments; `false` if they are larger than may be.
     fn add(&mut self, more: &str) -> bool {
-        self.is_too_large |= self.arguments.len() + more.len() > MOST_ARGUMENTS;
-        if self.is_too_large {
-            // The beginning is sent back.
-            let more = &more[..more.floor_char_boundary(MOST_UNPARSED)];
-            self.arguments.push_str(more);
-            let kept = self.arguments.floor_char_boundary(MOST_UNPARSED);
-            self.arguments.truncate(kept);
-        } else {
-            self.arguments.push_str(more);
-        }
+        add_arguments(&mut self.arguments, &mut self.is_too_large, more);
         !self.is_too_large
     }
 
