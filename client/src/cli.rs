@@ -18,6 +18,7 @@ mod ps;
 mod run_name;
 mod test;
 mod thread;
+mod transcript;
 mod values;
 
 use std::path::PathBuf;
@@ -45,6 +46,7 @@ pub(crate) use self::ps::Ps;
 pub(crate) use self::run_name::RunName;
 pub(crate) use self::test::Test;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
+pub(crate) use self::transcript::{Transcript, TranscriptSource};
 pub(crate) use self::values::{Answer, Limit};
 use self::values::{duration, executable};
 use crate::input::Source;
@@ -275,13 +277,16 @@ pub(crate) enum Verb {
         after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-review-1767225600-abcdefghij --follow --deltas\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR\n  ryectl events app-deploy-1767225600-abcdefghij --tree --follow\n  ryectl events --all --project ~/code/app --follow --json"
     )]
     Events(Events),
-    /// Print the transcript of a run: all that happened in it, whole
+    /// Print or check the transcript of a run: all that happened in it, whole
     ///
     /// Of a thread that is what its model was told, thought and said, and its calls of tools with what they answered. With --json
     /// its lines are printed as they stand in the file. The chain of its hashes is always checked; where it is broken the output ends, with
     /// an error and 1.
+    ///
+    /// `--verify FILE` checks a file without a daemon: each byte of it, its signatures, and that its last event ends the run. It ends with 0
+    /// if all is what was written, else with 1: a file of a run that has not ended, too.
     #[command(
-        after_help = "Examples:\n  ryectl transcript app-review-1767225600-abcdefghij --tail 20\n  ryectl transcript app-review-1767225600-abcdefghij --verify --tail 0"
+        after_help = "Examples:\n  ryectl transcript app-review-1767225600-abcdefghij --tail 20\n  ryectl transcript app-review-1767225600-abcdefghij --verify --tail 0\n  ryectl transcript --verify ./transcript.jsonl --key node.pem"
     )]
     Transcript(Transcript),
     /// Wait until runs have ended or are suspended
@@ -548,20 +553,6 @@ pub(crate) struct Resume {
     pub(crate) reason: Option<String>,
     #[command(flatten)]
     pub(crate) attach: Attach,
-}
-
-/// A transcript to print.
-#[derive(Debug, Args)]
-pub(crate) struct Transcript {
-    /// The run.
-    #[arg(value_name = "RUN")]
-    pub(crate) run: RunName,
-    /// Only so many of the last events.
-    #[arg(long, value_name = "N")]
-    pub(crate) tail: Option<u32>,
-    /// Also check signatures, the end of the file and long payloads, and tell what that came to.
-    #[arg(long)]
-    pub(crate) verify: bool,
 }
 
 /// Runs to wait for.

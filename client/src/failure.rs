@@ -56,6 +56,12 @@ pub(crate) enum Failure {
     /// A name that is none.
     #[error(transparent)]
     Name(#[from] InvalidId),
+    /// Flags that do not go together, or not with what they are given for.
+    #[error("{problem}")]
+    Flags {
+        /// The rule that they break.
+        problem: &'static str,
+    },
     /// A value on the command line that is not JSON.
     #[error("{place} is not JSON that can be used")]
     NotJson {
@@ -189,6 +195,7 @@ impl Failure {
             Self::Path(error) => local(error.kind()),
             Self::NoKey(_)
             | Self::Name(_)
+            | Self::Flags { .. }
             | Self::NotJson { .. }
             | Self::NotAnObject { .. }
             | Self::GivenTwice { .. }
@@ -261,6 +268,7 @@ impl Failure {
             | Self::Item(_)
             | Self::Path(_)
             | Self::Name(_)
+            | Self::Flags { .. }
             | Self::NotAnObject { .. }
             | Self::GivenTwice { .. }
             | Self::AnsweredTwice { .. }

@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use ed25519_dalek::{Signer as _, SigningKey};
 use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp, Uptime};
+use rye_core::digest::Digest;
 use rye_core::frame::HEADER_BYTES;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{CallNo, Usage};
@@ -31,8 +31,9 @@ use rye_core::model::{
     Because, Budget, Effect, Event, GraphEvent, GraphTask, Object, RunEvent, Spec, StepStatus, Task,
 };
 use rye_core::money::Usd;
+use rye_core::seal::{SecretKey, Token, sha256_hex, sign_json};
 use ryed::artifacts::Artifacts;
-use ryed::journal::{Change, Journal, Options, Signer, Ticket};
+use ryed::journal::{Change, Journal, Options, Signed, Signer, Ticket};
 use ryed::task::Scope;
 use serde_json::json;
 
@@ -69,27 +70,29 @@ impl Clock for Wall {
     }
 }
 
-struct Key(SigningKey);
+struct Key(SecretKey);
 
 impl Signer for Key {
-    fn sign_hex(&self, hash_hex: &str, _at: Timestamp) -> String {
-        let signature = self.0.sign(hash_hex.as_bytes());
-        format!("rye:signed:{hash_hex}:{signature}")
+    fn sign(&self, head: &Digest, _at: Timestamp) -> Signed<'_> {
+        Signed {
+            signature: self.0.sign_hex(&head.to_string()),
+            signer: self.0.public().fingerprint(),
+        }
     }
 
     fn sign_text(&self, body: String, at: Timestamp) -> String {
-        format!("<!-- {} -->\n{body}", self.sign_hex(&body, at))
+        let token = Token::sign(sha256_hex(&body), &self.0, at);
+        format!("<!-- {token} -->\n{body}")
     }
 
     fn sign_json(&self, object: &Object, at: Timestamp) -> Object {
         let mut signed = object.clone();
-        let text = json!(object).to_string();
-        signed.insert("_signature".into(), json!(self.sign_hex(&text, at)));
+        sign_json(&mut signed, &self.0, at);
         signed
     }
 
-    fn verify_hex(&self, token: &str, hash_hex: &str) -> bool {
-        token.contains(hash_hex)
+    fn verifies(&self, token: &Token) -> bool {
+        token.verify(self.0.public()).is_ok()
     }
 }
 
@@ -476,7 +479,7 @@ async fn measure() {
         .expect("a directory on the disk under test");
     let project = root.path().join("project");
     std::fs::create_dir_all(project.join(".ai")).expect("a project");
-    let key: Arc<dyn Signer> = Arc::new(Key(SigningKey::from_bytes(&[9; 32])));
+    let key: Arc<dyn Signer> = Arc::new(Key(SecretKey::from_seed(&[9; 32])));
     let options = Options::new(
         root.path().join("state"),
         Arc::new(Wall),

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::clock::Timestamp;
+use rye_core::digest::Digest;
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::memory::Charge;
@@ -39,7 +40,6 @@ use crate::journal::{
 };
 use crate::models::Listing;
 use crate::native::SignAsked;
-use crate::object::Digest;
 use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
 use crate::projects::{self, Inside, Project};
 use crate::services::TraceMode;

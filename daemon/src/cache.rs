@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use rye_core::cas;
 use rye_core::clock::Timestamp;
+use rye_core::digest::{Digest, InvalidDigest};
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::RunId;
 use rye_core::model::Object;
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 
 use crate::gate::Gate;
 use crate::journal::Signer;
-use crate::object::{Digest, InvalidDigest, ProjectObjects, ProjectObjectsError};
+use crate::object::{ProjectObjects, ProjectObjectsError};
 
 /// Why something about a project's objects cannot be answered.
 #[derive(Debug, thiserror::Error)]
@@ -320,8 +321,7 @@ impl Store {
     fn signed(&self, text: &[u8]) -> Option<Value> {
         let value: Value = serde_json::from_slice(text).ok()?;
         let token = seal::verify_json(value.as_object()?).ok()?;
-        let ours = self.signer.verify_hex(&token.to_string(), &token.hash);
-        ours.then_some(value)
+        self.signer.verifies(&token).then_some(value)
     }
 }
 

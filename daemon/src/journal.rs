@@ -29,10 +29,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rye_core::clock::{Clock, Timestamp};
+use rye_core::digest::Digest;
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
 use rye_core::ledger::AccountId;
 use rye_core::memory::Memory;
 use rye_core::model::{Death, Event, Object, Run, RunKind, Status, Syncing};
+use rye_core::seal::Token;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
@@ -75,7 +77,6 @@ mod stored;
 mod tests;
 mod texts;
 mod threads;
-mod transcript;
 mod transcript_file;
 mod watermark;
 
@@ -101,23 +102,23 @@ pub use listing::{Filter, Page};
 pub use merged::{Merge, Merged, Spot, Wanted};
 pub use reader::{Extract, Piece, Reader, Verdict, WrittenLine};
 pub use rye_core::state::{Change, Refused, Why};
+pub use rye_core::transcript::{Head, Signed};
 pub use segment::Storage;
 pub use steps::{StepLine, Walked};
-pub use transcript::Head;
 pub use transcript_file::{THREADS, run_dir};
 pub use watermark::Failure;
 
 /// Signs what the journal shows. All signatures are pure functions of their input, so that lost lines come back
 /// byte for byte.
 pub trait Signer: Send + Sync {
-    /// The token `rye:signed:…` over a SHA-256 in hexadecimal.
-    fn sign_hex(&self, hash_hex: &str, at: Timestamp) -> String;
+    /// The signature over `head`, the digest of a head of a transcript, by the key that signs at `at`.
+    fn sign(&self, head: &Digest, at: Timestamp) -> Signed<'_>;
     /// The Markdown `body` under its signature line.
     fn sign_text(&self, body: String, at: Timestamp) -> String;
     /// The object with its `_signature`.
     fn sign_json(&self, object: &Object, at: Timestamp) -> Object;
-    /// Whether `token` is this node's signature of `hash_hex`.
-    fn verify_hex(&self, token: &str, hash_hex: &str) -> bool;
+    /// True if a key of this node made `token`.
+    fn verifies(&self, token: &Token) -> bool;
 }
 
 /// What a journal needs to open.

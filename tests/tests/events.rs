@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rye_tests::transcript::check;
-use rye_tests::{Outcome, World, until};
+use rye_tests::{Outcome, Ryectl, World, binaries, until};
 use serde_json::Value;
 
 /// Six steps; the third waits for the file `go`.
@@ -328,6 +329,54 @@ fn a_transcript_is_printed_as_it_was_written_and_every_change_of_it_is_found() {
         "what stands before is shown"
     );
     let _unknown = world.ryectl("transcript nobody-1-aaaaaaaaaa").run().code(3);
+}
+
+#[test]
+fn transcript_file_is_verified_without_a_daemon_anywhere() {
+    let (world, run) = finished();
+    let text = whole_transcript(&world, &run);
+    let key = world.write("../node.pem", world.node_key());
+    let _stopped = world.ryectl("daemon stop").ok();
+    let file = format!(".ai/state/threads/{run}/transcript.jsonl");
+    let verify = |file: &str| world.ryectl("transcript --verify").arg(file);
+    let passed = verify(&file).ok();
+    let lines = text.lines();
+    let events = lines.filter(|line| !line.contains("\"event_type\":\"checkpoint\""));
+    let _told = passed.prints(&[
+        &run,
+        &format!("as it was written: {} events", events.count()),
+    ]);
+
+    // What others have of it is the text and the public key.
+    let copy = tempfile::tempdir().unwrap();
+    let path = copy.path().join("t");
+    fs::write(&path, &text).unwrap();
+    let elsewhere = |key: &Path| {
+        let home = copy.path();
+        let ryectl = Ryectl::at(&binaries::ryectl(), home, home);
+        ryectl.words("transcript --verify ./t --key").arg(key)
+    };
+    let _passed = elsewhere(&key).ok();
+    let mut changed = text.clone().into_bytes();
+    let at = text.find("step_completed").unwrap();
+    changed[at] ^= 1;
+    fs::write(&path, &changed).unwrap();
+    let line = text[..at].rfind('\n').unwrap() + 1;
+    let failed = elsewhere(&key).run().code(1);
+    let _told = failed.tells(&[&format!("the line at byte {line}")]);
+    let before = text[..text.len() - 1].rfind('\n').unwrap() + 1;
+    fs::write(&path, &text[..before]).unwrap();
+    let failed = elsewhere(&key).run().code(1);
+    let _told = failed.tells(&[&format!("what follows byte {before} is missing")]);
+
+    // The same run, and a node that did not carry it out.
+    let other = World::new();
+    let _started = other.ryectl("daemon start").ok();
+    let key = world.write("../other.pem", other.node_key());
+    fs::write(&path, &text).unwrap();
+    let failed = elsewhere(&key).run().code(1);
+    let _told = failed.tells(&["is signed by the key", "--key PEM"]);
+    assert!(world.processes().is_empty(), "no daemon was started");
 }
 
 #[test]

@@ -91,6 +91,7 @@ const CORE_ROWS: &[(&str, u8)] = &[
     ("walker", 1),
     ("thread", 1),
     ("tool", 1),
+    ("transcript", 1),
 ];
 
 /// Most lines of a source file without its tests.

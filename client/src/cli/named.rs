@@ -38,7 +38,7 @@ impl Verb {
             Self::Attach(watch) => vec![&mut watch.run],
             Self::Logs(asked) => vec![&mut asked.run],
             Self::Events(events) => events.run.iter_mut().collect(),
-            Self::Transcript(asked) => vec![&mut asked.run],
+            Self::Transcript(asked) => asked.source.run_mut().into_iter().collect(),
             Self::Wait(wait) => wait.runs.runs.iter_mut().collect(),
             Self::Cancel(runs) => runs.runs.iter_mut().collect(),
             Self::Kill(kill) => kill.runs.runs.iter_mut().collect(),

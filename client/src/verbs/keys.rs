@@ -8,7 +8,7 @@ use rye_client::exit::Exit;
 use rye_core::clock::Timestamp;
 use rye_core::seal::Fingerprint;
 use rye_item::init;
-use rye_item::trust::{self, PartialCoverage};
+use rye_item::trust::{self, KeyFile, PartialCoverage};
 use serde_json::json;
 
 use super::Session;
@@ -137,13 +137,8 @@ fn standing(revoked_at: Option<Timestamp>, not_after: Option<Timestamp>, now: Ti
     }
 }
 
-fn trust(
-    local: &Local,
-    file: &Path,
-    owner: Option<String>,
-    accept_partial: bool,
-    output: &mut Output,
-) -> Result<(), Failure> {
+/// Reads the public key in `file`, a PEM file or a trusted-key file.
+pub(super) fn read_file(file: &Path) -> Result<KeyFile, Failure> {
     let place = format!("`{}`", file.display());
     let mut text = String::new();
     let read =
@@ -152,7 +147,17 @@ fn trust(
         place: place.clone(),
         source,
     })?;
-    let mut entry = trust::read_key(&place, &text).map_err(Failure::NoKey)?;
+    trust::read_key(&place, &text).map_err(Failure::NoKey)
+}
+
+fn trust(
+    local: &Local,
+    file: &Path,
+    owner: Option<String>,
+    accept_partial: bool,
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let mut entry = read_file(file)?;
     let fingerprint = entry.key.fingerprint().clone();
     let own = local.key()?;
     let mine = fingerprint == *own.public().fingerprint();

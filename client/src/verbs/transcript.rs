@@ -1,4 +1,6 @@
-//! Printing and checking the transcript of a run.
+//! Printing and checking the transcript of a run, and checking the file of one.
+
+mod file;
 
 use rye_client::exit::Exit;
 use rye_client::transcript::Piece;
@@ -6,7 +8,7 @@ use rye_client::{json, wire};
 use rye_proto::v1;
 
 use super::Session;
-use crate::cli;
+use crate::cli::{self, RunName, TranscriptSource};
 use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
 use crate::render;
@@ -15,8 +17,22 @@ pub(super) async fn transcript(
     asked: &cli::Transcript,
     session: &mut Session,
 ) -> Result<Exit, Failure> {
+    if let Some(problem) = asked.problem() {
+        return Err(Failure::Flags { problem });
+    }
+    match &asked.source {
+        TranscriptSource::Run(run) => of_run(run, asked, session).await,
+        TranscriptSource::File(path) => file::verify(path, asked.key.as_deref(), session),
+    }
+}
+
+async fn of_run(
+    run: &RunName,
+    asked: &cli::Transcript,
+    session: &mut Session,
+) -> Result<Exit, Failure> {
     let request = v1::TranscriptRequest {
-        run_id: asked.run.to_string(),
+        run_id: run.to_string(),
         tail: asked.tail,
         verify: asked.verify,
     };
@@ -25,7 +41,7 @@ pub(super) async fn transcript(
     loop {
         match transcript.next().await? {
             Piece::Line(line) => print_line(&line, output)?,
-            Piece::Verdict(verdict) => return tell(asked, &verdict, output),
+            Piece::Verdict(verdict) => return report(run, asked.verify, &verdict, output),
         }
         if output.reader() == Reader::Gone {
             return Ok(Exit::Done);
@@ -49,9 +65,9 @@ fn print_line(line: &v1::TranscriptLine, output: &mut Output) -> Result<(), Fail
     output.line(&shown)
 }
 
-/// Tells what was found.
-fn tell(
-    asked: &cli::Transcript,
+fn report(
+    run: &RunName,
+    verify: bool,
     verdict: &v1::TranscriptVerdict,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -63,18 +79,16 @@ fn tell(
         checkpoints,
         ..
     } = &found.verdict;
-    if asked.verify && output.format() == Format::Json {
+    if verify && output.format() == Format::Json {
         output.json_line(&found)?;
-    } else if asked.verify && *intact {
+    } else if verify && *intact {
         output.note(&format!(
-            "{}: {events} events and {checkpoints} signed checkpoints are what was written",
-            asked.run
+            "{run}: {events} events and {checkpoints} signed checkpoints are what was written"
         ));
     }
     if let Some(problem) = problem {
         output.error(&format!(
-            "the transcript of {} was changed, cut or removed after it was written: {problem}",
-            asked.run
+            "the transcript of {run} was changed, cut or removed after it was written: {problem}"
         ));
     }
     Ok(if *intact { Exit::Done } else { Exit::Failed })

@@ -15,6 +15,7 @@ mod scripted;
 mod steering;
 mod thread;
 mod transcript;
+mod transcript_file;
 
 use std::io::{BufRead, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;

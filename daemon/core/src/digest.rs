@@ -1,59 +1,107 @@
-//! Objects and their names: a text is called by the SHA-256 of itself.
+//! Content hashes, and objects that are named by them.
 //!
-//! **Owns** the form of a name, and the one text of a JSON value that is kept under it. **Never** stores anything.
+//! **Owns** the SHA-256 of a content and its text form, and the one text of a JSON value that is kept under it. **Never** stores
+//! anything.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::id::InvalidId;
-use crate::seal::{canonical, hex, sha256_hex};
+use crate::error::excerpt;
+use crate::seal::{canonical, hex, sha256, sha256_hex};
 
-/// The name of an object: the SHA-256 of its text, as 64 lower-case hexadecimal digits.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+/// A SHA-256, written as 64 lower-case hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Digest(String);
+pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The name of the object with this text.
-    pub fn of(text: &str) -> Self {
-        Self(sha256_hex(text))
+    /// The digest of `bytes`.
+    pub fn of(bytes: impl AsRef<[u8]>) -> Self {
+        Self(sha256(bytes))
     }
 
-    /// The name as text.
-    pub fn as_str(&self) -> &str {
+    /// The digest of the concatenation of `parts`.
+    pub fn of_parts(parts: &[&[u8]]) -> Self {
+        let mut hasher = Sha256::new();
+        for part in parts {
+            hasher.update(part);
+        }
+        Self(hasher.finalize().into())
+    }
+
+    /// The 32 bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+}
+
+impl From<[u8; 32]> for Digest {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
     }
 }
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut text = [0_u8; 64];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(self.0) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        f.write_str(std::str::from_utf8(&text).expect("hexadecimal digits are ASCII"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is not a SHA-256.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is not a SHA-256 of 64 lower-case hexadecimal digits", excerpt(.0))]
+pub struct InvalidDigest(String);
+
+impl FromStr for Digest {
+    type Err = InvalidDigest;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
+        let invalid = || InvalidDigest(text.to_owned());
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        if text.len() != 64 {
+            return Err(invalid());
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+            let (high, low) = digit(pair[0]).zip(digit(pair[1])).ok_or_else(invalid)?;
+            *byte = high << 4 | low;
+        }
+        Ok(Self(bytes))
     }
 }
 
 impl TryFrom<String> for Digest {
-    type Error = InvalidId;
+    type Error = InvalidDigest;
 
-    fn try_from(text: String) -> Result<Self, InvalidId> {
-        let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        if text.len() == 64 && text.bytes().all(is_digit) {
-            return Ok(Self(text));
-        }
-        Err(InvalidId {
-            text,
-            what: "the name of an object",
-            reason: "it is 64 lower-case hexadecimal digits",
-        })
+    fn try_from(text: String) -> Result<Self, InvalidDigest> {
+        text.parse()
     }
 }
 
 impl From<Digest> for String {
     fn from(digest: Digest) -> Self {
-        digest.0
+        digest.to_string()
     }
 }
 
@@ -164,6 +212,36 @@ impl Encoded {
         Self {
             hash: sha256_hex(&text),
             text,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digest_of_abc_has_the_published_value() {
+        let published = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+        assert_eq!(Digest::of("abc").to_string(), published);
+        assert_eq!(Digest::of_parts(&[b"a", b"", b"bc"]), Digest::of("abc"));
+    }
+
+    #[test]
+    fn digest_reads_its_text_and_nothing_else() {
+        let digest = Digest::of("abc");
+        let text = digest.to_string();
+        assert_eq!(text.parse(), Ok(digest));
+        assert_eq!(serde_json::to_value(digest).unwrap(), Value::from(&*text));
+        assert_eq!(
+            serde_json::from_value(Value::from(&*text)).ok(),
+            Some(digest)
+        );
+        let long = format!("{text}0");
+        let foreign = text.replace('b', "g");
+        for bad in [&text[1..], &long, &text.to_uppercase(), &foreign, ""] {
+            let refused = bad.parse::<Digest>();
+            assert_eq!(refused, Err(InvalidDigest(bad.to_owned())));
         }
     }
 }

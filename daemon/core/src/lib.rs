@@ -35,5 +35,6 @@ pub mod search;
 pub mod state;
 pub mod thread;
 pub mod tool;
+pub mod transcript;
 pub mod walker;
 pub mod yaml;

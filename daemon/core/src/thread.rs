@@ -399,7 +399,7 @@ impl Machine for ThreadMachine {
                 Vec::new()
             }
             Answer::Kept(head) => self.kept(now.at, head),
-            Answer::Reseeded(reseeded) => self.reseeded(now.at, reseeded),
+            Answer::Reseeded(reseeded) => self.reseeded(now.at, &reseeded),
             Answer::Read(position, found) => self.have_read(now.at, position, found),
             Answer::Unusable(failure) => {
                 let mut events = Vec::new();

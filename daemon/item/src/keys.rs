@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use nix::unistd::geteuid;
 use rye_core::error::{ErrorKind, Kinded};
-use rye_core::seal::{self, SecretKey};
+use rye_core::seal::{self, PublicKey, SecretKey};
 use zeroize::{Zeroize as _, Zeroizing};
 
 use crate::file;
@@ -50,9 +50,9 @@ pub enum Error {
         us: u32,
     },
     /// The file holds no key.
-    #[error("failed to read the private key `{path}`")]
+    #[error("failed to read the key `{path}`")]
     Malformed {
-        /// The private key.
+        /// The file.
         path: PathBuf,
         /// Why.
         #[source]
@@ -108,6 +108,11 @@ impl KeyDir {
         Self::new(user_space.join(FOLDER).join("config/keys/signing"))
     }
 
+    /// The key pair of the node with the state directory `state`.
+    pub fn of_node(state: &Path) -> Self {
+        Self::new(state.join("keys"))
+    }
+
     /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.folder
@@ -152,6 +157,22 @@ impl KeyDir {
             .read_to_string(&mut pem)
             .map_err(io_error)?;
         SecretKey::from_pem(&pem).map_err(|source| Error::Malformed { path, source })
+    }
+
+    /// Reads the public key.
+    pub fn load_public(&self) -> Result<PublicKey, Error> {
+        let path = self.public_path();
+        let mut pem = String::new();
+        let read = File::open(&path).and_then(|file| file.take(4096).read_to_string(&mut pem));
+        match read {
+            Ok(_) => PublicKey::from_pem(&pem).map_err(|source| Error::Malformed { path, source }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::Missing { path }),
+            Err(source) => Err(Error::Io {
+                operation: "read",
+                path,
+                source,
+            }),
+        }
     }
 
     /// Makes a new key pair. Fails if there is one.
@@ -226,6 +247,34 @@ impl KeyDir {
             Err(error) => Err(error),
         }
     }
+}
+
+/// The folder of the former key pairs of the node with the state directory `state`, each in a folder named by its fingerprint.
+pub fn former(state: &Path) -> PathBuf {
+    state.join("former-keys")
+}
+
+/// The public keys of the node with the state directory `state`: the current one, then the former ones by fingerprint. Empty if it has none.
+pub fn public_of_node(state: &Path) -> Result<Vec<PublicKey>, Error> {
+    let former = former(state);
+    let mut folders = match fs::read_dir(&former) {
+        Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+    .map_err(|source| Error::Io {
+        operation: "read",
+        path: former,
+        source,
+    })?;
+    folders.sort();
+    let pairs = std::iter::once(KeyDir::of_node(state)).chain(folders.into_iter().map(KeyDir::new));
+    pairs
+        .filter_map(|pair| match pair.load_public() {
+            Err(Error::Missing { .. }) => None,
+            read => Some(read),
+        })
+        .collect()
 }
 
 /// Refuses what belongs to somebody else, who could read or replace a key in it.

@@ -536,7 +536,7 @@ impl Library {
     }
 
     /// Why `signer` does not count any more, and since when.
-    pub(crate) fn lapsed(&self, signer: &TrustedKey) -> Option<(Lapse, Timestamp)> {
+    pub fn lapsed(&self, signer: &TrustedKey) -> Option<(Lapse, Timestamp)> {
         let now = self.clock.now();
         match (signer.revoked_at, signer.not_after) {
             (Some(at), _) if at <= now => Some((Lapse::Revoked, at)),

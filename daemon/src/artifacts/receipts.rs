@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use rye_core::cas::{self, Execution, Receipt};
 use rye_core::clock::Timestamp;
-use rye_core::digest::Written;
+use rye_core::digest::{Digest, Written};
 use rye_core::expr::Vars;
 use rye_core::model::{Chunks, Event, GraphEvent, Outcome, Run, RunEvent, Slot, StepStatus};
 use serde_json::{Value, json};
-
-use crate::object::Digest;
 
 /// The release whose walker ran it.
 pub(super) const SYSTEM_VERSION: &str = env!("CARGO_PKG_VERSION");

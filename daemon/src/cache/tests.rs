@@ -1,4 +1,5 @@
 use super::*;
+use crate::journal::Signed;
 use rye_core::seal::{SecretKey, Token, sign_json};
 use std::fs;
 use std::path::PathBuf;
@@ -9,8 +10,11 @@ const OTHER: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba98765
 struct Node(SecretKey);
 
 impl Signer for Node {
-    fn sign_hex(&self, hash: &str, at: Timestamp) -> String {
-        Token::sign(hash.to_owned(), &self.0, at).to_string()
+    fn sign(&self, head: &Digest, _at: Timestamp) -> Signed<'_> {
+        Signed {
+            signature: self.0.sign_hex(&head.to_string()),
+            signer: self.0.public().fingerprint(),
+        }
     }
 
     fn sign_text(&self, body: String, _at: Timestamp) -> String {
@@ -23,9 +27,8 @@ impl Signer for Node {
         object
     }
 
-    fn verify_hex(&self, token: &str, hash: &str) -> bool {
-        Token::parse(token)
-            .is_some_and(|token| token.hash == hash && token.verify(self.0.public()).is_ok())
+    fn verifies(&self, token: &Token) -> bool {
+        token.verify(self.0.public()).is_ok()
     }
 }
 

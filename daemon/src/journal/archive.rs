@@ -14,12 +14,12 @@ use rye_core::id::{Epoch, Lsn};
 use rye_core::ledger::Rows;
 use rye_core::model::Run;
 use rye_core::state::Closed;
+use rye_core::transcript::Head;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::log::size;
 use super::segment::sync_dir;
-use super::transcript::Head;
 use super::{stored, texts};
 use crate::object;
 

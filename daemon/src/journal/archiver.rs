@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use rye_core::id::{Lsn, RunId};
 use rye_core::model::Run;
 use rye_core::state::Closed;
+use rye_core::transcript::Head;
 
 use super::archive::{ArchiveOffset, Base, BaseHead, Stored};
 use super::index::{Entry, Index, IndexError};
 use super::projector::RETAINED;
 use super::publisher::CheckpointJob;
 use super::run_stream::RunStream;
-use super::transcript::Head;
 use super::{IndexState, Shared};
 
 /// Pause after a failure to archive.

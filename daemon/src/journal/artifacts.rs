@@ -15,10 +15,10 @@ use rye_core::id::{RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::model::{Event, Run, Spec};
 use rye_core::money::Usd;
+use rye_core::transcript::{Cursor, Fault, Head};
 
-use super::Shared;
-use super::transcript::{Cursor, Fault, Head};
 use super::transcript_file::existing_transcript;
+use super::{Line, Shared};
 
 /// Bytes of a transcript that are read in one go; more than one line.
 const PIECE_BYTES: u64 = 512 << 10;
@@ -100,17 +100,10 @@ pub enum Unusable {
 
 impl From<Fault> for Unusable {
     fn from(fault: Fault) -> Self {
-        match fault {
-            Fault::Read(source) => Self::Project(source),
-            Fault::Short(_)
-            | Fault::Foreign(..)
-            | Fault::Broken(_)
-            | Fault::Head
-            | Fault::Behind(_)
-            | Fault::Differs(_)
-            | Fault::Unsigned(_)
-            | Fault::Payload(..) => Self::Transcript(Box::new(fault)),
+        if let Fault::Read(source) = fault {
+            return Self::Project(source);
         }
+        Self::Transcript(Box::new(fault))
     }
 }
 
@@ -159,7 +152,7 @@ impl Transcripts {
         };
         let mut spilled = 0;
         for text in bytes[..end].split(|byte| *byte == b'\n') {
-            let Some(line) = cursor.pass(run, text)? else {
+            let Some(line) = Line::of_transcript(cursor.pass(run, text)?) else {
                 continue;
             };
             let event = line

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Lsn, RunId, Seq};
+use rye_core::transcript::{Fact, Fault, Head};
 
 use super::record::{Body, Record, Rendered};
 use super::run_stream::RunStream;
-use super::transcript::{self, Fact, Head};
 use super::transcript_file::transcript_path;
-use super::{Error, Shared};
+use super::{Error, Shared, Signer};
 
 /// Lines rendered again are handed on in pieces of about this size.
 const PIECE_BYTES: usize = 1 << 20;
@@ -54,6 +54,20 @@ pub(super) fn each_record(
     Ok(())
 }
 
+/// Appends the line of `event` to `out`, and the checkpoint that `signer` signs if there is one.
+pub(super) fn render(
+    head: &mut Head,
+    event: &Fact<'_>,
+    signer: Option<&dyn Signer>,
+    out: &mut Vec<u8>,
+) {
+    head.write_event(event, out);
+    if let Some(signer) = signer {
+        let signature = signer.sign(&head.digest(event.run), event.at);
+        head.write_checkpoint(event.run, event.at, &signature, out);
+    }
+}
+
 /// Renders the lines between two heads of a run once more, and hands them with their offset to `sink`.
 pub(super) fn render_again(
     shared: &Shared,
@@ -78,9 +92,10 @@ pub(super) fn render_again(
             at: time,
             name: text.name,
             payload: &text.payload,
-            boundary: event.facets().boundary,
         };
-        head.write(&fact, shared.signer.as_ref(), &mut lines);
+        let is_boundary = event.facets().boundary;
+        let signer = is_boundary.then(|| shared.signer.as_ref());
+        render(&mut head, &fact, signer, &mut lines);
         if lines.len() >= PIECE_BYTES {
             sink(at, &lines)?;
             at = head.bytes;
@@ -102,7 +117,7 @@ pub(super) fn render_again(
 }
 
 /// The transcript of `run`, whose files are below `files`, is not what was written.
-pub(super) fn damaged(files: &str, run: &RunId, source: transcript::Fault) -> Error {
+pub(super) fn damaged(files: &str, run: &RunId, source: Fault) -> Error {
     let path = transcript_path(files, run);
     Error::DataLoss {
         run: run.clone(),
@@ -115,5 +130,5 @@ pub(super) fn damaged(files: &str, run: &RunId, source: transcript::Fault) -> Er
 struct Damaged {
     path: PathBuf,
     #[source]
-    source: transcript::Fault,
+    source: Fault,
 }

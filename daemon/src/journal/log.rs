@@ -61,7 +61,48 @@ pub(super) struct Places {
     pub(super) segments: BTreeMap<SegmentId, Arc<File>>,
 }
 
+/// Frames that were read together.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    bytes: Vec<u8>,
+    /// Position and length of each.
+    spots: Vec<(Lsn, usize)>,
+}
+
+impl Frames {
+    /// Their positions and bodies, in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Lsn, &[u8])> {
+        let mut at = 0;
+        self.spots.iter().map(move |(lsn, bytes)| {
+            let body = &self.bytes[at + HEADER_BYTES..at + bytes];
+            at += bytes;
+            (*lsn, body)
+        })
+    }
+}
+
 impl Places {
+    /// The frames from `from` on that follow each other in one segment, up to `most` bytes together, and its file.
+    fn run_of(&self, from: Lsn, most: usize) -> (Vec<(Lsn, Place)>, Option<Arc<File>>) {
+        let mut spots: Vec<(Lsn, Place)> = Vec::new();
+        let Some((first, file)) = self.get(from) else {
+            return (spots, None);
+        };
+        let (mut lsn, mut bytes, mut end) = (from, 0, first.offset);
+        let at = usize::try_from(from.0.saturating_sub(self.first.0)).unwrap_or(usize::MAX);
+        for place in self.frames.range(at.min(self.frames.len())..) {
+            let follows = place.segment == first.segment && place.offset == end;
+            if !follows || !spots.is_empty() && bytes + place.bytes > most {
+                break;
+            }
+            spots.push((lsn, *place));
+            lsn = lsn.next();
+            bytes += place.bytes;
+            end += size(place.bytes);
+        }
+        (spots, Some(file))
+    }
+
     fn get(&self, lsn: Lsn) -> Option<(Place, Arc<File>)> {
         let at = usize::try_from(lsn.0.checked_sub(self.first.0)?).ok()?;
         let place = self.frames.get(at)?;
@@ -89,8 +130,44 @@ impl Log {
         };
         let mut bytes = vec![0; place.bytes];
         file.read_exact_at(&mut bytes, place.offset)?;
-        match Frame::decode(place.segment, &bytes) {
-            Some(frame) if frame.lsn == lsn => Ok(Some(bytes.split_off(HEADER_BYTES))),
+        self.check(&bytes, place, lsn)?;
+        Ok(Some(bytes.split_off(HEADER_BYTES)))
+    }
+
+    /// Position of the oldest frame that can be read, or of the next one if there is none.
+    pub(super) fn first(&self) -> Lsn {
+        lock(&self.places).first
+    }
+
+    /// Reads the frames from `from` on in one go: as many as lie in one segment and take `most` bytes together, at least one. Returns
+    /// none if the log does not hold `from`.
+    pub(super) fn read_many(&self, from: Lsn, most: usize) -> io::Result<Frames> {
+        let (spots, file) = lock(&self.places).run_of(from, most);
+        let Some(((_, first), file)) = spots.first().zip(file) else {
+            return Ok(Frames::default());
+        };
+        let bytes = spots.iter().map(|(_, place)| place.bytes).sum();
+        let mut frames = vec![0; bytes];
+        file.read_exact_at(&mut frames, first.offset)?;
+        let mut at = 0;
+        for (lsn, place) in &spots {
+            self.check(&frames[at..at + place.bytes], *place, *lsn)?;
+            at += place.bytes;
+        }
+        let spots = spots
+            .into_iter()
+            .map(|(lsn, place)| (lsn, place.bytes))
+            .collect();
+        Ok(Frames {
+            bytes: frames,
+            spots,
+        })
+    }
+
+    /// Fails if `bytes` are not the frame of `lsn` that was written at `place`.
+    fn check(&self, bytes: &[u8], place: Place, lsn: Lsn) -> io::Result<()> {
+        match Frame::decode(place.segment, bytes) {
+            Some(frame) if frame.lsn == lsn => Ok(()),
             Some(_) | None => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(

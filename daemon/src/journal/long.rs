@@ -3,11 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
+use rye_core::digest::Digest;
 use rye_core::id::RunId;
 use rye_core::memory::Charge;
 
 use super::{Error, Journal, Line};
-use crate::object::{self, Digest};
+use crate::object;
 use crate::task;
 
 /// How often a payload stands in memory while it is sent: as text, and as bytes of a message.

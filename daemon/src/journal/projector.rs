@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 use rye_core::id::{Lsn, RunId};
 use rye_core::memory::{Charge, Memory};
 use rye_core::model::{Pages, Run};
+use rye_core::transcript::Head;
 
 use super::archiver::{Covered, Report};
 use super::artifacts::{ArtifactLane, Money, Note, Transcripts};
 use super::lanes::Lane;
 use super::run_stream::RunStream;
-use super::transcript::Head;
 use super::transcript_file::{TranscriptFile, existing_transcript};
 use super::{Shared, history};
 use crate::beneath::Dir;

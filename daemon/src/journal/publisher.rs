@@ -16,6 +16,7 @@ use rye_core::id::{Epoch, Lsn, RunId, Seq};
 use rye_core::ledger::{AccountId, Ledger, Rows};
 use rye_core::model::{Event, Pages, Run};
 use rye_core::state::{self, Closed};
+use rye_core::transcript::{Fact, Head};
 use tokio::sync::oneshot;
 
 use super::archiver::Ended;
@@ -24,9 +25,8 @@ use super::backlog::Permit;
 use super::projector::Pending;
 use super::record::Rendered;
 use super::run_stream::{Rest, RunStream};
-use super::transcript::{Fact, Head};
 use super::watermark::Failure;
-use super::{Line, Shared, merged};
+use super::{Line, Shared, history, merged};
 
 /// What the sequencer hands over, in order.
 #[derive(Debug)]
@@ -326,9 +326,9 @@ fn write(shared: &Shared, commit: &Commit) -> Vec<Written> {
             at: commit.at,
             name: entry.text.name,
             payload: &entry.text.payload,
-            boundary: entry.boundary,
         };
-        end.write(&fact, shared.signer.as_ref(), &mut lines);
+        let signer = entry.boundary.then(|| shared.signer.as_ref());
+        history::render(&mut end, &fact, signer, &mut lines);
         written.push(Written { start, end, lines });
     }
     written

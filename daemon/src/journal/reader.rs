@@ -11,16 +11,17 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use rye_core::digest::Digest;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::memory::Charge;
+use rye_core::transcript::{self, Cursor, Fault, Head};
 
 use super::archive::Stored;
+use super::record::Unreadable;
 use super::run_stream::RunStream;
-use super::transcript::{self, Cursor, Fault, Head};
 use super::transcript_file::{existing_transcript, transcript_path};
 use super::{Error, Journal, Line, Shared, history};
-use crate::object::Digest;
 use crate::task;
 
 /// Lines are handed out in pieces of about this size.
@@ -80,6 +81,15 @@ impl Reader {
             piece
         }))
     }
+}
+
+/// Why a reading ends before the transcript does.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    #[error("the long payload of the line at byte {0} cannot be read")]
+    Payload(u64, #[source] Box<Unreadable>),
 }
 
 /// A line that was passed.
@@ -249,7 +259,7 @@ impl Reading {
         let opened = Self::source(run, files, extract, anchor, rest);
         match opened {
             Ok(source) => reading.source = source,
-            Err(fault) => reading.fail(&fault),
+            Err(fault) => reading.fail(&fault.into()),
         }
         reading
     }
@@ -303,8 +313,8 @@ impl Reading {
             let passed = match self.sure() {
                 Ok(Some(passed)) => passed,
                 Ok(None) => break,
-                Err(fault) => {
-                    self.fail(&fault);
+                Err(problem) => {
+                    self.fail(&problem);
                     break;
                 }
             };
@@ -345,7 +355,7 @@ impl Reading {
     }
 
     /// The next line that is sure to be what was written: the line behind it says so, or the record. `None` behind the last.
-    fn sure(&mut self) -> Result<Option<Passed>, Fault> {
+    fn sure(&mut self) -> Result<Option<Passed>, Problem> {
         loop {
             let sure = if self.cursor.at < self.head.bytes {
                 let passed = self.pass()?;
@@ -368,13 +378,13 @@ impl Reading {
         }
     }
 
-    fn fail(&mut self, fault: &Fault) {
-        let (path, what) = (self.path.display(), with_sources(fault));
+    fn fail(&mut self, problem: &Problem) {
+        let (path, what) = (self.path.display(), with_sources(problem));
         self.verdict.problem = Some(format!("`{path}`: {what}"));
     }
 
     /// The line that comes next.
-    fn pass(&mut self) -> Result<Passed, Fault> {
+    fn pass(&mut self) -> Result<Passed, Problem> {
         let at = self.cursor.at;
         let left = self.head.bytes.saturating_sub(at);
         let mut text = Vec::new();
@@ -382,19 +392,20 @@ impl Reading {
         let mut line = io::Read::by_ref(&mut self.source).take(left);
         line.read_until(b'\n', &mut text).map_err(Fault::Read)?;
         if text.pop() != Some(b'\n') {
-            return Err(Fault::Short(at));
+            return Err(Fault::Short(at).into());
         }
-        let event = self.cursor.pass(&self.run, &text)?;
+        let passed = self.cursor.pass(&self.run, &text)?;
+        if let transcript::Passed::Checkpoint(checkpoint) = &passed
+            && self.extract.verify
+            && !self.is_signed(checkpoint)
+        {
+            return Err(Fault::Unsigned(at).into());
+        }
+        let event = Line::of_transcript(passed);
         if let Some(line) = &event {
             transcript::fold(&mut self.state, &line.event_type, &line.payload);
             if self.extract.verify && line.is_spilled() {
                 self.payload(line, at)?;
-            }
-        } else {
-            let signer = self.shared.signer.as_ref();
-            let is_signed = || transcript::is_signed(&text, &self.run, &self.state, signer);
-            if self.extract.verify && !is_signed() {
-                return Err(Fault::Unsigned(at));
             }
         }
         let text = String::from_utf8_lossy(&text).into_owned();
@@ -406,10 +417,16 @@ impl Reading {
         })
     }
 
+    /// True if this node signed `checkpoint` for all that was read before it.
+    fn is_signed(&self, checkpoint: &transcript::Checkpoint<'_>) -> bool {
+        let token = checkpoint.token(&self.run, &self.state);
+        token.is_some_and(|token| self.shared.signer.verifies(&token))
+    }
+
     /// The payload of `line`, which lies elsewhere.
-    fn payload(&self, line: &Line, at: u64) -> Result<Box<str>, Fault> {
+    fn payload(&self, line: &Line, at: u64) -> Result<Box<str>, Problem> {
         let whole = line.clone().whole(&self.shared.objects);
-        let whole = whole.map_err(|source| Fault::Payload(at, Box::new(source)))?;
+        let whole = whole.map_err(|source| Problem::Payload(at, Box::new(source)))?;
         Ok((&*whole.payload).into())
     }
 
@@ -422,8 +439,8 @@ impl Reading {
                 text: passed.text,
                 payload,
             }),
-            Err(fault) => {
-                self.fail(&fault);
+            Err(problem) => {
+                self.fail(&problem);
                 None
             }
         }

@@ -6,13 +6,15 @@ use std::fmt::Write as _;
 use std::io;
 
 use rye_core::clock::Timestamp;
-use rye_core::id::{Epoch, RunId, Seq};
+use rye_core::digest::Digest;
+use rye_core::id::{Epoch, Lsn, RunId, Seq};
 use rye_core::model::{self, Event};
+use rye_core::transcript::Passed;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Line;
-use crate::object::{self, Digest};
+use crate::object;
 
 /// Payloads longer than this are kept as objects, and the record names them.
 pub(super) const SPILL_BYTES: usize = 64 * 1024;
@@ -135,6 +137,25 @@ fn spilled_text(
 }
 
 impl Line {
+    /// The event that a line of a transcript is; `None` if it is a checkpoint.
+    pub(super) fn of_transcript(passed: Passed<'_>) -> Option<Self> {
+        match passed {
+            Passed::Event {
+                seq,
+                at,
+                name,
+                payload,
+            } => Some(Self {
+                seq,
+                lsn: Lsn::default(),
+                timestamp: at,
+                event_type: name.into_owned(),
+                payload: payload.into(),
+            }),
+            Passed::Checkpoint(_) => None,
+        }
+    }
+
     /// Whether the payload lies elsewhere.
     pub(super) fn is_spilled(&self) -> bool {
         Spilled::of_shown(&self.payload).is_some()

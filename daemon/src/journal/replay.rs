@@ -15,11 +15,11 @@ use std::sync::{Arc, Weak};
 
 use rye_core::id::{Lsn, RunId, Seq};
 use rye_core::memory::Charge;
+use rye_core::transcript::{Cursor, Fault, Head};
 
 use super::archive::Stored;
 use super::history::{damaged, each_record};
 use super::run_stream::RunStream;
-use super::transcript::{Cursor, Fault, Head};
 use super::transcript_file::existing_transcript;
 use super::{Error, Line, Shared};
 use crate::task;
@@ -373,7 +373,7 @@ fn pass(
     if text.pop() != Some(b'\n') {
         return Err(Fault::Short(cursor.at));
     }
-    cursor.pass(run, &text)
+    Ok(Line::of_transcript(cursor.pass(run, &text)?))
 }
 
 /// Reads a file from some place on; several do at once.

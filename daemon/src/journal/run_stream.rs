@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use rye_core::id::{Lsn, RunId, Seq};
 use rye_core::memory::{Charge, Memory};
 use rye_core::model::Spec;
+use rye_core::transcript::Head;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 
 use super::Line;
 use super::deltas::Ears;
-use super::transcript::Head;
 use super::watermark::lock;
 
 /// Lines a subscriber may be behind before it is cut: some seconds of a fast run.

@@ -20,6 +20,7 @@ use rye_core::id::{Epoch, Lsn, RunId};
 use rye_core::ledger::Rows;
 use rye_core::model::{Run, Syncing};
 use rye_core::state::{Change, Conditions, Draft, State, Why};
+use rye_core::transcript::Head;
 use tokio::sync::oneshot;
 
 use super::backlog::Permit;
@@ -30,7 +31,6 @@ use super::publisher::{self, Commit, Entry};
 use super::record::{Rendered, encode_commit};
 use super::run_stream::RunStream;
 use super::segment::Storage;
-use super::transcript::Head;
 use super::{Committed, Error, Shared, Ticket};
 use crate::fail_point;
 

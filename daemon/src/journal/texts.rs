@@ -9,13 +9,14 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufWriter};
 
 use memchr::{memchr, memchr2, memmem};
+use rye_core::digest::Digest;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::record::SPILL_BYTES;
 use super::stored;
-use crate::object::{self, Digest};
+use crate::object;
 
 /// What stands in the place of a text, before its digest.
 const NAMED: &str = "\0text:";

@@ -7,17 +7,17 @@
 //! differs from the log moves to `transcript.lost-<n>.jsonl`.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rye_core::id::RunId;
+use rye_core::transcript::{Cursor, Head};
 
 use super::log::size;
 use super::run_stream::RunStream;
-use super::transcript::{self, Cursor, Head};
 use super::{Shared, history};
 use crate::beneath::Dir;
 
@@ -228,9 +228,8 @@ fn make_again(
     if anchor.bytes > start.bytes {
         anchor = *start;
     }
-    let kept = there.as_ref().map_or_else(Cursor::default, |file| {
-        transcript::intact(BufReader::new(file), run, &anchor)
-    });
+    let kept = there.as_ref();
+    let kept = kept.map_or_else(Cursor::default, |file| intact(file, run, &anchor));
     dir.remove(TEMPORARY)?;
     let mut file = dir.create(TEMPORARY)?;
     if let Some(old) = &mut there {
@@ -258,6 +257,20 @@ fn make_again(
     }
     dir.rename(TEMPORARY, TRANSCRIPT)?;
     Ok(file)
+}
+
+/// The farthest place, the end of `anchor` at most, up to which the lines of `file` are a chained transcript of `run`.
+fn intact(file: &File, run: &RunId, anchor: &Head) -> Cursor {
+    let mut lines = BufReader::new(file).take(anchor.bytes);
+    let mut cursor = Cursor::default();
+    let mut text = Vec::new();
+    while let Ok(1..) = lines.read_until(b'\n', &mut text) {
+        if text.pop() != Some(b'\n') || cursor.pass(run, &text).is_err() {
+            break;
+        }
+        text.clear();
+    }
+    cursor
 }
 
 /// Keeps what stood in a transcript and does not belong there.

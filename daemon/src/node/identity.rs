@@ -14,6 +14,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use rye_core::clock::{Clock, Timestamp};
+use rye_core::digest::Digest;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::ItemKind;
 use rye_core::model::Object;
@@ -24,7 +25,7 @@ use rye_item::{system, trust};
 use super::directory::{Former, Origin, Signers};
 use crate::config::Config;
 use crate::fail_point::{self, Place};
-use crate::journal::Signer;
+use crate::journal::{Signed, Signer};
 
 /// Why the node has no identity.
 #[derive(Debug, thiserror::Error)]
@@ -88,13 +89,13 @@ impl<'a> Folders<'a> {
     fn of(state: &'a Path) -> Self {
         Self {
             state,
-            current: KeyDir::new(state.join("keys")),
+            current: KeyDir::of_node(state),
             next: KeyDir::new(state.join("keys.next")),
         }
     }
 
     fn former(&self) -> PathBuf {
-        self.state.join("former-keys")
+        keys::former(self.state)
     }
 
     /// The key called `expected`, in its place: an adoption that was cut short is finished.
@@ -297,8 +298,12 @@ fn mend_public(folder: &KeyDir, key: &SecretKey) {
 }
 
 impl Signer for NodeKey {
-    fn sign_hex(&self, hash: &str, at: Timestamp) -> String {
-        Token::sign(hash.to_owned(), self.of_time(at), at).to_string()
+    fn sign(&self, head: &Digest, at: Timestamp) -> Signed<'_> {
+        let key = self.of_time(at);
+        Signed {
+            signature: key.sign_hex(&head.to_string()),
+            signer: key.public().fingerprint(),
+        }
     }
 
     fn sign_text(&self, mut body: String, at: Timestamp) -> String {
@@ -316,9 +321,8 @@ impl Signer for NodeKey {
         document
     }
 
-    fn verify_hex(&self, token: &str, hash: &str) -> bool {
-        let token = Token::parse(token).filter(|token| token.hash == hash);
-        token.is_some_and(|token| self.public().any(|key| token.verify(key).is_ok()))
+    fn verifies(&self, token: &Token) -> bool {
+        self.public().any(|key| token.verify(key).is_ok())
     }
 }
 
@@ -337,6 +341,18 @@ mod tests {
         signers(state, &Origin::Copied(before), ADOPTED).unwrap()
     }
 
+    /// The token of a checkpoint at `at`.
+    fn token(key: &NodeKey, at: Timestamp) -> Token {
+        let head = Digest::of("head");
+        let Signed { signature, signer } = key.sign(&head, at);
+        Token {
+            signed_at: at,
+            hash: head.to_string(),
+            signature,
+            signer: signer.clone(),
+        }
+    }
+
     #[test]
     fn an_adopted_copy_signs_with_a_key_of_its_own_and_verifies_and_repeats_what_was_signed_before()
     {
@@ -344,21 +360,17 @@ mod tests {
         let state = home.path();
         let before = first(state);
         let key = NodeKey::load(state, &before).unwrap();
-        let hash = "ab".repeat(32);
-        let token = key.sign_hex(&hash, BEFORE);
+        let original = token(&key, BEFORE);
         let after = adopted(state, Some(before.clone()));
         assert_ne!(after.fingerprint, before.fingerprint);
         let adopted = NodeKey::load(state, &after).unwrap();
         assert_eq!(adopted.fingerprint(), &after.fingerprint);
-        assert!(adopted.verify_hex(&token, &hash));
-        assert_eq!(adopted.sign_hex(&hash, BEFORE), token, "byte for byte");
-        let own = adopted.sign_hex(&hash, ADOPTED);
-        assert!(own.contains(after.fingerprint.as_str()), "{own}");
-        assert!(adopted.verify_hex(&own, &hash));
-        assert!(
-            !key.verify_hex(&own, &hash),
-            "the original does not sign so"
-        );
+        assert!(adopted.verifies(&original));
+        assert_eq!(token(&adopted, BEFORE), original, "byte for byte");
+        let own = token(&adopted, ADOPTED);
+        assert_eq!(own.signer, after.fingerprint);
+        assert!(adopted.verifies(&own));
+        assert!(!key.verifies(&own), "the original does not sign so");
         // A copy of the copy has two keys behind it.
         let third = signers(
             state,
@@ -367,9 +379,9 @@ mod tests {
         )
         .unwrap();
         let third = NodeKey::load(state, &third).unwrap();
-        for (token, at) in [(&token, BEFORE), (&own, ADOPTED)] {
-            assert!(third.verify_hex(token, &hash));
-            assert_eq!(third.sign_hex(&hash, at), *token);
+        for (signed, at) in [(original, BEFORE), (own, ADOPTED)] {
+            assert!(third.verifies(&signed));
+            assert_eq!(token(&third, at), signed);
         }
     }
 

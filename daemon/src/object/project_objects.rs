@@ -16,12 +16,12 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rye_core::digest::Written;
+use rye_core::digest::{Digest, Written};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::RunId;
 use serde_json::Value;
 
-use super::{Digest, PIECE};
+use super::{PIECE, digest_of_file};
 use crate::beneath::Dir;
 
 /// Longest object that is read back: more than the largest state a run may have.
@@ -127,7 +127,7 @@ impl ProjectObjects {
         // What is there instead is put right.
         if let Some(mut there) = directory.look(&name)?
             && there.metadata()?.len() == object.bytes
-            && Digest::of_file(&mut there)?.to_string() == object.hash
+            && digest_of_file(&mut there)?.to_string() == object.hash
         {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl ProjectObjects {
             }
             Err(source) => return Err(ProjectObjectsError::Read { path, source }),
         };
-        let found = Digest::of(&[&bytes]);
+        let found = Digest::of(&bytes);
         if found != *digest {
             return Err(ProjectObjectsError::Damaged { path, found });
         }
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_missing_object_is_not_found() {
         let (_files, vault) = vault();
-        let missing = Digest::of(&[b"nothing"]);
+        let missing = Digest::of(b"nothing");
         let error = vault.get(&missing).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }

@@ -4,6 +4,7 @@ pub(super) mod items;
 
 use rye_core::clock::Timestamp;
 use rye_core::definition::Finding;
+use rye_core::digest::Digest;
 use rye_core::error::{beginning, with_sources};
 use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
 use rye_core::ledger::Cost;
@@ -23,7 +24,6 @@ use crate::cache::Entry;
 use crate::chain::{self, Standing};
 use crate::inspect::Checked;
 use crate::journal::{Delta, DeltaKind, Line, Spot, StepLine, Summary, Verdict, WrittenLine};
-use crate::object::Digest;
 use crate::port::{AccountView, MeterView};
 
 /// Characters of a finding that are shown: it may repeat a text of the file.
@@ -257,7 +257,7 @@ pub(super) fn cursor(run: &RunId, seq: Seq) -> String {
 
 /// What every cursor of `run` begins with: its form, and a hash that distinguishes runs.
 pub(super) fn cursors_of(run: &RunId) -> String {
-    let hash = Digest::of(&[run.as_str().as_bytes()]).to_string();
+    let hash = Digest::of(run.as_str()).to_string();
     format!("2.{}.", &hash[..12])
 }
 
@@ -268,7 +268,7 @@ pub(super) fn spot(log: &str, spot: Spot) -> String {
 
 /// What every cursor of streams of several runs begins with; `log` distinguishes daemons.
 pub(super) fn spots_of(log: &str) -> String {
-    let hash = Digest::of(&[log.as_bytes()]).to_string();
+    let hash = Digest::of(log).to_string();
     format!("3.{}.", &hash[..12])
 }
 

@@ -53,7 +53,7 @@ impl Talk {
     ) -> Result<(Digest, usize), journal::Error> {
         let entry = Entry::root(root.clone(), vec![first.clone()]);
         let head = self.keep(entry.encode().text).await?;
-        let conversation = Conversation::begin(head.clone(), root, vec![first])
+        let conversation = Conversation::begin(head, root, vec![first])
             .expect("a conversation may begin with a text");
         self.remember(&head, &conversation, model);
         Ok((head, conversation.bytes()))
@@ -70,7 +70,7 @@ impl Talk {
         let mut charge = self.journal.memory().open();
         let has_room = charge.grow(conversation.bytes());
         *self.memory() = has_room.then(|| Memory {
-            head: head.clone(),
+            head: *head,
             wire: Arc::clone(&wire),
             charge,
         });
@@ -92,7 +92,7 @@ impl Talk {
                 for message in &entry.messages {
                     wire.push(message);
                 }
-                known.head = head.clone();
+                known.head = head;
             }
             Some(_) | None => *memory = None,
         }
@@ -115,7 +115,7 @@ impl Talk {
         let wire = if let Some(wire) = known {
             wire
         } else {
-            let conversation = self.read(head.clone()).await?;
+            let conversation = self.read(*head).await?;
             self.remember(head, &conversation, model)
         };
         if told.is_empty() {
@@ -134,7 +134,7 @@ impl Talk {
         head: &Digest,
         model: &ResolvedModel,
     ) -> Result<Answer, journal::Error> {
-        let conversation = match self.read(head.clone()).await {
+        let conversation = match self.read(*head).await {
             Ok(conversation) => conversation,
             Err(failure) => return Ok(Answer::Failed(failure)),
         };
@@ -150,9 +150,7 @@ impl Talk {
 
     /// Keeps `text` under its name.
     pub(super) async fn keep(&self, text: String) -> Result<Digest, journal::Error> {
-        let name = Digest::of(&text);
-        self.journal.keep(text).await?;
-        Ok(name)
+        self.journal.keep(text).await
     }
 
     /// The part of a long result that `reading` asks for, as the model receives it.
@@ -161,9 +159,7 @@ impl Talk {
         let read = move || {
             let lost = |problem: String| Failure::permanent("data_loss", problem);
             let name = &reading.artifact;
-            let object = name.as_str().parse();
-            let object = object.map_err(|error| lost(format!("{error}")))?;
-            match journal.kept(&object) {
+            match journal.kept(name) {
                 Ok(Some(text)) => Ok(reading.part_of(&text)),
                 Ok(None) => Err(lost(format!("the result `{name}` is gone"))),
                 Err(error) => Err(lost(with_sources(&error))),
@@ -177,8 +173,7 @@ impl Talk {
         let journal = Arc::clone(&self.journal);
         let read = move || {
             walk(&head, |name| {
-                let name = name.as_str().parse().map_err(|error| format!("{error}"))?;
-                journal.kept(&name).map_err(|error| with_sources(&error))
+                journal.kept(name).map_err(|error| with_sources(&error))
             })
         };
         let read = task::blocking("read a conversation", read).await;

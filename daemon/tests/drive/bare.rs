@@ -5,15 +5,16 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ed25519_dalek::{Signer as _, SigningKey};
 use futures_util::future::BoxFuture;
 use rye_core::cas::InputHashes;
 use rye_core::clock::{Clock, Timestamp};
+use rye_core::digest::Digest;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
 use rye_core::machine::CallOutcome;
 use rye_core::model::{Budget, Failure, Kill, Killed, Object, Run, RunEvent, Spec, Task};
 use rye_core::money::Usd;
+use rye_core::seal::{SecretKey, Token};
 use rye_core::state::Change;
 use ryed::artifacts::Artifacts;
 use ryed::async_log::Logs;
@@ -22,7 +23,7 @@ use ryed::config::{Args, Environment, load};
 use ryed::contracts::Contracts;
 use ryed::drive::Job;
 use ryed::graphs::Graphs;
-use ryed::journal::{Filter, Journal, Options, Signer, Summary};
+use ryed::journal::{Filter, Journal, Options, Signed, Signer, Summary};
 use ryed::port::{AccountView, Nest, Nested, Refusal, Resume, Runs};
 use ryed::projects::Projects;
 use ryed::provider::Providers;
@@ -32,11 +33,14 @@ use serde_json::Value;
 /// Longest time a test takes on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-struct Key(SigningKey);
+struct Key(SecretKey);
 
 impl Signer for Key {
-    fn sign_hex(&self, hash_hex: &str, _at: Timestamp) -> String {
-        format!("{hash_hex}:{}", self.0.sign(hash_hex.as_bytes()))
+    fn sign(&self, head: &Digest, _at: Timestamp) -> Signed<'_> {
+        Signed {
+            signature: self.0.sign_hex(&head.to_string()),
+            signer: self.0.public().fingerprint(),
+        }
     }
 
     fn sign_text(&self, body: String, _at: Timestamp) -> String {
@@ -47,8 +51,8 @@ impl Signer for Key {
         object.clone()
     }
 
-    fn verify_hex(&self, token: &str, hash_hex: &str) -> bool {
-        token.starts_with(hash_hex)
+    fn verifies(&self, token: &Token) -> bool {
+        token.verify(self.0.public()).is_ok()
     }
 }
 
@@ -170,7 +174,7 @@ pub(crate) async fn recovered(
     let config = Arc::new(config.config);
     std::fs::create_dir_all(&config.state_dir).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(HostClock);
-    let key: Arc<dyn Signer> = Arc::new(Key(SigningKey::from_bytes(&[7; 32])));
+    let key: Arc<dyn Signer> = Arc::new(Key(SecretKey::from_seed(&[7; 32])));
     let options = Options {
         segment_bytes,
         ..Options::new(

@@ -68,13 +68,13 @@ fn stored(turns: u32) -> (HashMap<Digest, String>, Vec<Digest>) {
             Some(prev) => {
                 let id = format!("call-{turn}");
                 let messages = vec![said(vec![call(&id)]), results(&[&id])];
-                Entry::turn(prev.clone(), turn, messages)
+                Entry::turn(*prev, turn, messages)
             }
         };
         let encoded = entry.encode();
         let name = Digest::of(&encoded.text);
-        assert_eq!(name.as_str(), encoded.hash);
-        store.insert(name.clone(), encoded.text);
+        assert_eq!(name.to_string(), encoded.hash);
+        store.insert(name, encoded.text);
         names.push(name);
     }
     (store, names)
@@ -160,7 +160,7 @@ fn a_conversation_is_read_from_its_head() {
 
     // Put together step by step it is the same.
     let mut grown = Conversation::begin(
-        names[0].clone(),
+        names[0],
         root(),
         vec![Message::text(Source::Directive, "Go")],
     )
@@ -169,7 +169,7 @@ fn a_conversation_is_read_from_its_head() {
         let id = format!("call-{turn}");
         let at = usize::try_from(turn).unwrap();
         let messages = vec![said(vec![call(&id)]), results(&[&id])];
-        grown.push(names[at].clone(), turn, messages).unwrap();
+        grown.push(names[at], turn, messages).unwrap();
     }
     assert_eq!(grown, conversation);
 }
@@ -185,7 +185,7 @@ fn damage_names_its_entry() {
             (&names[broken], &Fault::Missing)
         );
         assert!(
-            damage.to_string().contains(names[broken].as_str()),
+            damage.to_string().contains(&names[broken].to_string()),
             "{damage}"
         );
 
@@ -207,14 +207,11 @@ fn entries_stand_where_they_belong() {
     let (store, names) = stored(1);
     let again = said(vec![call("x")]);
     for (entry, told) in [
-        (
-            Entry::turn(names[1].clone(), 1, Vec::new()),
-            "turn is not below",
-        ),
+        (Entry::turn(names[1], 1, Vec::new()), "turn is not below"),
         (
             Entry {
                 root: Some(root()),
-                ..Entry::turn(names[1].clone(), 2, Vec::new())
+                ..Entry::turn(names[1], 2, Vec::new())
             },
             "no other, has a root",
         ),
@@ -226,32 +223,28 @@ fn entries_stand_where_they_belong() {
             "has a root",
         ),
         (
-            Entry::turn(names[1].clone(), 2, vec![results(&["x"])]),
+            Entry::turn(names[1], 2, vec![results(&["x"])]),
             "answers no open call",
         ),
         (
-            Entry::turn(
-                names[1].clone(),
-                2,
-                vec![again.clone(), results(&["x", "x"])],
-            ),
+            Entry::turn(names[1], 2, vec![again.clone(), results(&["x", "x"])]),
             "answers no open call",
         ),
         (
-            Entry::turn(names[1].clone(), 2, vec![again.clone(), again]),
+            Entry::turn(names[1], 2, vec![again.clone(), again]),
             "were not answered",
         ),
         (
-            Entry::turn(names[1].clone(), 2, vec![said(vec![call("x"), call("x")])]),
+            Entry::turn(names[1], 2, vec![said(vec![call("x"), call("x")])]),
             "one id",
         ),
         (
-            Entry::turn(names[1].clone(), 2, vec![said(vec![result("x")])]),
+            Entry::turn(names[1], 2, vec![said(vec![result("x")])]),
             "wrong side",
         ),
         (
             Entry::turn(
-                names[1].clone(),
+                names[1],
                 2,
                 vec![Message::User {
                     source: Source::Hook,
@@ -264,7 +257,7 @@ fn entries_stand_where_they_belong() {
         let mut store = store.clone();
         let text = entry.encode().text;
         let name = Digest::of(&text);
-        store.insert(name.clone(), text);
+        store.insert(name, text);
         let damage = walked(&store, &name).unwrap_err();
         assert!(damage.to_string().contains(told), "{damage}");
         assert_eq!(damage.kind(), crate::error::ErrorKind::DataLoss);
@@ -274,19 +267,13 @@ fn entries_stand_where_they_belong() {
 #[test]
 fn open_calls_are_known_until_each_is_answered() {
     let (_, names) = stored(0);
-    let mut conversation = Conversation::begin(names[0].clone(), root(), Vec::new()).unwrap();
+    let mut conversation = Conversation::begin(names[0], root(), Vec::new()).unwrap();
     let name = Digest::of("turn");
     conversation
-        .push(
-            name.clone(),
-            1,
-            vec![said(vec![call("a"), call("b"), call("c")])],
-        )
+        .push(name, 1, vec![said(vec![call("a"), call("b"), call("c")])])
         .unwrap();
     assert_eq!(conversation.unanswered(), ["a", "b", "c"]);
-    conversation
-        .push(name.clone(), 1, vec![results(&["b"])])
-        .unwrap();
+    conversation.push(name, 1, vec![results(&["b"])]).unwrap();
     assert_eq!(conversation.unanswered(), ["a", "c"]);
     conversation
         .push(name, 1, vec![results(&["a", "c"])])
@@ -329,7 +316,7 @@ fn with_reasoning() -> Conversation {
         vec![Message::text(Source::Nudge, "Well?")],
     ];
     for (turn, messages) in (1..).zip(turns) {
-        let name = Digest::of(&format!("{turn}"));
+        let name = Digest::of(format!("{turn}"));
         conversation.push(name, turn, messages).unwrap();
     }
     conversation

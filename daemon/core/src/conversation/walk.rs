@@ -68,7 +68,7 @@ pub fn walk(
     mut load: impl FnMut(&Digest) -> Result<Option<String>, String>,
 ) -> Result<Conversation, Damage> {
     let mut entries: Vec<(Digest, Entry)> = Vec::new();
-    let mut wanted = Some(head.clone());
+    let mut wanted = Some(*head);
     while let Some(name) = wanted.take() {
         let below = entries.last().map(|(_, entry)| entry.turn);
         let entry = read(&name, &mut load)
@@ -76,15 +76,12 @@ pub fn walk(
                 place(&entry, below, entries.len())?;
                 Ok(entry)
             })
-            .map_err(|fault| Damage {
-                entry: name.clone(),
-                fault,
-            })?;
+            .map_err(|fault| Damage { entry: name, fault })?;
         wanted.clone_from(&entry.prev);
         entries.push((name, entry));
     }
     let turn = entries.first().map_or(0, |(_, entry)| entry.turn);
-    join(entries, head.clone(), turn)
+    join(entries, *head, turn)
 }
 
 fn read(
@@ -126,12 +123,12 @@ fn join(entries: Vec<(Digest, Entry)>, head: Digest, turn: u32) -> Result<Conver
         .expect("the entry before which there is none has a root");
     let mut conversation = Conversation {
         root,
-        head: first.clone(),
+        head: first,
         first,
         turn,
         messages: Vec::new(),
     };
-    for (name, messages) in [(conversation.first.clone(), entry.messages)]
+    for (name, messages) in [(conversation.first, entry.messages)]
         .into_iter()
         .chain(entries.map(|(name, entry)| (name, entry.messages)))
     {
@@ -148,7 +145,7 @@ impl Conversation {
     pub fn begin(first: Digest, root: Root, messages: Vec<Message>) -> Result<Self, Fault> {
         let mut conversation = Self {
             root,
-            head: first.clone(),
+            head: first,
             first,
             turn: 0,
             messages: Vec::new(),

@@ -199,6 +199,22 @@ impl Event {
         }
     }
 
+    /// True if events of this name end their run, whatever their payload: [`Event::outcome`] of them is never `None`.
+    pub fn ends_run(name: &str) -> bool {
+        matches!(
+            name,
+            "run_killed"
+                | "graph_completed"
+                | "graph_error"
+                | "graph_cancelled"
+                | "thread_completed"
+                | "thread_error"
+                | "thread_cancelled"
+                | "tool_completed"
+                | "tool_cancelled"
+        )
+    }
+
     /// The end of a graph run that is accepted and cannot begin, in the commit that creates it.
     pub const fn never_started(error: Failure) -> Self {
         Self::Graph(GraphEvent::GraphError {

@@ -639,6 +639,14 @@ fn names_of_events_are_unique_and_each_reads_back() {
 }
 
 #[test]
+fn name_of_an_event_ends_the_run_if_the_event_has_an_outcome() {
+    for (word, event) in every_event().iter().chain(&thread::events()) {
+        let has_outcome = event.outcome().is_some();
+        assert_eq!(Event::ends_run(event.name()), has_outcome, "{word}");
+    }
+}
+
+#[test]
 fn a_step_of_another_number_is_not_this_one() {
     let mut another = completed(None);
     if let Event::Graph(GraphEvent::StepCompleted { step, .. }) = &mut another {

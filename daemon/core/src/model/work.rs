@@ -15,10 +15,6 @@ use crate::id::RunId;
 /// What a run does, by its kind.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "most runs walk graphs, and a box would cost each copy of their records an allocation"
-)]
 pub enum Work {
     /// It walks a graph.
     Graph(graph::State),

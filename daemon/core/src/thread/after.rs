@@ -37,11 +37,7 @@ impl ThreadMachine {
             let failure = Failure::permanent("refused", "the model refused to answer");
             return Move::End(self.fail(now, failure));
         }
-        let head = self
-            .state()
-            .head
-            .clone()
-            .expect("a turn follows the prompt");
+        let head = self.state().head.expect("a turn follows the prompt");
         let entry = Entry::turn(head, turn.number, messages(turn));
         Move::Query(Vec::new(), Box::new(Query::Keep(entry)))
     }

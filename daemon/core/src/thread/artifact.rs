@@ -32,7 +32,7 @@ impl Reading {
             return Err(format!("`{READ}` takes {known}, and no `{other}`"));
         }
         let name = input.get("artifact").and_then(Value::as_str);
-        let name = name.and_then(|name| Digest::try_from(name.to_owned()).ok());
+        let name = name.and_then(|name| name.parse().ok());
         let limit = number(input, "limit", MOST_CHARS)?;
         if !(1..=MOST_CHARS).contains(&limit) {
             return Err(format!("`limit` is a number from 1 to {MOST_CHARS}"));

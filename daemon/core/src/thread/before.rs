@@ -233,7 +233,7 @@ impl ThreadMachine {
     }
 
     /// The conversation was restated: the turn is tried again at once.
-    pub(super) fn reseeded(&mut self, now: Timestamp, reseeded: Reseeded) -> Vec<Event> {
+    pub(super) fn reseeded(&mut self, now: Timestamp, reseeded: &Reseeded) -> Vec<Event> {
         let At::Failed(failed) = &self.state().at else {
             return Vec::new();
         };

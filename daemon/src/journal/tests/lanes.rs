@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use rye_core::id::RunId;
 use rye_core::memory::Memory;
 use rye_core::model::{Pages, RunEvent, Spec, Status};
+use rye_core::transcript::Head;
 use serde_json::json;
 
 use super::super::faults::Faults;
 use super::super::projector::{Inbox, OWN_BYTES, Pending, RETAINED};
 use super::super::run_stream::RunStream;
-use super::super::transcript::Head;
 use super::super::{Change, Journal};
 use super::rig::*;
 

@@ -5,6 +5,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
 
+use rye_core::digest::Digest;
 use rye_core::id::RunId;
 use rye_core::model::{
     Event, Failure, GraphEvent, Run, RunEvent, StepStatus, SuspendReason, Suspension,
@@ -15,7 +16,7 @@ use super::super::artifacts::{ArtifactLane, Artifacts, Money, Note, Reading, Tra
 use super::super::faults::Faults;
 use super::super::{Change, Journal, Options};
 use super::rig::*;
-use crate::object::{Digest, ProjectObjects};
+use crate::object::ProjectObjects;
 
 /// A step that gave `result` back.
 fn gave(run: &RunId, step: u32, result: &Value) -> Change {

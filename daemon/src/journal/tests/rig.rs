@@ -1,30 +1,30 @@
 //! A journal in a temporary directory, with a clock that ticks once per look and a key of its own.
 
-use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use ed25519_dalek::{Signature, Signer as _, SigningKey, Verifier as _};
 use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp, Uptime};
+use rye_core::digest::Digest;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use rye_core::memory::Memory;
 use rye_core::model::{
     Budget, Effect, Event, GraphEvent, GraphSource, GraphTask, Object, ProcessIdentity, Run,
     RunEvent, Slot, Spec, Status, StepStatus, Task,
 };
+use rye_core::seal::{SecretKey, Token, sha256_hex, sign_json};
+use rye_core::transcript::CHECKPOINT;
 use serde_json::{Value, json};
 
 use super::super::faults::Faults;
-use super::super::transcript::{CHECKPOINT, Head};
 use super::super::{
-    Change, Committed, Error, Journal, LagBounds, Line, Options, Recovered, Refused, Signer, Ticket,
+    Change, Committed, Error, Head, Journal, LagBounds, Line, Options, Recovered, Refused, Signed,
+    Signer, Ticket,
 };
 use crate::artifacts::Artifacts;
-use crate::object::Digest;
 
 #[derive(Debug, Default)]
 pub(super) struct Ticking(AtomicI64);
@@ -43,52 +43,35 @@ impl Clock for Ticking {
     }
 }
 
-pub(super) struct Key(SigningKey);
+pub(super) struct Key(SecretKey);
 
 impl Key {
     pub(super) fn new() -> Self {
-        Self(SigningKey::from_bytes(&[7; 32]))
+        Self(SecretKey::from_seed(&[7; 32]))
     }
 }
 
 impl Signer for Key {
-    fn sign_hex(&self, hash_hex: &str, at: Timestamp) -> String {
-        let signature = self.0.sign(hash_hex.as_bytes()).to_bytes();
-        let mut token = format!("{}|{hash_hex}|", at.to_seconds_string());
-        for byte in signature {
-            write!(token, "{byte:02x}").unwrap();
+    fn sign(&self, head: &Digest, _at: Timestamp) -> Signed<'_> {
+        Signed {
+            signature: self.0.sign_hex(&head.to_string()),
+            signer: self.0.public().fingerprint(),
         }
-        token
     }
 
     fn sign_text(&self, body: String, at: Timestamp) -> String {
-        let hash = Digest::of(&[body.as_bytes()]).to_string();
-        format!("<!-- {} -->\n{body}", self.sign_hex(&hash, at))
+        let token = Token::sign(sha256_hex(&body), &self.0, at);
+        format!("<!-- {token} -->\n{body}")
     }
 
     fn sign_json(&self, object: &Object, at: Timestamp) -> Object {
-        let hash = Digest::of(&[json!(object).to_string().as_bytes()]).to_string();
         let mut signed = object.clone();
-        signed.insert("_signature".into(), json!(self.sign_hex(&hash, at)));
+        sign_json(&mut signed, &self.0, at);
         signed
     }
 
-    fn verify_hex(&self, token: &str, hash_hex: &str) -> bool {
-        let mut parts = token.rsplit('|');
-        let signature: Vec<u8> = parts
-            .next()
-            .unwrap_or_default()
-            .as_bytes()
-            .chunks(2)
-            .filter_map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-            .collect();
-        parts.next() == Some(hash_hex)
-            && Signature::from_slice(&signature).is_ok_and(|signature| {
-                self.0
-                    .verifying_key()
-                    .verify(hash_hex.as_bytes(), &signature)
-                    .is_ok()
-            })
+    fn verifies(&self, token: &Token) -> bool {
+        token.verify(self.0.public()).is_ok()
     }
 }
 
@@ -381,13 +364,15 @@ pub(super) fn check_transcript(run: &RunId, text: &str) -> Vec<Value> {
             let state = value["payload"]["state_hash"].as_str().unwrap();
             head.state = state.parse().unwrap();
             let token = value["payload"]["signature"].as_str().unwrap();
-            assert!(Key::new().verify_hex(token, &head.signed(run).to_string()));
+            let token = Token::parse(token).unwrap();
+            assert_eq!(token.hash, head.digest(run).to_string());
+            assert!(Key::new().verifies(&token));
         } else {
             assert_eq!(seq, head.seq.next());
             head.seq = seq;
             events.push(value);
         }
-        head.hash = Digest::of(&[line.as_bytes()]);
+        head.hash = Digest::of(line);
     }
     events
 }

@@ -14,11 +14,11 @@ use rye_core::ledger::{Account, AccountId, CallNo, Hold, Meter, MeterId, Metered
 use rye_core::model::{Event, Extent, GraphTask, Run, Spec, StartFrom, Task, ThreadSource};
 use rye_core::money::Usd;
 use rye_core::state::Closed;
+use rye_core::transcript::Head;
 use serde_json::{Value, json};
 
 use super::super::archive::{BaseHead, Stored};
 use super::super::stored;
-use super::super::transcript::Head;
 use super::rig::*;
 
 fn event(name: &str, payload: &Value) -> Event {

@@ -28,7 +28,7 @@ impl Artifacts {
     /// The model is shown another one, or one once more.
     pub(super) fn add(&mut self, name: &Digest) {
         self.0.retain(|known| known != name);
-        self.0.push_back(name.clone());
+        self.0.push_back(*name);
         if self.0.len() > MOST_ARTIFACTS {
             self.0.pop_front();
         }
@@ -41,7 +41,7 @@ mod tests {
 
     #[test]
     fn the_newest_are_held_and_each_once() {
-        let name = |number: usize| Digest::of(&number.to_string());
+        let name = |number: usize| Digest::of(number.to_string());
         let mut artifacts = Artifacts::default();
         for number in 0..MOST_ARTIFACTS {
             artifacts.add(&name(number));

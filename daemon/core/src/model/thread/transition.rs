@@ -120,7 +120,7 @@ impl State {
                 if self.at != At::Composing {
                     return false;
                 }
-                (self.root, self.head) = (Some(head.clone()), Some(head.clone()));
+                (self.root, self.head) = (Some(*head), Some(*head));
                 self.context.new_bytes = *bytes;
                 self.at = At::Before(Box::new(Before::turn(1)));
                 true
@@ -337,7 +337,7 @@ impl State {
             self.repeated.count(&call.name, &call.input);
         }
         self.count_time(at);
-        self.head = Some(head.clone());
+        self.head = Some(*head);
         self.at = At::Before(Box::new(next));
         true
     }
@@ -358,7 +358,7 @@ impl State {
         for told in &next.texts {
             self.context.add(told.text.len());
         }
-        (self.root, self.head) = (Some(root.clone()), Some(root.clone()));
+        (self.root, self.head) = (Some(*root), Some(*root));
         self.reseeded = true;
         self.at = At::Before(Box::new(next));
         true

@@ -231,10 +231,7 @@ fn behind_every_turn_that_is_finished_another_thread_can_continue() {
         }
         finished += 1;
         let carried = record.carried_from_turn().expect("a turn is finished");
-        assert_eq!(
-            carried.head,
-            said[finished].as_ref().map(|said| said.head.clone())
-        );
+        assert_eq!(carried.head, said[finished].as_ref().map(|said| said.head));
         let mut new = begun_with(&old, carried);
         new.conversation.clone_from(&said[finished]);
         assert_eq!(new.play(), Met::Model);

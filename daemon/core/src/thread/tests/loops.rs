@@ -523,7 +523,7 @@ fn reasoning_that_is_not_taken_back_is_left_out_once() {
     stage.end(0, &result(json!("first")));
     stage.end(0, &result(json!("second")));
     assert_eq!(stage.play(), Met::Model);
-    let old = stage.run().thread().unwrap().head.clone();
+    let old = stage.run().thread().unwrap().head;
     let rejects = || vec![failed(Class::Reasoning, Charge::Nothing, 0)];
     stage.say(rejects());
     assert_eq!(stage.play(), Met::Model, "it is tried again at once");

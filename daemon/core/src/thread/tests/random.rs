@@ -127,7 +127,7 @@ fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
         match stage.play() {
             Met::Model => {
                 speaks = true;
-                let known: Vec<Digest> = stage.kept.keys().cloned().collect();
+                let known: Vec<Digest> = stage.kept.keys().copied().collect();
                 speech = message(dice, stage.asked, &known).into();
                 if dice.below(6) == 0 {
                     let at = dice.place(speech.len());

@@ -156,7 +156,7 @@ impl Stage {
                 let message = Message::text(Source::Directive, "Do it.");
                 let entry = Entry::root(root.clone(), vec![message.clone()]);
                 let head = Digest::of(&entry.encode().text);
-                let begun = Conversation::begin(head.clone(), root, vec![message]).unwrap();
+                let begun = Conversation::begin(head, root, vec![message]).unwrap();
                 let bytes = begun.bytes();
                 self.conversation = Some(begun);
                 Answer::Composed(Box::new(Composed {
@@ -188,9 +188,7 @@ impl Stage {
                 let conversation = self.conversation.as_mut().unwrap();
                 if conversation.head != head {
                     assert_eq!(entry.prev.as_ref(), Some(&conversation.head));
-                    conversation
-                        .push(head.clone(), entry.turn, entry.messages)
-                        .unwrap();
+                    conversation.push(head, entry.turn, entry.messages).unwrap();
                 }
                 Answer::Kept(head)
             }
@@ -199,7 +197,7 @@ impl Stage {
                 let turns = conversation.turn;
                 let entry = conversation.reseeded(self.terms.contract.model.reseed);
                 let (root, bytes) = (Digest::of(&entry.encode().text), entry.bytes());
-                let begun = Conversation::begin(root.clone(), entry.root.unwrap(), entry.messages);
+                let begun = Conversation::begin(root, entry.root.unwrap(), entry.messages);
                 self.conversation = Some(begun.unwrap());
                 Answer::Reseeded(Reseeded { root, bytes, turns })
             }
