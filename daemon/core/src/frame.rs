@@ -47,6 +47,35 @@ pub struct Frame<'a> {
     pub payload: &'a [u8],
 }
 
+/// The numbers of a frame's header, of which only the magic number is verified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The file of the frame.
+    pub segment: SegmentId,
+    /// Its position in the log.
+    pub lsn: Lsn,
+    /// Everything up to here was on disk when it was written.
+    pub durable: Lsn,
+    /// Length of its payload in bytes.
+    pub length: usize,
+}
+
+impl Header {
+    /// The header at the start of `bytes`; `None` if there is none.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let header = bytes.get(..HEADER_BYTES)?;
+        if header[..4] != MAGIC {
+            return None;
+        }
+        Some(Self {
+            segment: SegmentId(word(header, 4)),
+            lsn: Lsn(word(header, 12)),
+            durable: Lsn(word(header, 20)),
+            length: usize::try_from(half(header, 28)).ok()?,
+        })
+    }
+}
+
 impl<'a> Frame<'a> {
     /// Length of the frame in bytes.
     pub const fn encoded_len(&self) -> usize {
@@ -106,10 +135,7 @@ impl<'a> Frame<'a> {
 
     /// The length of the payload that `header` promises; `None` if it is no header. Nothing is verified yet.
     pub fn payload_length(header: &[u8]) -> Option<usize> {
-        let header = header.get(..HEADER_BYTES)?;
-        (header[..4] == MAGIC)
-            .then(|| usize::try_from(half(header, 28)).ok())
-            .flatten()
+        Header::read(header).map(|header| header.length)
     }
 
     /// All sound frames of `segment` in `bytes`, wherever they start.

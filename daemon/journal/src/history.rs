@@ -1,0 +1,36 @@
+//! The history: ranges of the log, each sealed as a *section*, with the events by run, compressed, and the final records.
+//!
+//! **Owns** the files `<n>.his` in its directory. A file is a row of frames ([`rye_core::frame`]); its segment id is 2^63 + n. A
+//! section is some blocks of events, records and index entries, and at last its directory; all have the position of its last commit,
+//! and as durable the position before its first. A section counts once its directory is whole. A file that is full ends with a table
+//! of its directories. The payload of a frame is one byte (0: plain, 1: zstd) and JSON lines, of which the first names the form.
+//!
+//! **Never** opens a file of a project, signs, or knows what an event means. **Order**: sections are appended in the order of the log
+//! by one caller at a time; a reader finds a section after it is synced. Readers hold the file of their section and nothing else, so
+//! neither the appender nor a file that is replaced disturbs them. **Failure** to append changes nothing that was there before. Damage
+//! is confined: of a block to the runs in it, of a directory to its section, of a table to the speed of the next start.
+//!
+//! One descriptor is open for each file of 64 MiB.
+
+mod block;
+mod directory;
+mod error;
+mod faults;
+mod file;
+mod load;
+mod payload;
+mod reader;
+mod scan;
+mod section;
+mod store;
+mod table;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use directory::{Directory, RunEntry};
+pub use error::Error;
+pub use reader::{SectionReader, SectionRef};
+pub use section::{Event, RunPart, Section};
+pub use store::{FileEnd, Found, Options, Store};

@@ -1,0 +1,147 @@
+//! The directory of a section: its blocks, and the runs in them.
+
+use std::io;
+
+use rye_core::digest::Digest;
+use rye_core::id::{Lsn, Name, RunId, Seq};
+use rye_core::seal::Fingerprint;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::file::Extent;
+use super::payload::{self, DIRECTORY};
+
+/// Content of a section.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Directory {
+    /// Position of its first commit.
+    pub first: Lsn,
+    /// Position of its last commit.
+    pub last: Lsn,
+    pub(super) files: Vec<Name>,
+    /// Keys of its signatures, each with the position from which it signed, in order.
+    pub fingerprints: Vec<(Lsn, Fingerprint)>,
+    pub(super) blocks: Vec<Block>,
+    /// Its runs, ordered by project and first event.
+    pub runs: Vec<RunEntry>,
+    /// Blocks with entries of the index.
+    pub(super) entries: Vec<u32>,
+    /// Removals in its range, in the form of the log.
+    pub removed: Vec<Box<RawValue>>,
+}
+
+/// A run in a directory.
+#[derive(Debug, Deserialize)]
+pub struct RunEntry {
+    /// The run.
+    pub run: RunId,
+    /// Index of its project.
+    pub(super) files: usize,
+    pub(super) spans: Vec<Span>,
+    /// Block with its final record.
+    pub(super) record: Option<u32>,
+    /// Objects that its events in the section name.
+    pub names: Vec<Digest>,
+}
+
+/// Events of one run in one block.
+#[derive(Debug, Clone, Copy, Deserialize)]
+pub(super) struct Span {
+    pub(super) block: u32,
+    pub(super) first: Seq,
+    pub(super) last: Seq,
+}
+
+/// Frame of a block, and the length of its text.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+pub(super) struct Block {
+    offset: u64,
+    bytes: u32,
+    raw: u32,
+}
+
+// On disk these are arrays, which the derived readers take as well.
+
+impl Serialize for RunEntry {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let Self {
+            run,
+            files,
+            spans,
+            record,
+            names,
+        } = self;
+        (run, files, spans, record, names).serialize(to)
+    }
+}
+
+impl Serialize for Span {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        (self.block, self.first, self.last).serialize(to)
+    }
+}
+
+impl Serialize for Block {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        (self.offset, self.bytes, self.raw).serialize(to)
+    }
+}
+
+impl RunEntry {
+    /// First and last of its events in the section; `None` if it has none there.
+    pub fn seqs(&self) -> Option<(Seq, Seq)> {
+        let (first, last) = (self.spans.first()?, self.spans.last()?);
+        Some((first.first, last.last))
+    }
+}
+
+impl Block {
+    pub(super) fn new(frame: Extent, text: &[u8]) -> io::Result<Self> {
+        let Extent { offset, bytes } = frame;
+        let raw = u32::try_from(text.len()).map_err(io::Error::other)?;
+        Ok(Self { offset, bytes, raw })
+    }
+
+    pub(super) const fn frame(self) -> Extent {
+        let Self { offset, bytes, .. } = self;
+        Extent { offset, bytes }
+    }
+
+    pub(super) fn raw(self) -> usize {
+        usize::try_from(self.raw).unwrap_or(usize::MAX)
+    }
+}
+
+impl Directory {
+    /// The key that signed at `lsn`.
+    pub fn fingerprint(&self, lsn: Lsn) -> Option<&Fingerprint> {
+        let mut keys = self.fingerprints.iter().rev();
+        keys.find(|(from, _)| *from <= lsn).map(|(_, key)| key)
+    }
+
+    /// The entry of `run`.
+    pub fn run(&self, run: &RunId) -> Option<&RunEntry> {
+        self.runs.iter().find(|entry| entry.run == *run)
+    }
+
+    /// Directory that holds the files of the project of one of its runs; `None` for a run of another directory.
+    pub fn files_of(&self, run: &RunEntry) -> Option<&Name> {
+        self.files.get(run.files)
+    }
+
+    /// The block with this number; an empty one, which no frame is, if there is none.
+    pub(super) fn block(&self, number: u32) -> Block {
+        let at = usize::try_from(number).unwrap_or(usize::MAX);
+        self.blocks.get(at).copied().unwrap_or_default()
+    }
+
+    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
+        let mut text = payload::begin(DIRECTORY);
+        serde_json::to_writer(&mut text, self)?;
+        Ok(text)
+    }
+
+    pub(super) fn decode(text: &[u8]) -> io::Result<Self> {
+        Ok(serde_json::from_slice(payload::content(text, DIRECTORY)?)?)
+    }
+}

@@ -1,0 +1,99 @@
+//! A file of history, and its frames.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use rye_core::frame::{Frame, HEADER_BYTES, Header, SegmentId};
+use rye_core::id::Lsn;
+
+use super::payload::{self, MAX_TEXT_BYTES, damaged};
+
+/// Segments of the log have ids below this bit.
+const SEGMENT_BIT: u64 = 1 << 63;
+
+/// A range of bytes in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) offset: u64,
+    pub(super) bytes: u32,
+}
+
+impl Extent {
+    pub(super) fn end(self) -> u64 {
+        self.offset.saturating_add(self.bytes.into())
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct HistoryFile {
+    pub(super) number: u32,
+    pub(super) path: PathBuf,
+    pub(super) file: File,
+}
+
+pub(super) fn path(dir: &Path, number: u32) -> PathBuf {
+    dir.join(format!("{number}.his"))
+}
+
+/// The number of the file with this name; `None` if it is no file of history.
+pub(super) fn number(name: &str) -> Option<u32> {
+    let number = name.strip_suffix(".his")?.parse().ok()?;
+    (format!("{number}.his") == name).then_some(number)
+}
+
+impl HistoryFile {
+    pub(super) fn open(dir: &Path, number: u32, options: &OpenOptions) -> io::Result<Self> {
+        let path = path(dir, number);
+        let file = options.open(&path)?;
+        Ok(Self { number, path, file })
+    }
+
+    /// The id in its frames.
+    pub(super) fn segment(&self) -> SegmentId {
+        SegmentId(SEGMENT_BIT | u64::from(self.number))
+    }
+
+    pub(super) fn length(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Bytes of the file; allocates no more than the file has.
+    pub(super) fn read(&self, extent: Extent) -> io::Result<Vec<u8>> {
+        let length = self.length()?;
+        if extent.end() > length {
+            return Err(damaged(format!("the file ends at byte {length}")));
+        }
+        let mut bytes = vec![0; usize::try_from(extent.bytes).map_err(io::Error::other)?];
+        self.file.read_exact_at(&mut bytes, extent.offset)?;
+        Ok(bytes)
+    }
+
+    /// The text of the frame at `extent`, of the section that ends at `last`; it has at most `most` bytes.
+    pub(super) fn text(&self, extent: Extent, last: Lsn, most: usize) -> io::Result<Vec<u8>> {
+        let bytes = self.read(extent)?;
+        let frame = Frame::decode(self.segment(), &bytes);
+        let frame = frame.ok_or_else(|| damaged("its checksum does not match"))?;
+        if frame.encoded_len() != bytes.len() || frame.lsn != last {
+            return Err(damaged(format!("it belongs to position {}", frame.lsn)));
+        }
+        payload::decode(frame.payload, most.min(MAX_TEXT_BYTES))
+    }
+
+    /// The header and the extent of the frame at `offset`, not verified; `None` if none begins there that fits into `length`.
+    pub(super) fn header(&self, offset: u64, length: u64) -> io::Result<Option<(Header, Extent)>> {
+        let bytes = u32::try_from(HEADER_BYTES).map_err(io::Error::other)?;
+        let extent = Extent { offset, bytes };
+        if extent.end() > length {
+            return Ok(None);
+        }
+        let header = Header::read(&self.read(extent)?);
+        let header = header.filter(|header| header.segment == self.segment());
+        Ok(header.and_then(|header| {
+            let bytes = u32::try_from(HEADER_BYTES + header.length).ok()?;
+            let extent = Extent { offset, bytes };
+            (extent.end() <= length).then_some((header, extent))
+        }))
+    }
+}

@@ -1,0 +1,166 @@
+//! The store: its table, the files, and the one writer.
+
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+
+use rye_core::id::Lsn;
+
+use super::error::Error;
+use super::faults::Faults;
+use super::load::{self, Loader};
+use super::payload::Encoder;
+use super::reader::SectionRef;
+use super::section::Section;
+use super::table::Table;
+use super::writer::{Writer, sync_dir};
+
+/// End of a file of history, as a caller has it on record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileEnd {
+    /// Number of the file.
+    pub file: u32,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+/// Settings of a store.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Length in bytes at which a file is full and the next one begins.
+    pub file_bytes: u64,
+    /// The last [`Store::end`] on record. What comes before it was on disk, and the log need not hold it; what comes after it, the log
+    /// holds.
+    pub expected: Option<FileEnd>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            file_bytes: 64 << 20,
+            expected: None,
+        }
+    }
+}
+
+/// State of a history when it was opened.
+#[derive(Debug)]
+pub struct Found {
+    /// Position of the last commit in history; 0 if there is none.
+    pub last: Lsn,
+    /// Ranges of positions before it, first and last, that no file holds.
+    pub lost: Vec<(Lsn, Lsn)>,
+    /// Sentences on files that are missing, short, cut, damaged or cannot be used.
+    pub notes: Vec<String>,
+}
+
+/// The history of a daemon. Any number of threads may read while one appends.
+#[derive(Debug)]
+pub struct Store {
+    /// Held for look-ups, never during a read or a write of a file.
+    table: Mutex<Table>,
+    writer: Mutex<Writer>,
+}
+
+impl Store {
+    /// Opens the history in `dir`, or makes an empty one. Damaged, short and missing files do not fail it. Blocks.
+    pub fn open(dir: &Path, options: Options) -> Result<(Self, Found), Error> {
+        Self::open_with(dir, options, Faults::default())
+    }
+
+    pub(super) fn open_with(
+        dir: &Path,
+        options: Options,
+        faults: Faults,
+    ) -> Result<(Self, Found), Error> {
+        make_dir(dir)?;
+        let numbers = load::list(dir)?;
+        let mut loader = Loader {
+            dir,
+            expected: options.expected,
+            faults: &faults,
+            table: Table::default(),
+            notes: Vec::new(),
+        };
+        let current = loader.load(&numbers);
+        let Loader { table, notes, .. } = loader;
+        let found = Found {
+            last: table.last(),
+            lost: table.gaps(),
+            notes,
+        };
+        let expected = options.expected.map(|end| end.file);
+        let used = expected.max(numbers.last().copied()).unwrap_or(0);
+        let writer = Writer {
+            dir: dir.to_owned(),
+            file_bytes: options.file_bytes,
+            next: used.saturating_add(1),
+            current,
+            encoder: Encoder::new().map_err(Error::files("compress for", dir))?,
+            faults,
+        };
+        let store = Self {
+            table: Mutex::new(table),
+            writer: Mutex::new(writer),
+        };
+        Ok((store, found))
+    }
+
+    /// Appends `section`; it is on disk, and readers find it, when this returns. After a failure history is as before, and the next
+    /// section goes to a new file: a second sync of lost pages proves nothing. Blocks.
+    pub fn append(&self, section: &Section) -> Result<(), Error> {
+        let mut writer = lock(&self.writer);
+        section.check(self.last())?;
+        writer.finish_full(&self.table)?;
+        let (file, row) = writer.append(section)?;
+        lock(&self.table).push(&file, row);
+        Ok(())
+    }
+
+    /// Position of the last commit in history; 0 if there is none.
+    pub fn last(&self) -> Lsn {
+        lock(&self.table).last()
+    }
+
+    /// End of the file that takes the next section; `None` if that begins a new one. Blocks while a section is appended.
+    pub fn end(&self) -> Option<FileEnd> {
+        let writer = lock(&self.writer);
+        let current = writer.current.as_ref();
+        current.map(|current| FileEnd {
+            file: current.file.number,
+            length: current.length,
+        })
+    }
+
+    /// The section with position `at`; `None` if no file holds it.
+    pub fn find(&self, at: Lsn) -> Option<SectionRef> {
+        let section = self.sections(Lsn(at.0.checked_sub(1)?)).next()?;
+        (section.first() <= at).then_some(section)
+    }
+
+    /// The sections that end after `after`, in the order of the log, with those that are appended meanwhile.
+    pub fn sections(&self, after: Lsn) -> impl Iterator<Item = SectionRef> {
+        let mut after = after;
+        std::iter::from_fn(move || {
+            let (file, row) = lock(&self.table).after(after)?;
+            after = row.last;
+            Some(SectionRef::new(file, row))
+        })
+    }
+}
+
+/// Makes `dir` if it is missing. Afterwards it survives a power cut.
+fn make_dir(dir: &Path) -> Result<(), Error> {
+    if !dir.is_dir() {
+        fs::create_dir(dir).map_err(Error::files("create", dir))?;
+    }
+    let parent = dir.parent().unwrap_or(dir);
+    sync_dir(parent).map_err(Error::files("sync", parent))
+}
+
+/// Locks; a poisoned lock means that a thread panicked inside, so what it guards is not to be trusted.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .expect("a lock is poisoned only by a panic, which ends the journal")
+}

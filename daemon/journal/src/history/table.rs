@@ -1,0 +1,112 @@
+//! Table of sections: for each range of positions the file and the place of its directory.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use rye_core::id::Lsn;
+
+use super::file::{Extent, HistoryFile};
+use super::payload::{self, TABLE, damaged};
+
+/// A section: 32 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) first: Lsn,
+    pub(super) last: Lsn,
+    /// Start of its directory.
+    offset: u64,
+    /// Length of its directory.
+    bytes: u32,
+    file: u32,
+}
+
+impl Row {
+    pub(super) const fn new(range: (Lsn, Lsn), file: u32, directory: Extent) -> Self {
+        Self {
+            first: range.0,
+            last: range.1,
+            offset: directory.offset,
+            bytes: directory.bytes,
+            file,
+        }
+    }
+
+    pub(super) const fn directory(&self) -> Extent {
+        Extent {
+            offset: self.offset,
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// The sections of all files, in the order of the log. Ranges do not overlap.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    rows: Vec<Row>,
+    files: BTreeMap<u32, Arc<HistoryFile>>,
+}
+
+impl Table {
+    /// Position of the last commit in history.
+    pub(super) fn last(&self) -> Lsn {
+        self.rows.last().map_or(Lsn(0), |row| row.last)
+    }
+
+    /// The first section that ends after `position`.
+    pub(super) fn after(&self, position: Lsn) -> Option<(Arc<HistoryFile>, Row)> {
+        let row = self
+            .rows
+            .get(self.rows.partition_point(|row| row.last <= position))?;
+        Some((Arc::clone(self.files.get(&row.file)?), *row))
+    }
+
+    /// Adds a section of `file`. Those that reach into its range are of a failed append whose file could not be cut; they go.
+    pub(super) fn push(&mut self, file: &Arc<HistoryFile>, row: Row) {
+        let kept = self.rows.partition_point(|known| known.last < row.first);
+        self.rows.truncate(kept);
+        self.rows.push(row);
+        self.files.insert(row.file, Arc::clone(file));
+    }
+
+    /// Adds the sections of `file`.
+    pub(super) fn extend(&mut self, file: &Arc<HistoryFile>, rows: Vec<Row>) {
+        for row in rows {
+            self.push(file, row);
+        }
+    }
+
+    /// Ranges of positions before the last section that no section has.
+    pub(super) fn gaps(&self) -> Vec<(Lsn, Lsn)> {
+        let mut before = Lsn(0);
+        let gaps = self.rows.iter().filter_map(|row| {
+            let gap = (before.next(), Lsn(row.first.0 - 1));
+            before = row.last;
+            (gap.0 <= gap.1).then_some(gap)
+        });
+        gaps.collect()
+    }
+
+    /// The text of the table frame of a file: a line `[first,last,offset,bytes]` for each section.
+    pub(super) fn encode(&self, file: u32) -> io::Result<Vec<u8>> {
+        let mut text = payload::begin(TABLE);
+        for row in self.rows.iter().filter(|row| row.file == file) {
+            serde_json::to_writer(&mut text, &(row.first, row.last, row.offset, row.bytes))?;
+            text.push(b'\n');
+        }
+        Ok(text)
+    }
+}
+
+/// The rows in the text of the table frame of a file.
+pub(super) fn decode(text: &[u8], file: u32) -> io::Result<Vec<Row>> {
+    let mut rows: Vec<Row> = Vec::new();
+    for line in payload::lines(text, TABLE)? {
+        let (first, last, offset, bytes) = serde_json::from_slice(line)?;
+        if first <= rows.last().map_or(Lsn(0), |row| row.last) || last < first {
+            return Err(damaged("its sections are not in order"));
+        }
+        rows.push(Row::new((first, last), file, Extent { offset, bytes }));
+    }
+    Ok(rows)
+}

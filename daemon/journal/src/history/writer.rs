@@ -1,0 +1,246 @@
+//! Appending sections: to one file until it is full or a write of it fails, then to a new one.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use rye_core::frame::Frame;
+use rye_core::id::{Lsn, Name};
+
+use super::block::{self, Packer};
+use super::directory::{Block, Directory, RunEntry, Span};
+use super::error::Error;
+use super::faults::Faults;
+use super::file::{self, Extent, HistoryFile};
+use super::payload::{ENTRIES, EVENTS, Encoder, RECORDS};
+use super::section::{RunPart, Section};
+use super::store::lock;
+use super::table::{Row, Table};
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    pub(super) dir: PathBuf,
+    /// Length at which a file is full.
+    pub(super) file_bytes: u64,
+    /// Number of the next new file.
+    pub(super) next: u32,
+    pub(super) current: Option<Current>,
+    pub(super) encoder: Encoder,
+    pub(super) faults: Faults,
+}
+
+/// The file that takes sections.
+#[derive(Debug)]
+pub(super) struct Current {
+    pub(super) file: Arc<HistoryFile>,
+    /// End of its last synced frame.
+    pub(super) length: u64,
+}
+
+impl Writer {
+    /// Appends `section`; it is on disk when this returns.
+    pub(super) fn append(&mut self, section: &Section) -> Result<(Arc<HistoryFile>, Row), Error> {
+        let mut current = match self.current.take() {
+            Some(current) => current,
+            None => self.create()?,
+        };
+        let range = (section.first, section.last);
+        let before = Lsn(section.first.0 - 1);
+        let directory = self.write(&current, section.last, before, |frames| {
+            frames.write_section(section)
+        })?;
+        current.length = directory.end();
+        let file = Arc::clone(&current.file);
+        self.current = Some(current);
+        let row = Row::new(range, file.number, directory);
+        Ok((file, row))
+    }
+
+    /// If the current file is full, ends it with its part of `table`.
+    pub(super) fn finish_full(&mut self, table: &Mutex<Table>) -> Result<(), Error> {
+        let full = |current: &mut Current| current.length >= self.file_bytes;
+        if let Some(current) = self.current.take_if(full) {
+            let (last, text) = {
+                let table = lock(table);
+                (table.last(), table.encode(current.file.number))
+            };
+            self.write(&current, last, last, |frames| frames.write(&text?))?;
+        }
+        Ok(())
+    }
+
+    /// Writes and syncs frames at the end of `current`. After a failure it ends as before.
+    fn write(
+        &mut self,
+        current: &Current,
+        lsn: Lsn,
+        durable: Lsn,
+        write: impl FnOnce(&mut FrameWriter<'_>) -> io::Result<Extent>,
+    ) -> Result<Extent, Error> {
+        let mut frames = FrameWriter {
+            file: &current.file,
+            faults: &self.faults,
+            encoder: &mut self.encoder,
+            lsn,
+            durable,
+            offset: current.length,
+            blocks: Vec::new(),
+        };
+        let written = write(&mut frames).and_then(|extent| {
+            self.faults.sync(&current.file.file)?;
+            if current.length == 0 {
+                sync_dir(&self.dir)?;
+            }
+            Ok(extent)
+        });
+        written.map_err(|source| {
+            self.cut(current);
+            Error::files("append to", &current.file.path)(source)
+        })
+    }
+
+    /// Cuts `current` to what was synced. A file without any goes, so that a full disk does not collect empty ones.
+    fn cut(&mut self, current: &Current) {
+        let HistoryFile { number, path, file } = &*current.file;
+        let cut = if current.length == 0 {
+            fs::remove_file(path).map(|()| self.next = *number)
+        } else {
+            file.set_len(current.length)
+        };
+        if let Err(error) = cut {
+            // Harmless: a later section of the same positions replaces what is left there.
+            tracing::warn!(%error, path = %path.display(), "a failed append to history cannot be undone");
+        }
+    }
+
+    fn create(&mut self) -> Result<Current, Error> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true);
+        let file = HistoryFile::open(&self.dir, self.next, &options)
+            .map_err(Error::files("create", &file::path(&self.dir, self.next)))?;
+        self.next = self.next.saturating_add(1);
+        let file = Arc::new(file);
+        Ok(Current { file, length: 0 })
+    }
+}
+
+/// Syncs the entries of a directory.
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+/// Writes the frames of one section.
+pub(super) struct FrameWriter<'w> {
+    file: &'w HistoryFile,
+    faults: &'w Faults,
+    encoder: &'w mut Encoder,
+    lsn: Lsn,
+    durable: Lsn,
+    /// Where the next frame goes.
+    offset: u64,
+    /// Blocks so far.
+    pub(super) blocks: Vec<Block>,
+}
+
+impl FrameWriter<'_> {
+    pub(super) fn write_block(&mut self, text: &[u8]) -> io::Result<()> {
+        let extent = self.write(text)?;
+        self.blocks.push(Block::new(extent, text)?);
+        Ok(())
+    }
+
+    fn write(&mut self, text: &[u8]) -> io::Result<Extent> {
+        let payload = self.encoder.encode(text)?;
+        let frame = Frame {
+            segment: self.file.segment(),
+            lsn: self.lsn,
+            durable: self.durable,
+            payload: &payload,
+        };
+        let mut bytes = Vec::with_capacity(frame.encoded_len());
+        frame.encode(&mut bytes);
+        let extent = Extent {
+            offset: self.offset,
+            bytes: u32::try_from(bytes.len()).map_err(io::Error::other)?,
+        };
+        self.faults.write(&self.file.file, &bytes, self.offset)?;
+        self.offset = extent.end();
+        Ok(extent)
+    }
+
+    /// Writes `section`. Returns where its directory is.
+    fn write_section(&mut self, section: &Section) -> io::Result<Extent> {
+        let mut parts: Vec<&RunPart> = section.runs.iter().collect();
+        parts.sort_by_key(|&part| (&*part.files, part.events.first().map(|event| event.lsn)));
+        let spans = self.write_events(&parts)?;
+        let records = self.write_texts(&parts, RECORDS, |part| part.record.as_deref())?;
+        let entries = self.write_texts(&parts, ENTRIES, |part| part.entry.as_deref())?;
+        let entries: BTreeSet<u32> = entries.into_iter().flatten().collect();
+        let mut files: Vec<Name> = Vec::new();
+        let mut runs = Vec::with_capacity(parts.len());
+        for (part, (spans, record)) in parts.iter().zip(spans.into_iter().zip(records)) {
+            if files.last() != Some(&part.files) {
+                files.push(Name::clone(&part.files));
+            }
+            let (run, names) = (part.run.clone(), part.names.clone());
+            runs.push(RunEntry {
+                run,
+                files: files.len() - 1,
+                spans,
+                record,
+                names,
+            });
+        }
+        let directory = Directory {
+            first: section.first,
+            last: section.last,
+            files,
+            fingerprints: section.fingerprints.clone(),
+            blocks: std::mem::take(&mut self.blocks),
+            runs,
+            entries: entries.into_iter().collect(),
+            removed: section.removed.clone(),
+        };
+        self.write(&directory.encode()?)
+    }
+
+    /// Writes the events of `parts`. Returns where those of each are.
+    fn write_events(&mut self, parts: &[&RunPart]) -> io::Result<Vec<Vec<Span>>> {
+        let mut packer = Packer::new(self, EVENTS);
+        let mut spans = Vec::with_capacity(parts.len());
+        for part in parts {
+            let mut of_part: Vec<Span> = Vec::new();
+            for event in &part.events {
+                let block = packer.push(&part.run, &block::event_line(event)?)?;
+                let (first, last) = (event.seq, event.seq);
+                match of_part.last_mut().filter(|span| span.block == block) {
+                    Some(span) => span.last = last,
+                    None => of_part.push(Span { block, first, last }),
+                }
+            }
+            spans.push(of_part);
+        }
+        packer.flush()?;
+        Ok(spans)
+    }
+
+    /// Writes one line of each part that has one. Returns the blocks, part by part.
+    fn write_texts(
+        &mut self,
+        parts: &[&RunPart],
+        form: &'static str,
+        text: impl Fn(&RunPart) -> Option<&[u8]>,
+    ) -> io::Result<Vec<Option<u32>>> {
+        let mut packer = Packer::new(self, form);
+        let blocks = parts.iter().map(|part| {
+            text(part)
+                .map(|text| packer.push(&part.run, text))
+                .transpose()
+        });
+        let blocks = blocks.collect::<io::Result<_>>()?;
+        packer.flush()?;
+        Ok(blocks)
+    }
+}
