@@ -207,7 +207,12 @@ fn removed_line_is_found_at_or_before_its_place() {
     let text = written(GRAPH);
     for line in starts(&text).windows(2) {
         let without = [&text[..line[0]], &text[line[1]..]].concat();
-        let _fault = assert_fails_by(&without, line[0], &format!("without {line:?}"));
+        let fault = assert_fails_by(&without, line[0], &format!("without {line:?}"));
+        let removed = str::from_utf8(&text[line[0]..line[1]]).unwrap();
+        if !removed.contains(CHECKPOINT) {
+            let is_gap = matches!(fault, Fault::Broken(at) if at == length(&text[..line[0]]));
+            assert!(is_gap, "without {line:?}: {fault}");
+        }
     }
 }
 

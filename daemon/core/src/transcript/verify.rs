@@ -106,8 +106,7 @@ impl Check<'_> {
     }
 
     fn line(&mut self, text: &[u8]) -> Result<(), Fault> {
-        let at = self.head.bytes;
-        let line = Written::read(at, text.strip_suffix(b"\n").unwrap_or(text))?;
+        let line = Written::read(self.head.bytes, text.strip_suffix(b"\n").unwrap_or(text))?;
         let run = self.verdict.run.get_or_insert_with(|| line.run_id.clone());
         let run = run.clone();
         if line.is_event() {
@@ -127,7 +126,7 @@ impl Check<'_> {
             name: &line.event_type,
             payload: line.payload.get(),
         };
-        self.follows(run, line, fact.seq)?;
+        self.follows(line, fact.seq)?;
         self.is_written(text, |head, out| head.write_event(&fact, out))?;
         self.last = Last::Event {
             start,
@@ -148,7 +147,7 @@ impl Check<'_> {
             signature: token.signature,
             signer: &token.signer,
         };
-        self.follows(run, line, self.head.seq)?;
+        self.follows(line, self.head.seq)?;
         let digest = self.head.digest(run).to_string();
         self.is_written(text, |head, out| {
             head.write_checkpoint(run, at, &signed, out);
@@ -171,20 +170,16 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks that `line` is of `run`, has the position `seq` and names the line before it.
-    fn follows(&self, run: &RunId, line: &Written<'_>, seq: Seq) -> Result<(), Fault> {
-        let broken = Err(Fault::Broken(self.head.bytes));
+    /// Checks that `line` has the position `seq` and names the line before it. All else the comparison finds.
+    fn follows(&self, line: &Written<'_>, seq: Seq) -> Result<(), Fault> {
         if line.seq != seq {
-            return broken;
+            return Err(Fault::Broken(self.head.bytes));
         }
         match self.last {
-            Last::Event { start, .. } if line.prev != self.head.hash => {
-                return Err(Fault::Replaced(start));
-            }
-            // A signature proves the line before. So this one is wrong, and the comparison finds the byte.
-            Last::Event { .. } | Last::Checkpoint | Last::End => {}
+            Last::Event { start, .. } if line.prev != self.head.hash => Err(Fault::Replaced(start)),
+            // A signature proves the line before, so that this one is wrong.
+            Last::Event { .. } | Last::Checkpoint | Last::End => Ok(()),
         }
-        if line.run_id == *run { Ok(()) } else { broken }
     }
 
     /// Checks that `text` is what `write` writes next, and takes it as read.

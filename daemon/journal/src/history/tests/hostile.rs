@@ -80,7 +80,7 @@ fn events_that_are_not_those_of_the_directory_are_damage() {
     for span in [
         "[[0,2,5]]",
         "[[0,3,6]]",
-        "[[0,3,4]]",
+        "[[0,4,4]]",
         "[[0,0,18446744073709551615]]",
     ] {
         let key = format!(r#""{}",0,["#, run_id(0));
