@@ -12,7 +12,9 @@ use rye_client::Client;
 use rye_client::events::Follow;
 use rye_proto::v1;
 use rye_tests::command::program;
-use rye_tests::measure::{Mark, Series, append_and_sync, compare, milliseconds, resident};
+use rye_tests::measure::{
+    Mark, Series, append_and_sync, compare, milliseconds, resident, start_until_ready,
+};
 use rye_tests::{World, until};
 
 /// Measurements of each kind.
@@ -58,7 +60,7 @@ async fn measure(world: &World) {
         });
         drop(fs::remove_dir_all(world.state()));
         let began = Instant::now();
-        daemon = Some(boot_until_ready(world).await);
+        daemon = Some(start_until_ready(world).await);
         boot.add(milliseconds(began.elapsed()));
     }
     let client = Client::connect(world.socket())
@@ -123,22 +125,6 @@ async fn measure(world: &World) {
     compare("idle memory, MB", idle, &Mark::AtMost(30.0));
     compare("boot to ready, ms", boot.median(), &Mark::AtMost(100.0));
     drop(daemon);
-}
-
-async fn boot_until_ready(world: &World) -> std::process::Child {
-    let mut child = rye_tests::Daemon::spawn(world, "");
-    loop {
-        assert!(
-            child.try_wait().is_ok_and(|ended| ended.is_none()),
-            "ryed ended instead of serving"
-        );
-        if let Ok(client) = Client::connect(world.socket()).await
-            && client.info().await.is_ok()
-        {
-            return child;
-        }
-        tokio::time::sleep(Duration::from_micros(200)).await;
-    }
 }
 
 fn request(world: &World, item: &str, steps: u32) -> v1::StartRequest {

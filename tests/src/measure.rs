@@ -4,12 +4,21 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::World;
+use rye_client::Client;
+
+use crate::{Daemon, World};
 
 /// The unit in which the system counts CPU time, in milliseconds (`USER_HZ`).
 const TICK: f64 = 10.0;
+/// How long a daemon at rest computes next to nothing. Longer than its own pauses before it clears up after a run.
+const REST: Duration = Duration::from_secs(8);
+/// CPU time of an idle daemon in [`REST`], in milliseconds.
+const IDLE: f64 = 2.0 * TICK;
+/// How long a daemon may take to come to rest.
+const REST_PATIENCE: Duration = Duration::from_mins(30);
 
 /// Values of one kind.
 #[derive(Debug)]
@@ -108,6 +117,46 @@ pub fn computed(world: &World) -> f64 {
         ticks * TICK
     });
     used.sum()
+}
+
+/// Starts a daemon and waits until it answers; looked for each 0.2 ms, so that the time is its own.
+///
+/// # Panics
+/// If it ends instead.
+pub async fn start_until_ready(world: &World) -> (Child, Client) {
+    let mut child = Daemon::spawn(world, "");
+    loop {
+        assert!(
+            child.try_wait().is_ok_and(|ended| ended.is_none()),
+            "ryed ended instead of serving: {}",
+            world.log()
+        );
+        if let Ok(client) = Client::connect(world.socket()).await
+            && client.info().await.is_ok()
+        {
+            return (child, client);
+        }
+        tokio::time::sleep(Duration::from_micros(200)).await;
+    }
+}
+
+/// Waits until the daemon has done what follows the end of runs, such as files of projects: until it computes next to nothing.
+///
+/// # Panics
+/// If it still computes after half an hour.
+pub async fn comes_to_rest(world: &World) {
+    let began = Instant::now();
+    loop {
+        let before = computed(world);
+        tokio::time::sleep(REST).await;
+        if computed(world) - before <= IDLE {
+            return;
+        }
+        assert!(
+            began.elapsed() < REST_PATIENCE,
+            "the daemon does not come to rest"
+        );
+    }
 }
 
 /// What it takes to append so many `bytes` to a file in `directory` and to sync them, over and over.

@@ -2,18 +2,27 @@
 //!
 //! `cargo bench -p rye-tests --bench figures [NAME …]` prints `figure <name> <value> <unit>` for each of these figures, or
 //! for all; each is measured in a daemon of its own. `RYE_TESTS_BINARIES` names the directory of the `ryed` and `ryectl`
-//! that are measured. The files that `foreach_100k` leaves take minutes to remove on a slow disk.
+//! that are measured. Removing the files of `foreach_100k` and of the boots takes minutes on a slow disk;
+//! `RYE_FIGURES_ENDED_RUNS` lowers the number of ended runs of the latter. The figures `state_…` mount file systems in a mount
+//! namespace of this process, so they need root, and are skipped without it.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
-use std::fmt::Write as _;
+mod boot;
+mod cpu;
+mod items;
+mod memory;
+mod state;
+
 use std::time::{Duration, Instant};
 
 use rye_client::Client;
 use rye_client::events::Follow;
 use rye_proto::v1;
-use rye_tests::World;
-use rye_tests::measure::{Series, computed, milliseconds, resident};
+use rye_tests::measure::milliseconds;
+use rye_tests::{World, skipped};
 use serde_json::json;
+
+use state::Trial;
 
 /// Steps of the single run.
 const STEPS: u32 = 2000;
@@ -21,68 +30,23 @@ const STEPS: u32 = 2000;
 const CROWD: (u32, u32) = (64, 200);
 /// Steps of the run of shell commands.
 const SHELL_STEPS: u32 = 100;
+/// Runs at once right before shell commands, and steps of each.
+const PRECEDING: (u32, u32) = (64, 1000);
 /// Runs at once with a large state, steps of each, and bytes of the state.
 const HEAVY: (u32, u32, usize) = (64, 8, 1 << 20);
-/// Nodes of the large graph.
-const NODES: u32 = 1000;
-/// How long the list of runs is looked at, over and over.
-const LOOKING: Duration = Duration::from_secs(10);
-/// Runs that wait at once.
-const WAITING: u32 = 500;
-/// How often a tool floods its output, with and without somebody who follows it.
-const FLOODS: u32 = 7;
-/// Prints 256 MiB, in lines of 80 bytes.
-const FLOOD: &str = "start: flood\nnodes:\n  flood:\n    \
-    action: {item_id: rye/bash, params: {command: \"yes 0123456789012345678901234567890123456789012345678901234567890123456789012345678 | head -c 268435456\"}}\n    \
-    next: done\n  done: {type: return, output: {}}";
+/// How long the list of runs is requested over and over.
+const LISTING: Duration = Duration::from_secs(10);
 
-/// Waits an hour after its first try.
-const WAITS: &str = "start: try\nnodes:\n  try:\n    retry: {max: 100, backoff: fixed, delay: 3600}\n    \
-    action: {item_id: rye/core/echo, params: {success: false, error: \"not yet\"}}\n    next: done\n  \
-    done: {type: return, output: {}}";
-
-/// A node over the input `items`.
-const WIDE: &str = "start: each\nnodes:\n  each:\n    type: foreach\n    over: \"${inputs.items}\"\n    parallel: true\n    \
-    action: {item_id: rye/core/echo, params: {n: \"${item}\"}}\n    collect: out\n    next: done\n  \
-    done: {type: return, output: {}}";
-
-/// Doubles its state with each step, until that takes too much memory.
-const DOUBLES: &str = "max_steps: 100\nstate: {s: [null, null]}\nstart: a\nnodes:\n  \
-    a: {assign: {s: {a: \"${state.s}\", b: \"${state.s}\"}}, next: a}";
-
-/// Steps that do nothing but match a pattern that gives up.
-const MATCHES: &str = "max_steps: 400\nstate: {text: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}\nstart: a\nnodes:\n  \
-    a: {type: gate, next: [{to: end, when: {path: state.text, op: regex, value: '^(?=a)(a+a+)+$(?<=b)'}}, {to: a}]}\n  \
-    end: {type: return}";
-
-/// Two nodes that call each other until the step limit ends the run.
-fn endless(item: &str) -> String {
-    format!(
-        "start: a\nmax_steps: 1000000\nnodes:\n  a: {{action: {{{item}}}, assign: {{n: \"${{result}}\"}}, next: b}}\n  b: {{action: {{{item}}}, next: a}}"
-    )
-}
-
-/// Nodes each of which leads to the next.
-fn large() -> String {
-    let mut config = format!("start: n0\nmax_steps: {}\nnodes:\n", NODES * 2);
-    for node in 0..NODES - 1 {
-        let next = node + 1;
-        writeln!(
-            config,
-            "  n{node}: {{action: {{item_id: rye/core/echo, params: {{n: {node}}}}}, assign: {{n: \"${{result.n}}\"}}, next: n{next}}}"
-        )
-        .expect("a string takes all text");
-    }
-    write!(config, "  n{}: {{type: return}}", NODES - 1).expect("a string takes all text");
-    config
-}
-
-/// Every figure, in the order in which they are measured.
-const FIGURES: [&str; 12] = [
+/// Every figure, in the order in which they are measured. `boot` prints `boot_ready` and `boot_ps`.
+const FIGURES: [&str; 23] = [
     "waiting_run",
+    "waiting_run_of_2000",
     "one_run",
     "64_runs",
     "bash_step",
+    "bash_step_after_64k",
+    "cpu_native_step",
+    "cpu_bash_step",
     "foreach_10k",
     "foreach_100k",
     "large_graph_first_step",
@@ -91,19 +55,33 @@ const FIGURES: [&str; 12] = [
     "ps_p99_attacked",
     "flood",
     "flood_followed",
+    "state_deleted_native",
+    "state_deleted_bash",
+    "state_read_only_native",
+    "state_read_only_bash",
+    "state_hung_native",
+    "state_hung_bash",
+    "boot",
 ];
 
 fn main() {
     // Cargo adds flags of its own.
-    let wanted: Vec<String> = std::env::args()
+    let named: Vec<String> = std::env::args()
         .skip(1)
         .filter(|word| !word.starts_with('-'))
         .collect();
+    for name in &named {
+        assert!(FIGURES.contains(&name.as_str()), "`{name}` is no figure");
+    }
+    let mut figures = FIGURES.to_vec();
+    figures.retain(|figure| named.is_empty() || named.iter().any(|name| name == figure));
+    if figures.iter().any(|name| Trial::needs_mount(name)) && !state::enter_mount_namespace() {
+        skipped("this user may not mount");
+        figures.retain(|name| !Trial::needs_mount(name));
+    }
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be had");
-    for name in FIGURES {
-        if wanted.is_empty() || wanted.iter().any(|word| word == name) {
-            runtime.block_on(Figure::new().measure(name));
-        }
+    for name in figures {
+        runtime.block_on(Figure::new().measure(name));
     }
 }
 
@@ -115,34 +93,47 @@ struct Figure {
 impl Figure {
     fn new() -> Self {
         let world = World::measured();
-        let echo = "item_id: rye/core/echo, params: {n: 1}";
-        world.graph("bench/echo", &endless(echo));
-        world.graph(
-            "bench/bash",
-            &endless("item_id: rye/bash, params: {command: \"true\"}"),
-        );
-        world.graph("bench/waits", WAITS);
-        world.graph("bench/wide", WIDE);
-        world.graph("bench/large", &large());
-        world.graph("bench/doubles", DOUBLES);
-        world.graph("bench/matches", MATCHES);
-        world.graph("bench/flood", FLOOD);
+        items::write(&world);
         Self { world }
     }
 
     async fn measure(&self, name: &str) {
+        let mut trial = Trial::prepare(name, &self.world);
         let daemon = self.world.start("");
         let client = &self.client().await;
         // Warm: the first run loads the items.
         self.steps(client, "bench/echo", 1, 50, "{}").await;
+        match (name, &mut trial) {
+            // It stops the daemon, so that there is none to kill.
+            ("boot", _) => return Box::pin(self.boots(client)).await,
+            (_, Some(trial)) => self.harmed(client, name, trial).await,
+            (name, None) => Box::pin(self.measure_warm(client, name)).await,
+        }
+        // What it still has to write is part of no figure.
+        daemon.kill_both();
+        if let Some(trial) = &mut trial {
+            trial.end();
+        }
+        let _status = daemon.ended();
+    }
+
+    async fn measure_warm(&self, client: &Client, name: &str) {
         match name {
-            "waiting_run" => self.waiting_runs(client).await,
+            "waiting_run" => self.waiting_runs(client, name, 500).await,
+            "waiting_run_of_2000" => self.waiting_runs(client, name, 2000).await,
             "one_run" => self.rate(client, name, (1, STEPS), "{}").await,
             "64_runs" => self.rate(client, name, CROWD, "{}").await,
-            "bash_step" => {
-                let took = self.steps(client, "bench/bash", 1, SHELL_STEPS, "{}").await;
-                figure(name, milliseconds(took) / f64::from(SHELL_STEPS), "ms");
+            "bash_step" => self.bash_steps(client, name).await,
+            "bash_step_after_64k" => {
+                let (runs, steps) = PRECEDING;
+                self.steps(client, "bench/echo", runs, steps, "{}").await;
+                self.bash_steps(client, name).await;
             }
+            "cpu_native_step" => {
+                self.cpu(client, name, "bench/echo", cpu::NATIVE_STEPS)
+                    .await;
+            }
+            "cpu_bash_step" => self.cpu(client, name, "bench/bash", cpu::SHELL_STEPS).await,
             "foreach_10k" => self.foreach(client, name, 10_000).await,
             "foreach_100k" => self.foreach(client, name, 100_000).await,
             "large_graph_first_step" => self.first_step(client).await,
@@ -157,9 +148,12 @@ impl Figure {
             "flood_followed" => self.floods(client, name, Follow::UntilEnd).await,
             other => unreachable!("`{other}` is no figure"),
         }
-        // What it still writes down for a while is nobody's figure.
-        daemon.kill_both();
-        let _status = daemon.ended();
+    }
+
+    /// Time of a bash step of one run.
+    async fn bash_steps(&self, client: &Client, name: &str) {
+        let took = self.steps(client, "bench/bash", 1, SHELL_STEPS, "{}").await;
+        figure(name, milliseconds(took) / f64::from(SHELL_STEPS), "ms");
     }
 
     async fn rate(&self, client: &Client, name: &str, (runs, steps): (u32, u32), inputs: &str) {
@@ -283,7 +277,7 @@ impl Figure {
     async fn looks(&self, client: &Client, name: &str) {
         let mut took = Vec::new();
         let first = Instant::now();
-        while first.elapsed() < LOOKING {
+        while first.elapsed() < LISTING {
             let began = Instant::now();
             let listed = client.list(v1::ListRequest::default()).await;
             assert!(!listed.expect("runs can be listed").runs.is_empty());
@@ -291,68 +285,6 @@ impl Figure {
         }
         took.sort_by(f64::total_cmp);
         figure(name, took[took.len() * 99 / 100], "ms");
-    }
-
-    /// CPU time of the daemon while a tool floods its output, of which somebody follows the lines if `follow` says so.
-    async fn floods(&self, client: &Client, name: &str, follow: Follow) {
-        let mut floods = Series::new("CPU of a flood", "ms");
-        for _ in 0..FLOODS {
-            floods.add(self.flood(client, follow).await);
-        }
-        floods.print();
-        figure(name, floods.median(), "ms");
-    }
-
-    /// What the daemon computes for one flood, whose lines are followed if `follow` says so.
-    async fn flood(&self, client: &Client, follow: Follow) -> f64 {
-        let before = computed(&self.world);
-        let run = self
-            .start(client, self.request("bench/flood", None, "{}"))
-            .await;
-        if follow == Follow::UntilEnd {
-            let request = v1::LogsRequest {
-                run_id: run.clone(),
-                follow: true,
-                ..v1::LogsRequest::default()
-            };
-            let mut lines = client.logs(request).await.expect("lines are served");
-            let mut bytes = 0;
-            while let Some(told) = lines.next().await.expect("lines come") {
-                bytes += told.text.len();
-            }
-            assert!(bytes > 0, "nothing is told of the flood");
-        }
-        let ended = client.wait(&[run], None).await.expect("the run ends");
-        for run in ended.runs {
-            assert!(run.error.is_none(), "{:?}", run.error);
-        }
-        computed(&self.world) - before
-    }
-
-    /// Memory of runs that wait for their next try.
-    async fn waiting_runs(&self, client: &Client) {
-        let waits = || self.request("bench/waits", None, "{}");
-        let first = self.start(client, waits()).await;
-        until_it_waits(client, &first).await;
-        let before = resident(&self.world);
-        let mut runs = Vec::new();
-        for _ in 0..WAITING {
-            runs.push(self.start(client, waits()).await);
-        }
-        for run in &runs {
-            until_it_waits(client, run).await;
-        }
-        let more = resident(&self.world) - before;
-        figure("waiting_run", more * 1024.0 / f64::from(WAITING), "KB");
-    }
-}
-
-async fn until_it_waits(client: &Client, run: &str) {
-    let mut events = client.events(run, "", Follow::UntilEnd);
-    while let Some(event) = events.next().await.expect("events come") {
-        if event.event_type == "retry_scheduled" {
-            return;
-        }
     }
 }
 

@@ -1,0 +1,81 @@
+//! Boot of a daemon whose state directory holds many ended runs.
+
+use std::time::Instant;
+
+use futures_util::future::join_all;
+use rye_client::Client;
+use rye_proto::v1;
+use rye_tests::measure::{Series, comes_to_rest, milliseconds, start_until_ready};
+use rye_tests::until;
+
+use crate::{Figure, figure};
+
+/// Ended runs in the state directory, unless `RYE_FIGURES_ENDED_RUNS` gives another number.
+const ENDED_RUNS: usize = 50_000;
+/// Calls that start runs at the same time.
+const STARTERS: usize = 16;
+/// Runs that a starter starts before it waits for them.
+const BATCH: usize = 50;
+/// Boots, of which the medians are the figures.
+const BOOTS: usize = 5;
+
+impl Figure {
+    /// Time from the start of `ryed` to its first answer, and to the first list of runs.
+    ///
+    /// Also prints the rate at which the runs were made, and how long the daemon then took to come to rest.
+    pub(crate) async fn boots(&self, client: &Client) {
+        let count = std::env::var_os("RYE_FIGURES_ENDED_RUNS")
+            .map_or(Some(ENDED_RUNS), |count| count.to_str()?.parse().ok())
+            .expect("RYE_FIGURES_ENDED_RUNS is a number");
+        self.end_runs(client, count).await;
+        let mut ready = Series::new("boot to ready", "ms");
+        let mut listed = Series::new("boot to the first list of runs", "ms");
+        for _ in 0..BOOTS {
+            self.stop();
+            let began = Instant::now();
+            let (_daemon, client) = start_until_ready(&self.world).await;
+            ready.add(milliseconds(began.elapsed()));
+            let runs = client.list(v1::ListRequest::default()).await;
+            listed.add(milliseconds(began.elapsed()));
+            assert!(!runs.expect("runs can be listed").runs.is_empty());
+        }
+        ready.print();
+        listed.print();
+        figure("boot_ready", ready.median(), "ms");
+        figure("boot_ps", listed.median(), "ms");
+        self.stop();
+    }
+
+    /// Starts so many short runs and waits until they have ended and the daemon has nothing left to do for them.
+    async fn end_runs(&self, client: &Client, count: usize) {
+        let began = Instant::now();
+        let starter = |count: usize| async move {
+            for first in (0..count).step_by(BATCH) {
+                let mut runs = Vec::new();
+                for _ in first..count.min(first + BATCH) {
+                    let request = self.request("bench/short", None, "{}");
+                    runs.push(self.start(client, request).await);
+                }
+                let ended = client.wait(&runs, None).await.expect("the runs end");
+                for run in ended.runs {
+                    assert!(run.error.is_none(), "{:?}", run.error);
+                }
+            }
+        };
+        let shares = (0..STARTERS).map(|at| count / STARTERS + usize::from(at < count % STARTERS));
+        join_all(shares.map(starter)).await;
+        let made = began.elapsed();
+        println!("{count} runs started and ended in {made:.1?}");
+        let began = Instant::now();
+        comes_to_rest(&self.world).await;
+        println!("at rest after {:.1?} more", began.elapsed());
+    }
+
+    /// Stops the daemon and waits until both processes are gone.
+    fn stop(&self) {
+        let _stopped = self.world.ryectl("daemon stop --no-autostart").ok();
+        until("the daemon to be gone", || {
+            self.world.processes().is_empty().then_some(())
+        });
+    }
+}
