@@ -17,7 +17,7 @@ use rye_tests::{Daemon, World, processes, until};
 use serde_json::Value;
 
 /// Deaths per variant, unless `RYE_CRASH_ROUNDS` says how many.
-const ROUNDS: usize = 30;
+const ROUNDS: usize = 8;
 
 /// Counts until the file `stop` is there. Each step is a process that does something, waits a little and ends.
 const COUNT: &str = r#"start: tick
