@@ -280,8 +280,8 @@ pub(crate) enum Verb {
     /// Print or check the transcript of a run: all that happened in it, whole
     ///
     /// Of a thread that is what its model was told, thought and said, and its calls of tools with what they answered. With --json
-    /// its lines are printed as they stand in the file. The chain of its hashes is always checked; where it is broken the output ends, with
-    /// an error and 1.
+    /// its lines are printed as they were written to the file. They come from the daemon, so the file may be gone. With --verify the file is
+    /// compared as far as it goes.
     ///
     /// `--verify FILE` checks a file without a daemon: each byte of it, its signatures, and that its last event ends the run. It ends with 0
     /// if all is what was written, else with 1: a file of a run that has not ended, too.

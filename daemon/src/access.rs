@@ -35,8 +35,8 @@ use crate::clock::Timer;
 use crate::index::{self, Asked, Described};
 use crate::inspect::Inspector;
 use crate::journal::{
-    self, Extract, Feed, Filter, Journal, Line, Live, Reader, Signer, StepLine, Storage, Summary,
-    Walked,
+    self, Cursor, Extract, Filter, Journal, Line, Live, Of, Reader, Signer, Since, StepLine,
+    Storage, Summary, Until, Walked,
 };
 use crate::models::Listing;
 use crate::native::SignAsked;
@@ -456,13 +456,14 @@ impl Visible {
     }
 
     /// Its events from `from` on, those included that are yet to come.
-    pub async fn subscribe(&self, from: Seq) -> Result<Feed, journal::Error> {
-        self.journal().subscribe(&self.id, from).await
+    pub async fn events(&self, since: Seq, until: Until) -> Result<Cursor, journal::Error> {
+        let of = Of::Run(self.id.clone());
+        self.journal().read(of, Since::Seq(since), until).await
     }
 
     /// Its events from one on, and what its model says meanwhile.
-    pub async fn listen(&self, from: Seq) -> Result<Live, journal::Error> {
-        self.journal().listen(&self.id, from).await
+    pub async fn listen(&self, since: Seq) -> Result<Live, journal::Error> {
+        self.journal().listen(&self.id, since).await
     }
 
     /// Its transcript as it was written.

@@ -43,15 +43,14 @@ use crate::config::TREE_RUNS;
 use crate::task;
 
 mod accounts;
-mod archive;
-mod archiver;
 mod artifacts;
 mod backlog;
+mod base;
+mod checkpoints;
+mod cursor;
 mod deltas;
 mod error;
 mod faults;
-mod feed;
-mod history;
 mod index;
 mod lag;
 mod lanes;
@@ -60,15 +59,17 @@ mod listing;
 mod log;
 mod long;
 mod mailbox;
-mod merged;
 mod notices;
+mod past;
 mod projector;
 mod publisher;
+mod range;
 mod reader;
 mod record;
 mod recovery;
-mod replay;
 mod run_stream;
+mod sealer;
+mod sections;
 mod segment;
 mod sequencer;
 mod steps;
@@ -79,30 +80,30 @@ mod texts;
 mod threads;
 mod transcript_file;
 mod watermark;
+mod wide;
 
 pub(crate) use faults::Faults;
 #[cfg(test)]
 pub(crate) use faults::hooks::Sync as Syncs;
 use line::Asker;
 use record::{Body, Rendered};
-use replay::{Pages, Replay};
 use run_stream::Rest;
 use threads::{IndexState, Shared};
 use watermark::lock;
 
 pub use accounts::AccountRow;
 pub use artifacts::{ArtifactLane, Artifacts, Money, Note, Reading, Transcripts, Unusable};
+pub use cursor::{Cursor, Of, Read, Sees, Since, Spot, Until};
 pub use deltas::{Delta, DeltaKind, Live, Shown, Speaker};
 pub use error::Error;
-pub use feed::Feed;
 pub use index::IndexError;
 pub use lag::{Lag, LagBounds};
 pub use line::Place;
 pub use listing::{Filter, Page};
-pub use merged::{Merge, Merged, Spot, Wanted};
 pub use reader::{Extract, Piece, Reader, Verdict, WrittenLine};
 pub use rye_core::state::{Change, Refused, Why};
 pub use rye_core::transcript::{Head, Signed};
+pub use sealer::SealBounds;
 pub use segment::Storage;
 pub use steps::{StepLine, Walked};
 pub use transcript_file::{THREADS, run_dir};
@@ -134,6 +135,8 @@ pub struct Options {
     pub artifacts: Arc<dyn Artifacts>,
     /// Length of a log segment in bytes.
     pub segment_bytes: u64,
+    /// What of ended runs may be in memory before it is sealed.
+    pub seal: SealBounds,
     /// How far files may be behind; `None` for what suits the segments.
     pub lag: Option<LagBounds>,
     /// How long the lane of a project stays when it has nothing to do.
@@ -161,6 +164,7 @@ impl Options {
             signer,
             artifacts,
             segment_bytes: 8 << 20,
+            seal: SealBounds::default(),
             lag: None,
             lane_idle: Duration::from_mins(1),
             memory: Arc::default(),
@@ -488,20 +492,13 @@ impl Journal {
         }
     }
 
-    /// All events from `from` on, so far, then those that come, up to the one that ends the run.
-    pub async fn subscribe(&self, id: &RunId, from: Seq) -> Result<Feed, Error> {
-        let replay = Replay::open(&self.shared, id).await?;
-        let mut feed = Feed::new(replay, Seq(from.0.saturating_sub(1)));
-        feed.begin().await?;
-        Ok(feed)
-    }
-
-    /// The same, and what the model of the run says meanwhile.
-    pub async fn listen(&self, id: &RunId, from: Seq) -> Result<Live, Error> {
-        let before = Seq(from.0.saturating_sub(1));
+    /// Reads the events of `id` after `since` and those that come, and what its model says meanwhile.
+    pub async fn listen(&self, id: &RunId, since: Seq) -> Result<Live, Error> {
         let stream = self.shared.stream(id);
-        let feed = self.subscribe(id, from).await?;
-        Ok(Live::new(feed, stream, before))
+        let events = self
+            .read(Of::Run(id.clone()), Since::Seq(since), Until::Ended)
+            .await?;
+        Ok(Live::new(events, stream, since))
     }
 
     /// Who tells what a model says in the call that begins; `None` if the run is not in memory.
@@ -509,25 +506,15 @@ impl Journal {
         self.shared.stream(id).map(Speaker::begin)
     }
 
-    /// All events that are durable now, a page at a time.
-    async fn pages(&self, id: &RunId) -> Result<Pages, Error> {
-        let replay = Replay::open(&self.shared, id).await?;
-        if replay.stream().is_some() {
-            // Right after the start the publisher is still at what the log held.
-            let lsn = self.shared.durable.get();
-            let caught_up = self.shared.published.reach(lsn);
-            caught_up.await.map_err(Error::Failed)?;
-        }
-        Ok(Pages::new(replay))
-    }
-
-    /// All events that are durable now.
+    /// All events that are published now.
     #[cfg(test)]
     pub(crate) async fn history(&self, id: &RunId) -> Result<Vec<Line>, Error> {
-        let mut pages = self.pages(id).await?;
+        let mut cursor = self
+            .read(Of::Run(id.clone()), Since::Begin, Until::Now)
+            .await?;
         let mut lines = Vec::new();
-        while let Some(page) = pages.next().await? {
-            lines.extend(page);
+        while let Some(page) = cursor.next_page().await? {
+            lines.extend(page.into_iter().filter_map(Read::line));
         }
         Ok(lines)
     }

@@ -59,7 +59,7 @@ use crate::config::Config;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::inspect::Inspector;
-use crate::journal::{self, Change, Journal, Refused, Why};
+use crate::journal::{self, Change, Journal, Of, Refused, Since, Until, Why};
 use crate::port::Runs;
 use crate::projects::Projects;
 use crate::provider::Providers;
@@ -455,8 +455,9 @@ impl Supervisor {
 
     /// Resolves when the run has moved on from where `run` stands.
     async fn moved_on(&self, run: &Run) -> Result<(), Error> {
-        let mut feed = self.journal().subscribe(&run.id, run.seq.next()).await?;
-        match feed.next().await {
+        let (of, since) = (Of::Run(run.id.clone()), Since::Seq(run.seq));
+        let mut events = self.journal().read(of, since, Until::Ended).await?;
+        match events.next().await {
             None | Some(Ok(_)) => Ok(()),
             Some(Err(error)) => Err(error.into()),
         }

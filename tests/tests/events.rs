@@ -302,7 +302,7 @@ fn what_a_node_reads_in_vain_is_told_on_the_terminal_and_in_the_transcript() {
 }
 
 #[test]
-fn a_transcript_is_printed_as_it_was_written_and_every_change_of_it_is_found() {
+fn a_transcript_is_printed_as_it_was_written_and_every_change_of_its_file_is_found() {
     let (world, run) = finished();
     let text = whole_transcript(&world, &run);
     let printed = |words: &str| world.ryectl(&format!("transcript {words}")).arg(&run);
@@ -323,10 +323,15 @@ fn a_transcript_is_printed_as_it_was_written_and_every_change_of_it_is_found() {
         text.replacen("\"status\":\"ok\"", "\"status\":\"no\"", 1),
     );
     let changed = printed("--verify").run().code(1);
-    let changed = changed.tells(&["was changed, cut or removed", "transcript.jsonl", "byte"]);
+    let changed = changed.tells(&["is not what was written", "transcript.jsonl", "byte"]);
     assert!(
         changed.stdout().contains("graph_started"),
-        "what stands before is shown"
+        "what is before it is shown"
+    );
+    assert_eq!(
+        printed("--json").ok().stdout(),
+        text,
+        "the daemon has it whole"
     );
     let _unknown = world.ryectl("transcript nobody-1-aaaaaaaaaa").run().code(3);
 }

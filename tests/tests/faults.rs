@@ -62,8 +62,8 @@ fn faults_of_each_file_of_the_state_lose_nothing_that_was_answered() {
         ("pwrite64 /log/ short 20", 20),
         ("pwrite64 /log/ ENOSPC 2", 20),
         ("write /log/ ENOSPC 20", 300),
-        ("write /archive EIO 2", 20),
-        ("fdatasync /archive EIO 2", 20),
+        ("pwrite64 /history/ EIO 2", 20),
+        ("fdatasync /history/ EIO 2", 20),
         ("pwrite64 /index/ EIO 5", 60),
         ("sync_file_range /index/ EIO 5", 60),
     ] {
@@ -277,7 +277,8 @@ fn behind(config: &str) -> (World, Daemon, String) {
 /// The transcript of `run` is there, and says what was written.
 fn await_transcript(world: &World, run: &str) {
     until("the transcript to be whole", || {
-        let checked = world.ryectl("transcript --verify").arg(run).run();
+        let file = format!(".ai/state/threads/{run}/transcript.jsonl");
+        let checked = world.ryectl("transcript --verify").arg(file).run();
         (checked.exit() == "0").then_some(())
     });
 }

@@ -2,19 +2,18 @@
 
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
-use rye_core::id::RunId;
 use rye_core::memory::Charge;
 use rye_core::model::Spec;
 
 use super::{Access, Visible};
-use crate::journal::{self, Merge, Merged, Spot};
+use crate::journal::{self, Cursor, Of, Read, Sees, Since, Spot, Until};
 use crate::supervisor::{Error, Reach, Supervisor};
 
 /// The events of several runs that the caller sees.
 #[derive(Debug)]
 pub struct Several {
     supervisor: Supervisor,
-    merged: Merged,
+    events: Cursor,
 }
 
 /// Where a stream of several runs begins and ends.
@@ -38,7 +37,7 @@ impl Access {
             let is_of_project = |project: &String| *project == spec.project;
             Caller::User(&caller).sees(spec) && project.as_ref().is_none_or(is_of_project)
         };
-        several(&self.supervisor, None, Box::new(sees), extent).await
+        several(&self.supervisor, Of::All(Box::new(sees)), extent).await
     }
 }
 
@@ -51,39 +50,51 @@ impl Visible {
             .filter(|run| Caller::User(&caller).sees(&run.spec));
         let tree = std::iter::once(self).chain(below);
         let tree = tree.map(|run| run.id.clone()).collect();
-        let sees = move |spec: &Spec| Caller::User(&caller).sees(spec);
-        let told = several(&self.supervisor, Some(tree), Box::new(sees), extent);
-        Ok(told.await?)
+        let sees: Sees = Box::new(move |spec: &Spec| Caller::User(&caller).sees(spec));
+        let events = several(&self.supervisor, Of::Tree(tree, sees), extent);
+        Ok(events.await?)
     }
 }
 
 async fn several(
     supervisor: &Supervisor,
-    tree: Option<Vec<RunId>>,
-    sees: Box<dyn Fn(&Spec) -> bool + Send + Sync>,
+    of: Of,
     extent: Extent,
 ) -> Result<Several, journal::Error> {
-    let wanted = journal::Wanted {
-        sees,
-        tree,
-        since: extent.since,
-        follow: extent.follow,
+    let since = extent.since.map_or(Since::Begin, Since::Spot);
+    let until = if extent.follow {
+        Until::Ended
+    } else {
+        Until::Now
     };
-    let merged = supervisor.journal().merged(wanted).await?;
+    let events = supervisor.journal().read(of, since, until).await?;
     let supervisor = supervisor.clone();
-    Ok(Several { supervisor, merged })
+    Ok(Several { supervisor, events })
 }
 
 impl Several {
     /// What is told next, an event with its payload in it, however long that is, and the memory that it takes; `None` when there is
     /// no more.
-    pub async fn next(&mut self) -> Option<Result<(Merge, Option<Charge>), journal::Error>> {
-        Some(match self.merged.next().await? {
-            Ok(Merge::Event(run, spot, line)) => {
+    pub async fn next(&mut self) -> Option<Result<(Read, Option<Charge>), journal::Error>> {
+        Some(match self.events.next().await? {
+            Ok(Read::Event {
+                run,
+                spot,
+                line,
+                signed,
+            }) => {
                 let whole = self.supervisor.journal().whole(&run, line).await;
-                whole.map(|(line, charge)| (Merge::Event(run, spot, line), Some(charge)))
+                whole.map(|(line, charge)| {
+                    let read = Read::Event {
+                        run,
+                        spot,
+                        line,
+                        signed,
+                    };
+                    (read, Some(charge))
+                })
             }
-            Ok(at @ Merge::At(_)) => Ok((at, None)),
+            Ok(at @ Read::At(_)) => Ok((at, None)),
             Err(error) => Err(error),
         })
     }

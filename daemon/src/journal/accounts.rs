@@ -50,7 +50,7 @@ impl Journal {
         let Some(closed) = closed else {
             return Ok(None);
         };
-        let mut stored = self.shared.archived(&closed.by).await?;
+        let mut stored = self.shared.ended(&closed.by).await?;
         let closed = stored.as_mut().and_then(|stored| stored.closed.remove(id));
         Ok(closed.map(|account| AccountRow {
             account: Arc::new(account),

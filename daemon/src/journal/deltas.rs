@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use super::run_stream::RunStream;
 use super::watermark::lock;
-use super::{Error, Feed, Line};
+use super::{Cursor, Error, Line};
 
 /// Most bytes that wait for one listener.
 const MOST_WAITING: usize = 32 << 10;
@@ -205,7 +205,7 @@ pub enum Shown {
 
 /// A subscription to one run, and to what its model says.
 pub struct Live {
-    feed: Feed,
+    events: Cursor,
     /// What was said, while the run lives.
     hears: Option<Hears>,
     /// An event that waits until what was said before it is shown.
@@ -227,14 +227,14 @@ impl Drop for Hears {
 }
 
 impl Live {
-    /// The events of `feed`, which come behind `last`, and what is said in `stream`.
-    pub(super) fn new(feed: Feed, stream: Option<Arc<RunStream>>, last: Seq) -> Self {
+    /// The events of the run after `last`, which `events` reads, and what is said in `stream`.
+    pub(super) fn new(events: Cursor, stream: Option<Arc<RunStream>>, last: Seq) -> Self {
         let hears = stream.map(|stream| Hears {
             ear: stream.ears.join(),
             stream,
         });
         Self {
-            feed,
+            events,
             hears,
             held: None,
             last,
@@ -259,9 +259,9 @@ impl Live {
                 }
             };
             tokio::select! {
-                line = self.feed.next() => match line? {
+                read = self.events.next() => match read? {
                     // What was said before it is waiting by now.
-                    Ok(line) => self.held = Some(line),
+                    Ok(read) => self.held = read.line(),
                     Err(error) => return Some(Err(error)),
                 },
                 () = comes => {}

@@ -9,6 +9,7 @@ use rye_core::error::{ErrorKind, Kinded, excerpt};
 use rye_core::id::RunId;
 use rye_core::memory::Memory;
 use rye_core::state::{Refused, Why};
+use rye_journal::history;
 
 use super::index::IndexError;
 use super::long::COPIES;
@@ -43,6 +44,19 @@ pub enum Error {
         /// What is missing.
         path: PathBuf,
     },
+    /// An earlier version of ryed wrote it. Nothing was changed.
+    #[error(
+        "`{}` was written by an earlier version of ryed, whose state this version cannot read: move the state directory away, or name \
+         another one",
+        path.display()
+    )]
+    Former {
+        /// A file that only such a version has.
+        path: PathBuf,
+    },
+    /// History cannot be read or written.
+    #[error("history cannot be used")]
+    History(#[source] history::Error),
     /// A sound frame says something this version does not understand. Nothing was changed.
     #[error("the record at byte {offset} of `{}` cannot be understood", path.display())]
     Unreadable {
@@ -112,9 +126,9 @@ pub enum Error {
     /// The index of ended runs does not answer.
     #[error("ended runs cannot be looked up")]
     Index(#[source] Arc<IndexError>),
-    /// The log does not hold what comes behind a place: not any more, or it is the log of another daemon.
+    /// Neither log nor history holds what comes after a place: it is lost, or it is the log of another daemon.
     #[error(
-        "the log does not hold what comes behind this cursor, or not any more; look at the runs as they are (`List`), and begin without one"
+        "the daemon does not hold what comes after this cursor; look at the runs as they are (`List`), and begin without one"
     )]
     Passed,
     /// A page token that this journal never gave out.
@@ -142,6 +156,8 @@ impl Error {
             | Self::Files { .. }
             | Self::Corrupt { .. }
             | Self::Missing { .. }
+            | Self::Former { .. }
+            | Self::History(_)
             | Self::Unreadable { .. }
             | Self::Failed(_)
             | Self::Closed
@@ -177,7 +193,8 @@ impl Kinded for Error {
             | Self::DataLoss { .. } => ErrorKind::DataLoss,
             Self::Refused(refused) => refused.kind(),
             Self::Unknown { .. } => ErrorKind::NotFound,
-            Self::Passed => ErrorKind::Precondition,
+            Self::History(source) => source.kind(),
+            Self::Passed | Self::Former { .. } => ErrorKind::Precondition,
             Self::PageToken { .. } => ErrorKind::Invalid,
         }
     }

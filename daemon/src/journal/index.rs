@@ -1,12 +1,11 @@
 //! The index of ended runs: sled, which is never the only copy of anything.
 //!
-//! **Owns** `<state>/index`. One key, `applied`, says up to which byte of the archive everything is in; it is written in
-//! the same batch as what it vouches for, at least every [`BATCH`] runs.
-//! **Failure**: an index that panics, fails or contradicts the archive is set aside (`index.broken-<n>`) and built again; where that
-//! fails too there is one in memory until it works ([`Index::in_memory`]), which is made of the archive alike.
+//! **Owns** `<state>/index`. The key `applied` holds the last position of history whose runs are all in. It is written after them.
+//! **Failure.** An index that panics, fails or contradicts history is renamed to `index.broken-<n>` and built again. If that fails
+//! too, an index in memory replaces it until it works ([`Index::in_memory`]).
 //!
 //! ```text
-//! applied/4                                                u64, big endian
+//! applied/5                                                u64, big endian
 //! r/<run id>                                               Entry as JSON
 //! c/<created at, u64 big endian><run id>                   (empty)
 //! p/<parent run id> NUL <created at, u64 big endian><run id>  (empty)
@@ -21,30 +20,38 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rye_core::clock::Timestamp;
-use rye_core::id::RunId;
+use rye_core::id::{Lsn, RunId};
 use rye_core::ledger::{AccountId, Cost};
 use rye_core::memory::Memory;
 use rye_core::model::Run;
 use rye_core::state::{Age, Closed};
+use rye_journal::history::{self, SectionRef};
 use serde::{Deserialize, Serialize};
 
 use self::store::Store;
-use super::Summary;
-use super::archive::{Archive, ArchiveOffset};
+use super::base::Stored;
+use super::{Summary, stored};
 
+mod keeper;
 mod store;
 
-/// Runs in one batch: five keys each, seldom more, below the 500 keys after which a sync is due.
+pub(super) use keeper::Keeper;
+
+/// Runs in one synced batch: five keys each, seldom more. After a power cut sled can lose an index with more than 500 keys that are not
+/// synced.
 const BATCH: usize = 80;
-/// The number is that of the layout: an index of another one does not have it, and is filled again from the archive.
-const APPLIED: &[u8] = b"applied/4";
+/// Runs that are read from history before they are added.
+const REBUILT: usize = 4000;
+/// The number is that of the layout. An index of another layout lacks the key, and is filled again from history.
+const APPLIED: &[u8] = b"applied/5";
 
 /// What the index knows about an ended run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Entry {
     version: u32,
     pub(super) summary: Summary,
-    pub(super) offset: ArchiveOffset,
+    /// Position of its last event, which finds its record in history.
+    pub(super) lsn: Lsn,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start_key: Option<String>,
     /// The accounts in its record, with what each came to.
@@ -62,17 +69,23 @@ pub(super) struct ClosedAccount {
 }
 
 impl Entry {
-    pub(super) fn new(run: &Run, closed: &Closed, offset: ArchiveOffset) -> Self {
+    pub(super) fn new(run: &Run, closed: &Closed, lsn: Lsn) -> Self {
         Self {
             version: 1,
             summary: Summary::of(run),
-            offset,
+            lsn,
             start_key: run.spec.start_key.clone(),
             accounts: closed
                 .iter()
                 .map(|(id, account)| (id.clone(), account.cost().unwrap_or_default()))
                 .collect(),
         }
+    }
+
+    /// The entry of the run in a final record.
+    fn of_stored(stored: &Stored) -> Option<Self> {
+        let lsn = stored.spans.last()?.lsn;
+        Some(Self::new(&stored.run, &stored.closed, lsn))
     }
 }
 
@@ -101,7 +114,6 @@ impl Entry {
             let closed = serde_json::to_vec(&ClosedAccount { by, cost });
             batch.push((account_key(account), closed.map_err(IndexError::Value)?));
         }
-        batch.push((APPLIED.into(), self.offset.end().to_be_bytes().into()));
         Ok(())
     }
 }
@@ -118,11 +130,11 @@ pub enum IndexError {
     /// A value is not what was stored.
     #[error("the index holds a value that is not ours")]
     Value(#[source] serde_json::Error),
-    /// The position in it does not fit the archive.
-    #[error("the index does not belong to this archive")]
+    /// It is ahead of history, or names what history does not hold.
+    #[error("the index does not belong to this history")]
     Foreign,
-    /// It is still being made of the archive.
-    #[error("the index of ended runs is being built from the archive; ask again in a while")]
+    /// It is being built from history.
+    #[error("the index of ended runs is being built from history; ask again in a while")]
     Building,
     /// There is no more room for it in memory.
     #[error(
@@ -133,7 +145,7 @@ pub enum IndexError {
     /// The journal was closed.
     #[error("the index is closed")]
     Closed,
-    /// Its files, or the archive, cannot be read or written.
+    /// Its files cannot be read or written.
     #[error("the files of the index cannot be used")]
     Files(#[from] io::Error),
 }
@@ -143,10 +155,10 @@ pub enum IndexError {
 pub(super) struct Index(Store);
 
 impl Index {
-    /// Opens the index in `state` and brings it up to the archive; sets a broken one aside and builds it again. Blocks.
-    pub(super) fn open(state: &Path, archive: &Archive) -> Result<Self, IndexError> {
+    /// Opens the index in `state` and brings it up to date with `history`. Sets a broken one aside and builds it again. Blocks.
+    fn open(state: &Path, history: &history::Store) -> Result<Self, IndexError> {
         let dir = directory(state);
-        let opened = || Self(Store::open(&dir)?).up_to(archive);
+        let opened = || Self(Store::open(&dir)?).up_to(history);
         opened().or_else(|error| {
             tracing::warn!(%error, "the index is set aside and built again");
             store::set_aside(&dir)?;
@@ -154,60 +166,56 @@ impl Index {
         })
     }
 
-    /// An index of `archive` in memory. Blocks.
-    pub(super) fn in_memory(archive: &Archive, memory: &Arc<Memory>) -> Result<Self, IndexError> {
-        Self(Store::in_memory(memory)).up_to(archive)
+    /// Builds an index of `history` in memory. Blocks.
+    fn in_memory(history: &history::Store, memory: &Arc<Memory>) -> Result<Self, IndexError> {
+        Self(Store::in_memory(memory)).up_to(history)
     }
 
-    /// The same with all that stands in `archive`.
-    fn up_to(self, archive: &Archive) -> Result<Self, IndexError> {
+    /// Adds the runs of all sections that are not in yet. What cannot be read is left out and logged.
+    fn up_to(self, history: &history::Store) -> Result<Self, IndexError> {
         let applied = self.applied()?;
-        let length = archive.length()?;
-        if applied > length {
+        if applied > history.last() {
             return Err(IndexError::Foreign);
         }
         let mut batch = Vec::new();
-        let end = archive.scan(applied, |offset, _, stored| {
-            batch.push(Entry::new(&stored.run, &stored.closed, offset));
-            if batch.len() == BATCH {
-                self.apply(&std::mem::take(&mut batch))?;
+        let mut last = applied;
+        for section in history.sections(applied) {
+            last = section.last();
+            batch.extend(entries_of(&section));
+            if batch.len() >= REBUILT {
+                self.apply(&std::mem::take(&mut batch), last)?;
             }
-            Ok::<(), IndexError>(())
-        })?;
-        self.apply(&batch)?;
-        if end < length {
-            tracing::error!(
-                byte = end,
-                "the archive is damaged; ended runs behind that byte cannot be found"
-            );
         }
+        self.apply(&batch, last)?;
         Ok(self)
     }
 
-    fn applied(&self) -> Result<u64, IndexError> {
+    fn applied(&self) -> Result<Lsn, IndexError> {
         let value = self.0.get(APPLIED)?;
         match value.map(<[u8; 8]>::try_from) {
-            None => Ok(0),
-            Some(Ok(bytes)) => Ok(u64::from_be_bytes(bytes)),
+            None => Ok(Lsn::default()),
+            Some(Ok(bytes)) => Ok(Lsn(u64::from_be_bytes(bytes))),
             Some(Err(_)) => Err(IndexError::Foreign),
         }
     }
 
-    /// Puts in `entries`, which come in the order of the archive; they are on disk when this returns. What is in already
-    /// is passed over, so that `applied` never goes back. Blocks.
-    pub(super) fn apply(&self, entries: &[Entry]) -> Result<(), IndexError> {
-        if entries.is_empty() {
+    /// Adds `entries`, all that history has up to `last` beyond what is in. They are on disk on return. Blocks.
+    pub(super) fn apply(&self, entries: &[Entry], last: Lsn) -> Result<(), IndexError> {
+        if self.applied()? >= last {
             return Ok(());
         }
-        let applied = self.applied()?;
-        let news: Vec<&Entry> = entries
-            .iter()
-            .filter(|entry| entry.offset.offset >= applied)
-            .collect();
-        for entries in news.chunks(BATCH) {
-            let mut batch = Vec::with_capacity(5 * entries.len());
+        let applied = || (APPLIED.to_vec(), last.0.to_be_bytes().to_vec());
+        let mut chunks = entries.chunks(BATCH).peekable();
+        if chunks.peek().is_none() {
+            return self.0.write(vec![applied()]);
+        }
+        while let Some(entries) = chunks.next() {
+            let mut batch = Vec::with_capacity(5 * entries.len() + 1);
             for entry in entries {
                 entry.put(&mut batch)?;
+            }
+            if chunks.peek().is_none() {
+                batch.push(applied());
             }
             self.0.write(batch)?;
         }
@@ -265,6 +273,40 @@ impl Index {
             Ok(take(entry.summary))
         })
     }
+}
+
+/// The entries of the runs that ended in `section`. Those that cannot be read are made of the records, and left out if these cannot be
+/// read either.
+fn entries_of(section: &SectionRef) -> Vec<Entry> {
+    let report = |error: &dyn std::fmt::Display| {
+        tracing::error!(%error, "ended runs in a damaged part of history cannot be found");
+    };
+    let section = match section.read() {
+        Ok(section) => section,
+        Err(error) => {
+            report(&error);
+            return Vec::new();
+        }
+    };
+    let entry = |text: Result<(RunId, Vec<u8>), history::Error>| {
+        let entry = serde_json::from_slice(&text.ok()?.1);
+        entry.ok()
+    };
+    let entries: Option<Vec<Entry>> = section.entries().map(entry).collect();
+    if let Some(entries) = entries {
+        return entries;
+    }
+    let mut entries = Vec::new();
+    for record in section.records() {
+        let record = record.map_err(|error| report(&error));
+        let stored = record.map(|(_, record)| stored::read::<Stored>(&record));
+        match stored {
+            Ok(Ok(stored)) => entries.extend(Entry::of_stored(&stored)),
+            Ok(Err(error)) => report(&error),
+            Err(()) => {}
+        }
+    }
+    entries
 }
 
 fn run_key(id: &RunId) -> Vec<u8> {

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +14,13 @@ use rye_core::id::{ItemId, Lsn, RunId};
 use rye_core::ledger::{AccountId, Cost};
 use rye_core::model::{Run, Status};
 use rye_core::state::{self, Age};
+use rye_journal::history;
 
-use super::archive::Stored;
+use super::base::Stored;
 use super::index::{Entry, Index, IndexError};
 use super::sequencer::Sequencer;
-use super::{Error, IndexState, Journal, Shared, Summary, Ticket};
-use crate::task;
+use super::{Error, IndexState, Journal, Shared, Summary, Ticket, stored, texts};
+use crate::{object, task};
 
 /// How long somebody waits for an index that is opened, or built again.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -130,7 +132,7 @@ impl Journal {
         }
         Ok(self
             .shared
-            .archived_whole(id)
+            .of_history(id, true)
             .await?
             .map(|stored| stored.run))
     }
@@ -344,17 +346,12 @@ impl Shared {
         self.look_up(move |index| index.run(&wanted)).await
     }
 
-    /// The record of an ended run without its long texts, which its transcript is read without.
-    pub(super) async fn archived(self: &Arc<Self>, id: &RunId) -> Result<Option<Stored>, Error> {
-        self.from_archive(id, false).await
+    /// The record of an ended run without its long texts, which its events are read without.
+    pub(super) async fn ended(self: &Arc<Self>, id: &RunId) -> Result<Option<Stored>, Error> {
+        self.of_history(id, false).await
     }
 
-    /// The record of an ended run.
-    async fn archived_whole(self: &Arc<Self>, id: &RunId) -> Result<Option<Stored>, Error> {
-        self.from_archive(id, true).await
-    }
-
-    async fn from_archive(
+    async fn of_history(
         self: &Arc<Self>,
         id: &RunId,
         with_texts: bool,
@@ -362,30 +359,17 @@ impl Shared {
         let Some(entry) = self.indexed(id).await? else {
             return Ok(None);
         };
-        let shared = Arc::clone(self);
-        let stored = task::blocking("read the archive", move || {
+        let (shared, run) = (Arc::clone(self), id.clone());
+        let read = task::blocking("read the record of a run", move || {
             let objects = with_texts.then_some(&shared.objects);
-            shared.archive.read(entry.offset, objects)
-        })
-        .await
-        .map_err(|source| {
-            // Nothing is lost that another version reads.
-            if source.kind() == io::ErrorKind::Unsupported {
-                let path = self.dir.join("archive");
-                let what = "read";
-                return Error::Files { what, path, source };
-            }
-            Error::DataLoss {
-                run: id.clone(),
-                source: Box::new(source),
-            }
-        })?;
-        if stored.run.id == *id {
-            Ok(Some(stored))
-        } else {
+            read_record(&shared.history, &run, entry.lsn, objects)
+        });
+        let stored = read.await?;
+        if stored.is_none() {
             self.distrust_index();
-            Err(Error::Index(Arc::new(IndexError::Foreign)))
+            return Err(Error::Index(Arc::new(IndexError::Foreign)));
         }
+        Ok(stored)
     }
 
     /// Asks the index; if it fails, has it built anew and asks once more.
@@ -432,5 +416,38 @@ impl Shared {
     fn distrust_index(self: &Arc<Self>) {
         self.index.send_replace(IndexState::Opening);
         self.keeping.post(|inbox| inbox.suspect = true);
+    }
+}
+
+/// Reads the record of `run`, which ended at `lsn`; `None` if history does not have it there. Its long texts are read from `objects`. Blocks.
+fn read_record(
+    history: &history::Store,
+    run: &RunId,
+    lsn: Lsn,
+    objects: Option<&object::Store>,
+) -> Result<Option<Stored>, Error> {
+    let lost = |source| Error::DataLoss {
+        run: run.clone(),
+        source,
+    };
+    let Some(section) = history.find(lsn) else {
+        return Ok(None);
+    };
+    let record = section.read().and_then(|section| section.record_of(run));
+    let Some(record) = record.map_err(|source| lost(source.into()))? else {
+        return Ok(None);
+    };
+    let stored = match objects {
+        Some(objects) => texts::read(&record, objects),
+        None => stored::read(&record),
+    };
+    match stored {
+        Ok(stored) => Ok(Some(stored)),
+        // Nothing is lost that another version reads.
+        Err(source) if source.kind() == io::ErrorKind::Unsupported => {
+            let (what, path) = ("read the record of", PathBuf::from(run.as_str()));
+            Err(Error::Files { what, path, source })
+        }
+        Err(source) => Err(lost(source.into())),
     }
 }

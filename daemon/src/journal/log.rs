@@ -179,11 +179,6 @@ impl Log {
         }
     }
 
-    /// Whether an entry is no longer held because nothing was thought to need it.
-    pub(super) fn has_dropped(&self, lsn: Lsn) -> bool {
-        lsn < lock(&self.places).first
-    }
-
     /// How many segments there are.
     pub(super) fn segments(&self) -> usize {
         lock(&self.places).segments.len()

@@ -22,12 +22,12 @@ use rye_core::memory::{Charge, Memory};
 use rye_core::model::{Pages, Run};
 use rye_core::transcript::Head;
 
-use super::archiver::{Covered, Report};
 use super::artifacts::{ArtifactLane, Money, Note, Transcripts};
+use super::checkpoints::{Covered, Report};
 use super::lanes::Lane;
 use super::run_stream::RunStream;
 use super::transcript_file::{TranscriptFile, existing_transcript};
-use super::{Shared, history};
+use super::{Shared, transcript_file};
 use crate::beneath::Dir;
 
 /// Transcripts that all lanes together keep open beside the one that each works on; each takes a descriptor for itself and one for its directory.
@@ -259,14 +259,6 @@ impl Projector {
         self.shared.faults.before_files(&self.lane.files);
         match self.write(&mut pending) {
             Ok(page) => self.hand_on(&id, pending, page),
-            // The project did not answer for so long that the log does not hold them any more.
-            Err(error) if is_lost(&self.shared, &pending) => {
-                tracing::warn!(run = %id, %error, files = pending.stream.spec.files,
-                    "the files of a run are given up: the log was not kept for them");
-                self.given_up.insert(id.clone());
-                self.close(&id);
-                self.hand_on(&id, pending, false);
-            }
             Err(error) => {
                 if complaint == Complaint::Aloud {
                     tracing::warn!(run = %id, %error, files = pending.stream.spec.files,
@@ -287,9 +279,6 @@ impl Projector {
         if pending.settled.as_ref().is_some_and(ended) {
             self.rendered.remove(id);
             self.given_up.remove(id);
-            self.shared
-                .keeping
-                .post(|inbox| inbox.written.push(id.clone()));
         }
         self.artifacts.add(Note {
             run: id.clone(),
@@ -334,7 +323,7 @@ impl Projector {
         match pending.lines.take() {
             Some(lines) => sheet.put(pending.start.bytes, &lines)?,
             None => {
-                history::render_again(
+                transcript_file::render_again(
                     &shared,
                     &stream,
                     pending.start,
@@ -518,18 +507,6 @@ impl Projector {
         }
         synced.is_ok()
     }
-}
-
-/// Whether there are lines to be written that the log need not hold any more, or does not.
-fn is_lost(shared: &Shared, pending: &Pending) -> bool {
-    if pending.start.seq >= pending.end.seq {
-        return false;
-    }
-    let published = pending.stream.published();
-    let next = pending.start.seq.next();
-    let first = published.places(next, next);
-    let is_gone = first.iter().any(|(_, lsn)| shared.log.has_dropped(*lsn));
-    is_gone || published.anchor.seq > pending.start.seq
 }
 
 /// Whether a failure is worth a line in the log.

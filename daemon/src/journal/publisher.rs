@@ -15,18 +15,19 @@ use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn, RunId, Seq};
 use rye_core::ledger::{AccountId, Ledger, Rows};
 use rye_core::model::{Event, Pages, Run};
+use rye_core::seal::{Fingerprint, Signature};
 use rye_core::state::{self, Closed};
 use rye_core::transcript::{Fact, Head};
 use tokio::sync::oneshot;
 
-use super::archiver::Ended;
 use super::artifacts::Money;
 use super::backlog::Permit;
 use super::projector::Pending;
 use super::record::Rendered;
 use super::run_stream::{Rest, RunStream};
+use super::sealer::Ended;
 use super::watermark::Failure;
-use super::{Line, Shared, history, merged};
+use super::{Line, Shared, wide};
 
 /// What the sequencer hands over, in order.
 #[derive(Debug)]
@@ -197,6 +198,8 @@ struct Written {
     start: Head,
     end: Head,
     lines: Vec<u8>,
+    /// Of its checkpoint, with its key.
+    signature: Option<(Signature, Fingerprint)>,
 }
 
 /// Publishes what the log held at open up to the frame that began this life, then what comes. `live` are the runs at the end
@@ -264,7 +267,7 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
         .collect();
     let urgent = entries.iter().any(|entry| entry.pages == Pages::Now);
     let shown = shared.wide.show(lsn, || {
-        let events = entries.iter().map(|entry| merged::Event {
+        let events = entries.iter().map(|entry| wide::Event {
             stream: Arc::clone(&entry.stream),
             line: entry.line(lsn, at),
             last: entry.rest().is_some_and(|rest| rest.ended),
@@ -272,7 +275,17 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
         events.collect()
     });
     let entries = entries.into_iter().zip(written).zip(sums);
-    for ((entry, Written { start, end, lines }), money) in entries {
+    for (place, ((entry, written), money)) in entries.enumerate() {
+        let Written {
+            start,
+            end,
+            lines,
+            signature,
+        } = written;
+        // Before the event is shown: a reader of it looks for its signature.
+        if let Some((signature, signer)) = signature {
+            shared.signatures.push((lsn, place), signature, signer);
+        }
         let rest = entry.rest();
         entry
             .stream
@@ -327,9 +340,18 @@ fn write(shared: &Shared, commit: &Commit) -> Vec<Written> {
             name: entry.text.name,
             payload: &entry.text.payload,
         };
-        let signer = entry.boundary.then(|| shared.signer.as_ref());
-        history::render(&mut end, &fact, signer, &mut lines);
-        written.push(Written { start, end, lines });
+        end.write_event(&fact, &mut lines);
+        let signature = entry.boundary.then(|| {
+            let signed = shared.signer.sign(&end.digest(fact.run), fact.at);
+            end.write_checkpoint(fact.run, fact.at, &signed, &mut lines);
+            (signed.signature, signed.signer.clone())
+        });
+        written.push(Written {
+            start,
+            end,
+            lines,
+            signature,
+        });
     }
     written
 }

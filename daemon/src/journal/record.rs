@@ -92,6 +92,11 @@ impl Logged {
     pub(super) fn event(&self, objects: &object::Store) -> Result<Event, Unreadable> {
         event(&self.event_type, &self.shown(), objects)
     }
+
+    /// The object that is its payload, if it is a long one.
+    pub(super) fn object(&self) -> Option<Digest> {
+        self.spilled.as_ref().map(|spilled| spilled.object)
+    }
 }
 
 impl Spilled {

@@ -1,11 +1,10 @@
-//! Opening the journal: base + log → the state before the end, or a refusal that touches nothing.
+//! Opening the journal: base + log → the state before the end, or a refusal that touches nothing. History is opened, and not read.
 //!
 //! **Order**: everything is read and judged before anything is written. A bad frame is the torn end of a last write if
 //! nothing behind it says it was ever acknowledged; otherwise the log is corrupt and the boot stops. The sound
 //! frames of the last segment are then copied into a fresh file that replaces it in one step, synced before anything
 //! acts on them.
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -14,12 +13,13 @@ use std::sync::Arc;
 
 use rye_core::clock::Timestamp;
 use rye_core::frame::{Frame, SegmentId};
-use rye_core::id::{Epoch, Lsn, RunId};
+use rye_core::id::{Epoch, Lsn};
 use rye_core::ledger::Ledger;
 use rye_core::memory::Memory;
 use rye_core::state::{Change, State};
+use rye_journal::history;
 
-use super::archive::{Archive, ArchiveOffset, Base, Stored};
+use super::base::{Base, Stored};
 use super::faults::Faults;
 use super::log::{self, Place, Places, size};
 use super::publisher::{Commit, Entry};
@@ -43,13 +43,15 @@ pub(super) struct Opened {
     /// Commits after the base, to be published again.
     pub(super) backlog: Vec<Commit>,
     pub(super) objects: object::Store,
-    pub(super) archive: Archive,
-    pub(super) known: HashMap<RunId, ArchiveOffset>,
+    pub(super) history: history::Store,
     pub(super) pool: Pool,
     pub(super) places: Places,
     pub(super) tail: Segment,
     pub(super) tail_end: u64,
 }
+
+/// Directory of history below the state directory.
+const HISTORY: &str = "history";
 
 fn files(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
@@ -66,17 +68,16 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     let base_path = Base::path(state);
     let base = Base::read(state).map_err(files("read", &base_path))?;
     let ids = segment::list(&dir).map_err(files("list", &dir))?;
-    let archive = Archive::open(state).map_err(files("open", state))?;
-    let archived = archive.length().map_err(files("read", state))?;
-    let expected = base.as_ref().map_or(0, |base| base.head.archive);
-    if ids.is_empty() && (base.is_some() || archived > 0) {
+    let former = state.join("archive");
+    if former.exists() {
+        return Err(Error::Former { path: former });
+    }
+    let has_history = fs::exists(state.join(HISTORY)).map_err(files("read", state))?;
+    if ids.is_empty() && (base.is_some() || has_history) {
         return Err(Error::Missing { path: dir });
     }
-    if archived < expected {
-        return Err(Error::Missing {
-            path: state.join("archive"),
-        });
-    }
+    let expected = base.as_ref().and_then(|base| base.head.history);
+    let expected = expected.map(|(file, length)| history::FileEnd { file, length });
 
     let mut replay = Replay::new(base.unwrap_or_default(), &objects, &options.memory);
     let tail = scan(&dir, &ids, &mut replay)?;
@@ -84,7 +85,11 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     debug_assert_eq!(replay.state.recount(), Ok(()), "what was read adds up");
 
     // From here on we write.
-    let known = trim_archive(&archive, expected).map_err(files("repair", state))?;
+    let history = open_history(&state.join(HISTORY), expected)?;
+    let last = replay.last.unwrap_or_default().max(replay.base);
+    if history.last() > last {
+        return Err(Error::Missing { path: dir });
+    }
     let pool = Pool::open(&dir, options.segment_bytes, faults).map_err(files("open", &dir))?;
     let (tail, tail_end) =
         copy_tail(&dir, &ids, &pool, tail, &mut replay.places).map_err(files("repair", &dir))?;
@@ -97,15 +102,14 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     }
     Ok(Opened {
         base: replay.base,
-        last: replay.last.unwrap_or_default().max(replay.base),
+        last,
         epoch: replay.epoch,
         state: replay.state,
         accounts: replay.accounts,
         positions: replay.positions,
         backlog: replay.backlog,
         places: replay.places,
-        archive,
-        known,
+        history,
         pool,
         tail,
         tail_end,
@@ -113,15 +117,17 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     })
 }
 
-/// The records of the archive beyond what the base counts on; a torn last one is cut off.
-fn trim_archive(archive: &Archive, from: u64) -> io::Result<HashMap<RunId, ArchiveOffset>> {
-    let mut known = HashMap::new();
-    let end = archive.scan(from, |offset, _, stored| {
-        known.insert(stored.run.id.clone(), offset);
-        Ok::<(), io::Error>(())
-    })?;
-    archive.cut(end)?;
-    Ok(known)
+/// Opens history. What is lost of it is logged: no live run depends on it, so the start continues.
+fn open_history(dir: &Path, expected: Option<history::FileEnd>) -> Result<history::Store, Error> {
+    let options = history::Options {
+        expected,
+        ..history::Options::default()
+    };
+    let (history, found) = history::Store::open(dir, options).map_err(Error::History)?;
+    for note in found.notes {
+        tracing::error!(%note, "history is not as it was written");
+    }
+    Ok(history)
 }
 
 /// The last segment in use: its sound bytes that are still needed.
@@ -277,8 +283,11 @@ impl<'a> Replay<'a> {
     fn new(base: Base, objects: &'a object::Store, memory: &Arc<Memory>) -> Self {
         let Base { head: base, runs } = base;
         let mut positions = Positions::default();
-        for Stored { run, head, .. } in &runs {
-            positions.restore(run, *head, base.lsn);
+        for Stored {
+            run, head, spans, ..
+        } in &runs
+        {
+            positions.restore(run, *head, spans.clone(), base.lsn);
         }
         let runs = runs.into_iter().map(|stored| stored.run);
         let state = State::new(runs, base.ledger, Arc::clone(memory));

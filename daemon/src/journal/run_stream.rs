@@ -11,6 +11,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 
 use super::Line;
+use super::base::Span;
 use super::deltas::Ears;
 use super::watermark::lock;
 
@@ -43,9 +44,13 @@ pub(super) struct Rest {
 pub(super) struct Published {
     /// The last event that is durable and shown.
     pub(super) head: Head,
-    /// Up to here the transcript is on disk and the log may be gone.
+    /// Up to here the transcript in the project is on disk.
     pub(super) anchor: Head,
-    /// Positions of the events after `anchor`, one by one.
+    /// The last event in history: the log may have dropped it.
+    pub(super) sealed: Seq,
+    /// The sections of history with its events, in order.
+    pub(super) spans: Vec<Span>,
+    /// Positions of the events after `sealed`, one by one.
     pub(super) lsns: VecDeque<Lsn>,
     /// There with the first listener, gone with the last: it takes as much memory as all else about a run.
     pub(super) feed: Option<broadcast::Sender<Message>>,
@@ -84,13 +89,16 @@ impl Message {
 }
 
 impl RunStream {
-    pub(super) fn new(id: RunId, spec: Arc<Spec>, head: Head) -> Self {
+    /// A run that was published up to `head` before, all of which is in the sections `spans`.
+    pub(super) fn new(id: RunId, spec: Arc<Spec>, head: Head, spans: Vec<Span>) -> Self {
         Self {
             id,
             spec,
             published: Mutex::new(Published {
                 head,
                 anchor: head,
+                sealed: head.seq,
+                spans,
                 lsns: VecDeque::new(),
                 feed: None,
             }),
@@ -147,19 +155,26 @@ impl RunStream {
 
     /// The transcript is on disk up to `anchor`.
     pub(super) fn settle(&self, anchor: Head) {
+        self.published().anchor = anchor;
+    }
+
+    /// Enters that history has the events of the run up to position `span.lsn`.
+    pub(super) fn seal(&self, span: Span) {
         let mut published = self.published();
-        let covered = anchor.seq.0.saturating_sub(published.anchor.seq.0);
-        let covered = usize::try_from(covered).unwrap_or(usize::MAX);
-        let covered = covered.min(published.lsns.len());
-        published.lsns.drain(..covered);
-        published.anchor = anchor;
+        let is_known = |known: &Span| known.lsn >= span.lsn;
+        if !published.spans.last().is_some_and(is_known) {
+            published.spans.push(span);
+        }
+        let sealed = published.lsns.partition_point(|lsn| *lsn <= span.lsn);
+        published.lsns.drain(..sealed);
+        published.sealed.0 += u64::try_from(sealed).expect("a count in memory fits 64 bits");
     }
 }
 
 impl Published {
-    /// Where the events from `first` to `last` lie; events up to the anchor are left out.
+    /// Positions of the events from `first` to `last` that are not sealed.
     pub(super) fn places(&self, first: Seq, last: Seq) -> Vec<(Seq, Lsn)> {
-        let begin = self.anchor.seq.0 + 1;
+        let begin = self.sealed.0 + 1;
         let place = |seq: u64| {
             let place = usize::try_from(seq.saturating_sub(begin)).unwrap_or(usize::MAX);
             place.min(self.lsns.len())

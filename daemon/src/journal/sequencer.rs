@@ -24,6 +24,7 @@ use rye_core::transcript::Head;
 use tokio::sync::oneshot;
 
 use super::backlog::Permit;
+use super::base::Span;
 use super::line::{Asker, Line};
 use super::log;
 use super::notices::Warnings;
@@ -60,9 +61,9 @@ impl Positions {
         self.0.values().map(|position| &position.stream)
     }
 
-    /// Enters a run that was published up to `head` before.
-    pub(super) fn restore(&mut self, run: &Run, head: Head, lsn: Lsn) {
-        let stream = RunStream::new(run.id.clone(), Arc::clone(&run.spec), head);
+    /// Enters a run that was published up to `head` before, all of which is in the sections `spans` of history.
+    pub(super) fn restore(&mut self, run: &Run, head: Head, spans: Vec<Span>, lsn: Lsn) {
+        let stream = RunStream::new(run.id.clone(), Arc::clone(&run.spec), head, spans);
         stream.committed.send_replace(run.seq);
         let stream = Arc::new(stream);
         self.0.insert(run.id.clone(), Position { lsn, stream });
@@ -71,7 +72,7 @@ impl Positions {
     /// Takes in that the last event of `run` lies at `lsn`; the run may be new.
     pub(super) fn advance(&mut self, run: &Run, lsn: Lsn) -> Arc<RunStream> {
         if !self.0.contains_key(&run.id) {
-            self.restore(run, Head::default(), lsn);
+            self.restore(run, Head::default(), Vec::new(), lsn);
         }
         let position = self.0.get_mut(&run.id).expect("it was entered just now");
         position.lsn = lsn;

@@ -8,7 +8,7 @@ use rye_core::model::{Event, GraphEvent, Printed, RunEvent, StepStatus, ThreadEv
 use serde::Serialize;
 
 use super::record::Unreadable;
-use super::{Error, Journal, Line};
+use super::{Error, Journal, Line, Of, Read, Since, Until};
 use crate::object;
 use crate::task;
 
@@ -155,9 +155,11 @@ impl Journal {
 
     /// The steps `run` has taken, and the one it is at or ended in. It is an error if events are lost that may be of them.
     pub async fn walked(&self, run: &RunId) -> Result<Walked, Error> {
-        let mut pages = self.pages(run).await?;
+        let of = Of::Run(run.clone());
+        let mut cursor = self.read(of, Since::Begin, Until::Now).await?;
         let mut reading = Reading::default();
-        while let Some(page) = pages.next().await? {
+        while let Some(page) = cursor.next_page().await? {
+            let page: Vec<Line> = page.into_iter().filter_map(Read::line).collect();
             let shared = Arc::clone(&self.shared);
             let read = task::blocking("read the steps of a run", move || {
                 reading.take_page(page, &shared.objects)

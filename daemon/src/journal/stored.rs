@@ -1,6 +1,6 @@
 //! The form in which records of the model lie on disk, outside the log: `{"v":1,"record":…}`.
 //!
-//! **Owns** the number of that form. `base` and `archive` are written and read through here and nowhere else. A form is a promise:
+//! **Owns** the number of that form. Records in `base` and in history are written and read through here and nowhere else. A form is a promise:
 //! once it is released, what the types of the model write changes only with a new number, and every number that was ever released
 //! stays readable. **Failure.** A number this version does not know has an error of its own ([`io::ErrorKind::Unsupported`]): a later
 //! version wrote it, and nothing is damaged.

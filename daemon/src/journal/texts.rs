@@ -1,4 +1,4 @@
-//! Long texts of archived records, which are kept as objects.
+//! Long texts of records of ended runs, which are kept as objects.
 //!
 //! **Owns** what stands in their place: a NUL, `text:`, and the digest. The text is kept as it is, not as JSON writes it, and once,
 //! however often the record holds it. A text of somebody else that begins like that is taken out as well, so that nothing is mistaken

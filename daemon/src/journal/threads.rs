@@ -1,6 +1,5 @@
 //! The threads of a journal, what they share, and how they start and end.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,13 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 
 use rye_core::clock::Clock;
-use rye_core::id::{Epoch, RunId};
+use rye_core::id::{Epoch, Lsn};
 use rye_core::memory::Memory;
 use rye_core::model::{Pages, Run, Syncing};
+use rye_journal::history;
 use tokio::sync::watch;
 
-use super::archive::{Archive, ArchiveOffset};
-use super::archiver::{self, Archiver};
 use super::artifacts::Artifacts;
 use super::backlog::Backlog;
 use super::faults::Faults;
@@ -26,13 +24,15 @@ use super::lag::LagBounds;
 use super::lanes::Lanes;
 use super::log::{self, Log, Writer};
 use super::mailbox::Mailbox;
-use super::merged::Wide;
 use super::projector;
 use super::publisher::{self, LiveRuns};
 use super::record::Body;
 use super::recovery;
+use super::sealer::{self, SealBounds, Sealer};
+use super::sections::Signatures;
 use super::sequencer::Sequencer;
 use super::watermark::{Failure, Watermark};
+use super::wide::Wide;
 use super::{Journal, Options, Recovered, Signer};
 use crate::acting::Board;
 use crate::{object, task};
@@ -63,8 +63,10 @@ pub(super) struct Shared {
     /// Transcripts that are open.
     pub(super) open_transcripts: Arc<AtomicUsize>,
     pub(super) faults: Faults,
-    pub(super) keeping: Mailbox<archiver::Inbox>,
-    pub(super) archive: Archive,
+    pub(super) keeping: Mailbox<sealer::Inbox>,
+    pub(super) history: history::Store,
+    /// Of what is published and not in history.
+    pub(super) signatures: Signatures,
     pub(super) index: watch::Sender<IndexState>,
     pub(super) memory: Arc<Memory>,
     pub(super) acting: Arc<Board>,
@@ -156,7 +158,8 @@ pub(super) fn start(
         open_transcripts: Arc::default(),
         faults,
         keeping: Mailbox::default(),
-        archive: opened.archive,
+        history: opened.history,
+        signatures: Signatures::default(),
         index: watch::Sender::new(IndexState::Opening),
         memory: options.memory,
         acting: Arc::new(acting),
@@ -171,7 +174,7 @@ pub(super) fn start(
         let backlog = opened.backlog;
         move || publisher::run(&shared, records, backlog, lsn, &jobs)
     };
-    let threads = start_threads(&shared, writer, publish, opened.known);
+    let threads = start_threads(&shared, writer, publish, opened.base, options.seal);
     let journal = Journal {
         shared,
         threads: Mutex::new(threads),
@@ -210,14 +213,15 @@ fn look_at_transcripts(shared: &Arc<Shared>) {
 }
 
 /// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the lanes of projects
-/// that answer, then the archiver.
+/// that answer, then the sealer.
 fn start_threads(
     shared: &Arc<Shared>,
     writer: Writer,
     publish: impl FnOnce() + Send + 'static,
-    known: HashMap<RunId, ArchiveOffset>,
+    base: Lsn,
+    bounds: SealBounds,
 ) -> Vec<JoinHandle<()>> {
-    let archiver = Archiver::new(Arc::clone(shared), known);
+    let sealer = Sealer::new(Arc::clone(shared), bounds);
     let preparer = Arc::clone(&shared.log);
     vec![
         start_thread(
@@ -232,7 +236,7 @@ fn start_threads(
             shared.lanes.close();
             shared.keeping.close();
         }),
-        start_thread("archiver", shared, move || archiver.run(), |_| {}),
+        start_thread("sealer", shared, move || sealer.run(base), |_| {}),
         start_thread("preparer", shared, move || preparer.pool.maintain(), |_| {}),
     ]
 }

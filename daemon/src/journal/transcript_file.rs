@@ -7,18 +7,19 @@
 //! differs from the log moves to `transcript.lost-<n>.jsonl`.
 
 use std::fs::File;
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rye_core::id::RunId;
-use rye_core::transcript::{Cursor, Head};
+use rye_core::transcript::{Fact, Head, Signed};
 
+use super::Shared;
 use super::log::size;
+use super::past::Source;
 use super::run_stream::RunStream;
-use super::{Shared, history};
 use crate::beneath::Dir;
 
 /// Most of an existing file that is compared with the log: more than the log can hold.
@@ -165,7 +166,7 @@ impl TranscriptFile {
         let mut sheet = Self::open(shared, stream, &upto)?;
         let anchor = stream.published().anchor;
         if anchor.bytes < upto.bytes {
-            history::render_again(shared, stream, anchor, upto, |at, lines| {
+            render_again(shared, stream, anchor, upto, |at, lines| {
                 sheet.file.write_all_at(lines, at)
             })?;
         }
@@ -215,62 +216,78 @@ fn length(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.len())
 }
 
+/// Lines rendered again are handed on in pieces of about this size.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Renders the lines between two heads of a run once more, and hands them with their offset to `sink`. Blocks.
+pub(super) fn render_again(
+    shared: &Shared,
+    stream: &Arc<RunStream>,
+    from: Head,
+    to: Head,
+    mut sink: impl FnMut(u64, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    let source = Source::Live(Arc::clone(stream));
+    let (mut head, mut at, mut lines) = (from, from.bytes, Vec::new());
+    while head.seq < to.seq {
+        let page = source.read(shared, head.seq.next(), to.seq);
+        for event in page.map_err(io::Error::other)?.events {
+            let line = &event.line;
+            let fact = Fact {
+                run: &stream.id,
+                seq: line.seq,
+                at: line.timestamp,
+                name: &line.event_type,
+                payload: &line.payload,
+            };
+            let signed = event.signed.as_ref().map(|(signature, signer)| Signed {
+                signature: *signature,
+                signer,
+            });
+            head.write(&fact, signed.as_ref(), &mut lines);
+        }
+        if lines.len() >= PIECE_BYTES {
+            sink(at, &lines)?;
+            at = head.bytes;
+            lines.clear();
+        }
+    }
+    if head == to {
+        sink(at, &lines)
+    } else {
+        Err(io::Error::other(
+            "its events do not lead to the head on record",
+        ))
+    }
+}
+
 /// Makes the transcript up to `start` of what `there` has of it and what the log has.
 fn make_again(
     shared: &Shared,
     stream: &Arc<RunStream>,
     dir: &Dir,
-    mut there: Option<File>,
+    there: Option<File>,
     start: &Head,
 ) -> io::Result<File> {
-    let run = &stream.id;
-    let mut anchor = stream.published().anchor;
-    if anchor.bytes > start.bytes {
-        anchor = *start;
-    }
-    let kept = there.as_ref();
-    let kept = kept.map_or_else(Cursor::default, |file| intact(file, run, &anchor));
     dir.remove(TEMPORARY)?;
-    let mut file = dir.create(TEMPORARY)?;
-    if let Some(old) = &mut there {
-        old.seek(SeekFrom::Start(0))?;
-        io::copy(&mut io::Read::by_ref(old).take(kept.at), &mut file)?;
+    let file = dir.create(TEMPORARY)?;
+    if start.bytes > 0 {
+        tracing::warn!(run = %stream.id, "the transcript of a run was removed or cut; it is made again");
     }
-    if kept.at < anchor.bytes {
-        tracing::warn!(run = %run, from = kept.at, to = anchor.bytes,
-            "events of a run are lost: its transcript was removed or cut, and the log does not hold them any more");
-        file.set_len(anchor.bytes)?;
-    } else if start.bytes > 0 {
-        tracing::warn!(run = %run, "the transcript of a run was removed or cut; it is made again from the log");
-    }
-    history::render_again(shared, stream, anchor, *start, |at, lines| {
+    render_again(shared, stream, Head::default(), *start, |at, lines| {
         file.write_all_at(lines, at)
     })?;
     if let Some(old) = there {
         let mut rest = Vec::new();
         old.take(TAIL_BYTES).read_to_end(&mut rest)?;
         let mut now = vec![0; rest.len()];
-        file.read_exact_at(&mut now, kept.at)?;
+        file.read_exact_at(&mut now, 0)?;
         if rest != now {
             set_aside(dir, &rest)?;
         }
     }
     dir.rename(TEMPORARY, TRANSCRIPT)?;
     Ok(file)
-}
-
-/// The farthest place, the end of `anchor` at most, up to which the lines of `file` are a chained transcript of `run`.
-fn intact(file: &File, run: &RunId, anchor: &Head) -> Cursor {
-    let mut lines = BufReader::new(file).take(anchor.bytes);
-    let mut cursor = Cursor::default();
-    let mut text = Vec::new();
-    while let Ok(1..) = lines.read_until(b'\n', &mut text) {
-        if text.pop() != Some(b'\n') || cursor.pass(run, &text).is_err() {
-            break;
-        }
-        text.clear();
-    }
-    cursor
 }
 
 /// Keeps what stood in a transcript and does not belong there.

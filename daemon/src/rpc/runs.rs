@@ -21,7 +21,7 @@ use super::streams::Streams;
 use super::{decode, encode, logs, stream, visible};
 use crate::access::{Access, Actionable, Extent, Visible};
 use crate::async_log::Wanted;
-use crate::journal::{Extract, Filter};
+use crate::journal::{Extract, Filter, Until};
 use crate::port::Resume;
 use crate::process::KILL_GRACE;
 use crate::supervisor::{Error, Reach, Step};
@@ -496,19 +496,19 @@ impl Runs for RunsService {
         let from = decode::cursor(&id, &request.cursor)?;
         if let Some(kinds) = decode::deltas(&request)? {
             let place = self.streams.take(&caller)?;
-            let live = run.listen(from.next()).await?;
+            let live = run.listen(from).await?;
             let going = Going::new(&run, live, kinds).await;
             let told = place.held_by(stream::live(run, going));
             return Ok(Response::new(Box::pin(told)));
         }
         let place = self.streams.take(&caller)?;
-        let feed = run.subscribe(from.next()).await?;
-        let events = place.held_by(stream::events(Arc::clone(&run), feed));
-        if request.follow {
-            return Ok(Response::new(Box::pin(events)));
-        }
-        // What there was when the call came, and not one event more.
-        let count = usize::try_from(run.seq.0.saturating_sub(from.0)).unwrap_or(usize::MAX);
-        Ok(Response::new(Box::pin(events.take(count))))
+        let until = if request.follow {
+            Until::Ended
+        } else {
+            Until::Now
+        };
+        let events = run.events(from, until).await?;
+        let events = place.held_by(stream::events(Arc::clone(&run), events));
+        Ok(Response::new(Box::pin(events)))
     }
 }

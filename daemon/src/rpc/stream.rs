@@ -10,7 +10,7 @@ use tonic::Status;
 use super::encode;
 use super::live::{self, Going};
 use crate::access::{Several, Visible};
-use crate::journal::{Feed, Line, Merge, Piece, Reader, Shown};
+use crate::journal::{Cursor, Line, Piece, Read, Reader, Shown};
 
 /// What a stream of events carries.
 type Told = Result<v1::StreamResponse, Status>;
@@ -31,18 +31,24 @@ async fn event(run: &Visible, line: Line) -> Result<(v1::StreamResponse, Charge)
 }
 
 /// Events, and nothing behind an error.
-pub(super) fn events(run: Arc<Visible>, feed: Feed) -> impl Stream<Item = Told> + Send {
+pub(super) fn events(run: Arc<Visible>, events: Cursor) -> impl Stream<Item = Told> + Send {
     // What the last event takes is kept until somebody asks for the next one: it has been sent by then.
-    stream::unfold(Some((run, feed, None)), |state| async move {
-        let (run, mut feed, last) = state?;
-        let line = feed.next().await?;
+    stream::unfold(Some((run, events, None)), |state| async move {
+        let (run, mut events, last) = state?;
+        let line = loop {
+            match events.next().await? {
+                Ok(Read::Event { line, .. }) => break Ok(line),
+                Ok(Read::At(_)) => {}
+                Err(error) => break Err(error),
+            }
+        };
         drop::<Option<Charge>>(last);
         let shown = match line {
             Ok(line) => event(&run, line).await,
             Err(error) => Err(error.into()),
         };
         Some(match shown {
-            Ok((told, charge)) => (Ok(told), Some((run, feed, Some(charge)))),
+            Ok((told, charge)) => (Ok(told), Some((run, events, Some(charge)))),
             Err(status) => (Err(status), None),
         })
     })
@@ -82,7 +88,12 @@ pub(super) fn several(of: Several, log: Arc<str>) -> impl Stream<Item = Told> + 
         let next = of.next().await?;
         drop::<Option<Charge>>(last);
         Some(match next {
-            Ok((Merge::Event(run, spot, line), charge)) => {
+            Ok((
+                Read::Event {
+                    run, spot, line, ..
+                },
+                charge,
+            )) => {
                 let cursor = spot.map(|spot| encode::spot(&log, spot));
                 let told = v1::StreamResponse {
                     event: Some(encode::event(&run, cursor.unwrap_or_default(), line)),
@@ -90,7 +101,7 @@ pub(super) fn several(of: Several, log: Arc<str>) -> impl Stream<Item = Told> + 
                 };
                 (Ok(told), Some((of, log, charge)))
             }
-            Ok((Merge::At(spot), charge)) => {
+            Ok((Read::At(spot), charge)) => {
                 let told = v1::StreamResponse {
                     cursor: encode::spot(&log, spot),
                     ..v1::StreamResponse::default()

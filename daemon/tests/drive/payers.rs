@@ -20,7 +20,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rye_core::cas::InputHashes;
 use rye_core::clock::{Tick, Timestamp};
-use rye_core::id::{ItemId, ItemRef, RunId, Seq};
+use rye_core::id::{ItemId, ItemRef, RunId};
 use rye_core::ledger::{AccountId, CallNo, Caps, Usage};
 use rye_core::machine::{Call, CallOutcome, Machine, Move};
 use rye_core::model::{
@@ -30,7 +30,7 @@ use rye_core::model::{
 use rye_core::money::Usd;
 use rye_core::state::{Change, Why};
 use ryed::drive::{self, Job, Kind, Reports};
-use ryed::journal;
+use ryed::journal::{self, Of, Since, Until};
 use ryed::services::{Ended, Services};
 use ryed::stop::Stop;
 use ryed::supervisor::settle_open_calls;
@@ -362,10 +362,11 @@ fn tree(directory: &Path) -> Vec<(RunId, Change)> {
 /// What the events of a run say: its calls, each with what it was settled at.
 async fn settled(services: &Services, run: &RunId) -> BTreeMap<u32, Option<Usd>> {
     let mut calls = BTreeMap::new();
-    let record = services.journal.run(run).await.unwrap().unwrap();
-    let mut feed = services.journal.subscribe(run, Seq(1)).await.unwrap();
-    for _ in 0..record.seq.0 {
-        let line = feed.next().await.unwrap().unwrap();
+    let of = Of::Run(run.clone());
+    let events = services.journal.read(of, Since::Begin, Until::Now);
+    let mut events = events.await.unwrap();
+    while let Some(read) = events.next().await {
+        let line = read.unwrap().line().unwrap();
         match Event::read(&line.event_type, &line.payload).unwrap() {
             Event::Run(RunEvent::BudgetHeld { call, .. }) => {
                 assert!(calls.insert(call.0, None).is_none(), "{run}: {call} twice");

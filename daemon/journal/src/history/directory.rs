@@ -119,6 +119,11 @@ impl Directory {
         keys.find(|(from, _)| *from <= lsn).map(|(_, key)| key)
     }
 
+    /// Bytes of its blocks, decompressed.
+    pub fn raw_bytes(&self) -> usize {
+        self.blocks.iter().map(|block| block.raw()).sum()
+    }
+
     /// The entry of `run`.
     pub fn run(&self, run: &RunId) -> Option<&RunEntry> {
         self.runs.iter().find(|entry| entry.run == *run)

@@ -44,7 +44,7 @@ async fn next(live: &mut Live) -> Result<u64, Delta> {
 async fn listening(rig: &Rig) -> (Journal, RunId, Live, Speaker) {
     let journal = rig.open().await;
     let run = journal.put_run(rig, "run-a", 0).await;
-    let live = journal.listen(&run, Seq(5)).await.unwrap();
+    let live = journal.listen(&run, Seq(4)).await.unwrap();
     let speaker = journal.speaker(&run).unwrap();
     (journal, run, live, speaker)
 }
@@ -89,7 +89,7 @@ async fn what_is_said_is_shown_at_once_to_who_waits() {
 async fn who_reads_too_slowly_gets_the_text_so_far_and_never_holds_more_than_its_share() {
     let rig = Rig::new();
     let (journal, run, mut live, speaker) = listening(&rig).await;
-    let mut quick = journal.listen(&run, Seq(5)).await.unwrap();
+    let mut quick = journal.listen(&run, Seq(4)).await.unwrap();
     speaker.catch_up(|| reset(4, ""));
     assert_eq!(next(&mut quick).await, Err(reset(4, "")));
     for step in 0..2_000_u32 {
@@ -129,7 +129,7 @@ async fn who_comes_late_is_told_what_was_said_before_anything_new() {
     let run = journal.put_run(&rig, "run-a", 0).await;
     let speaker = journal.speaker(&run).unwrap();
     assert!(!speaker.is_heard(), "nobody listens yet");
-    let mut late = journal.listen(&run, Seq(5)).await.unwrap();
+    let mut late = journal.listen(&run, Seq(4)).await.unwrap();
     assert!(speaker.is_heard());
     // The speaker learns of the listener while it says nothing.
     speaker.joined().await;
@@ -138,7 +138,7 @@ async fn who_comes_late_is_told_what_was_said_before_anything_new() {
     assert_eq!(next(&mut late).await, Err(reset(4, "Hel")));
     assert_eq!(next(&mut late).await, Err(text(4, "lo")));
     // Or with the next that it says.
-    let mut later = journal.listen(&run, Seq(5)).await.unwrap();
+    let mut later = journal.listen(&run, Seq(4)).await.unwrap();
     speaker.tell(&text(4, "!"), || reset(4, "Hello!"));
     assert_eq!(next(&mut later).await, Err(reset(4, "Hello!")));
     assert_eq!(next(&mut late).await, Err(text(4, "!")));
@@ -153,7 +153,7 @@ async fn what_is_taken_back_is_not_shown_and_a_new_call_finds_nobody_behind() {
     tell(&speaker, &text(4, "Half a th"));
     tell(&speaker, &reset(4, ""));
     assert_eq!(next(&mut live).await, Err(reset(4, "")));
-    let _idle = journal.listen(&run, Seq(5)).await.unwrap();
+    let _idle = journal.listen(&run, Seq(4)).await.unwrap();
     let speaker = journal.speaker(&run).unwrap();
     tell(&speaker, &text(4, "Anew."));
     assert_eq!(next(&mut live).await, Err(text(4, "Anew.")));

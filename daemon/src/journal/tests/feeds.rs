@@ -3,7 +3,7 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use rye_core::id::Seq;
 
-use super::super::{Error, Journal};
+use super::super::{Error, Journal, Of, Read, Since, Until};
 use super::rig::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -211,7 +211,7 @@ async fn a_closed_journal_says_so_to_its_readers() {
 }
 
 #[tokio::test]
-async fn a_long_history_is_read_a_page_at_a_time_from_the_transcript_and_the_log() {
+async fn a_long_run_is_read_a_page_at_a_time_from_history_and_log() {
     let rig = Rig::with_segments_of(64 * 1024);
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
@@ -219,11 +219,13 @@ async fn a_long_history_is_read_a_page_at_a_time_from_the_transcript_and_the_log
         journal.put(turn(&run, step)).await;
     }
     let read = async |journal: &Journal| {
-        let mut pages = journal.pages(&run).await.unwrap();
+        let of = Of::Run(run.clone());
+        let cursor = journal.read(of, Since::Begin, Until::Now);
+        let mut cursor = cursor.await.unwrap();
         let (mut count, mut next) = (0, Seq(1));
-        while let Some(page) = pages.next().await.unwrap() {
+        while let Some(page) = cursor.next_page().await.unwrap() {
             assert!(page.len() <= 512, "{}", page.len());
-            for line in page {
+            for line in page.into_iter().filter_map(Read::line) {
                 assert_eq!(line.seq, next);
                 next = next.next();
             }
@@ -232,7 +234,7 @@ async fn a_long_history_is_read_a_page_at_a_time_from_the_transcript_and_the_log
         (count > 3, next)
     };
     assert_eq!(read(&journal).await, (true, Seq(1805)));
-    // Now all of it lies in the transcript.
+    // Now all of it is in history.
     journal.put(vec![change(&run, finish())]).await;
     journal.ended(&run).await.unwrap();
     journal.close().await.unwrap();

@@ -4,25 +4,39 @@ use futures_util::FutureExt as _;
 use rye_core::id::{Lsn, RunId, Seq};
 use rye_core::model::{Budget, Spec};
 
-use super::super::merged::FEED_COMMITS;
-use super::super::{Change, Error, Journal, Merge, Merged, Spot, Ticket, Wanted};
+use super::super::wide::FEED_COMMITS;
+use super::super::{Change, Cursor, Error, Journal, Of, Read, Since, Spot, Ticket, Until};
 use super::rig::*;
+
+/// What is read, from where on, and up to where.
+type Wanted = (Of, Since, Until);
+
+fn extent(since: Option<Spot>, follow: bool) -> (Since, Until) {
+    let since = since.map_or(Since::Begin, Since::Spot);
+    (since, if follow { Until::Ended } else { Until::Now })
+}
 
 /// All runs, from `since` on or from now.
 fn all(since: Option<Spot>, follow: bool) -> Wanted {
-    Wanted {
-        sees: Box::new(|_| true),
-        tree: None,
-        since,
-        follow,
-    }
+    seen(|_| true, since, follow)
+}
+
+/// The runs that `sees` shows.
+fn seen(sees: fn(&Spec) -> bool, since: Option<Spot>, follow: bool) -> Wanted {
+    let (since, until) = extent(since, follow);
+    (Of::All(Box::new(sees)), since, until)
 }
 
 /// The tree below the first of `runs`, which are what there is of it.
 fn tree(runs: &[&RunId], since: Option<Spot>, follow: bool) -> Wanted {
-    Wanted {
-        tree: Some(runs.iter().copied().cloned().collect()),
-        ..all(since, follow)
+    let (since, until) = extent(since, follow);
+    let runs = runs.iter().copied().cloned().collect();
+    (Of::Tree(runs, Box::new(|_| true)), since, until)
+}
+
+impl Journal {
+    async fn merged(&self, (of, since, until): Wanted) -> Result<Cursor, Error> {
+        self.read(of, since, until).await
     }
 }
 
@@ -30,17 +44,19 @@ fn tree(runs: &[&RunId], since: Option<Spot>, follow: bool) -> Wanted {
 type Told = (String, u64, Option<Spot>);
 
 /// The next event.
-async fn event(merged: &mut Merged) -> Option<Told> {
+async fn event(merged: &mut Cursor) -> Option<Told> {
     loop {
         match merged.next().await?.unwrap() {
-            Merge::Event(run, spot, line) => return Some((run.to_string(), line.seq.0, spot)),
-            Merge::At(_) => {}
+            Read::Event {
+                run, spot, line, ..
+            } => return Some((run.to_string(), line.seq.0, spot)),
+            Read::At(_) => {}
         }
     }
 }
 
 /// All events up to the end.
-async fn rest(mut merged: Merged) -> Vec<Told> {
+async fn rest(mut merged: Cursor) -> Vec<Told> {
     let mut told = Vec::new();
     while let Some(event) = event(&mut merged).await {
         told.push(event);
@@ -49,10 +65,10 @@ async fn rest(mut merged: Merged) -> Vec<Told> {
 }
 
 /// Where a reader is that was told nothing yet.
-async fn place(merged: &mut Merged) -> Spot {
+async fn place(merged: &mut Cursor) -> Spot {
     match merged.next().await.unwrap().unwrap() {
-        Merge::At(spot) => spot,
-        told @ Merge::Event(..) => panic!("{told:?}"),
+        Read::At(spot) => spot,
+        told @ Read::Event { .. } => panic!("{told:?}"),
     }
 }
 
@@ -176,7 +192,7 @@ async fn a_slow_reader_misses_nothing_that_the_log_holds() {
 }
 
 #[tokio::test]
-async fn a_reader_that_the_log_has_left_behind_is_cut_and_so_is_its_cursor() {
+async fn a_reader_that_the_log_has_left_behind_reads_on_from_history() {
     let rig = Rig::with_segments_of(16 * 1024);
     let journal = rig.open().await;
     let mut merged = journal.merged(all(None, true)).await.unwrap();
@@ -200,11 +216,29 @@ async fn a_reader_that_the_log_has_left_behind_is_cut_and_so_is_its_cursor() {
     })
     .await;
     published(&journal).await;
-    let told = merged.next().await.unwrap();
-    assert!(matches!(told, Err(Error::Passed)), "{told:?}");
-    assert!(merged.next().await.is_none());
-    let refused = journal.merged(all(Some(begin), false)).await;
-    assert!(matches!(refused, Err(Error::Passed)), "{refused:?}");
+    let last = u64::from(4 + 2 * step);
+    let mut spots = Vec::new();
+    for seq in 1..=last {
+        let (_, read, spot) = event(&mut merged).await.unwrap();
+        assert_eq!(read, seq);
+        spots.push(spot);
+    }
+    assert!(merged.next().now_or_never().is_none(), "it listens again");
+    // Its places, in history and in the log, stay valid.
+    for from in [0, 1, 2, last / 2, last - 2] {
+        let at = usize::try_from(from).unwrap();
+        let since = if from == 0 {
+            Some(begin)
+        } else {
+            spots[at - 1]
+        };
+        let read = rest(journal.merged(all(since, false)).await.unwrap()).await;
+        assert_eq!(
+            of(&read, &run),
+            (from + 1..=last).collect::<Vec<_>>(),
+            "from {from}"
+        );
+    }
     let ahead = Spot {
         behind: Lsn(u64::MAX),
         more: 0,
@@ -214,12 +248,12 @@ async fn a_reader_that_the_log_has_left_behind_is_cut_and_so_is_its_cursor() {
 }
 
 #[tokio::test]
-async fn what_came_before_an_orderly_end_is_known_by_the_last_place_alone() {
+async fn places_stay_valid_over_an_orderly_end() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let mut merged = journal.merged(all(None, true)).await.unwrap();
     let begin = place(&mut merged).await;
-    let _run = journal.put_run(&rig, "run-a", 2).await;
+    let run = journal.put_run(&rig, "run-a", 2).await;
     let mut last = None;
     for _ in 0..8 {
         last = event(&mut merged).await.unwrap().2;
@@ -229,9 +263,12 @@ async fn what_came_before_an_orderly_end_is_known_by_the_last_place_alone() {
     let told = merged.next().await.unwrap();
     assert!(matches!(told, Err(Error::Closed)), "{told:?}");
     let journal = rig.open().await;
-    assert!(journal.merged(all(last, false)).await.is_ok());
-    let refused = journal.merged(all(Some(begin), false)).await;
-    assert!(matches!(refused, Err(Error::Passed)), "{refused:?}");
+    assert_eq!(
+        rest(journal.merged(all(last, false)).await.unwrap()).await,
+        []
+    );
+    let read = rest(journal.merged(all(Some(begin), false)).await.unwrap()).await;
+    assert_eq!(of(&read, &run), (1..=8).collect::<Vec<_>>());
 }
 
 #[tokio::test]
@@ -294,13 +331,7 @@ async fn each_run_is_asked_whether_it_may_be_told_of() {
     let journal = rig.open().await;
     let root = journal.put_run(&rig, "run-root", 0).await;
     let only = |spec: &Spec| spec.principal == "uid:1";
-    let mut merged = journal
-        .merged(Wanted {
-            sees: Box::new(only),
-            ..all(None, true)
-        })
-        .await
-        .unwrap();
+    let mut merged = journal.merged(seen(only, None, true)).await.unwrap();
     let begin = place(&mut merged).await;
     let (theirs, mine) = (id("run-theirs"), id("run-mine"));
     let spec = Spec {
@@ -313,17 +344,12 @@ async fn each_run_is_asked_whether_it_may_be_told_of() {
     assert_eq!(event(&mut merged).await.unwrap().0, "run-mine");
     assert!(merged.next().now_or_never().is_none());
     let read = journal
-        .merged(Wanted {
-            sees: Box::new(only),
-            ..all(Some(begin), false)
-        })
+        .merged(seen(only, Some(begin), false))
         .await
         .unwrap();
     assert_eq!(of(&rest(read).await, &mine), [1]);
-    let of_tree = Wanted {
-        sees: Box::new(only),
-        ..tree(&[&root], Some(begin), false)
-    };
+    let of_tree = Of::Tree(vec![root], Box::new(only));
+    let of_tree = (of_tree, Since::Spot(begin), Until::Now);
     assert_eq!(rest(journal.merged(of_tree).await.unwrap()).await, []);
 }
 

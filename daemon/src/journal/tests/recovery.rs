@@ -173,8 +173,10 @@ async fn a_missing_segment_stops_the_boot() {
         assert!(matches!(rig.try_open().await, Err(Error::Corrupt { .. })));
     }
     fs::remove_dir_all(&dir).unwrap();
-    fs::write(rig.state().join("archive"), b"something").unwrap();
     assert!(matches!(rig.try_open().await, Err(Error::Missing { .. })));
+    fs::write(rig.state().join("archive"), b"something").unwrap();
+    let refused = rig.try_open().await.map(drop);
+    assert!(matches!(refused, Err(Error::Former { .. })), "{refused:?}");
 }
 
 #[tokio::test]

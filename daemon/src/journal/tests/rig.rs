@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 
 use super::super::faults::Faults;
 use super::super::{
-    Change, Committed, Error, Head, Journal, LagBounds, Line, Options, Recovered, Refused, Signed,
-    Signer, Ticket,
+    Change, Committed, Cursor, Error, Head, Journal, LagBounds, Line, Of, Options, Recovered,
+    Refused, SealBounds, Signed, Signer, Since, Ticket, Until,
 };
 use crate::artifacts::Artifacts;
 
@@ -81,6 +81,7 @@ pub(super) struct Rig {
     pub(super) faults: Faults,
     pub(super) segment_bytes: u64,
     pub(super) lag: LagBounds,
+    pub(super) seal: SealBounds,
 }
 
 impl Rig {
@@ -92,6 +93,10 @@ impl Rig {
             clock: Arc::default(),
             faults: Faults::default(),
             segment_bytes: 256 * 1024,
+            seal: SealBounds {
+                idle: Duration::from_millis(10),
+                ..SealBounds::default()
+            },
             lag: LagBounds {
                 runs: usize::MAX,
                 bytes: u64::MAX,
@@ -120,6 +125,7 @@ impl Rig {
         Options {
             segment_bytes: self.segment_bytes,
             lag: Some(self.lag),
+            seal: self.seal,
             memory: Arc::new(Memory::new(1 << 40)),
             ..Options::new(
                 self.state(),
@@ -315,8 +321,26 @@ impl Journal {
         run
     }
 
+    /// The events of `run` from `from` on, and those that come.
+    pub(crate) async fn subscribe(&self, run: &RunId, from: Seq) -> Result<Lines, Error> {
+        let since = Since::Seq(Seq(from.0.saturating_sub(1)));
+        let cursor = self.read(Of::Run(run.clone()), since, Until::Ended).await?;
+        Ok(Lines(cursor))
+    }
+
     pub(super) async fn record(&self, run: &RunId) -> Arc<Run> {
         self.run(run).await.unwrap().expect("the run exists")
+    }
+}
+
+/// The events of one run.
+#[derive(Debug)]
+pub(crate) struct Lines(Cursor);
+
+impl Lines {
+    pub(crate) async fn next(&mut self) -> Option<Result<Line, Error>> {
+        let read = self.0.next().await?;
+        Some(read.map(|read| read.line().expect("a run is read")))
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use rye_core::clock::Timestamp;
-use rye_core::id::{Epoch, Lsn};
+use rye_core::id::{Epoch, Lsn, Seq};
 use rye_core::ledger::{Account, AccountId, CallNo, Hold, Meter, MeterId, Metered, Rows, Usage};
 use rye_core::model::{Event, Extent, GraphTask, Run, Spec, StartFrom, Task, ThreadSource};
 use rye_core::money::Usd;
@@ -17,7 +17,7 @@ use rye_core::state::Closed;
 use rye_core::transcript::Head;
 use serde_json::{Value, json};
 
-use super::super::archive::{BaseHead, Stored};
+use super::super::base::{BaseHead, Span, Stored};
 use super::super::stored;
 use super::rig::*;
 
@@ -73,6 +73,7 @@ fn record(spec: Spec, events: &[Event]) -> Stored {
         run,
         head,
         closed: Closed::default(),
+        spans: Vec::new(),
     }
 }
 
@@ -437,6 +438,11 @@ fn meter() -> Meter {
 fn an_ended_run_is_stored_with_the_accounts_its_end_closed() {
     let mut record = run(Task::Tool, &[]);
     record.closed = [(AccountId(id("run-a")), account())].into();
+    let span = |first, lsn| Span {
+        first: Seq(first),
+        lsn: Lsn(lsn),
+    };
+    record.spans = vec![span(1, 7), span(3, 900)];
     assert_form("closes_accounts", &record, &stored::write(&record).unwrap());
 }
 
@@ -448,7 +454,7 @@ fn what_is_stored_of_a_run_is_what_was_promised() {
     let base = BaseHead {
         lsn: Lsn(9),
         epoch: Epoch(3),
-        archive: 4096,
+        history: Some((1, 4096)),
         runs: 1,
         ledger: Rows {
             open: [(AccountId(id("run-a")), account())].into(),

@@ -1,0 +1,244 @@
+//! Makes sections of history out of a range of the log.
+//!
+//! **Owns** what of a commit goes into a section, and how long a section is. **Never** decides when, and writes no file but the objects
+//! that hold long texts of records. **Order.** Everything in the range is published: its signatures are in [`Signatures`], and its runs are
+//! in memory.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use rye_core::clock::Timestamp;
+use rye_core::id::{Lsn, RunId};
+use rye_core::seal::{Fingerprint, Signature};
+use rye_journal::history::{self, RunPart, Section};
+use serde_json::value::RawValue;
+
+use super::base::{Span, Stored};
+use super::index::Entry;
+use super::record::{Body, Record};
+use super::sealer::Ended;
+use super::watermark::lock;
+use super::{Shared, texts};
+
+/// Bytes of the log that are read at once.
+const READ_BYTES: usize = 1 << 20;
+/// Bytes of the log after which a section ends.
+const SECTION_BYTES: usize = 16 << 20;
+
+/// Signatures of published checkpoints that history does not hold yet, in the order of the log.
+#[derive(Debug, Default)]
+pub(super) struct Signatures(Mutex<Unsealed>);
+
+#[derive(Debug, Default)]
+struct Unsealed {
+    signatures: VecDeque<(Spot, Signature)>,
+    /// Keys, each with the position from which it signed.
+    keys: Vec<(Lsn, Fingerprint)>,
+}
+
+/// Position of an event: its commit, and its index there.
+type Spot = (Lsn, usize);
+
+impl Unsealed {
+    fn key_at(&self, lsn: Lsn) -> Option<&Fingerprint> {
+        let at = self.keys.partition_point(|(from, _)| *from <= lsn);
+        Some(&self.keys.get(at.checked_sub(1)?)?.1)
+    }
+}
+
+impl Signatures {
+    /// Adds the signature of the checkpoint that follows the event at `spot`.
+    pub(super) fn push(&self, spot: Spot, signature: Signature, key: Fingerprint) {
+        let mut unsealed = lock(&self.0);
+        unsealed.signatures.push_back((spot, signature));
+        if unsealed.keys.last().is_none_or(|(_, known)| *known != key) {
+            unsealed.keys.push((spot.0, key));
+        }
+    }
+
+    /// The signature of the checkpoint that follows the event at `spot`, and its key.
+    pub(super) fn of(&self, spot: Spot) -> Option<(Signature, Fingerprint)> {
+        let unsealed = lock(&self.0);
+        let found = unsealed
+            .signatures
+            .binary_search_by_key(&spot, |(spot, _)| *spot);
+        let (_, signature) = unsealed.signatures.get(found.ok()?)?;
+        Some((*signature, unsealed.key_at(spot.0)?.clone()))
+    }
+
+    fn up_to(&self, last: Lsn) -> (HashMap<Spot, Signature>, Vec<(Lsn, Fingerprint)>) {
+        let unsealed = lock(&self.0);
+        let until = unsealed
+            .signatures
+            .partition_point(|((lsn, _), _)| *lsn <= last);
+        let signatures = unsealed.signatures.range(..until).copied().collect();
+        (signatures, unsealed.keys.clone())
+    }
+
+    /// Forgets those that history holds.
+    pub(super) fn forget(&self, last: Lsn) {
+        let mut unsealed = lock(&self.0);
+        let until = unsealed
+            .signatures
+            .partition_point(|((lsn, _), _)| *lsn <= last);
+        unsealed.signatures.drain(..until);
+    }
+}
+
+/// A section, and what it says of the runs that ended in it.
+pub(super) struct Built {
+    pub(super) section: Section,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// Builds the section that begins at `from` and ends at `upto`, or before if it is full. `ended` are all runs that ended up to there. Blocks.
+pub(super) fn build(shared: &Shared, from: Lsn, upto: Lsn, ended: &[Ended]) -> io::Result<Built> {
+    let mut builder = Builder::new(shared, from, upto);
+    while builder.next <= upto && builder.bytes < SECTION_BYTES {
+        let frames = shared.log.read_many(builder.next, READ_BYTES)?;
+        let before = builder.next;
+        for (lsn, body) in frames.iter().take_while(|(lsn, _)| *lsn <= upto) {
+            builder.frame(lsn, body)?;
+        }
+        if builder.next == before {
+            let why = format!("the log does not hold position {before}");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+    }
+    let last = builder.last();
+    let mut entries = Vec::new();
+    for ended in ended.iter().filter(|ended| ended.lsn <= last) {
+        entries.push(builder.end(ended)?);
+    }
+    let section = builder.section;
+    Ok(Built { section, entries })
+}
+
+struct Builder<'a> {
+    shared: &'a Shared,
+    signatures: HashMap<Spot, Signature>,
+    /// Where each run is in the section.
+    runs: HashMap<RunId, usize>,
+    section: Section,
+    next: Lsn,
+    bytes: usize,
+}
+
+impl<'a> Builder<'a> {
+    fn new(shared: &'a Shared, from: Lsn, upto: Lsn) -> Self {
+        let (signatures, fingerprints) = shared.signatures.up_to(upto);
+        Self {
+            shared,
+            signatures,
+            runs: HashMap::new(),
+            section: Section {
+                first: from,
+                last: from,
+                fingerprints,
+                runs: Vec::new(),
+                removed: Vec::new(),
+            },
+            next: from,
+            bytes: 0,
+        }
+    }
+
+    const fn last(&self) -> Lsn {
+        self.section.last
+    }
+
+    fn frame(&mut self, lsn: Lsn, body: &[u8]) -> io::Result<()> {
+        match serde_json::from_slice(body)? {
+            Body::Epoch { .. } | Body::Closed { .. } => {}
+            Body::Commit { at, records } => {
+                let count = records.len();
+                for (place, record) in records.into_iter().enumerate() {
+                    let at_end = place + 1 == count;
+                    self.event(lsn, place, at, at_end, record)?;
+                }
+            }
+        }
+        self.section.last = lsn;
+        self.next = lsn.next();
+        self.bytes += body.len();
+        Ok(())
+    }
+}
+
+impl Builder<'_> {
+    fn event(
+        &mut self,
+        lsn: Lsn,
+        place: usize,
+        at: Timestamp,
+        is_last_of_commit: bool,
+        record: Record,
+    ) -> io::Result<()> {
+        let object = record.event.object();
+        let signature = self.signatures.remove(&(lsn, place));
+        let payload = RawValue::from_string(record.event.shown().into_owned())?;
+        let run = self.run(&record.run)?;
+        run.names.extend(object);
+        run.events.push(history::Event {
+            seq: record.seq,
+            lsn,
+            place: u32::try_from(place).map_err(io::Error::other)?,
+            at,
+            payload,
+            event_type: record.event.event_type.into(),
+            is_last_of_commit,
+            is_object: object.is_some(),
+            signature,
+        });
+        Ok(())
+    }
+
+    fn run(&mut self, id: &RunId) -> io::Result<&mut RunPart> {
+        let runs = &mut self.section.runs;
+        if let Some(known) = self.runs.get(id) {
+            return Ok(&mut runs[*known]);
+        }
+        let stream = self.shared.stream(id).ok_or_else(|| {
+            let why = format!("run {id} has left memory before history has its events");
+            io::Error::other(why)
+        })?;
+        self.runs.insert(id.clone(), runs.len());
+        runs.push(RunPart {
+            run: id.clone(),
+            files: stream.spec.files.as_str().into(),
+            names: Vec::new(),
+            events: Vec::new(),
+            record: None,
+            entry: None,
+        });
+        Ok(runs.last_mut().expect("it was added just now"))
+    }
+
+    /// Adds the record of a run that ended in the section, and returns its entry for the index.
+    fn end(&mut self, ended: &Ended) -> io::Result<Entry> {
+        let mut spans = ended.stream.published().spans.clone();
+        let shared = self.shared;
+        let run = self.run(&ended.run.id)?;
+        spans.extend(span(run));
+        let stored = Stored {
+            run: Arc::clone(&ended.run),
+            head: ended.head,
+            closed: ended.closed.clone(),
+            spans,
+        };
+        let entry = Entry::new(&ended.run, &ended.closed, ended.lsn);
+        run.entry = Some(serde_json::to_vec(&entry)?);
+        run.record = Some(texts::write(&stored, &shared.objects)?);
+        Ok(entry)
+    }
+}
+
+/// The span of a run in a section, or `None` if the section has no events of it.
+pub(super) fn span(run: &RunPart) -> Option<Span> {
+    let (first, last) = (run.events.first()?, run.events.last()?);
+    Some(Span {
+        first: first.seq,
+        lsn: last.lsn,
+    })
+}
