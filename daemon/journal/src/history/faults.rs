@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Faults {
@@ -30,6 +31,14 @@ impl Faults {
         }
         file.sync_data()
     }
+}
+
+/// Syncs the entries of a directory.
+pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
+    if cfg!(test) {
+        return Ok(());
+    }
+    File::open(dir)?.sync_all()
 }
 
 #[cfg(test)]

@@ -6,17 +6,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::error::Error;
-use super::faults::Faults;
+use super::faults::{Faults, sync_dir};
 use super::file::{self, HistoryFile};
 use super::scan::{self, Scan};
 use super::store::FileEnd;
 use super::table::Table;
-use super::writer::{Current, sync_dir};
+use super::writer::Current;
 
 /// Reads files in the order of their numbers.
 #[derive(Debug)]
 pub(super) struct Loader<'d> {
     pub(super) dir: &'d Path,
+    /// End of history, at first as the caller has it on record.
     pub(super) expected: Option<FileEnd>,
     pub(super) faults: &'d Faults,
     pub(super) table: Table,
@@ -61,6 +62,10 @@ impl Loader<'_> {
         }
         if let Some(rows) = scan::table(&file, length) {
             self.table.extend(&file, rows);
+            if is_last {
+                let file = number;
+                self.expected = Some(FileEnd { file, length });
+            }
             return Ok(None);
         }
         let mut scan = scan::sections(&file, length)?;
@@ -77,6 +82,11 @@ impl Loader<'_> {
             match self.settle(&file, &scan, length, takes_more) {
                 Ok(()) if takes_more => {
                     length = scan.end;
+                    let end = FileEnd {
+                        file: number,
+                        length,
+                    };
+                    self.expected = Some(end);
                     let file = Arc::clone(&file);
                     current = Some(Current { file, length });
                 }

@@ -7,13 +7,13 @@ use std::sync::{Mutex, MutexGuard};
 use rye_core::id::Lsn;
 
 use super::error::Error;
-use super::faults::Faults;
+use super::faults::{Faults, sync_dir};
 use super::load::{self, Loader};
 use super::payload::Encoder;
 use super::reader::SectionRef;
 use super::section::Section;
 use super::table::Table;
-use super::writer::{Writer, sync_dir};
+use super::writer::Writer;
 
 /// End of a file of history, as a caller has it on record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,8 +29,7 @@ pub struct FileEnd {
 pub struct Options {
     /// Length in bytes at which a file is full and the next one begins.
     pub file_bytes: u64,
-    /// The last [`Store::end`] on record. What comes before it was on disk, and the log need not hold it; what comes after it, the log
-    /// holds.
+    /// [`Store::end`] on record. What comes before it was on disk, and the log need not hold it; what comes after it, the log holds.
     pub expected: Option<FileEnd>,
 }
 
@@ -83,7 +82,12 @@ impl Store {
             notes: Vec::new(),
         };
         let current = loader.load(&numbers);
-        let Loader { table, notes, .. } = loader;
+        let Loader {
+            table,
+            notes,
+            expected: end,
+            ..
+        } = loader;
         let found = Found {
             last: table.last(),
             lost: table.gaps(),
@@ -96,6 +100,7 @@ impl Store {
             file_bytes: options.file_bytes,
             next: used.saturating_add(1),
             current,
+            end,
             encoder: Encoder::new().map_err(Error::files("compress for", dir))?,
             faults,
         };
@@ -122,14 +127,9 @@ impl Store {
         lock(&self.table).last()
     }
 
-    /// End of the file that takes the next section; `None` if that begins a new one. Blocks while a section is appended.
+    /// End of history, for [`Options::expected`] of the next open; `None` if there is none. Blocks while a section is appended.
     pub fn end(&self) -> Option<FileEnd> {
-        let writer = lock(&self.writer);
-        let current = writer.current.as_ref();
-        current.map(|current| FileEnd {
-            file: current.file.number,
-            length: current.length,
-        })
+        lock(&self.writer).end
     }
 
     /// The section with position `at`; `None` if no file holds it.

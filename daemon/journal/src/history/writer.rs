@@ -1,9 +1,9 @@
 //! Appending sections: to one file until it is full or a write of it fails, then to a new one.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use rye_core::frame::Frame;
@@ -12,11 +12,11 @@ use rye_core::id::{Lsn, Name};
 use super::block::{self, Packer};
 use super::directory::{Block, Directory, RunEntry, Span};
 use super::error::Error;
-use super::faults::Faults;
+use super::faults::{Faults, sync_dir};
 use super::file::{self, Extent, HistoryFile};
 use super::payload::{ENTRIES, EVENTS, Encoder, RECORDS};
 use super::section::{RunPart, Section};
-use super::store::lock;
+use super::store::{FileEnd, lock};
 use super::table::{Row, Table};
 
 #[derive(Debug)]
@@ -27,6 +27,8 @@ pub(super) struct Writer {
     /// Number of the next new file.
     pub(super) next: u32,
     pub(super) current: Option<Current>,
+    /// End of the last synced frame.
+    pub(super) end: Option<FileEnd>,
     pub(super) encoder: Encoder,
     pub(super) faults: Faults,
 }
@@ -95,10 +97,17 @@ impl Writer {
             }
             Ok(extent)
         });
-        written.map_err(|source| {
-            self.cut(current);
-            Error::files("append to", &current.file.path)(source)
-        })
+        match written {
+            Ok(extent) => {
+                let (file, length) = (current.file.number, extent.end());
+                self.end = Some(FileEnd { file, length });
+                Ok(extent)
+            }
+            Err(source) => {
+                self.cut(current);
+                Err(Error::files("append to", &current.file.path)(source))
+            }
+        }
     }
 
     /// Cuts `current` to what was synced. A file without any goes, so that a full disk does not collect empty ones.
@@ -124,11 +133,6 @@ impl Writer {
         let file = Arc::new(file);
         Ok(Current { file, length: 0 })
     }
-}
-
-/// Syncs the entries of a directory.
-pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 /// Writes the frames of one section.

@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use rye_core::id::Lsn;
 
 use super::rig::{Rig, assert_holds, assert_same, commits, notes, sections};
-
+use crate::history::faults::hooks::Fail;
 use crate::history::file::HistoryFile;
 use crate::history::{FileEnd, scan};
 
@@ -90,6 +90,38 @@ fn a_missing_file_is_noted_and_the_others_work() {
 }
 
 #[test]
+fn the_end_on_record_stays_that_of_the_last_synced_frame() {
+    let sections = sections(&commits(12, 3, 30), &[4, 4]);
+    let mut rig = Rig::new(1);
+    let (store, _) = rig.open();
+    assert_eq!(store.end(), None);
+    let end = |number| {
+        let length = fs::metadata(rig.path(number)).unwrap().len();
+        let file = number;
+        Some(FileEnd { file, length })
+    };
+    store.append(&sections[0]).unwrap();
+    assert_eq!(store.end(), end(1));
+    rig.fail(Fail::Sync);
+    store.append(&sections[1]).unwrap_err();
+    assert_eq!(store.end(), end(1));
+    store.append(&sections[1]).unwrap();
+    assert_eq!(store.end(), end(2));
+    drop(store);
+    fs::remove_file(rig.path(2)).unwrap();
+    let (store, _) = rig.open();
+    assert_eq!((store.end(), store.last()), (end(1), sections[0].last));
+    let cut = end(1);
+    rig.options.expected = Some(FileEnd {
+        file: 2,
+        length: 99,
+    });
+    let (store, _) = rig.open();
+    assert_ne!(store.end(), cut);
+    assert_eq!(store.end(), rig.options.expected);
+}
+
+#[test]
 fn the_number_of_a_missing_last_file_is_not_used_again() {
     let sections = sections(&commits(8, 3, 30), &[4]);
     let mut rig = Rig::new(u64::MAX);
@@ -113,6 +145,8 @@ fn a_file_under_the_name_of_another_is_not_taken_for_it() {
     fs::copy(rig.path(1), rig.path(2)).unwrap();
     let (store, found) = rig.open();
     assert_eq!(found.last, sections[0].last);
+    let note = &notes(&found, &rig.dir())[0];
+    assert!(note.starts_with("`2.his` ended with "), "{note}");
     assert_holds(&store, &sections[..1]);
 }
 

@@ -26,6 +26,7 @@ fn an_append_torn_at_any_byte_is_cut_and_sealed_again() {
             format!("`1.his` ended with {torn} bytes of an unfinished append, which were cut");
         let expected = if torn == 0 { vec![] } else { vec![cut] };
         assert_eq!(notes(&found, &rig.dir()), expected);
+        assert_eq!(fs::metadata(rig.path(1)).unwrap().len(), whole);
         store.append(&sections[1]).unwrap();
         assert_holds(&store, &sections);
         drop(store);
