@@ -481,6 +481,13 @@ pub(crate) enum ObjectsVerb {
         #[arg(value_name = "HASH")]
         hash: String,
     },
+    /// Write all objects as single files, `ab/cd/HASH.json`, without the daemon
+    #[command(after_help = "Example:\n  ryectl objects export ./objects")]
+    Export {
+        /// Directory of the files; it is made if it is missing.
+        #[arg(value_name = "DIR")]
+        directory: PathBuf,
+    },
 }
 
 /// Items to sign or verify.

@@ -170,6 +170,14 @@ pub(crate) enum Failure {
         /// Why.
         source: io::Error,
     },
+    /// Objects cannot be exported.
+    #[error("cannot export objects: `{}`", path.display())]
+    NoExport {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// Stdout cannot be written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -212,7 +220,10 @@ impl Failure {
             }
             Self::NoLog { .. } => Exit::Refused,
             // Not 1: that says how a run ended.
-            Self::Output(_) | Self::NoPages { .. } | Self::Imported { .. } => Exit::Precondition,
+            Self::Output(_)
+            | Self::NoExport { .. }
+            | Self::NoPages { .. }
+            | Self::Imported { .. } => Exit::Precondition,
             Self::Interrupts(_) => Exit::Internal,
         }
     }
@@ -278,6 +289,7 @@ impl Failure {
             | Self::SeveralItems { .. }
             | Self::SeveralRuns { .. }
             | Self::Unreadable { .. }
+            | Self::NoExport { .. }
             | Self::NoPages { .. }
             | Self::Output(_)
             | Self::Interrupts(_) => None,

@@ -202,6 +202,7 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Cache(CacheVerb::Ls) => objects::list_cache(session).await,
         Verb::Cache(CacheVerb::Drop(drop)) => objects::drop_cache(drop, session).await,
         Verb::Objects(ObjectsVerb::Get { hash }) => objects::get(&hash, session).await,
+        Verb::Objects(ObjectsVerb::Export { directory }) => objects::export(&directory, session),
         Verb::Completions(asked) => items::completions(&asked, session),
         Verb::Man(asked) => man::man(&asked.directory, session),
         Verb::Daemon(verb) => daemon::daemon(verb, session).await,

@@ -32,7 +32,6 @@ use rye_core::model::{
 };
 use rye_core::money::Usd;
 use rye_core::seal::{SecretKey, Token, sha256_hex, sign_json};
-use ryed::artifacts::Artifacts;
 use ryed::journal::{Change, Journal, Options, Signed, Signer, Ticket};
 use ryed::task::Scope;
 use serde_json::json;
@@ -480,12 +479,7 @@ async fn measure() {
     let project = root.path().join("project");
     std::fs::create_dir_all(project.join(".ai")).expect("a project");
     let key: Arc<dyn Signer> = Arc::new(Key(SecretKey::from_seed(&[9; 32])));
-    let options = Options::new(
-        root.path().join("state"),
-        Arc::new(Wall),
-        Arc::clone(&key),
-        Artifacts::new(key),
-    );
+    let options = Options::new(root.path().join("state"), Arc::new(Wall), key);
     let start = Instant::now();
     let (journal, _) = Journal::open(options.clone())
         .await

@@ -16,6 +16,7 @@ mod voice;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -77,6 +78,15 @@ struct At {
     file: u64,
     /// Whose lines came last.
     heading: Option<Arc<str>>,
+    /// Kept as long as an attempt writes.
+    open: Option<Open>,
+}
+
+/// The file that grows, and its directory.
+#[derive(Debug)]
+struct Open {
+    directory: Dir,
+    file: File,
 }
 
 impl Log {
@@ -96,19 +106,19 @@ impl Log {
     /// Appends whole lines of the attempt that `heading` names. Blocks.
     fn append(&self, heading: &Arc<str>, lines: &[u8]) -> io::Result<()> {
         let mut at = self.at();
-        let directory = Dir::of_run(&self.spec)?
-            .state()?
-            .make(&Path::new("threads").join(self.run.as_str()))?;
-        let mut file = directory.append(NEW)?;
-        let length = file.metadata()?.len();
+        let (mut open, mut length) = self.opened(at.open.take())?;
         let more = u64::try_from(lines.len()).unwrap_or(u64::MAX);
         if length > 0 && length.saturating_add(more) > MOST_BYTES {
-            directory.rename(NEW, OLD)?;
+            open.directory.rename(NEW, OLD)?;
             *at = At {
                 file: at.file + 1,
-                heading: None,
+                ..At::default()
             };
-            file = directory.append(NEW)?;
+            open.file = open.directory.append(NEW)?;
+            length = 0;
+        }
+        if length == 0 {
+            at.heading = None;
         }
         let mut text = Vec::with_capacity(lines.len() + 64);
         if at.heading.as_ref() != Some(heading) {
@@ -116,10 +126,26 @@ impl Log {
             text.extend_from_slice(format!("== {heading} ==\n").as_bytes());
         }
         text.extend_from_slice(lines);
-        file.write_all(&text)?;
+        open.file.write_all(&text)?;
+        at.open = Some(open);
         drop(at);
         self.written.send_modify(|count| *count += 1);
         Ok(())
+    }
+
+    /// The file that grows, opened again if somebody removed `known`; and its length.
+    fn opened(&self, known: Option<Open>) -> io::Result<(Open, u64)> {
+        if let Some(open) = known {
+            let found = open.file.metadata()?;
+            if found.nlink() > 0 {
+                return Ok((open, found.len()));
+            }
+        }
+        let state = Dir::of_run(&self.spec)?.state()?;
+        let directory = state.make(&Path::new("threads").join(self.run.as_str()))?;
+        let file = directory.append(NEW)?;
+        let length = file.metadata()?.len();
+        Ok((Open { directory, file }, length))
     }
 
     /// One of the two files, if it is there. Blocks.

@@ -1,7 +1,7 @@
 //! Files below a directory that somebody else may be rearranging while we work.
 //!
-//! **Never** follows a symbolic link and never leaves the directory: every path is walked one component at a time from
-//! the descriptor of the one before, without following links. What is not a plain file or directory is refused.
+//! **Never** follows a symbolic link and never leaves the directory: the kernel resolves each path below an open directory and
+//! refuses links ([`within`]), and what changes a directory names one entry of it. What is not a plain file or directory is refused.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -17,6 +17,7 @@ use nix::fcntl::{self, AtFlags, OFlag};
 use nix::sys::stat::{self, Mode};
 use nix::unistd::{self, UnlinkatFlags};
 use rye_core::model::{DirectoryIdentity, Spec};
+use rye_item::within;
 
 /// An open directory.
 #[derive(Debug)]
@@ -53,6 +54,17 @@ pub struct Entry {
     pub name: String,
     /// What it is.
     pub kind: EntryKind,
+}
+
+/// A file that was found by its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// Number of its file system.
+    pub device: u64,
+    /// Number of the file there.
+    pub inode: u64,
+    /// Its length.
+    pub bytes: u64,
 }
 
 /// What lies in a directory.
@@ -103,47 +115,69 @@ impl Dir {
             return Self::root(files);
         };
         let project = Self::root(project)?;
-        let found = File::from(project.0.try_clone()?).metadata()?;
-        if known.is_other(&identity(&found)) {
+        if known.is_other(&project.identity()?) {
             let text = "another directory lies in the place of the project";
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
         project.enter(below)
     }
 
+    /// Which directory it is.
+    pub fn identity(&self) -> io::Result<DirectoryIdentity> {
+        let found = stat::fstat(&self.0)?;
+        Ok(identity_of((found.st_dev, found.st_ino)))
+    }
+
     /// Opens the directory at `relative`, which is made as far as it is missing.
     pub fn make(&self, relative: &Path) -> io::Result<Self> {
-        self.walk(relative, |here, name| {
-            match stat::mkdirat(&here.0, name, Mode::from_bits_truncate(0o777)) {
-                Ok(()) | Err(Errno::EEXIST) => Ok(()),
-                Err(errno) => Err(errno.into()),
-            }
-        })
+        match self.enter(relative) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.make_each(relative),
+            entered => entered,
+        }
     }
 
     /// Opens the directory at `relative`, which must be there.
     pub fn enter(&self, relative: &Path) -> io::Result<Self> {
-        self.walk(relative, |_, _| Ok(()))
+        names(relative).try_for_each(|name| name.map(drop))?;
+        let is_empty = relative.as_os_str().is_empty();
+        let path = if is_empty { Path::new(".") } else { relative };
+        Ok(Self(within::open_without_links(&self.0, path, DIRECTORY)?))
     }
 
-    /// Goes down one component at a time, after `prepare` has seen each.
-    fn walk(
-        &self,
-        relative: &Path,
-        prepare: impl Fn(&Self, &OsStr) -> io::Result<()>,
-    ) -> io::Result<Self> {
+    fn make_each(&self, relative: &Path) -> io::Result<Self> {
         let mut here = Self(self.0.try_clone()?);
-        for component in relative.components() {
-            let Component::Normal(name) = component else {
-                return Err(io::Error::new(
-                    io::ErrorKind::InvalidInput,
-                    "a path below a directory has no `..` and is not absolute",
-                ));
-            };
-            prepare(&here, name)?;
+        for name in names(relative) {
+            let name = name?;
+            match stat::mkdirat(&here.0, name, Mode::from_bits_truncate(0o777)) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(errno) => return Err(errno.into()),
+            }
             here = Self(fcntl::openat(&here.0, name, DIRECTORY, Mode::empty())?);
         }
         Ok(here)
+    }
+
+    /// Opens the plain file at `relative` to read and write; `None` if it is not there.
+    pub fn open_below(&self, relative: &Path) -> io::Result<Option<File>> {
+        match within::open_without_links(&self.0, relative, FILE | OFlag::O_RDWR) {
+            Ok(fd) => plain(fd).map(Some),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Which file is at `relative`, and its length in bytes; `None` if there is none. The answer says nothing about the path: links are
+    /// followed on the way.
+    pub fn find(&self, relative: &Path) -> io::Result<Option<Found>> {
+        match stat::fstatat(&self.0, relative, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(found) => Ok(Some(Found {
+                device: found.st_dev,
+                inode: found.st_ino,
+                bytes: u64::try_from(found.st_size).unwrap_or(0),
+            })),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Opens the plain file `name` to read and write; `None` if it is not there.
@@ -158,12 +192,8 @@ impl Dir {
     /// Makes the plain file `name`, which must not be there.
     pub fn create(&self, name: &str) -> io::Result<File> {
         let flags = FILE | OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
-        plain(fcntl::openat(
-            &self.0,
-            name,
-            flags,
-            Mode::from_bits_truncate(0o666),
-        )?)
+        let mode = Mode::from_bits_truncate(0o666);
+        Ok(fcntl::openat(&self.0, name, flags, mode)?.into())
     }
 
     /// Opens the plain file `name` to read; `None` if it is not there.
@@ -313,6 +343,10 @@ impl Dir {
     /// what people share.
     pub fn pages(&self, folder: &str, item: &str) -> io::Result<Self> {
         let folder = Path::new(folder);
+        match self.enter(&folder.join(item)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            entered => return entered,
+        }
         let is_new =
             matches!(self.enter(folder), Err(error) if error.kind() == io::ErrorKind::NotFound);
         let folder = self.make(folder)?;
@@ -332,6 +366,19 @@ impl Dir {
     pub fn sync_file_system(&self) -> io::Result<()> {
         Ok(unistd::syncfs(&self.0)?)
     }
+}
+
+/// The single names that `relative` consists of.
+fn names(relative: &Path) -> impl Iterator<Item = io::Result<&OsStr>> {
+    relative.components().map(|component| match component {
+        Component::Normal(name) => Ok(name),
+        Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => {
+            Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a path below a directory has no `..` and is not absolute",
+            ))
+        }
+    })
 }
 
 const fn kind_of(kind: Type) -> EntryKind {

@@ -8,8 +8,9 @@
 //! **Order**: the result is there before the pointer to it. Whoever looks must have checked before that the action may be
 //! carried out at all. **Failure**: what cannot be stored is a warning; the run continues without.
 
+use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rye_core::cas;
 use rye_core::clock::Timestamp;
@@ -91,6 +92,8 @@ pub struct Entry {
     pub trusted: bool,
 }
 
+/// Runs that are remembered because an object was found with them.
+const MAX_FOUND: usize = 16;
 /// Digits of a key.
 const WHOLE: usize = 64;
 /// Fewest digits that stand for a key.
@@ -127,6 +130,8 @@ pub enum Which {
 #[derive(Clone)]
 pub struct Store {
     signer: Arc<dyn Signer>,
+    /// Runs in which an object was found lately, with the projects' `files`; the last one at the end.
+    found: Arc<Mutex<VecDeque<(String, RunId)>>>,
 }
 
 impl std::fmt::Debug for Store {
@@ -138,7 +143,10 @@ impl std::fmt::Debug for Store {
 impl Store {
     /// A store whose pointers are signed by `signer`.
     pub fn new(signer: Arc<dyn Signer>) -> Self {
-        Self { signer }
+        Self {
+            signer,
+            found: Arc::default(),
+        }
     }
 
     /// The result stored under `key` in the project whose files are below `files`. Everything that is not exactly what this
@@ -174,7 +182,7 @@ impl Store {
             tracing::warn!(%key, files, "a cached result is not one this node stored; it is not used");
             return Ok(None);
         }
-        let mut object = vault.get(&entry.node_result_hash.parse()?)?;
+        let mut object = vault.shared(&entry.node_result_hash.parse()?)?;
         Ok(object.get_mut("result").map(Value::take))
     }
 
@@ -259,12 +267,16 @@ impl Store {
     /// The object named `hash` of a project, verified.
     pub async fn object(&self, gate: &Gate, files: &str, hash: &str) -> Result<Value, Error> {
         let digest: Digest = hash.parse()?;
-        let files = files.to_owned();
+        let (this, files) = (self.clone(), files.to_owned());
         gate.pass("read an object", move || {
             let Some(vault) = open(&files)? else {
                 return Err(Error::Empty { files });
             };
-            Ok(vault.get(&digest)?)
+            let (object, run) = vault.get(&digest, &this.likely(&files))?;
+            if let Some(run) = run {
+                this.remember(files, run);
+            }
+            Ok(object)
         })
         .await
     }
@@ -295,6 +307,23 @@ impl Store {
             hash.map(Some).ok_or(Error::Forged { run, files })
         })
         .await
+    }
+
+    /// The runs of a project in which an object was found lately: they are looked through first, for what one object names is there too.
+    fn likely(&self, files: &str) -> Vec<RunId> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = found.iter().rev().filter(|(project, _)| project == files);
+        runs.map(|(_, run)| run.clone()).collect()
+    }
+
+    fn remember(&self, files: String, run: RunId) {
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = (files, run);
+        found.retain(|known| *known != entry);
+        if found.len() == MAX_FOUND {
+            found.pop_front();
+        }
+        found.push_back(entry);
     }
 
     /// What a pointer under `key` says, if it is ours and of this key.

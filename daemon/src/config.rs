@@ -23,7 +23,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::ledger::Caps;
 use rye_core::model::{Durability, Recovery};
@@ -58,6 +58,7 @@ const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=1 << 30;
   ryed                                     start with the user's settings
   ryed --state-dir /tmp/rye-try            a daemon of its own, with its own socket
   ryed --config ./ryed.yaml --print-config show what would be in force, and why
+  ryed rebuild --project ~/code/app        write the files of its runs again
 
 A setting comes from its flag, else its environment variable, else the settings file, else its default.
 --print-config lists all of them with their variables."
@@ -84,6 +85,23 @@ pub struct Args {
     /// What is logged: error, warn, info, debug, trace, or a filter such as `ryed::journal=debug` [env: RYE_LOG_LEVEL]
     #[arg(long, value_name = "LEVEL")]
     pub log_level: Option<String>,
+    /// What to do instead of serving.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What `ryed` does, if it does not serve.
+#[derive(Debug, Clone, Subcommand)]
+pub enum Command {
+    /// Write the files of all runs of a project again that are missing or differ from the record, and exit
+    ///
+    /// A daemon that runs on the state directory does it; if none does, this program takes the state directory for as long as it lasts.
+    #[command(after_help = "Example:\n  ryed rebuild --project ~/code/app")]
+    Rebuild {
+        /// Directory of the project
+        #[arg(long, value_name = "DIR")]
+        project: PathBuf,
+    },
 }
 
 /// How log lines look.

@@ -55,7 +55,7 @@ use self::line::Line;
 use self::plan::{Plan, Then, limit};
 use self::space::{Lack, Live};
 use crate::exhausted::Exhausted;
-use crate::journal::{self, Change, Committed, Lag, Ticket, Why};
+use crate::journal::{self, Change, Committed, Ticket, Why};
 use crate::services::{Ended, Services};
 use crate::stop::{Changes, DriverExit, Stop, Urgency};
 use crate::storage_backoff;
@@ -170,8 +170,6 @@ struct Drive<'a, K: Kind> {
     charges: Vec<Held>,
     /// The last commit of this drive.
     last: Option<Ticket>,
-    /// How far the files of its project are behind.
-    lag: Arc<Lag>,
     attempts: Attempts,
     reports: mpsc::Receiver<(Slot, Signal<K>)>,
     reporter: mpsc::Sender<(Slot, Signal<K>)>,
@@ -213,7 +211,6 @@ impl<'a, K: Kind> Drive<'a, K> {
             facts: Vec::new(),
             charges: Vec::new(),
             last: None,
-            lag: services.journal.lag(&run.spec.files),
             attempts: Attempts::new(),
             reports,
             reporter,
@@ -231,7 +228,6 @@ impl<'a, K: Kind> Drive<'a, K> {
         self.claim().await?;
         self.begin_unstarted().await;
         loop {
-            self.await_files().await;
             if self.stop.is_shutdown() {
                 return self.leave().await.map(Live::Left);
             }

@@ -32,6 +32,20 @@ pub enum Place {
     Adopting,
     /// The prompt of a thread is put together.
     Composing,
+    /// A transcript was moved aside, and nothing has its name.
+    ExportAside,
+    /// Lines are about to be written to a transcript.
+    ExportLines,
+    /// The marks of exports are about to be replaced.
+    ExportMarks,
+    /// An object is about to be appended.
+    ExportObjects,
+    /// A page about a run is about to be replaced.
+    ExportPage,
+    /// A file with the record of a run is about to be replaced.
+    ExportRecord,
+    /// A ref is about to be replaced.
+    ExportRef,
     /// A tool is about to wait for other runs.
     Waiting,
 }
@@ -75,12 +89,30 @@ struct FailPoint {
 static ARMED: OnceLock<FailPoint> = OnceLock::new();
 
 impl Place {
-    const ALL: [Self; 3] = [Self::Adopting, Self::Composing, Self::Waiting];
+    const ALL: [Self; 10] = [
+        Self::Adopting,
+        Self::Composing,
+        Self::ExportAside,
+        Self::ExportLines,
+        Self::ExportMarks,
+        Self::ExportObjects,
+        Self::ExportPage,
+        Self::ExportRecord,
+        Self::ExportRef,
+        Self::Waiting,
+    ];
 
     const fn as_str(self) -> &'static str {
         match self {
             Self::Adopting => "adopting",
             Self::Composing => "composing",
+            Self::ExportAside => "export_aside",
+            Self::ExportLines => "export_lines",
+            Self::ExportMarks => "export_marks",
+            Self::ExportObjects => "export_objects",
+            Self::ExportPage => "export_page",
+            Self::ExportRecord => "export_record",
+            Self::ExportRef => "export_ref",
             Self::Waiting => "waiting",
         }
     }

@@ -1,7 +1,7 @@
 //! The journal: what has happened, and the only way anything happens.
 //!
-//! **Owns** the log, the records of all runs, their archive and index, their feeds and transcripts.
-//! **Never** lets anything out (an answer, an event, a file) before it is on disk, and never decides: an
+//! **Owns** the log, history, the records of all runs, their index and their feeds.
+//! **Never** lets anything out (an answer, an event) before it is on disk, opens no file of a project to write, and never decides: an
 //! [`Event`] is a fact somebody else decided.
 //!
 //! ```text
@@ -9,11 +9,11 @@
 //! commit ──► draft ──► │ check apply number │ ──► ┤                                  ▼
 //!                       └────────────────────┘        publisher ── render, sign ── wait ──► published ──► feeds, waiters
 //!                                                                         │
-//!                             archiver (archive, index, base) ◄──────────┴──► lanes, one for each project (transcript, state, objects, page)
+//!                                    sealer (history, index, base) ◄────┴──► touches: which runs moved, for exports
 //! ```
 //!
 //! **Order.** The LSN orders commits, the seq the events of a run. Everything follows the LSN: writing, publishing,
-//! projecting, archiving. A ticket's [`Journal::durable`] is where a run's next effect may start; [`Journal::published`] is
+//! sealing. A ticket's [`Journal::durable`] is where a run's next effect may start; [`Journal::published`] is
 //! where its head is signed and its listeners have it.
 //!
 //! **Failure.** A write or sync of the log that fails is final: [`Journal::failed`] resolves, nothing is answered any more.
@@ -43,17 +43,14 @@ use crate::config::TREE_RUNS;
 use crate::task;
 
 mod accounts;
-mod artifacts;
 mod backlog;
 mod base;
-mod checkpoints;
 mod cursor;
 mod deltas;
 mod error;
+mod export_source;
 mod faults;
 mod index;
-mod lag;
-mod lanes;
 mod line;
 mod listing;
 mod log;
@@ -61,7 +58,6 @@ mod long;
 mod mailbox;
 mod notices;
 mod past;
-mod projector;
 mod publisher;
 mod range;
 mod reader;
@@ -75,10 +71,10 @@ mod sequencer;
 mod steps;
 mod stored;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod texts;
 mod threads;
-mod transcript_file;
+mod touches;
 mod watermark;
 mod wide;
 
@@ -92,21 +88,20 @@ use threads::{IndexState, Shared};
 use watermark::lock;
 
 pub use accounts::AccountRow;
-pub use artifacts::{ArtifactLane, Artifacts, Money, Note, Reading, Transcripts, Unusable};
 pub use cursor::{Cursor, Of, Read, Sees, Since, Spot, Until};
 pub use deltas::{Delta, DeltaKind, Live, Shown, Speaker};
 pub use error::Error;
+pub use export_source::{ExportSource, Exported, FoundRun, Money, PublishedRun, Touched};
 pub use index::IndexError;
-pub use lag::{Lag, LagBounds};
 pub use line::Place;
 pub use listing::{Filter, Page};
-pub use reader::{Extract, Piece, Reader, Verdict, WrittenLine};
+pub use reader::{Extract, Piece, Reader, THREADS, Verdict, WrittenLine};
 pub use rye_core::state::{Change, Refused, Why};
 pub use rye_core::transcript::{Head, Signed};
 pub use sealer::SealBounds;
 pub use segment::Storage;
 pub use steps::{StepLine, Walked};
-pub use transcript_file::{THREADS, run_dir};
+pub use touches::{Missed, Reported, Touch, TouchKind};
 pub use watermark::Failure;
 
 /// Signs what the journal shows. All signatures are pure functions of their input, so that lost lines come back
@@ -131,16 +126,10 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Who signs.
     pub signer: Arc<dyn Signer>,
-    /// Who makes what stands beside transcripts.
-    pub artifacts: Arc<dyn Artifacts>,
     /// Length of a log segment in bytes.
     pub segment_bytes: u64,
     /// What of ended runs may be in memory before it is sealed.
     pub seal: SealBounds,
-    /// How far files may be behind; `None` for what suits the segments.
-    pub lag: Option<LagBounds>,
-    /// How long the lane of a project stays when it has nothing to do.
-    pub lane_idle: Duration,
     /// Where the memory that the values of runs take is counted.
     pub memory: Arc<Memory>,
     /// Most runs of one tree that are not over at once.
@@ -152,21 +141,13 @@ pub struct Options {
 impl Options {
     /// The defaults for the state directory `dir`: segments of 8 MiB: a crash replays at most one of them, in
     /// about 60 ms.
-    pub fn new(
-        dir: PathBuf,
-        clock: Arc<dyn Clock>,
-        signer: Arc<dyn Signer>,
-        artifacts: Arc<dyn Artifacts>,
-    ) -> Self {
+    pub fn new(dir: PathBuf, clock: Arc<dyn Clock>, signer: Arc<dyn Signer>) -> Self {
         Self {
             dir,
             clock,
             signer,
-            artifacts,
             segment_bytes: 8 << 20,
             seal: SealBounds::default(),
-            lag: None,
-            lane_idle: Duration::from_mins(1),
             memory: Arc::default(),
             tree_runs: TREE_RUNS,
             last_death: Death::Unknown,
@@ -340,11 +321,6 @@ impl Journal {
     /// Where the memory that the values of runs take is counted.
     pub fn memory(&self) -> Arc<Memory> {
         Arc::clone(&self.shared.memory)
-    }
-
-    /// How far the files of the runs below `files` are behind.
-    pub fn lag(&self, files: &str) -> Arc<Lag> {
-        self.shared.lanes.lag(files)
     }
 
     /// Who computes, and did so when the last life ended.
@@ -559,7 +535,7 @@ impl Journal {
         let workers = std::mem::take(&mut *lock(&self.threads));
         let stopped = task::blocking("close the journal", move || threads::stop(&shared, workers));
         if tokio::time::timeout(left(), stopped).await.is_err() {
-            tracing::warn!("files of runs are behind; the next start writes them");
+            tracing::warn!("the threads of the journal have not ended; the next start continues");
         }
         written
     }

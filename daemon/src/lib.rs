@@ -23,9 +23,9 @@ pub mod object;
 
 pub mod journal;
 
-pub mod artifacts;
 pub mod cache;
 pub mod contracts;
+pub mod exports;
 pub mod graphs;
 pub mod http;
 pub mod port;
@@ -63,4 +63,4 @@ pub mod rpc;
 
 pub mod node;
 
-pub use node::serve;
+pub use node::{rebuild, serve};

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use clap::error::ErrorKind as Asked;
 use rye_core::error::{Kinded, with_sources};
-use ryed::config::{self, Args, Environment};
+use ryed::config::{self, Args, Command, Environment};
 use ryed::exit::ExitStatus;
 use ryed::process::parent;
-use ryed::{logging, serve};
+use ryed::{logging, rebuild, serve};
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -25,6 +25,9 @@ fn main() -> ExitCode {
         return print(&loaded.to_yaml());
     }
     logging::start(&loaded.config.log);
+    if let Some(Command::Rebuild { project }) = &args.command {
+        return rebuild(loaded.config, project).into();
+    }
     if let Some(parent) = parent::of_this_process(environment.claimed_parent()) {
         return serve(loaded.config, parent, args.adopt_copy).into();
     }

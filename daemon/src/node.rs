@@ -15,6 +15,7 @@
 
 mod directory;
 mod identity;
+mod rebuild;
 mod socket;
 
 use std::path::{Path, PathBuf};
@@ -30,19 +31,20 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use self::directory::{Directory, Origin, Signers};
 use self::identity::NodeKey;
+pub use self::rebuild::rebuild;
 use self::socket::Socket;
 use crate::access::Access;
-use crate::artifacts::Artifacts;
 use crate::chain;
 use crate::clock::HostClock;
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
+use crate::exports::{self, Exports};
 use crate::fail_point;
 use crate::journal::{self, Journal, Signer};
 use crate::mcp;
 use crate::process::{self, Leftover, Spawner};
-use crate::projects::Projects;
+use crate::projects::{self, Projects};
 use crate::rpc;
 use crate::supervisor::Supervisor;
 use crate::task::{self, Scope};
@@ -124,6 +126,24 @@ pub enum Error {
     /// The server.
     #[error("failed to serve")]
     Serve(#[source] tonic::transport::Error),
+    /// The daemon that has the state directory does not answer.
+    #[error("failed to reach the daemon on `{path}`", path = socket.display())]
+    Reach {
+        /// Its socket.
+        socket: PathBuf,
+        /// Why.
+        #[source]
+        source: tonic::transport::Error,
+    },
+    /// The daemon that has the state directory refuses.
+    #[error("the daemon that runs refuses: {}", .0.message())]
+    Refused(Box<tonic::Status>),
+    /// The project.
+    #[error(transparent)]
+    Project(#[from] projects::Error),
+    /// The daemon stops while it rebuilds.
+    #[error("the daemon stopped before all runs were compared")]
+    Stopped,
 }
 
 impl Kinded for Error {
@@ -135,7 +155,13 @@ impl Kinded for Error {
             Self::Unnamed { .. } => ErrorKind::DataLoss,
             Self::FailPoint(_) => ErrorKind::Invalid,
             Self::Foreign { .. } => ErrorKind::Denied,
-            Self::Io { .. } | Self::Runtime(_) | Self::Serve(_) => ErrorKind::Unavailable,
+            Self::Io { .. }
+            | Self::Runtime(_)
+            | Self::Serve(_)
+            | Self::Reach { .. }
+            | Self::Refused(_)
+            | Self::Stopped => ErrorKind::Unavailable,
+            Self::Project(source) => source.kind(),
             Self::Identity(source) => source.kind(),
             Self::Journal(source) => source.kind(),
         }
@@ -207,6 +233,7 @@ async fn live(
         socket: Arc::clone(&socket),
         spawner,
         key,
+        adopted: signers.adopted(),
         adoption: origin.is_copy().then(|| Adoption {
             directory: Arc::clone(directory),
             signers,
@@ -226,6 +253,8 @@ struct Node {
     spawner: Spawner,
     socket: Arc<Socket>,
     key: NodeKey,
+    /// When its state directory was adopted, if it is a copy.
+    adopted: Option<Timestamp>,
     /// Its records are those of another directory, where a daemon may still work on the same runs.
     adoption: Option<Adoption>,
 }
@@ -254,6 +283,7 @@ struct Begun {
     config: Arc<Config>,
     journal: Arc<Journal>,
     supervisor: Supervisor,
+    exports: Arc<Exports>,
     facts: Arc<rpc::NodeFacts>,
     /// The owner of the runs, and what works beside it.
     tasks: Scope,
@@ -268,6 +298,7 @@ impl Node {
             spawner,
             socket,
             key,
+            adopted,
             adoption,
         } = self;
         let clock = Arc::new(HostClock);
@@ -276,6 +307,7 @@ impl Node {
         let options = journal_of(&config, key, &wall);
         let (journal, recovered) = Journal::open(options).await?;
         let journal = Arc::new(journal);
+        let exports = Arc::new(exports_of(&config, &journal, &wall, adopted));
         if adoption.is_none() {
             clear_up(&recovered.live, &config.state_dir, wall.now()).await;
         }
@@ -296,6 +328,7 @@ impl Node {
             listener: socket.listeners(),
             node_fingerprint: fingerprint,
             stopping: supervisor.stopping(),
+            exports: Arc::clone(&exports),
         });
         let mut tasks = Scope::new();
         let owner = supervisor.clone();
@@ -315,6 +348,7 @@ impl Node {
             config,
             journal,
             supervisor,
+            exports,
             facts,
             tasks,
         })
@@ -325,6 +359,7 @@ impl Node {
             config,
             journal,
             supervisor,
+            exports,
             facts,
             tasks,
         } = self.begin().await?;
@@ -371,7 +406,11 @@ impl Node {
         }
         ended?;
         tracing::info!("all calls have ended; the journal is closed");
-        let close = journal.close_within(left().max(CLOSES_WITHIN));
+        let close = async {
+            let patience = left().saturating_sub(CLOSES_WITHIN);
+            task::blocking("stop exports", move || exports.stop(patience)).await;
+            journal.close_within(left().max(CLOSES_WITHIN)).await
+        };
         tokio::select! {
             closed = close => closed.map_err(Error::Journal),
             () = rpc::turn_away(&facts) => unreachable!("it never tires"),
@@ -400,13 +439,9 @@ async fn give_memory_back(stopping: CancellationToken) {
 
 /// How the journal in the state directory is kept.
 fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal::Options {
+    let dir = config.state_dir.clone();
     let signer: Arc<dyn Signer> = Arc::new(key);
-    let mut options = journal::Options::new(
-        config.state_dir.clone(),
-        Arc::clone(clock),
-        Arc::clone(&signer),
-        Artifacts::new(signer),
-    );
+    let mut options = journal::Options::new(dir, Arc::clone(clock), signer);
     options.segment_bytes = config.segment_bytes;
     options.tree_runs = config.limits.tree_runs;
     let most = config.limits.memory_mb.map_or_else(
@@ -416,6 +451,22 @@ fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal:
     options.last_death = config.environment.last_death();
     options.memory = Arc::new(Memory::of_all_runs(most));
     options
+}
+
+/// The files of runs in their projects.
+fn exports_of(
+    config: &Config,
+    journal: &Journal,
+    clock: &Arc<dyn Clock>,
+    adopted: Option<Timestamp>,
+) -> Exports {
+    Exports::start(exports::Options {
+        adopted,
+        source: journal.export_source(),
+        signer: journal.signer(),
+        clock: Arc::clone(clock),
+        dir: config.state_dir.clone(),
+    })
 }
 
 /// Ends what an earlier life of the daemon left running, and takes away the copies of files of tools that nobody needs.

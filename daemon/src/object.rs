@@ -13,6 +13,7 @@
 //! bytes replaces it.
 
 mod project_objects;
+pub mod run_objects;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read as _, Seek as _};
@@ -24,7 +25,7 @@ use rye_core::digest::Digest;
 use rye_core::error::{ErrorKind, Kinded};
 use sha2::{Digest as _, Sha256};
 
-pub use project_objects::{ProjectObjects, ProjectObjectsError};
+pub use project_objects::{OBJECTS, ProjectObjects, ProjectObjectsError, REFS};
 
 /// Why an object could not be kept or given back.
 #[derive(Debug, thiserror::Error)]

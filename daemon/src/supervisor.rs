@@ -335,11 +335,6 @@ impl Supervisor {
             let failure = Box::new(failure);
             return Err(Error::Faulty { failure });
         }
-        let lag = journal.lag(&admitted.spec.files);
-        tokio::select! {
-            () = lag.caught_up() => {}
-            () = self.shared.stopping.cancelled() => return Err(Error::Stopping),
-        }
         let (reply, created) = oneshot::channel();
         let begin = Begin::Create {
             run: id,

@@ -4,6 +4,7 @@
 //! every restart the run resumes by itself. In the end every step that was on record as finished ran once, and at most one
 //! step per death, the one in flight, ran twice.
 
+mod exports;
 mod language;
 
 use std::collections::{HashMap, HashSet};

@@ -290,7 +290,10 @@ fn a_stop_does_not_wait_for_the_files_of_a_project_that_hangs_and_the_next_start
     let _stopped = world.ryectl("daemon stop").ok();
     assert_eq!(end_of(daemon), 0);
     let log = world.log();
-    assert!(log.contains("files of runs are behind"), "{log}");
+    assert!(
+        log.contains("are not written: the next start writes them"),
+        "{log}"
+    );
     world.let_fail("");
     let _again = world.start("");
     await_transcript(&world, &run);

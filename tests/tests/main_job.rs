@@ -75,7 +75,7 @@ fn the_example_runs_in_any_other_project() {
         state.contains("```yaml") && state.contains("entry_type: \"graph_state\""),
         "{state}"
     );
-    // The transcript is written before the state file.
+    // Lines are written before the files that show a later state.
     let transcript = world.read(&format!(".ai/state/threads/{run}/transcript.jsonl"));
     let first = transcript.lines().next();
     assert_eq!(first.map(|line| line.contains("run_created")), Some(true));

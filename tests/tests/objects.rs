@@ -48,15 +48,20 @@ fn step(world: &World, run: &str) -> Value {
         .clone()
 }
 
-/// The object of that name; its file must hold what its name says.
-fn object(world: &World, hash: &Value) -> Value {
+/// The object of that name in the file of `run`; its line must hold what its name says.
+fn object(world: &World, run: &str, hash: &Value) -> Value {
     let hash = hash.as_str().unwrap();
-    let (high, low) = (&hash[..2], &hash[2..4]);
-    let text = world.read(&format!(
-        ".ai/state/objects/objects/{high}/{low}/{hash}.json"
-    ));
-    assert_eq!(sha256_hex(&text), hash, "{text}");
-    serde_json::from_str(&text).unwrap()
+    let text = world.read(&file_of(run));
+    let mut lines = text.lines();
+    let line = lines.find(|line| line.starts_with(hash)).unwrap();
+    let (_, object) = line.split_once(' ').unwrap();
+    assert_eq!(sha256_hex(object), hash, "{object}");
+    serde_json::from_str(object).unwrap()
+}
+
+/// The file of the objects of `run`.
+fn file_of(run: &str) -> String {
+    format!(".ai/state/objects/runs/{run}.jsonl")
 }
 
 /// The snapshot of `run`, once its signed ref is there.
@@ -72,7 +77,7 @@ fn snapshot(world: &World, run: &str) -> Value {
         .verify(&PublicKey::from_pem(&world.node_key()).unwrap())
         .unwrap();
     assert_eq!(pointer["graph_run_id"], run);
-    object(world, &pointer["hash"])
+    object(world, run, &pointer["hash"])
 }
 
 /// The receipts of `run` with their results.
@@ -81,8 +86,8 @@ fn receipts(world: &World, run: &str) -> Vec<(Value, Value)> {
     let receipts = snapshot["node_receipts"].as_array().unwrap().iter();
     receipts
         .map(|hash| {
-            let receipt = object(world, hash);
-            let result = object(world, &receipt["node_result_hash"]);
+            let receipt = object(world, run, hash);
+            let result = object(world, run, &receipt["node_result_hash"]);
             (receipt, result["result"].clone())
         })
         .collect()
@@ -116,7 +121,7 @@ fn a_run_can_be_followed_from_its_ref_to_every_result_and_its_state() {
         (&json!("t/many"), &json!("completed"))
     );
     assert_eq!(snapshot["step"], 4);
-    let state = object(&world, &snapshot["state_hash"]);
+    let state = object(&world, &run, &snapshot["state_hash"]);
     assert_eq!(state["state"]["b"], 1);
     assert_eq!(state["state"]["all"], json!([{"x": 10}, {"x": 20}]));
     let receipts = receipts(&world, &run);
@@ -328,28 +333,49 @@ fn items_of_a_foreach_node_are_cached_one_by_one() {
 }
 
 #[test]
-fn an_object_that_was_changed_is_refused() {
+fn object_of_a_run_that_was_changed_is_not_found_until_a_rebuild() {
     let world = world();
     let run = run(&world, "t/cached", 1);
     let hash = snapshot(&world, &run)["state_hash"]
         .as_str()
         .unwrap()
         .to_owned();
-    let printed = world.ryectl("objects get").arg(&hash).ok().json();
-    assert_eq!(printed["kind"], "state_snapshot");
-    let file = format!(
-        ".ai/state/objects/objects/{}/{}/{hash}.json",
-        &hash[..2],
-        &hash[2..4]
-    );
+    let get = || world.ryectl("objects get").arg(&hash).run();
+    assert_eq!(get().code(0).json()["kind"], "state_snapshot");
+    let text = world.read(&file_of(&run));
+    world.write(&file_of(&run), text.replace("\"got\":1", "\"got\":2"));
+    let _refused = get().code(3).tells(&[&hash]);
+    let rebuilt = world.shell(&[], "ryed rebuild --project .").output();
+    let printed = String::from_utf8(rebuilt.unwrap().stdout).unwrap();
+    assert!(printed.contains(" 1 replaced, 0 failed"), "{printed}");
+    assert_eq!(get().code(0).json()["kind"], "state_snapshot");
+}
+
+#[test]
+fn shared_object_that_was_changed_is_refused() {
+    let world = world();
+    let run = run(&world, "t/cached", 1);
+    let receipts = receipts(&world, &run);
+    let hash = receipts[0].0["node_result_hash"].as_str().unwrap();
+    fs::remove_file(world.project().join(file_of(&run))).unwrap();
+    let (high, low) = (&hash[..2], &hash[2..4]);
+    let file = format!(".ai/state/objects/objects/{high}/{low}/{hash}.json");
     let text = world.read(&file);
-    world.write(&file, text.replace("\"got\":1", "\"got\":2"));
-    let _refused = world
-        .ryectl("objects get")
-        .arg(&hash)
-        .run()
-        .code(4)
-        .tells(&[&hash, "was changed after it was written", "outside of Rye"]);
+    world.write(&file, text.replace(":1}", ":6}"));
+    let refused = world.ryectl("objects get").arg(hash).run().code(4);
+    let _told = refused.tells(&[hash, "was changed after it was written", "outside of Rye"]);
+}
+
+#[test]
+fn exported_objects_are_single_files_named_by_their_hash() {
+    let world = world();
+    let run = run(&world, "t/cached", 1);
+    let snapshot = snapshot(&world, &run);
+    let _stopped = world.ryectl("daemon stop").ok();
+    let _exported = world.ryectl("objects export out").ok();
+    let hash = snapshot["state_hash"].as_str().unwrap();
+    let text = world.read(&format!("out/{}/{}/{hash}.json", &hash[..2], &hash[2..4]));
+    assert_eq!(sha256_hex(text), hash);
 }
 
 #[test]

@@ -152,7 +152,7 @@ fn each_turn_is_on_record_with_what_it_cost_and_nothing_stays_held() {
     assert_eq!(turns, expected, "{names:?}");
     assert_eq!(account(&world, &run)["held"], "0.000000000");
     assert_eq!(account(&world, &run)["actual"], "0.003190000");
-    let text = world.read(&format!(".ai/state/threads/{run}/transcript.jsonl"));
+    let text = world.ryectl("transcript --json").arg(&run).ok().stdout();
     transcript::check(&text, &run, &world.node_key()).unwrap();
 }
 

@@ -1,5 +1,7 @@
 //! `cache` and `objects`: what runs leave behind in the project.
 
+mod export;
+
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
 use rye_proto::v1;
@@ -10,6 +12,8 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::render;
+
+pub(super) use self::export::export;
 
 pub(super) async fn list_cache(session: &mut Session) -> Result<Exit, Failure> {
     let project = session.project()?.display().to_string();

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 73] = [
+const VERBS: [&str; 74] = [
     "",
     "init",
     "key",
@@ -69,6 +69,7 @@ const VERBS: [&str; 73] = [
     "cache ls",
     "cache drop",
     "objects",
+    "objects export",
     "objects get",
     "completions",
     "man",

@@ -635,6 +635,13 @@ impl Node for Answers {
         Ok(Response::new(v1::KeysResponse::default()))
     }
 
+    async fn rebuild(
+        &self,
+        _request: Request<v1::RebuildRequest>,
+    ) -> Result<Response<v1::RebuildResponse>, Status> {
+        Err(Status::unimplemented("not asked by the client"))
+    }
+
     async fn drain(
         &self,
         _request: Request<v1::DrainRequest>,

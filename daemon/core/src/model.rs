@@ -58,7 +58,7 @@ pub use self::chunks::Chunks;
 pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::death::{Death, FAULTS_WITHIN, MOST_FAULTS, MOST_SUSPICIONS};
 pub use self::directory::DirectoryIdentity;
-pub use self::event::{Event, Facets, Pages, RunEvent, Syncing, Unreadable, While};
+pub use self::event::{Event, Facets, RunEvent, Syncing, Unreadable, While};
 pub use self::failure::{Failure, Printed};
 pub use self::graph::{GraphEvent, Left};
 pub use self::kill::{EndedProcess, Kill, KillReceipt, Killed};

@@ -15,10 +15,26 @@ use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
 
 /// Opens `path` below `folder`; fails with `EXDEV` or `ELOOP` if a link leads out.
 pub fn open(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    resolve(folder, path, flags, ResolveFlag::RESOLVE_NO_MAGICLINKS)
+}
+
+/// Opens `path` below `folder`, where no part of it may be a symbolic link.
+pub fn open_without_links(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+    let flags = flags | OFlag::O_NOFOLLOW;
+    let links = ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+    resolve(folder, path, flags, links)
+}
+
+fn resolve(
+    folder: &impl AsFd,
+    path: &Path,
+    flags: OFlag,
+    links: ResolveFlag,
+) -> nix::Result<OwnedFd> {
     const ATTEMPTS: usize = 16;
     let how = OpenHow::new()
         .flags(flags | OFlag::O_CLOEXEC)
-        .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        .resolve(ResolveFlag::RESOLVE_BENEATH | links);
     for _ in 0..ATTEMPTS {
         match openat2(folder, path, how) {
             // Something was renamed meanwhile and the kernel cannot vouch for the path.
@@ -125,5 +141,21 @@ mod tests {
         for above in ["..", "real/../../x", "/etc/passwd"] {
             assert_eq!(open(above).unwrap_err(), Errno::EXDEV, "{above}");
         }
+    }
+
+    #[test]
+    fn open_without_links_refuses_a_link_in_any_part_of_the_path() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("real")).unwrap();
+        fs::write(root.path().join("real/x"), "1").unwrap();
+        symlink("real", root.path().join("linked")).unwrap();
+        symlink("x", root.path().join("real/file")).unwrap();
+        let folder = File::open(root.path()).unwrap();
+        let open = |path: &str| open_without_links(&folder, Path::new(path), OFlag::O_RDONLY);
+        assert!(open("real/x").is_ok());
+        for link in ["linked/x", "real/file"] {
+            assert_eq!(open(link).unwrap_err(), Errno::ELOOP, "{link}");
+        }
+        assert_eq!(open("../x").unwrap_err(), Errno::EXDEV);
     }
 }

@@ -160,6 +160,26 @@ async fn the_last_lines_are_those_of_both_files() {
 }
 
 #[tokio::test]
+async fn log_that_is_removed_between_two_lines_begins_anew_with_its_heading() {
+    let files = tempfile::tempdir().unwrap();
+    let log = log(files.path());
+    let heading = Arc::from("step 1 a");
+    log.append(&heading, b"one\n").unwrap();
+    log.append(&heading, b"two\n").unwrap();
+    let path = files.path().join("state/threads/r-1/async.log");
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        "== step 1 a ==\none\ntwo\n"
+    );
+    fs::remove_dir_all(files.path().join("state")).unwrap();
+    log.append(&heading, b"three\n").unwrap();
+    assert_eq!(
+        fs::read_to_string(&path).unwrap(),
+        "== step 1 a ==\nthree\n"
+    );
+}
+
+#[tokio::test]
 async fn short_lines_take_no_more_memory_than_long_ones() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());

@@ -1,5 +1,4 @@
-//! A run that meets ENOSPC, or a host that has too little of something, is suspended until there is more again; one whose files are
-//! written more slowly than they come waits for them.
+//! A run that meets ENOSPC, or a host that has too little of something, is suspended until there is more again.
 
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use super::{Drive, Job, Kind};
 use crate::exhausted::Exhausted;
 use crate::journal;
 use crate::services::Ended;
-use crate::stop::{DriverExit, Urgency};
+use crate::stop::DriverExit;
 
 /// What there is too little of.
 pub(super) enum Lack {
@@ -31,17 +30,6 @@ pub(super) enum Live {
 }
 
 impl<K: Kind> Drive<'_, K> {
-    /// Waits while the files of its project are written more slowly than they come, unless something is asked of the run.
-    pub(super) async fn await_files(&mut self) {
-        let is_asked = self.stop.urgency() != Urgency::None || self.stop.is_held();
-        if !is_asked && self.lag.is_behind() {
-            tokio::select! {
-                () = self.lag.caught_up() => {}
-                () = self.signal.changed() => {}
-            }
-        }
-    }
-
     /// `false` if the call cannot begin on this host now, and is offered again.
     pub(super) async fn admit_job(
         &mut self,

@@ -31,9 +31,10 @@ impl Faults {
         _changes: &[Change],
     ) {
     }
-    pub(super) const fn before_files(&self, _files: &str) {}
 
-    pub(super) const fn before_file_system_sync(&self) -> std::io::Result<()> {
+    pub(crate) const fn before_files(&self, _files: &str) {}
+
+    pub(crate) const fn before_write(&self, _files: &str) -> std::io::Result<()> {
         Ok(())
     }
 
@@ -44,6 +45,7 @@ impl Faults {
 
 #[cfg(test)]
 pub(crate) mod hooks {
+    use std::collections::HashMap;
     use std::io;
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     use std::sync::{Condvar, Mutex};
@@ -70,8 +72,6 @@ pub(crate) mod hooks {
         files: Vec<String>,
         /// The threads that stand still there.
         threads: usize,
-        /// How many pieces of work may be done there nevertheless.
-        passes: usize,
     }
 
     #[derive(Debug, Default)]
@@ -84,10 +84,12 @@ pub(crate) mod hooks {
         /// Commits that stand at the gate.
         pub(crate) held: watch::Sender<usize>,
         hanging: Mutex<Hanging>,
+        /// Projects that take so many writes and no more, and why.
+        refusing: Mutex<HashMap<String, (io::ErrorKind, u64)>>,
+        /// Writes that were refused.
+        refused: AtomicU64,
         /// Whether the index cannot be opened.
         no_index: AtomicBool,
-        /// Whether no file system can be synced.
-        no_sync: AtomicBool,
     }
 
     impl Hooks {
@@ -111,21 +113,25 @@ pub(crate) mod hooks {
             lock(&self.hanging).files.push(files.to_owned());
         }
 
-        /// Lets so many pieces of work be done in the projects that hang.
-        pub(crate) fn let_through(&self, pieces: usize) {
-            lock(&self.hanging).passes += pieces;
-            self.released.notify_all();
-        }
-
-        /// How many of them are still to be done.
-        pub(crate) fn passes(&self) -> usize {
-            lock(&self.hanging).passes
-        }
-
         /// No project hangs any more.
         pub(crate) fn release(&self) {
             lock(&self.hanging).files.clear();
             self.released.notify_all();
+        }
+
+        /// From now on the project with these `files` takes `writes` writes and then no more because of `kind`.
+        pub(crate) fn refuse_after(&self, writes: u64, files: &str, kind: io::ErrorKind) {
+            lock(&self.refusing).insert(files.to_owned(), (kind, writes));
+        }
+
+        /// From now on all projects take what is written.
+        pub(crate) fn refuse_nothing(&self) {
+            lock(&self.refusing).clear();
+        }
+
+        /// Writes that were refused so far.
+        pub(crate) fn refused(&self) -> u64 {
+            self.refused.load(Ordering::Relaxed)
         }
 
         /// How many threads stand still in a project.
@@ -136,11 +142,6 @@ pub(crate) mod hooks {
         /// Whether the index cannot be opened from now on.
         pub(crate) fn no_index(&self, broken: bool) {
             self.no_index.store(broken, Ordering::Relaxed);
-        }
-
-        /// Whether no file system can be synced from now on.
-        pub(crate) fn no_sync(&self, broken: bool) {
-            self.no_sync.store(broken, Ordering::Relaxed);
         }
 
         pub(crate) fn full(&self, full: bool) {
@@ -201,20 +202,22 @@ pub(crate) mod hooks {
             let mut hanging = lock(&self.inner.hanging);
             hanging.threads += 1;
             while hanging.files.iter().any(|known| known == files) {
-                if let Some(left) = hanging.passes.checked_sub(1) {
-                    hanging.passes = left;
-                    break;
-                }
                 hanging = self.inner.released.wait(hanging).expect(POISON);
             }
             hanging.threads -= 1;
         }
 
-        pub(crate) fn before_file_system_sync(&self) -> io::Result<()> {
-            if self.inner.no_sync.load(Ordering::Relaxed) {
-                return Err(io::Error::other("a file system that fails on purpose"));
+        pub(crate) fn before_write(&self, files: &str) -> io::Result<()> {
+            let mut refusing = lock(&self.inner.refusing);
+            let Some((kind, left)) = refusing.get_mut(files) else {
+                return Ok(());
+            };
+            if let Some(fewer) = left.checked_sub(1) {
+                *left = fewer;
+                return Ok(());
             }
-            Ok(())
+            self.inner.refused.fetch_add(1, Ordering::Relaxed);
+            Err((*kind).into())
         }
 
         pub(crate) fn before_index(&self) -> io::Result<()> {

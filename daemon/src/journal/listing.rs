@@ -130,11 +130,7 @@ impl Journal {
             self.durable(Ticket { lsn }).await?;
             return Ok(Some(run));
         }
-        Ok(self
-            .shared
-            .of_history(id, true)
-            .await?
-            .map(|stored| stored.run))
+        Ok(self.shared.ended_whole(id).await?.map(|stored| stored.run))
     }
 
     /// The run that `principal` started with `key`, once it is durable.
@@ -349,6 +345,11 @@ impl Shared {
     /// The record of an ended run without its long texts, which its events are read without.
     pub(super) async fn ended(self: &Arc<Self>, id: &RunId) -> Result<Option<Stored>, Error> {
         self.of_history(id, false).await
+    }
+
+    /// The record of an ended run.
+    pub(super) async fn ended_whole(self: &Arc<Self>, id: &RunId) -> Result<Option<Stored>, Error> {
+        self.of_history(id, true).await
     }
 
     async fn of_history(

@@ -179,11 +179,6 @@ impl Log {
         }
     }
 
-    /// How many segments there are.
-    pub(super) fn segments(&self) -> usize {
-        lock(&self.places).segments.len()
-    }
-
     /// Forgets frames up to `lsn` and removes the segments that held nothing else.
     pub(super) fn drop_through(&self, lsn: Lsn) -> io::Result<()> {
         let unused = {

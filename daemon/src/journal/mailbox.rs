@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::watermark::{POISON, lock};
 
 /// How long what is in no hurry may lie. A reader that comes for each piece alone spends most of its time on coming.
-pub(super) const LINGER: Duration = Duration::from_millis(10);
+pub(super) const LINGER: Duration = Duration::from_millis(25);
 
 #[derive(Debug, Default)]
 pub(super) struct Mailbox<T> {
@@ -57,11 +57,6 @@ impl<T: Default> Mailbox<T> {
         if sooner {
             self.changed.notify_one();
         }
-    }
-
-    /// Whether nothing lies in it.
-    pub(super) fn is_empty(&self) -> bool {
-        lock(&self.content).due.is_none()
     }
 
     /// What is left is still taken; after that [`Taken::closed`] tells the reader to end.

@@ -13,19 +13,18 @@ use std::sync::mpsc::Receiver;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Epoch, Lsn, RunId, Seq};
-use rye_core::ledger::{AccountId, Ledger, Rows};
-use rye_core::model::{Event, Pages, Run};
+use rye_core::ledger::{Ledger, Rows};
+use rye_core::model::{Event, Run};
 use rye_core::seal::{Fingerprint, Signature};
 use rye_core::state::{self, Closed};
 use rye_core::transcript::{Fact, Head};
 use tokio::sync::oneshot;
 
-use super::artifacts::Money;
 use super::backlog::Permit;
-use super::projector::Pending;
 use super::record::Rendered;
 use super::run_stream::{Rest, RunStream};
 use super::sealer::Ended;
+use super::touches::TouchKind;
 use super::watermark::Failure;
 use super::{Line, Shared, wide};
 
@@ -104,16 +103,6 @@ impl LiveRuns {
         live.collect()
     }
 
-    /// What an account, which may be among those that were just `closed`, and all below it have spent, and what it may spend.
-    fn money(&self, id: &AccountId, closed: &Closed) -> Money {
-        let account = || self.ledger.account(id).or_else(|| closed.get(id));
-        let closed = || closed.get(id)?.cost().ok();
-        Money {
-            cost: self.ledger.cost(id).or_else(closed).unwrap_or_default(),
-            limit: account().and_then(|account| account.limit),
-        }
-    }
-
     /// The meters, and the accounts that the records of the runs do not tell.
     fn accounts(&self) -> Rows {
         let runs = self.runs.values().map(|(_, run)| run.as_ref());
@@ -142,7 +131,6 @@ pub(super) struct Entry {
     pub(super) seq: Seq,
     pub(super) text: Rendered,
     boundary: bool,
-    pages: Pages,
     /// The record after this event, if it suspended or ended the run.
     settled: Option<Arc<Run>>,
 }
@@ -155,21 +143,13 @@ impl Entry {
         change: state::Fact,
         text: Rendered,
     ) -> Self {
-        let facets = event.facets();
         Self {
             stream: Arc::clone(stream),
             seq: change.seq,
             text,
-            boundary: facets.boundary,
-            pages: facets.pages,
+            boundary: event.facets().boundary,
             settled: change.settled,
         }
-    }
-
-    /// The money of the run, if its files are to show that.
-    fn shown(&self, live: &LiveRuns, closed: &Closed) -> Option<Money> {
-        let account = &self.stream.spec.budget.account;
-        (self.pages != Pages::Keep).then(|| live.money(account, closed))
     }
 
     /// The event as readers get it.
@@ -183,6 +163,15 @@ impl Entry {
         }
     }
 
+    /// How it moves the run.
+    fn kind(&self) -> TouchKind {
+        match self.rest() {
+            None => TouchKind::Moved,
+            Some(rest) if rest.ended => TouchKind::Ended,
+            Some(_) => TouchKind::Rested,
+        }
+    }
+
     /// Where the run comes to rest with it, if it does.
     fn rest(&self) -> Option<Rest> {
         let run = self.settled.as_ref()?;
@@ -193,14 +182,8 @@ impl Entry {
     }
 }
 
-/// An entry as it will stand in the transcript.
-struct Written {
-    start: Head,
-    end: Head,
-    lines: Vec<u8>,
-    /// Of its checkpoint, with its key.
-    signature: Option<(Signature, Fingerprint)>,
-}
+/// The end of a transcript after an entry, and the signature of its checkpoint with the key.
+type Written = (Head, Option<(Signature, Fingerprint)>);
 
 /// Publishes what the log held at open up to the frame that began this life, then what comes. `live` are the runs at the end
 /// of what the log held, and the accounts at its beginning. The body of the publisher thread.
@@ -232,10 +215,9 @@ pub(super) fn run(
                     ledger: live.accounts(),
                     reply,
                 };
-                let lanes = shared.lanes.mark(shared, lsn, &checkpoint.runs);
                 shared
                     .keeping
-                    .post(|inbox| inbox.checkpoint = Some((checkpoint, lanes)));
+                    .post(|inbox| inbox.checkpoint = Some(checkpoint));
                 Ok(())
             }
         })
@@ -260,12 +242,6 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
         live.enter(stream, run);
     }
     live.ledger.enter(rows);
-    // What files show of money is what this commit came to, so that they come out the same whenever they are written.
-    let sums: Vec<Option<Money>> = entries
-        .iter()
-        .map(|entry| entry.shown(live, &closed))
-        .collect();
-    let urgent = entries.iter().any(|entry| entry.pages == Pages::Now);
     let shown = shared.wide.show(lsn, || {
         let events = entries.iter().map(|entry| wide::Event {
             stream: Arc::clone(&entry.stream),
@@ -274,14 +250,7 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
         });
         events.collect()
     });
-    let entries = entries.into_iter().zip(written).zip(sums);
-    for (place, ((entry, written), money)) in entries.enumerate() {
-        let Written {
-            start,
-            end,
-            lines,
-            signature,
-        } = written;
+    for (place, (entry, (end, signature))) in entries.iter().zip(written).enumerate() {
         // Before the event is shown: a reader of it looks for its signature.
         if let Some((signature, signer)) = signature {
             shared.signatures.push((lsn, place), signature, signer);
@@ -305,17 +274,10 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
             };
             shared.keeping.post(|inbox| inbox.ended.push(ended));
         }
-        let pending = Pending {
-            stream: entry.stream,
-            start,
-            end,
-            lines: Some(lines),
-            pages: entry.pages,
-            money,
-            settled: entry.settled,
-        };
-        shared.lanes.add(shared, pending, urgent);
     }
+    let moved = entries.iter();
+    let moved = moved.map(|entry| (&entry.stream.id, &*entry.stream.spec.files, entry.kind()));
+    shared.touches.mark(lsn, moved);
     drop(shown);
     shared.published.advance(lsn);
     Ok(())
@@ -323,16 +285,16 @@ fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<
 
 fn write(shared: &Shared, commit: &Commit) -> Vec<Written> {
     let mut written: Vec<Written> = Vec::with_capacity(commit.entries.len());
+    // Of interest for their hashes alone.
+    let mut lines = Vec::new();
     for (place, entry) in commit.entries.iter().enumerate() {
         let earlier = commit.entries[..place]
             .iter()
             .rposition(|earlier| Arc::ptr_eq(&earlier.stream, &entry.stream));
-        let start = match earlier {
-            Some(earlier) => written[earlier].end,
+        let mut end = match earlier {
+            Some(earlier) => written[earlier].0,
             None => entry.stream.head(),
         };
-        let mut end = start;
-        let mut lines = Vec::new();
         let fact = Fact {
             run: &entry.stream.id,
             seq: entry.seq,
@@ -340,18 +302,14 @@ fn write(shared: &Shared, commit: &Commit) -> Vec<Written> {
             name: entry.text.name,
             payload: &entry.text.payload,
         };
+        lines.clear();
         end.write_event(&fact, &mut lines);
         let signature = entry.boundary.then(|| {
             let signed = shared.signer.sign(&end.digest(fact.run), fact.at);
             end.write_checkpoint(fact.run, fact.at, &signed, &mut lines);
             (signed.signature, signed.signer.clone())
         });
-        written.push(Written {
-            start,
-            end,
-            lines,
-            signature,
-        });
+        written.push((end, signature));
     }
     written
 }

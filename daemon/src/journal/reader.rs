@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufReader, Read as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rye_core::error::with_sources;
@@ -18,12 +18,17 @@ use rye_core::transcript::{Fact, Fault, Head, Signed};
 
 use super::past::{Event, Source};
 use super::record::Unreadable;
-use super::transcript_file::{existing_transcript, transcript_path};
 use super::{Error, Journal, Shared};
+use crate::beneath::Dir;
 use crate::task;
 
 /// Bytes of lines that are handed out together, roughly.
 const PIECE_BYTES: usize = 256 * 1024;
+/// Name of the file in the directory of a run.
+const TRANSCRIPT: &str = "transcript.jsonl";
+
+/// Where the directories of runs are below a `files` directory.
+pub const THREADS: &str = "state/threads";
 
 /// How a transcript is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -356,4 +361,17 @@ impl Reading {
 
 fn size(length: usize) -> u64 {
     super::log::size(length)
+}
+
+fn transcript_path(files: &str, run: &RunId) -> PathBuf {
+    let directory = Path::new(files).join(THREADS).join(run.as_str());
+    directory.join(TRANSCRIPT)
+}
+
+/// The transcript of a run whose files are below `files`, to be read.
+fn existing_transcript(files: &str, run: &RunId) -> io::Result<File> {
+    let directory = Path::new(THREADS).join(run.as_str());
+    let directory = Dir::root(Path::new(files))?.enter(&directory)?;
+    let file = directory.look(TRANSCRIPT)?;
+    file.ok_or_else(|| io::ErrorKind::NotFound.into())
 }

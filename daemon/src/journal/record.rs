@@ -7,9 +7,8 @@ use std::io;
 
 use rye_core::clock::Timestamp;
 use rye_core::digest::Digest;
-use rye_core::id::{Epoch, Lsn, RunId, Seq};
+use rye_core::id::{Epoch, RunId, Seq};
 use rye_core::model::{self, Event};
-use rye_core::transcript::Passed;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -142,25 +141,6 @@ fn spilled_text(
 }
 
 impl Line {
-    /// The event that a line of a transcript is; `None` if it is a checkpoint.
-    pub(super) fn of_transcript(passed: Passed<'_>) -> Option<Self> {
-        match passed {
-            Passed::Event {
-                seq,
-                at,
-                name,
-                payload,
-            } => Some(Self {
-                seq,
-                lsn: Lsn::default(),
-                timestamp: at,
-                event_type: name.into_owned(),
-                payload: payload.into(),
-            }),
-            Passed::Checkpoint(_) => None,
-        }
-    }
-
     /// Whether the payload lies elsewhere.
     pub(super) fn is_spilled(&self) -> bool {
         Spilled::of_shown(&self.payload).is_some()

@@ -44,8 +44,6 @@ pub(super) struct Rest {
 pub(super) struct Published {
     /// The last event that is durable and shown.
     pub(super) head: Head,
-    /// Up to here the transcript in the project is on disk.
-    pub(super) anchor: Head,
     /// The last event in history: the log may have dropped it.
     pub(super) sealed: Seq,
     /// The sections of history with its events, in order.
@@ -96,7 +94,6 @@ impl RunStream {
             spec,
             published: Mutex::new(Published {
                 head,
-                anchor: head,
                 sealed: head.seq,
                 spans,
                 lsns: VecDeque::new(),
@@ -151,11 +148,6 @@ impl RunStream {
             stream: Arc::downgrade(self),
             messages: Some(feed.subscribe()),
         }
-    }
-
-    /// The transcript is on disk up to `anchor`.
-    pub(super) fn settle(&self, anchor: Head) {
-        self.published().anchor = anchor;
     }
 
     /// Enters that history has the events of the run up to position `span.lsn`.

@@ -2,11 +2,10 @@
 //!
 //! **Owns** when a section is made, and what has ended and is still in memory. It seals when a log segment is full, when many runs have
 //! ended or none has for a while ([`SealBounds`]), and at the close. **Never** touches a file of a project. **Order.** Objects of a record,
-//! then the section that names them, then the index, then an ended run leaves memory. Section and transcripts come before the base,
+//! then the section that names them, then the index, then an ended run leaves memory. Sections come before the base,
 //! the base before a segment of the log goes. **Failure.** What cannot be written is tried again every second; until then memory and log
 //! keep it. A damaged frame in the log ends the journal, as a failed write of the log does.
 
-use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +17,6 @@ use rye_core::transcript::Head;
 
 use super::Shared;
 use super::base::{Base, BaseHead, Span, Stored};
-use super::checkpoints::{Checkpoints, Report, Waiting};
 use super::index::{IndexError, Keeper};
 use super::publisher::CheckpointJob;
 use super::run_stream::RunStream;
@@ -64,9 +62,8 @@ pub(super) struct Ended {
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
     pub(super) ended: Vec<Ended>,
-    /// A checkpoint, and the lanes that have something to do for it.
-    pub(super) checkpoint: Option<(CheckpointJob, HashSet<String>)>,
-    pub(super) reports: Vec<Report>,
+    /// The newest one covers those before it.
+    pub(super) checkpoint: Option<CheckpointJob>,
     /// A reader found the index broken.
     pub(super) suspect: bool,
 }
@@ -84,7 +81,6 @@ pub(super) struct Sealer {
     retry_at: Instant,
     /// In history, and not in the index.
     sealed: Vec<Ended>,
-    checkpoints: Checkpoints,
 }
 
 impl Sealer {
@@ -99,32 +95,26 @@ impl Sealer {
             last_end: now,
             retry_at: now,
             sealed: Vec::new(),
-            checkpoints: Checkpoints::default(),
         }
     }
 
-    /// Works until the mailbox is closed. The body of the sealing thread.
-    pub(super) fn run(mut self, base: Lsn) {
+    /// Works until the mailbox is closed. The log was read again up to `begin`, and the base ends at `base`. The body of the sealing thread.
+    pub(super) fn run(mut self, base: Lsn, begin: Lsn) {
         self.index.open_if_due();
-        if self
-            .shared
-            .published
-            .reach_blocking(self.shared.lanes.begin)
-            .is_ok()
-        {
+        if self.shared.published.reach_blocking(begin).is_ok() {
             self.find_spans(base);
         }
         loop {
             let taken = self.shared.keeping.take(self.pause());
-            self.receive(taken.value);
+            let checkpoint = self.receive(taken.value);
             if self.index.open_if_due() {
                 self.evict();
             }
             if self.is_due() {
                 self.seal(self.shared.published.get());
             }
-            while let Some(waiting) = self.checkpoints.take_due(&self.shared) {
-                self.end_checkpoint(waiting);
+            if let Some(job) = checkpoint {
+                self.checkpoint(job);
             }
             if taken.closed {
                 self.index.close(IndexError::Closed);
@@ -133,7 +123,7 @@ impl Sealer {
         }
     }
 
-    fn receive(&mut self, inbox: Inbox) {
+    fn receive(&mut self, inbox: Inbox) -> Option<CheckpointJob> {
         let history = self.shared.history.last();
         for ended in inbox.ended {
             self.last_end = Instant::now();
@@ -150,20 +140,14 @@ impl Sealer {
         } else if self.index.is_open() {
             self.evict();
         }
-        inbox
-            .reports
-            .into_iter()
-            .for_each(|report| self.checkpoints.report(report));
-        if let Some((job, lanes)) = inbox.checkpoint {
-            self.checkpoints.begin(job, lanes);
-        }
+        inbox.checkpoint
     }
 
     /// How long to wait for more.
     fn pause(&self) -> Option<Duration> {
         let now = Instant::now();
         let left = |until: Instant| until.saturating_duration_since(now);
-        let index = (!self.index.is_on_disk() || self.checkpoints.is_closing()).then_some(RETRY);
+        let index = (!self.index.is_on_disk()).then_some(RETRY);
         let seal = (!self.ended.is_empty()).then(|| left(self.due()));
         index.into_iter().chain(seal).min()
     }
@@ -260,12 +244,10 @@ impl Sealer {
         self.sealed.clear();
     }
 
-    fn end_checkpoint(&mut self, waiting: Waiting) {
-        let Waiting { job, failed, .. } = waiting;
+    fn checkpoint(&mut self, job: CheckpointJob) {
         let lsn = job.lsn;
-        let is_sealed = self.seal(lsn);
-        if failed || !is_sealed {
-            tracing::info!(%lsn, "the log is kept: not everything in it is elsewhere yet");
+        if !self.seal(lsn) {
+            tracing::info!(%lsn, "the log is kept: not everything in it is in history yet");
         } else if let Err(error) = self.write_base(&job) {
             tracing::warn!(%error, "the checkpoint failed; the log is kept");
         }
@@ -289,9 +271,6 @@ impl Sealer {
             ledger: job.ledger.clone(),
         };
         Base::write(&self.shared.dir, &head, runs)?;
-        for live in &job.runs {
-            live.stream.settle(live.head);
-        }
         self.shared.log.drop_through(job.lsn)
     }
 }

@@ -4,7 +4,6 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -12,25 +11,22 @@ use std::thread::JoinHandle;
 use rye_core::clock::Clock;
 use rye_core::id::{Epoch, Lsn};
 use rye_core::memory::Memory;
-use rye_core::model::{Pages, Run, Syncing};
+use rye_core::model::{Run, Syncing};
 use rye_journal::history;
 use tokio::sync::watch;
 
-use super::artifacts::Artifacts;
 use super::backlog::Backlog;
 use super::faults::Faults;
 use super::index::{Index, IndexError};
-use super::lag::LagBounds;
-use super::lanes::Lanes;
 use super::log::{self, Log, Writer};
 use super::mailbox::Mailbox;
-use super::projector;
 use super::publisher::{self, LiveRuns};
 use super::record::Body;
 use super::recovery;
 use super::sealer::{self, SealBounds, Sealer};
 use super::sections::Signatures;
 use super::sequencer::Sequencer;
+use super::touches::Touches;
 use super::watermark::{Failure, Watermark};
 use super::wide::Wide;
 use super::{Journal, Options, Recovered, Signer};
@@ -58,10 +54,8 @@ pub(super) struct Shared {
     pub(super) published: Watermark,
     /// What is published, for listeners to many runs.
     pub(super) wide: Wide,
-    pub(super) artifacts: Arc<dyn Artifacts>,
-    pub(super) lanes: Lanes,
-    /// Transcripts that are open.
-    pub(super) open_transcripts: Arc<AtomicUsize>,
+    /// Outlives the journal, for its one consumer.
+    pub(super) touches: Arc<Touches>,
     pub(super) faults: Faults,
     pub(super) keeping: Mailbox<sealer::Inbox>,
     pub(super) history: history::Store,
@@ -134,9 +128,6 @@ pub(super) fn start(
     let sync = Syncing::Now;
     log.queue
         .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
-    let lag = options
-        .lag
-        .unwrap_or(LagBounds::of_segments(options.segment_bytes));
     let acting = Board::open(
         &options.dir,
         live.iter().map(|run| &run.id),
@@ -153,9 +144,7 @@ pub(super) fn start(
         durable,
         published: Watermark::new(opened.base),
         wide: Wide::new(opened.base),
-        artifacts: options.artifacts,
-        lanes: Lanes::new(lsn, lag, options.lane_idle),
-        open_transcripts: Arc::default(),
+        touches: Arc::default(),
         faults,
         keeping: Mailbox::default(),
         history: opened.history,
@@ -168,13 +157,12 @@ pub(super) fn start(
     if let Err(error) = shared.log.drop_through(opened.base) {
         tracing::warn!(%error, "log segments that are not needed cannot be removed");
     }
-    look_at_transcripts(&shared);
     let publish = {
         let shared = Arc::clone(&shared);
         let backlog = opened.backlog;
         move || publisher::run(&shared, records, backlog, lsn, &jobs)
     };
-    let threads = start_threads(&shared, writer, publish, opened.base, options.seal);
+    let threads = start_threads(&shared, writer, publish, (opened.base, lsn), options.seal);
     let journal = Journal {
         shared,
         threads: Mutex::new(threads),
@@ -194,31 +182,12 @@ pub(super) fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Has the lanes compare the transcripts of live runs with what is on record, whether or not there is more to come.
-fn look_at_transcripts(shared: &Arc<Shared>) {
-    let sequencer = shared.sequencer();
-    for stream in sequencer.positions.streams() {
-        let head = stream.head();
-        let pending = projector::Pending {
-            stream: Arc::clone(stream),
-            start: head,
-            end: head,
-            lines: Some(Vec::new()),
-            pages: Pages::Keep,
-            money: None,
-            settled: None,
-        };
-        shared.lanes.add(shared, pending, true);
-    }
-}
-
-/// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the lanes of projects
-/// that answer, then the sealer.
+/// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the sealer.
 fn start_threads(
     shared: &Arc<Shared>,
     writer: Writer,
     publish: impl FnOnce() + Send + 'static,
-    base: Lsn,
+    (base, begin): (Lsn, Lsn),
     bounds: SealBounds,
 ) -> Vec<JoinHandle<()>> {
     let sealer = Sealer::new(Arc::clone(shared), bounds);
@@ -233,10 +202,10 @@ fn start_threads(
             },
         ),
         start_thread("publisher", shared, publish, |shared| {
-            shared.lanes.close();
+            shared.touches.close();
             shared.keeping.close();
         }),
-        start_thread("sealer", shared, move || sealer.run(base), |_| {}),
+        start_thread("sealer", shared, move || sealer.run(base, begin), |_| {}),
         start_thread("preparer", shared, move || preparer.pool.maintain(), |_| {}),
     ]
 }

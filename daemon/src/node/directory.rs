@@ -76,6 +76,13 @@ pub(super) struct Signers {
     pub(super) former: Vec<Former>,
 }
 
+impl Signers {
+    /// When the directory was adopted; `None` if it is no copy.
+    pub(super) fn adopted(&self) -> Option<Timestamp> {
+        self.former.last().map(|former| former.until)
+    }
+}
+
 /// A key that has signed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Former {
@@ -300,6 +307,11 @@ impl Directory {
 
 fn served_at(directory: &Path) -> PathBuf {
     directory.join(served_at::FILE)
+}
+
+/// Socket of the daemon that has the state directory `path`, if that is on record.
+pub(super) fn socket_in_use(path: &Path) -> Option<PathBuf> {
+    read_served_at(path).map(|record| record.socket)
 }
 
 /// The process `pid`, if it lives.

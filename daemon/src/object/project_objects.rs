@@ -3,14 +3,15 @@
 //! **Owns** the layout below `<files>/state/objects`:
 //!
 //! ```text
-//! objects/ab/cd/<sha256>.json    an object, as canonical JSON
+//! runs/<run id>.jsonl            objects of a run, a line for each (see [`run_objects`](super::run_objects))
+//! objects/ab/cd/<sha256>.json    an object that several runs share, as canonical JSON: a result in the cache
 //! refs/graphs/<run id>.json      the newest snapshot of a run, signed by the node
 //! cache/nodes/<key>.json         the result of a node, signed by the node
 //! ```
 //!
 //! **Never** follows a symbolic link, and never hands out an object whose content does not have its name. **Order**: an object
 //! is there, whole, before anything names it; two writers of one object both succeed. **Failure**: a crash leaves
-//! at most a hidden temporary file. Nothing is synced here; who needs that calls [`ProjectObjects::sync`] once for many objects.
+//! at most a hidden temporary file. Nothing is synced.
 
 use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
@@ -21,14 +22,17 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::RunId;
 use serde_json::Value;
 
-use super::{PIECE, digest_of_file};
+use super::{PIECE, digest_of_file, run_objects};
 use crate::beneath::Dir;
 
 /// Longest object that is read back: more than the largest state a run may have.
-const MOST_BYTES: u64 = 256 << 20;
+pub(super) const MAX_BYTES: u64 = 256 << 20;
 
-const OBJECTS: &str = "objects";
-const REFS: &str = "refs/graphs";
+/// Directory of the objects of a project below its `files` directory.
+pub const OBJECTS: &str = "state/objects";
+const SHARED: &str = "objects";
+/// Directory of the refs.
+pub const REFS: &str = "refs/graphs";
 const NODES: &str = "cache/nodes";
 
 /// Tells the temporary files of this process apart.
@@ -38,11 +42,11 @@ static TEMPORARIES: AtomicU64 = AtomicU64::new(0);
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectObjectsError {
     /// It is not there.
-    #[error("there is no object {digest}: {} does not exist", path.display())]
+    #[error("there is no object {digest} in {}", path.display())]
     NotFound {
         /// Its name.
         digest: Digest,
-        /// Where it would be.
+        /// Where it was looked for.
         path: PathBuf,
     },
     /// The file system refused.
@@ -96,7 +100,7 @@ pub struct ProjectObjects {
 impl ProjectObjects {
     /// Opens the objects below `files` (the project's `.ai`, or its stand-in); `None` if there are none yet.
     pub fn open(files: &Path) -> io::Result<Option<Self>> {
-        match Dir::root(files)?.enter(Path::new("state/objects")) {
+        match Dir::root(files)?.enter(Path::new(OBJECTS)) {
             Ok(root) => Ok(Some(Self::at(root, files))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -112,7 +116,7 @@ impl ProjectObjects {
     fn at(root: Dir, files: &Path) -> Self {
         Self {
             root,
-            path: files.join("state/objects"),
+            path: files.join(OBJECTS),
         }
     }
 
@@ -139,27 +143,64 @@ impl ProjectObjects {
         })
     }
 
-    /// The object named `digest`, verified.
-    pub fn get(&self, digest: &Digest) -> Result<Value, ProjectObjectsError> {
+    /// The object named `digest`, verified, and the run that has it. It is looked for among those that runs share, then with the runs
+    /// `likely`, then with all runs of the project.
+    pub fn get(
+        &self,
+        digest: &Digest,
+        likely: &[RunId],
+    ) -> Result<(Value, Option<RunId>), ProjectObjectsError> {
+        let missing = match self.shared(digest) {
+            Ok(object) => return Ok((object, None)),
+            Err(missing) => missing,
+        };
+        let path = self.path.join(run_objects::RUNS);
+        let failed = |source| ProjectObjectsError::Read {
+            path: path.clone(),
+            source,
+        };
+        let runs = match self.root.enter(Path::new(run_objects::RUNS)) {
+            Ok(runs) => runs,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(missing),
+            Err(error) => return Err(failed(error)),
+        };
+        let likely: Vec<String> = likely.iter().map(run_objects::file_name).collect();
+        let all = std::iter::once_with(|| runs.names());
+        for names in std::iter::once(Ok(likely)).chain(all) {
+            for name in names.map_err(failed)? {
+                let found = run_objects::find(&runs, &name, digest).map_err(failed)?;
+                if let Some(bytes) = found {
+                    let run = run_objects::run_of(&name);
+                    let path = path.join(name);
+                    return serde_json::from_slice(&bytes)
+                        .map(|object| (object, run))
+                        .map_err(|source| ProjectObjectsError::Foreign { path, source });
+                }
+            }
+        }
+        Err(missing)
+    }
+
+    /// The object named `digest` among those that runs share, verified.
+    pub fn shared(&self, digest: &Digest) -> Result<Value, ProjectObjectsError> {
         let name = digest.to_string();
         let leaf = leaf(&name);
         let name = format!("{name}.json");
         let path = self.path.join(&leaf).join(&name);
-        let bytes = self
-            .root
-            .enter(&leaf)
-            .and_then(|directory| directory.read(&name, MOST_BYTES));
-        let bytes = match bytes {
+        let directory = self.root.enter(&leaf);
+        let read = directory.and_then(|directory| directory.read(&name, MAX_BYTES));
+        let bytes = match read {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => {
-                let digest = *digest;
-                return Err(ProjectObjectsError::NotFound { digest, path });
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                let source = error;
+                return Err(ProjectObjectsError::Read { path, source });
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let digest = *digest;
-                return Err(ProjectObjectsError::NotFound { digest, path });
+            Ok(None) | Err(_) => {
+                return Err(ProjectObjectsError::NotFound {
+                    digest: *digest,
+                    path: self.path.clone(),
+                });
             }
-            Err(source) => return Err(ProjectObjectsError::Read { path, source }),
         };
         let found = Digest::of(&bytes);
         if found != *digest {
@@ -167,12 +208,6 @@ impl ProjectObjects {
         }
         serde_json::from_slice(&bytes)
             .map_err(|source| ProjectObjectsError::Foreign { path, source })
-    }
-
-    /// Names the newest snapshot of `run` by the signed `pointer`.
-    pub fn put_ref(&self, run: &RunId, pointer: &[u8]) -> io::Result<()> {
-        let refs = self.root.make(Path::new(REFS))?;
-        replace(&refs, &format!("{run}.json"), pointer)
     }
 
     /// What names the newest snapshot of `run`, unverified; `None` if nothing does.
@@ -222,7 +257,7 @@ impl ProjectObjects {
 
 /// The directory of an object.
 fn leaf(hash: &str) -> PathBuf {
-    Path::new(OBJECTS).join(&hash[..2]).join(&hash[2..4])
+    Path::new(SHARED).join(&hash[..2]).join(&hash[2..4])
 }
 
 /// Replaces a file that others may be replacing too.
@@ -267,7 +302,7 @@ mod tests {
         let object = cas::node_result(Arc::new(json!({"b": 1, "a": [1.5, null]})));
         vault.put(&object).unwrap();
         vault.put(&object).unwrap();
-        let there = vault.get(&digest(&object)).unwrap();
+        let (there, _) = vault.get(&digest(&object), &[]).unwrap();
         assert_eq!(there["result"], json!({"b": 1, "a": [1.5, null]}));
         let text = fs::read_to_string(path(files.path(), &object)).unwrap();
         assert_eq!(text, object.to_string());
@@ -285,7 +320,7 @@ mod tests {
         for forged in [text.replace("true", "evil"), text.repeat(2)] {
             let path = path(files.path(), &object);
             fs::write(&path, &forged).unwrap();
-            let error = vault.get(&digest(&object)).unwrap_err();
+            let error = vault.get(&digest(&object), &[]).unwrap_err();
             assert!(
                 matches!(error, ProjectObjectsError::Damaged { .. }),
                 "{error}"
@@ -295,15 +330,35 @@ mod tests {
                 "{error}"
             );
             vault.put(&object).unwrap();
-            vault.get(&digest(&object)).unwrap();
+            vault.get(&digest(&object), &[]).unwrap();
         }
+    }
+
+    #[test]
+    fn object_of_a_run_is_found_with_its_run_whatever_is_likely() {
+        let (files, vault) = vault();
+        let run = |name: &str| RunId::new(name).unwrap();
+        let runs = files.path().join("state/objects/runs");
+        fs::create_dir(&runs).unwrap();
+        let objects = ["one", "two"].map(|text| cas::node_result(Arc::new(json!(text))));
+        for (object, name) in objects.iter().zip(["run-a", "run-b"]) {
+            let mut line = Vec::new();
+            run_objects::write(&mut line, object).unwrap();
+            fs::write(runs.join(format!("{name}.jsonl")), line).unwrap();
+        }
+        for likely in [vec![], vec![run("run-b")], vec![run("none"), run("run-a")]] {
+            let (object, of) = vault.get(&digest(&objects[0]), &likely).unwrap();
+            assert_eq!((&object["result"], of), (&json!("one"), Some(run("run-a"))));
+        }
+        let (_, of) = vault.get(&digest(&objects[1]), &[]).unwrap();
+        assert_eq!(of, Some(run("run-b")));
     }
 
     #[test]
     fn a_missing_object_is_not_found() {
         let (_files, vault) = vault();
         let missing = Digest::of(b"nothing");
-        let error = vault.get(&missing).unwrap_err();
+        let error = vault.get(&missing, &[]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
     }
 

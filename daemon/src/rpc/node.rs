@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use nix::unistd::Pid;
 use rye_core::clock::Timestamp;
-use rye_core::id::Epoch;
+use rye_core::id::{Epoch, Name};
 use rye_proto::v1;
 use rye_proto::v1::node_server::Node;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +13,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Listeners, encode};
 use crate::access::Access;
+use crate::exports::Exports;
 use crate::journal::Storage;
 
 /// What this daemon is.
@@ -34,6 +35,8 @@ pub struct Facts {
     pub node_fingerprint: String,
     /// Cancelled once it stops.
     pub stopping: CancellationToken,
+    /// The files of runs.
+    pub exports: Arc<Exports>,
 }
 
 #[derive(Debug)]
@@ -90,6 +93,24 @@ impl Node for NodeService {
                 .iter()
                 .map(|key| encode::items::key(key, node))
                 .collect(),
+        }))
+    }
+
+    async fn rebuild(
+        &self,
+        request: Request<v1::RebuildRequest>,
+    ) -> Result<Response<v1::RebuildResponse>, Status> {
+        let project = PathBuf::from(request.into_inner().project);
+        let project = self.access.project(&project).await?;
+        let files = Name::from(project.files.to_string_lossy());
+        let rebuilt = self.facts.exports.rebuild(&files).await;
+        let rebuilt = rebuilt.ok_or_else(|| Status::unavailable("the daemon stops"))?;
+        Ok(Response::new(v1::RebuildResponse {
+            runs: rebuilt.runs,
+            written: rebuilt.written,
+            replaced: rebuilt.replaced,
+            failed: rebuilt.failed,
+            failure: rebuilt.failure.unwrap_or_default(),
         }))
     }
 

@@ -18,7 +18,7 @@ use rye_core::id::RunId;
 use rye_core::model::Run;
 
 use super::Supervisor;
-use crate::artifacts;
+use crate::exports;
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -39,7 +39,7 @@ impl Supervisor {
                         if looked_at.insert(project.clone()) {
                             let gate = self.projects().gate_of(Path::new(&project));
                             looks.push(async move {
-                                let look = move || artifacts::cancel_requests(&runs);
+                                let look = move || exports::cancel_requests(&runs);
                                 (project, gate.pass("look for cancel files", look).await)
                             });
                         }

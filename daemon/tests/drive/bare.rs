@@ -16,7 +16,6 @@ use rye_core::model::{Budget, Failure, Kill, Killed, Object, Run, RunEvent, Spec
 use rye_core::money::Usd;
 use rye_core::seal::{SecretKey, Token};
 use rye_core::state::Change;
-use ryed::artifacts::Artifacts;
 use ryed::async_log::Logs;
 use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
@@ -177,12 +176,7 @@ pub(crate) async fn recovered(
     let key: Arc<dyn Signer> = Arc::new(Key(SecretKey::from_seed(&[7; 32])));
     let options = Options {
         segment_bytes,
-        ..Options::new(
-            config.state_dir.clone(),
-            Arc::clone(&clock),
-            Arc::clone(&key),
-            Artifacts::new(key),
-        )
+        ..Options::new(config.state_dir.clone(), Arc::clone(&clock), key)
     };
     let (journal, recovered) = Journal::open(options).await.unwrap();
     let services = Services {

@@ -1664,6 +1664,30 @@ pub struct TrustedKey {
 pub struct DrainRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RebuildRequest {
+    /// As in `StartRequest`.
+    #[prost(string, tag = "1")]
+    pub project: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RebuildResponse {
+    /// Runs that were compared.
+    #[prost(uint64, tag = "1")]
+    pub runs: u64,
+    /// Those of which something was missing.
+    #[prost(uint64, tag = "2")]
+    pub written: u64,
+    /// Those of which something was not as it should be. A transcript that differs is kept as `transcript.aside-<n>.jsonl`.
+    #[prost(uint64, tag = "3")]
+    pub replaced: u64,
+    /// Those that could not be compared.
+    #[prost(uint64, tag = "4")]
+    pub failed: u64,
+    /// Why the first of these could not; empty if there are none.
+    #[prost(string, tag = "5")]
+    pub failure: ::prost::alloc::string::String,
+}
 /// What a run carries out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -5639,6 +5663,29 @@ pub mod node_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Node", "Keys"));
             self.inner.unary(req, path, codec).await
         }
+        /// Compares the files of all runs of a project with what the daemon has on record, writes what is missing and replaces what differs.
+        /// The answer comes when that is done.
+        pub async fn rebuild(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RebuildRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RebuildResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Node/Rebuild");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Node", "Rebuild"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -5669,6 +5716,12 @@ pub mod node_server {
             &self,
             request: tonic::Request<super::KeysRequest>,
         ) -> std::result::Result<tonic::Response<super::KeysResponse>, tonic::Status>;
+        /// Compares the files of all runs of a project with what the daemon has on record, writes what is missing and replaces what differs.
+        /// The answer comes when that is done.
+        async fn rebuild(
+            &self,
+            request: tonic::Request<super::RebuildRequest>,
+        ) -> std::result::Result<tonic::Response<super::RebuildResponse>, tonic::Status>;
     }
     /// The daemon itself.
     #[derive(Debug)]
@@ -5861,6 +5914,49 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = KeysSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Node/Rebuild" => {
+                    #[allow(non_camel_case_types)]
+                    struct RebuildSvc<T: Node>(pub Arc<T>);
+                    impl<T: Node> tonic::server::UnaryService<super::RebuildRequest>
+                    for RebuildSvc<T> {
+                        type Response = super::RebuildResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RebuildRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::rebuild(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RebuildSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

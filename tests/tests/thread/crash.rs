@@ -382,7 +382,7 @@ fn a_thread_lives_through_deaths_at_random_instants_without_losing_a_turn_or_a_c
         sum,
         "no cent is forgotten"
     );
-    let text = world.read(&format!(".ai/state/threads/{run}/transcript.jsonl"));
+    let text = world.ryectl("transcript --json").arg(&run).ok().stdout();
     transcript::check(&text, &run, &world.node_key()).unwrap();
     drop(daemon);
 }

@@ -246,12 +246,15 @@ impl Table {
 
     /// Looks at what came of `row`: the thread `root` and those below it, which were not `known` before.
     fn check(&self, row: &Row, root: &str, known: &BTreeSet<String>) {
-        let runs: Vec<String> = self.runs().difference(known).cloned().collect();
         let wanted = if ["parent", "waits"].contains(&row.directive) {
             2
         } else {
             1
         };
+        let runs = until("the files of all threads", || {
+            let runs: Vec<String> = self.runs().difference(known).cloned().collect();
+            (runs.len() >= wanted).then_some(runs)
+        });
         assert_eq!(runs.len(), wanted, "no thread is started twice: {runs:?}");
         let ran = keys(&self.world);
         let (mut sum, mut estimated, mut times) = (0, 0, 0);

@@ -270,7 +270,7 @@ fn assert_paid(world: &World, root: &str, deaths: usize) {
         assert_eq!(results, asked, "each call of {run} has one result");
         turns += said.len();
         tools += results;
-        let text = world.read(&format!(".ai/state/threads/{run}/transcript.jsonl"));
+        let text = world.ryectl("transcript --json").arg(run).ok().stdout();
         transcript::check(&text, run, &world.node_key()).unwrap();
     }
     let paid = account(world, root);

@@ -13,7 +13,7 @@ use strum::{IntoStaticStr, VariantNames};
 
 mod facets;
 
-pub use self::facets::{Facets, Pages, Syncing, While};
+pub use self::facets::{Facets, Syncing, While};
 use super::graph::GraphEvent;
 use super::thread::ThreadEvent;
 use super::tool::ToolEvent;
@@ -500,12 +500,10 @@ impl RunEvent {
         match self {
             Self::RunCreated(_) | Self::RunStarted { .. } => Facets {
                 allowed: While::Active,
-                pages: Pages::Now,
                 ..Facets::BEGINS
             },
             Self::RunResumed { .. } => Facets {
                 allowed: While::Suspended,
-                pages: Pages::Now,
                 ..Facets::BEGINS
             },
             Self::RunSuspended(_) => Facets {

@@ -93,6 +93,11 @@ impl RunEntry {
         let (first, last) = (self.spans.first()?, self.spans.last()?);
         Some((first.first, last.last))
     }
+
+    /// True if the run ended in the section, which has its final record.
+    pub const fn is_ended(&self) -> bool {
+        self.record.is_some()
+    }
 }
 
 impl Block {

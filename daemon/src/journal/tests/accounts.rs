@@ -6,7 +6,6 @@ use std::sync::Arc;
 use rye_core::ledger::{Account, AccountId, CallNo, MeterId, Metered, Usage};
 use rye_core::model::{Because, Budget, Event, Funding, RunEvent, Spec};
 use rye_core::money::Usd;
-use serde_json::{Value, json};
 
 use super::super::{AccountRow, Change, Journal};
 use super::rig::*;
@@ -257,57 +256,6 @@ async fn what_runs_have_cost_is_known_while_they_run_and_from_the_index() {
     assert_eq!(cost(&journal, "run-child").await, of("0.050000000", 2));
     assert_eq!(cost(&journal, "run-root").await, of("0.060000000", 3));
     assert_eq!(cost(&journal, "run-none").await, of("0.000000000", 0));
-}
-
-/// The file of a run and its page, once they tell of its end.
-async fn files(rig: &Rig, run: &str) -> (String, String) {
-    let thread = rig.ai().join(format!("state/threads/{run}/thread.json"));
-    let page = rig
-        .ai()
-        .join(format!("knowledge/graphs/demo/graph/{run}.md"));
-    eventually(async || {
-        let thread = fs::read_to_string(&thread).ok()?;
-        let page = fs::read_to_string(&page).ok()?;
-        let ended = |text: &String| text.contains("\"completed\"");
-        (ended(&thread) && ended(&page)).then_some((thread, page))
-    })
-    .await
-}
-
-#[tokio::test]
-async fn files_show_what_the_commit_came_to_that_ended_their_run_and_come_out_the_same_again() {
-    let rig = Rig::new();
-    let journal = rig.open().await;
-    family(&rig, &journal).await;
-    journal.put(paid("run-child", 1, "0.02")).await;
-    journal.put(vec![change(&id("run-root"), finish())]).await;
-    // What is spent below it after its end is no part of what it had cost by then.
-    journal.put(paid("run-child", 2, "0.03")).await;
-    journal.put(vec![change(&id("run-child"), finish())]).await;
-    let (root, child) = (
-        files(&rig, "run-root").await,
-        files(&rig, "run-child").await,
-    );
-    let told: Value = serde_json::from_str(&root.0).unwrap();
-    let expected = json!({
-        "turns": 1, "input_tokens": 0, "output_tokens": 7, "cache_read_tokens": 0, "cache_write_tokens": 0,
-        "reasoning_tokens": 0, "spend": "0.020000000", "estimated": false,
-    });
-    assert_eq!(told["cost"], expected);
-    assert!(
-        root.1.contains(&format!("\ncost: {expected}\n")),
-        "{}",
-        root.1
-    );
-    let told: Value = serde_json::from_str(&child.0).unwrap();
-    assert_eq!(told["cost"]["spend"], "0.050000000");
-    drop(journal);
-    fs::remove_dir_all(rig.ai()).unwrap();
-    fs::create_dir(rig.ai()).unwrap();
-    let journal = rig.open().await;
-    assert_eq!(files(&rig, "run-root").await, root);
-    assert_eq!(files(&rig, "run-child").await, child);
-    assert_eq!(cost(&journal, "run-root").await, of("0.050000000", 2));
 }
 
 /// The warnings of a run, with the event that each follows.

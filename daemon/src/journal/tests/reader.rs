@@ -6,7 +6,7 @@ use rye_core::id::RunId;
 use serde_json::json;
 
 use super::super::{Extract, Journal, Piece, Verdict, WrittenLine};
-use super::rig::{Rig, completed, eventually, finish, transcript};
+use super::rig::{Rig, completed, eventually, finish};
 use crate::journal::Change;
 
 /// All that is read.
@@ -37,13 +37,26 @@ fn text(lines: &[WrittenLine]) -> String {
     text
 }
 
+/// The transcript of a run, put into its project as exports would.
+async fn exported(journal: &Journal, rig: &Rig, run: &RunId) -> String {
+    let extract = Extract {
+        verify: false,
+        ..ALL
+    };
+    let (lines, _) = read(journal, run, extract).await;
+    let (path, whole) = (rig.transcript_path(run), text(&lines));
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, &whole).unwrap();
+    whole
+}
+
 #[tokio::test]
 async fn the_lines_are_those_of_the_file_even_if_that_is_behind_or_gone() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 20).await;
     let path = rig.transcript_path(&run);
-    let whole = transcript(&path, 44).await;
+    let whole = exported(&journal, &rig, &run).await;
     let (lines, verdict) = read(&journal, &run, ALL).await;
     assert_eq!(text(&lines), whole);
     assert_eq!((verdict.problem.clone(), verdict.events), (None, 44));
@@ -81,7 +94,7 @@ async fn a_file_that_differs_is_named_if_it_is_compared_and_does_no_harm() {
     let rig = Rig::new();
     let (journal, run) = ended(&rig).await;
     let path = rig.transcript_path(&run);
-    let whole = transcript(&path, 12).await;
+    let whole = exported(&journal, &rig, &run).await;
     let (lines, verdict) = read(&journal, &run, ALL).await;
     assert_eq!((text(&lines), verdict.problem), (whole.clone(), None));
     let long = lines.iter().find_map(|line| line.payload.as_deref());

@@ -21,13 +21,12 @@ use serde_json::{Value, json};
 
 use super::super::faults::Faults;
 use super::super::{
-    Change, Committed, Cursor, Error, Head, Journal, LagBounds, Line, Of, Options, Recovered,
-    Refused, SealBounds, Signed, Signer, Since, Ticket, Until,
+    Change, Committed, Cursor, Error, Head, Journal, Line, Of, Options, Recovered, Refused,
+    SealBounds, Signed, Signer, Since, Ticket, Until,
 };
-use crate::artifacts::Artifacts;
 
 #[derive(Debug, Default)]
-pub(super) struct Ticking(AtomicI64);
+pub(crate) struct Ticking(AtomicI64);
 
 impl Clock for Ticking {
     fn now(&self) -> Timestamp {
@@ -43,10 +42,10 @@ impl Clock for Ticking {
     }
 }
 
-pub(super) struct Key(SecretKey);
+pub(crate) struct Key(SecretKey);
 
 impl Key {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(SecretKey::from_seed(&[7; 32]))
     }
 }
@@ -75,17 +74,16 @@ impl Signer for Key {
     }
 }
 
-pub(super) struct Rig {
-    pub(super) root: tempfile::TempDir,
+pub(crate) struct Rig {
+    pub(crate) root: tempfile::TempDir,
     clock: Arc<Ticking>,
-    pub(super) faults: Faults,
-    pub(super) segment_bytes: u64,
-    pub(super) lag: LagBounds,
-    pub(super) seal: SealBounds,
+    pub(crate) faults: Faults,
+    pub(crate) segment_bytes: u64,
+    pub(crate) seal: SealBounds,
 }
 
 impl Rig {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join(".ai")).unwrap();
         Self {
@@ -97,54 +95,43 @@ impl Rig {
                 idle: Duration::from_millis(10),
                 ..SealBounds::default()
             },
-            lag: LagBounds {
-                runs: usize::MAX,
-                bytes: u64::MAX,
-                still: Duration::ZERO,
-            },
         }
     }
 
-    pub(super) fn with_segments_of(segment_bytes: u64) -> Self {
+    pub(crate) fn with_segments_of(segment_bytes: u64) -> Self {
         Self {
             segment_bytes,
             ..Self::new()
         }
     }
 
-    pub(super) fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.root.path().join("state")
     }
 
-    pub(super) fn ai(&self) -> PathBuf {
+    pub(crate) fn ai(&self) -> PathBuf {
         self.root.path().join(".ai")
     }
 
-    pub(super) fn options(&self) -> Options {
+    pub(crate) fn options(&self) -> Options {
         let clock: Arc<dyn Clock> = Arc::<Ticking>::clone(&self.clock);
         Options {
             segment_bytes: self.segment_bytes,
-            lag: Some(self.lag),
             seal: self.seal,
             memory: Arc::new(Memory::new(1 << 40)),
-            ..Options::new(
-                self.state(),
-                clock,
-                Arc::new(Key::new()),
-                Artifacts::new(Arc::new(Key::new())),
-            )
+            ..Options::new(self.state(), clock, Arc::new(Key::new()))
         }
     }
 
-    pub(super) async fn try_open(&self) -> Result<(Journal, Recovered), Error> {
+    pub(crate) async fn try_open(&self) -> Result<(Journal, Recovered), Error> {
         Journal::open_with(self.options(), self.faults.clone()).await
     }
 
-    pub(super) async fn open(&self) -> Journal {
+    pub(crate) async fn open(&self) -> Journal {
         self.try_open().await.unwrap().0
     }
 
-    pub(super) fn spec(&self, run: &RunId) -> Spec {
+    pub(crate) fn spec(&self, run: &RunId) -> Spec {
         Spec {
             project: self.root.path().display().to_string(),
             files: self.ai().display().to_string(),
@@ -166,11 +153,11 @@ impl Rig {
         }
     }
 
-    pub(super) fn create(&self, run: &RunId) -> Change {
+    pub(crate) fn create(&self, run: &RunId) -> Change {
         Change::create(run, Arc::new(self.spec(run)))
     }
 
-    pub(super) fn transcript_path(&self, run: &RunId) -> PathBuf {
+    pub(crate) fn transcript_path(&self, run: &RunId) -> PathBuf {
         self.ai()
             .join("state/threads")
             .join(run.as_str())
@@ -179,7 +166,7 @@ impl Rig {
 }
 
 /// The graph that the runs of tests walk.
-pub(super) fn graph() -> GraphSource {
+pub(crate) fn graph() -> GraphSource {
     GraphSource {
         text: "start: a".into(),
         category: "demo".into(),
@@ -189,34 +176,34 @@ pub(super) fn graph() -> GraphSource {
     }
 }
 
-pub(super) fn id(text: &str) -> RunId {
+pub(crate) fn id(text: &str) -> RunId {
     RunId::new(text).unwrap()
 }
 
-pub(super) fn change(run: &RunId, event: Event) -> Change {
+pub(crate) fn change(run: &RunId, event: Event) -> Change {
     Change::event(run, event)
 }
 
 /// The content of an event.
-pub(super) fn payload(line: &Line) -> Value {
+pub(crate) fn payload(line: &Line) -> Value {
     serde_json::from_str(&line.payload).unwrap()
 }
 
 /// Something a run says about itself.
-pub(super) fn emitted(run: &RunId, number: usize) -> Change {
+pub(crate) fn emitted(run: &RunId, number: usize) -> Change {
     let (name, content) = ("number".to_owned(), json!(number));
     change(run, Event::Run(RunEvent::Emitted { name, content }))
 }
 
 /// Why a commit was refused.
-pub(super) fn refusal(committed: Result<Committed, Error>) -> Refused {
+pub(crate) fn refusal(committed: Result<Committed, Error>) -> Refused {
     match committed {
         Err(Error::Refused(refused)) => refused,
         other => panic!("it was not refused: {other:?}"),
     }
 }
 
-pub(super) fn begin(run: &RunId) -> Vec<Change> {
+pub(crate) fn begin(run: &RunId) -> Vec<Change> {
     let events = [
         Event::Run(RunEvent::started(Epoch(1))),
         Event::Graph(GraphEvent::GraphStarted {
@@ -230,7 +217,7 @@ pub(super) fn begin(run: &RunId) -> Vec<Change> {
     events.into_iter().map(|event| change(run, event)).collect()
 }
 
-pub(super) fn started(step: u32) -> Event {
+pub(crate) fn started(step: u32) -> Event {
     Event::Run(RunEvent::StepStarted {
         step,
         node: "n".into(),
@@ -249,7 +236,7 @@ pub(super) fn started(step: u32) -> Event {
     })
 }
 
-pub(super) fn process_started(step: u32, boot_id: &str) -> Event {
+pub(crate) fn process_started(step: u32, boot_id: &str) -> Event {
     Event::Run(RunEvent::ProcessStarted {
         step,
         slot: Slot::Main,
@@ -261,7 +248,7 @@ pub(super) fn process_started(step: u32, boot_id: &str) -> Event {
     })
 }
 
-pub(super) fn completed(step: u32, value: Value) -> Event {
+pub(crate) fn completed(step: u32, value: Value) -> Event {
     Event::Graph(GraphEvent::StepCompleted {
         step,
         node: "n".into(),
@@ -280,14 +267,14 @@ pub(super) fn completed(step: u32, value: Value) -> Event {
 }
 
 /// The end of step `step` and the start of the next: what a running graph commits.
-pub(super) fn turn(run: &RunId, step: u32) -> Vec<Change> {
+pub(crate) fn turn(run: &RunId, step: u32) -> Vec<Change> {
     vec![
         change(run, completed(step, json!(step))),
         change(run, started(step + 1)),
     ]
 }
 
-pub(super) fn finish() -> Event {
+pub(crate) fn finish() -> Event {
     Event::Graph(GraphEvent::GraphCompleted {
         status: Status::Completed,
         steps: 1,
@@ -298,18 +285,18 @@ pub(super) fn finish() -> Event {
 
 impl Journal {
     /// This life of the daemon.
-    pub(super) fn epoch(&self) -> Epoch {
+    pub(crate) fn epoch(&self) -> Epoch {
         self.shared.sequencer().epoch
     }
 
     /// Commits and waits for the disk.
-    pub(super) async fn put(&self, changes: Vec<Change>) {
+    pub(crate) async fn put(&self, changes: Vec<Change>) {
         let ticket = self.commit(changes).await.unwrap().ticket;
         self.durable(ticket).await.unwrap();
     }
 
     /// A run with `steps` steps done and one in flight; returns when all of it is published.
-    pub(super) async fn put_run(&self, rig: &Rig, name: &str, steps: u32) -> RunId {
+    pub(crate) async fn put_run(&self, rig: &Rig, name: &str, steps: u32) -> RunId {
         let run = id(name);
         self.put(vec![rig.create(&run)]).await;
         self.put(begin(&run)).await;
@@ -328,7 +315,7 @@ impl Journal {
         Ok(Lines(cursor))
     }
 
-    pub(super) async fn record(&self, run: &RunId) -> Arc<Run> {
+    pub(crate) async fn record(&self, run: &RunId) -> Arc<Run> {
         self.run(run).await.unwrap().expect("the run exists")
     }
 }
@@ -345,7 +332,7 @@ impl Lines {
 }
 
 /// Looks until `what` gives something, for at most ten seconds.
-pub(super) async fn eventually<T>(mut what: impl AsyncFnMut() -> Option<T>) -> T {
+pub(crate) async fn eventually<T>(mut what: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
     let mut pause = tokio::time::interval(Duration::from_millis(2));
     loop {
@@ -361,7 +348,7 @@ pub(super) async fn eventually<T>(mut what: impl AsyncFnMut() -> Option<T>) -> T
 }
 
 /// The text of a file once it has `lines` lines of events.
-pub(super) async fn transcript(path: &Path, events: u64) -> String {
+pub(crate) async fn transcript(path: &Path, events: u64) -> String {
     eventually(async || {
         let text = fs::read_to_string(path).ok()?;
         let found = text
@@ -374,7 +361,7 @@ pub(super) async fn transcript(path: &Path, events: u64) -> String {
 }
 
 /// Checks every line, hash and signature of a transcript; returns the events.
-pub(super) fn check_transcript(run: &RunId, text: &str) -> Vec<Value> {
+pub(crate) fn check_transcript(run: &RunId, text: &str) -> Vec<Value> {
     let mut head = Head::default();
     let mut events = Vec::new();
     for line in text.lines() {
@@ -402,7 +389,7 @@ pub(super) fn check_transcript(run: &RunId, text: &str) -> Vec<Value> {
 }
 
 /// Every file below `dir` with its content.
-pub(super) fn image(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub(crate) fn image(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
@@ -417,7 +404,7 @@ pub(super) fn image(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 
 /// Puts `files` where they were, and removes what was not there.
-pub(super) fn restore(dir: &Path, files: &[(PathBuf, Vec<u8>)]) {
+pub(crate) fn restore(dir: &Path, files: &[(PathBuf, Vec<u8>)]) {
     fs::remove_dir_all(dir).unwrap();
     for (path, content) in files {
         fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -10,7 +10,7 @@ use rye_core::model::{Kill, Status};
 
 use super::rig::Rig;
 use crate::gate;
-use crate::journal::{Filter, LagBounds};
+use crate::journal::Filter;
 use crate::task::Group;
 
 /// Longest time that something takes which does not wait for a project that hangs, on a busy machine. Shorter than what a
@@ -107,51 +107,6 @@ async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
     );
     let run = daemon.run(&dead, "t/short").await;
     assert_eq!(daemon.settled(&run).await, Status::Completed);
-    daemon.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn runs_whose_files_are_written_more_slowly_than_they_come_wait_for_them() {
-    let mut rig = Rig::new();
-    rig.lag = Some(LagBounds {
-        runs: usize::MAX,
-        bytes: 10_000,
-        still: Duration::from_mins(10),
-    });
-    let daemon = rig.start().await;
-    let (slow, fast) = (project(&rig, "slow"), project(&rig, "fast"));
-    let endless = daemon.run(&slow, "t/endless").await;
-    let files = slow.join(".ai").display().to_string();
-    daemon.faults.inner.hang(&files);
-    let lag = daemon.journal.lag(&files);
-    in_time("the lag", async {
-        while !lag.is_behind() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-
-    // It has stopped, and others have not.
-    let mut seen = Vec::new();
-    for _ in 0..3 {
-        let run = daemon.run(&fast, "t/short").await;
-        let ended = in_time("a run elsewhere", daemon.settled(&run)).await;
-        assert_eq!(ended, Status::Completed);
-        seen.push(daemon.record(&endless).await.seq);
-    }
-    assert_eq!(seen[1], seen[2], "{seen:?}");
-    let waits = tokio::time::timeout(Duration::from_millis(1), daemon.run(&slow, "t/short"));
-    assert!(waits.await.is_err());
-
-    let cancel = daemon.supervisor.cancel(&endless, "a test");
-    in_time("a cancel", cancel).await.unwrap();
-    let ended = in_time("a cancelled run", daemon.settled(&endless)).await;
-    assert_eq!(ended, Status::Cancelled);
-
-    daemon.faults.inner.release();
-    let run = in_time("a start", daemon.run(&slow, "t/short")).await;
-    let ended = in_time("a run", daemon.settled(&run)).await;
-    assert_eq!(ended, Status::Completed);
     daemon.stop().await;
 }
 

@@ -16,12 +16,11 @@ use rye_item::keys::KeyDir;
 use tempfile::TempDir;
 
 use super::stage::Stage;
-use crate::artifacts::Artifacts;
 use crate::clock::manual::ManualClock;
 use crate::clock::{HostClock, Timer};
 use crate::config::{Args, Config, Environment, load};
 use crate::dispatch::Dispatcher;
-use crate::journal::{self, Faults, Journal, LagBounds};
+use crate::journal::{self, Faults, Journal};
 use crate::node::directory::Origin;
 use crate::node::identity::{self, NodeKey};
 use crate::process::{self, Spawner};
@@ -42,8 +41,6 @@ pub(crate) struct Rig {
     key: SecretKey,
     signer: Arc<NodeKey>,
     pub(crate) clock: Arc<ManualClock>,
-    /// How far files may be behind.
-    pub(crate) lag: Option<LagBounds>,
     /// Who carries effects out; the daemon itself, if nobody does.
     pub(crate) stage: Option<Arc<Stage>>,
     /// How the life before the next one ended.
@@ -88,7 +85,6 @@ impl Rig {
             key,
             signer,
             clock: Arc::default(),
-            lag: None,
             stage: None,
             last_death: Death::Unknown,
         }
@@ -117,15 +113,9 @@ impl Rig {
         let signer = Arc::<NodeKey>::clone(&self.signer);
         let options = journal::Options {
             segment_bytes: 1 << 16,
-            lag: self.lag,
             memory: Arc::new(Memory::new(1 << 40)),
             last_death: self.last_death,
-            ..journal::Options::new(
-                self.config.state_dir.clone(),
-                clock,
-                Arc::<NodeKey>::clone(&signer),
-                Artifacts::new(signer),
-            )
+            ..journal::Options::new(self.config.state_dir.clone(), clock, signer)
         };
         let faults = Faults::default();
         let opened = Journal::open_with(options, faults.clone()).await;

@@ -1,4 +1,4 @@
-//! The facets of an event: when it may happen, how soon it is on disk, and what it means for signatures and pages.
+//! The facets of an event: when it may happen, how soon it is on disk, and whether the head of the run is signed at it.
 
 /// In which part of its life a run may take an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,17 +13,6 @@ pub enum While {
     Active,
     /// Until it has ended.
     Live,
-}
-
-/// When the pages of a run show an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pages {
-    /// Nothing they show has changed in a way that stays.
-    Keep,
-    /// A boundary: if the last rendering is old enough.
-    Due,
-    /// The status changed.
-    Now,
 }
 
 /// How soon an event has to be on disk, the most urgent first.
@@ -44,8 +33,6 @@ pub struct Facets {
     pub begins: bool,
     /// Whether the head of the run is signed at it: at the end of each step, and when the run is suspended or ends.
     pub boundary: bool,
-    /// When the pages of the run show it.
-    pub pages: Pages,
     /// How soon it has to be on disk.
     pub sync: Syncing,
     /// Whether something ended: whatever brings the daemon down, it is not the first thing the run does.
@@ -58,7 +45,6 @@ impl Facets {
         allowed: While::Running,
         begins: false,
         boundary: false,
-        pages: Pages::Keep,
         sync: Syncing::Now,
         progress: false,
     };
@@ -81,7 +67,6 @@ impl Facets {
     pub(in crate::model) const ENDS: Self = Self {
         allowed: While::Live,
         boundary: true,
-        pages: Pages::Now,
         ..Self::PLAIN
     };
 }

@@ -9,7 +9,7 @@ use strum::{IntoStaticStr, VariantNames};
 use crate::clock::Timestamp;
 use crate::expr::Vars;
 use crate::id::RunId;
-use crate::model::event::{Facets, Pages};
+use crate::model::event::Facets;
 use crate::model::graph::Waits;
 use crate::model::{Effect, Failure, Outcome, Status, StepStatus};
 
@@ -273,7 +273,6 @@ impl GraphEvent {
             Self::StepFailed { .. } | Self::ItemCompleted { .. } => Facets::PROGRESS,
             Self::StepCompleted { .. } => Facets {
                 boundary: true,
-                pages: Pages::Due,
                 ..Facets::PROGRESS
             },
             Self::RetryScheduled { .. }

@@ -12,7 +12,7 @@ use crate::conversation::{Digest, Message, Source};
 use crate::id::{ItemRef, RunId};
 use crate::ledger::Usage;
 use crate::model::event::{Facets, While};
-use crate::model::{Effect, Failure, Object, Outcome, Pages};
+use crate::model::{Effect, Failure, Object, Outcome};
 
 /// A fact about a thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
@@ -274,7 +274,6 @@ impl ThreadEvent {
             },
             Self::StepFinish { .. } => Facets {
                 boundary: true,
-                pages: Pages::Due,
                 ..Facets::PROGRESS
             },
             Self::ThreadStarted { .. }

@@ -1,0 +1,353 @@
+//! Exports: the files of runs in their projects, made of what the journal holds.
+//!
+//! **Owns** below the `files` directory of a run: `state/threads/<run>/` with `transcript.jsonl`, `thread.json`, and of a thread
+//! `state.json` and `escalation.json`; `state/objects/runs/<run>.jsonl` and its ref; `knowledge/graphs/<graph>/<run>.md`;
+//! `knowledge/agent/threads/<item>/<run>.md`. In the state directory: `exports`, the marks.
+//! **Never** is waited for: no run, no answer and no segment of the log depends on a file of a project. **Never** syncs, and never
+//! follows a link. All files can be made again by [`Exports::rebuild`]; the bytes of a transcript are the same then, other files show the
+//! time at which they are written.
+//!
+//! ```text
+//! journal ── touches ──► router ──► queue of a project ──► thread of the project ──► files
+//!                           │                                    └── events, records ◄── journal
+//!                           └──► marks
+//! ```
+//!
+//! **Order.** The journal reports which runs moved, and no more. A project has a thread while there is work; two of them work at once.
+//! A turn reads what is new of each run and writes it. What is written is on record in the marks, from which the next start
+//! continues. **Failure.** A project that is full, read-only or broken is tried again; one that hangs keeps its own thread and
+//! nothing else; one that is not there, or another one by now, is passed over.
+
+mod cancel;
+mod made;
+mod marks;
+mod objects;
+mod page;
+mod project;
+mod queue;
+mod receipts;
+mod render;
+mod run;
+mod slots;
+mod table;
+#[cfg(test)]
+mod tests;
+mod thread_page;
+mod thread_state;
+mod transcript;
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rye_core::clock::{Clock, Timestamp};
+use rye_core::error::{ErrorKind, Kinded as _, with_sources};
+use rye_core::id::{Lsn, Name, RunId};
+use tokio::sync::oneshot;
+
+pub use self::cancel::cancel_requests;
+use self::marks::{Mark, Marks};
+use self::slots::Slots;
+use self::table::Table;
+use self::transcript::Change;
+use crate::fail_point::{self, Place};
+use crate::journal::{self, ExportSource, Faults, Signer, TouchKind};
+use crate::task;
+
+/// How long a stop waits for projects if nothing else is said.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Longest time between two looks at marks and at projects that hang.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What exports work with.
+#[derive(Clone)]
+pub struct Options {
+    /// The journal, as exports see it.
+    pub source: ExportSource,
+    /// Signs records and pages.
+    pub signer: Arc<dyn Signer>,
+    /// Where times come from.
+    pub clock: Arc<dyn Clock>,
+    /// The state directory.
+    pub dir: PathBuf,
+    /// When the state directory was adopted, if it is a copy. Files of runs that were created before are those of the original: a rebuild
+    /// alone writes them.
+    pub adopted: Option<Timestamp>,
+}
+
+/// The exports of all projects.
+#[derive(Debug)]
+pub struct Exports {
+    shared: Arc<Shared>,
+    table: Arc<Table>,
+    router: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What all threads share.
+struct Shared {
+    source: ExportSource,
+    signer: Arc<dyn Signer>,
+    clock: Arc<dyn Clock>,
+    adopted: Option<Timestamp>,
+    slots: Slots,
+    /// Runs that are open in all projects.
+    open: AtomicUsize,
+    /// When threads are no longer waited for.
+    end: Mutex<Option<Instant>>,
+    faults: Faults,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("source", &self.source)
+            .field("open", &self.open)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("dir", &self.dir)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Passed before each write to a project, where tests let it fail or the daemon die.
+#[derive(Debug, Clone, Copy)]
+struct Writes<'a> {
+    faults: &'a Faults,
+    files: &'a str,
+}
+
+impl Writes<'_> {
+    fn reach(&self, place: Place) -> io::Result<()> {
+        fail_point::reach(place);
+        self.faults.before_write(self.files)
+    }
+}
+
+/// What a rebuild of a project has come to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rebuilt {
+    /// Runs that were compared.
+    pub runs: u64,
+    /// Those of which something was missing.
+    pub written: u64,
+    /// Those of which something was not as it should be.
+    pub replaced: u64,
+    /// Those that could not be compared.
+    pub failed: u64,
+    /// Why the first of these could not.
+    pub failure: Option<String>,
+}
+
+impl Rebuilt {
+    fn count(&mut self, change: Change) {
+        self.runs += 1;
+        self.replaced += u64::from(change.replaced);
+        self.written += u64::from(change.written && !change.replaced);
+    }
+
+    fn fail(&mut self, run: &RunId, trouble: &Trouble) {
+        self.runs += 1;
+        self.failed += 1;
+        self.failure
+            .get_or_insert_with(|| format!("{run}: {}", with_sources(trouble)));
+    }
+}
+
+/// Why the files of a run cannot be written.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("the project is not there")]
+    Gone(#[source] io::Error),
+    #[error("the project does not take its files")]
+    Files(#[from] io::Error),
+    #[error(transparent)]
+    Stale(Stale),
+    #[error("the run cannot be read")]
+    Lost(#[source] journal::Error),
+    #[error("the journal does not answer")]
+    Journal(#[source] journal::Error),
+}
+
+/// A file is not the one that was written.
+#[derive(Debug, thiserror::Error)]
+#[error("its files were removed or changed")]
+struct Stale;
+
+impl From<journal::Error> for Trouble {
+    fn from(error: journal::Error) -> Self {
+        if error.kind() == ErrorKind::DataLoss {
+            Self::Lost(error)
+        } else {
+            Self::Journal(error)
+        }
+    }
+}
+
+impl Exports {
+    /// Starts to write the files of runs. What the last life left is found by the marks. Blocks for a moment.
+    pub fn start(options: Options) -> Self {
+        Self::start_with(options, Faults::default())
+    }
+
+    pub(crate) fn start_with(options: Options, faults: Faults) -> Self {
+        let Options {
+            source,
+            signer,
+            clock,
+            dir,
+            adopted,
+        } = options;
+        let shared = Arc::new(Shared {
+            source,
+            signer,
+            clock,
+            adopted,
+            slots: Slots::default(),
+            open: AtomicUsize::new(0),
+            end: Mutex::default(),
+            faults,
+        });
+        let table = Arc::<Table>::default();
+        let router = Router {
+            marks: Marks::open(&dir),
+            shared: Arc::clone(&shared),
+            table: Arc::clone(&table),
+            upto: Lsn(0),
+            missed: None,
+            sealed: Lsn(0),
+        };
+        let router = task::worker("exports", move || router.run());
+        Self {
+            shared,
+            table,
+            router: Mutex::new(Some(router)),
+        }
+    }
+
+    /// Compares all files of the runs below `files`, writes what is missing and replaces what differs. `None` if exports stop meanwhile.
+    pub async fn rebuild(&self, files: &Name) -> Option<Rebuilt> {
+        let (reply, rebuilt) = oneshot::channel();
+        self.table.rebuild(&self.shared, files, reply);
+        rebuilt.await.ok()
+    }
+
+    /// Writes what is new, and stops. What is not written within `patience` is written by the next start. Blocks.
+    pub fn stop(&self, patience: Duration) {
+        let end = Instant::now() + patience.min(PATIENCE);
+        *self
+            .shared
+            .end
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = Some(end);
+        self.shared.source.close();
+        let router = self
+            .router
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if router.is_some_and(|router| router.join().is_err()) {
+            tracing::error!("the thread of exports panicked");
+        }
+    }
+}
+
+impl Drop for Exports {
+    fn drop(&mut self) {
+        self.shared.source.close();
+    }
+}
+
+/// Hands what the journal reports to the projects, and keeps the marks.
+struct Router {
+    shared: Arc<Shared>,
+    table: Arc<Table>,
+    marks: Marks,
+    /// Everything up to this position was handed on.
+    upto: Lsn,
+    /// The range in which the journal reported nothing, because nothing was taken for too long.
+    missed: Option<journal::Missed>,
+    /// Where history ended when the marks were written.
+    sealed: Lsn,
+}
+
+impl Router {
+    fn run(mut self) {
+        let published = self.shared.source.published();
+        let mut mark = self.marks.newest().clone();
+        mark.lsn = if mark.is_last {
+            published
+        } else {
+            mark.lsn.min(published)
+        };
+        self.upto = mark.lsn;
+        self.scan(&mark);
+        self.write_marks(false);
+        loop {
+            let taken = self.shared.source.take(LOOK_EVERY);
+            for touch in &taken.touches {
+                self.table.mark(&self.shared, touch);
+            }
+            self.upto = self.upto.max(taken.upto);
+            self.missed = taken.missed.or(self.missed);
+            let sealed = self.shared.source.sealed();
+            if let Some(missed) = self.missed.take_if(|missed| missed.upto <= sealed) {
+                self.scan(&Mark {
+                    lsn: missed.after,
+                    ..Mark::default()
+                });
+            }
+            if sealed > self.sealed {
+                self.sealed = sealed;
+                self.write_marks(false);
+            }
+            self.table.report_hangs();
+            if taken.is_closed {
+                break;
+            }
+        }
+        let end = *self
+            .shared
+            .end
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        self.table
+            .close(end.unwrap_or_else(|| Instant::now() + PATIENCE));
+        self.write_marks(true);
+    }
+
+    /// Marks the runs that moved after `mark`, as far as history has them.
+    fn scan(&self, mark: &Mark) {
+        let source = &self.shared.source;
+        for touch in source.touched(mark.lowest()) {
+            let is_new = touch.lsn > mark.of(&touch.files);
+            // One that ended later is met again where it did.
+            let is_last = || touch.kind == TouchKind::Ended || source.is_live(&touch.run);
+            if is_new && is_last() {
+                self.table.mark(&self.shared, &touch);
+            }
+        }
+    }
+
+    fn write_marks(&mut self, is_last: bool) {
+        let missed = self.missed.map(|missed| missed.after);
+        let mark = Mark {
+            lsn: missed.map_or(self.upto, |after| after.min(self.upto)),
+            at: self.shared.clock.now(),
+            is_last,
+            behind: self.table.behind(),
+        };
+        fail_point::reach(Place::ExportMarks);
+        if let Err(error) = self.marks.write(mark) {
+            tracing::warn!(%error, "the marks of exports cannot be written: the next start compares more files");
+        }
+    }
+}

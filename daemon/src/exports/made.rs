@@ -1,0 +1,69 @@
+//! What the events of a run add up to, besides its transcript.
+
+use rye_core::clock::Timestamp;
+use rye_core::digest::Written;
+use rye_core::id::{RunId, Seq};
+use rye_core::model::{Event, Run, RunKind, Spec};
+
+use super::objects::Objects;
+pub(super) use super::page::Outlines;
+use super::page::Page;
+use super::receipts::Receipts;
+use super::thread_page::ThreadPage;
+
+#[derive(Debug)]
+pub(super) enum Made {
+    Graph(Box<Graph>),
+    Thread(Box<ThreadPage>),
+}
+
+#[derive(Debug)]
+pub(super) struct Graph {
+    receipts: Receipts,
+    page: Page,
+}
+
+impl Made {
+    /// Nothing yet; `None` for a run of a kind that leaves neither objects nor a page.
+    pub(super) fn new(id: &RunId, spec: &Spec, outlines: &mut Outlines) -> Option<Self> {
+        match spec.kind() {
+            RunKind::Graph => Some(Self::Graph(Box::new(Graph {
+                receipts: Receipts::default(),
+                page: Page::new(id, spec, &outlines.of(spec)),
+            }))),
+            RunKind::Thread => Some(Self::Thread(Box::new(ThreadPage::new(id, spec)))),
+            RunKind::Tool => None,
+        }
+    }
+
+    /// Takes in the next event. The objects that it leaves go to `objects`.
+    pub(super) fn take(&mut self, seq: Seq, at: Timestamp, event: &Event, objects: &mut Objects) {
+        match self {
+            Self::Graph(graph) => {
+                let left = graph.receipts.take(at, event);
+                graph.page.take(seq, at, event, left.as_ref());
+                if let Some(left) = left {
+                    objects.add(left.result);
+                    objects.add(left.receipt);
+                }
+            }
+            Self::Thread(page) => page.take(seq, at, event),
+        }
+    }
+
+    /// The unsigned page, and the time of the last event on it.
+    pub(super) fn page(&self) -> (String, Timestamp) {
+        match self {
+            Self::Graph(graph) => (graph.page.render(graph.receipts.len()), graph.page.seen()),
+            Self::Thread(page) => (page.render(), page.seen()),
+        }
+    }
+
+    /// The state and the snapshot of `run`, which has come to rest with the last event; `None` for a run without objects.
+    pub(super) fn snapshots(&self, run: &Run) -> Option<(Written, Written)> {
+        match self {
+            Self::Graph(graph) => Some(graph.receipts.snapshots(run)),
+            Self::Thread(_) => None,
+        }
+    }
+}

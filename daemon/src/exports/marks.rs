@@ -1,0 +1,195 @@
+//! How far the files of all projects are written, over restarts: the file `exports` in the state directory.
+//!
+//! **Owns** that file. Files of projects are never synced, so the file holds two marks: the newest one, for a start of the daemon, and
+//! one that is at least [`SETTLED`] older, for a start of the machine: until then the system has written back what was written before.
+//! **Never** is synced itself. **Failure**: a file that is missing or cannot be read means that nothing is known to be written. Then all
+//! runs are compared with their files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rye_core::clock::Timestamp;
+use rye_core::id::Lsn;
+use serde::{Deserialize, Serialize};
+
+use crate::beneath;
+
+/// Name of the file.
+const NAME: &str = "exports";
+/// Time after which what was written is on disk: the kernel's own bound is 35 s.
+const SETTLED: Duration = Duration::from_mins(1);
+
+/// A point in the log up to which all files are written.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(super) struct Mark {
+    pub(super) lsn: Lsn,
+    /// When it was so.
+    pub(super) at: Timestamp,
+    /// True if nothing was published after it in the life that wrote it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) is_last: bool,
+    /// Projects whose files are written up to an earlier position only, by their `files` directories.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) behind: BTreeMap<String, Lsn>,
+}
+
+impl Mark {
+    /// Position up to which the files of a project are written.
+    pub(super) fn of(&self, files: &str) -> Lsn {
+        let behind = self.behind.get(files).copied();
+        behind.map_or(self.lsn, |behind| behind.min(self.lsn))
+    }
+
+    /// Position up to which the files of all projects are written.
+    pub(super) fn lowest(&self) -> Lsn {
+        let behind = self.behind.values().copied();
+        behind.chain([self.lsn]).min().unwrap_or_default()
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+/// Content of the file.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Stored {
+    #[serde(flatten)]
+    newest: Mark,
+    before: Mark,
+    /// The start of the machine in which it was written.
+    boot: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Marks {
+    path: PathBuf,
+    newest: Mark,
+    before: Mark,
+    /// The mark that is `before` next, and when it was written.
+    settling: (Mark, Instant),
+}
+
+impl Marks {
+    /// Reads the marks in the state directory `dir`. Blocks.
+    pub(super) fn open(dir: &Path) -> Self {
+        let path = dir.join(NAME);
+        let stored = match fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Stored::default()),
+            read => read.and_then(|text| Ok(serde_json::from_slice(&text)?)),
+        };
+        let stored = stored.unwrap_or_else(|error: io::Error| {
+            tracing::warn!(path = %path.display(), %error,
+                "the marks of exports cannot be read: all runs are compared with their files");
+            Stored::default()
+        });
+        let is_same_boot = stored.boot == beneath::boot_id();
+        let newest = if is_same_boot {
+            stored.newest
+        } else {
+            stored.before.clone()
+        };
+        Self {
+            path,
+            settling: (newest.clone(), Instant::now()),
+            newest,
+            before: stored.before,
+        }
+    }
+
+    /// The mark that this life of the daemon begins at.
+    pub(super) const fn newest(&self) -> &Mark {
+        &self.newest
+    }
+
+    /// Replaces the newest mark. Blocks.
+    pub(super) fn write(&mut self, mark: Mark) -> io::Result<()> {
+        self.write_at(mark, Instant::now())
+    }
+
+    fn write_at(&mut self, mark: Mark, now: Instant) -> io::Result<()> {
+        let (settling, since) = &self.settling;
+        if now.saturating_duration_since(*since) >= SETTLED {
+            self.before = settling.clone();
+            self.settling = (mark.clone(), now);
+        }
+        let stored = Stored {
+            newest: mark,
+            before: self.before.clone(),
+            boot: beneath::boot_id().to_owned(),
+        };
+        let temporary = self.path.with_extension("tmp");
+        fs::write(&temporary, serde_json::to_vec(&stored)?)?;
+        fs::rename(&temporary, &self.path)?;
+        self.newest = stored.newest;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mark(lsn: u64) -> Mark {
+        Mark {
+            lsn: Lsn(lsn),
+            ..Mark::default()
+        }
+    }
+
+    /// Makes the file one of an earlier start of the machine.
+    fn reboot(dir: &Path) {
+        let path = dir.join(NAME);
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(path, text.replace(beneath::boot_id(), "earlier")).unwrap();
+    }
+
+    #[test]
+    fn newest_mark_reads_back_and_a_project_that_is_behind_has_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut marks = Marks::open(dir.path());
+        assert_eq!(*marks.newest(), Mark::default());
+        let behind = BTreeMap::from([("/p".to_owned(), Lsn(3))]);
+        let written = Mark { behind, ..mark(9) };
+        marks.write(written.clone()).unwrap();
+        let read = Marks::open(dir.path());
+        assert_eq!(*read.newest(), written);
+        assert_eq!(written.of("/p"), Lsn(3));
+        assert_eq!(written.of("/q"), Lsn(9));
+        assert_eq!(written.lowest(), Lsn(3));
+    }
+
+    #[test]
+    fn start_of_the_machine_begins_at_a_mark_that_is_settled() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut marks = Marks::open(dir.path());
+        let begun = Instant::now();
+        // Marks that come often do not keep each other from being settled.
+        for second in 1..=130 {
+            let at = begun + Duration::from_secs(second);
+            marks.write_at(mark(second), at).unwrap();
+        }
+        reboot(dir.path());
+        let settled = Marks::open(dir.path()).newest().lsn;
+        assert!((Lsn(1)..=Lsn(70)).contains(&settled), "{settled:?}");
+    }
+
+    #[test]
+    fn start_of_the_machine_begins_at_nothing_if_no_mark_is_settled() {
+        let dir = tempfile::tempdir().unwrap();
+        Marks::open(dir.path()).write(mark(5)).unwrap();
+        reboot(dir.path());
+        assert_eq!(Marks::open(dir.path()).newest().lsn, Lsn(0));
+    }
+
+    #[test]
+    fn damaged_file_means_that_nothing_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(NAME), "{\"lsn\":").unwrap();
+        assert_eq!(*Marks::open(dir.path()).newest(), Mark::default());
+    }
+}

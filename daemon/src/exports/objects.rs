@@ -1,0 +1,319 @@
+//! The objects of a run in its project: appended to one file, and the ref that names the newest snapshot.
+//!
+//! **Owns** which objects are not written yet. **Never** reads back what this life of the daemon wrote: the names in a file that was
+//! there before are read once, and what it holds is not appended again. **Order**: an object is written before what names it, all before
+//! the ref. **Failure**: a line that a crash cut is removed before the next one is appended.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use rye_core::digest::{Digest, Written};
+use rye_core::id::RunId;
+
+use super::transcript::Change;
+use super::{Stale, Trouble, Writes};
+use crate::beneath::Dir;
+use crate::fail_point::Place;
+use crate::object::run_objects::{self, Row, Rows};
+use crate::object::{OBJECTS, REFS};
+
+/// Bytes of objects after which they are appended, whether or not the run has come to rest.
+const PIECE: u64 = 256 << 10;
+/// Bytes that are written at once.
+const WRITE: usize = 128 << 10;
+/// Names of an existing file that are remembered; the objects after these are appended again.
+const MAX_NAMES: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Objects {
+    run: RunId,
+    path: PathBuf,
+    pending: Vec<Written>,
+    /// Bytes of what is pending.
+    bytes: u64,
+    /// Length of the file as this life wrote it; `None` if it has not looked yet.
+    length: Option<u64>,
+    /// Names in the file that was there before.
+    names: HashSet<Digest>,
+}
+
+impl Objects {
+    pub(super) fn of(run: &RunId) -> Self {
+        Self {
+            run: run.clone(),
+            path: run_objects::path(run),
+            pending: Vec::new(),
+            bytes: 0,
+            length: None,
+            names: HashSet::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, object: Written) {
+        self.bytes += object.bytes;
+        self.pending.push(object);
+    }
+
+    /// True if enough is pending to be appended.
+    pub(super) const fn is_due(&self) -> bool {
+        self.bytes >= PIECE
+    }
+
+    /// Appends what is pending to the file below `root`; `verify` compares the objects that it holds with their names, too. Blocks.
+    pub(super) fn append(
+        &mut self,
+        root: &Dir,
+        verify: bool,
+        writes: &Writes<'_>,
+    ) -> Result<Change, Trouble> {
+        if self.pending.is_empty() {
+            return Ok(Change::default());
+        }
+        let mut change = Change::default();
+        let (file, end) = match (root.open_below(&self.path)?, self.length) {
+            (Some(file), Some(known)) if file.metadata()?.len() == known => (file, known),
+            (Some(_) | None, Some(_)) => return Err(Trouble::Stale(Stale)),
+            (None, None) => (self.create(root)?, 0),
+            (Some(file), None) => self.look(root, file, verify, &mut change)?,
+        };
+        let mut out = BufWriter::with_capacity(
+            WRITE,
+            At {
+                file: &file,
+                at: end,
+            },
+        );
+        for object in self.pending.drain(..) {
+            let name = object.hash.parse();
+            if name.is_ok_and(|name| self.names.contains(&name)) {
+                continue;
+            }
+            writes.reach(Place::ExportObjects)?;
+            run_objects::write(&mut out, &object)?;
+            change.written = true;
+        }
+        self.bytes = 0;
+        out.flush()?;
+        self.length = Some(out.get_ref().at);
+        Ok(change)
+    }
+
+    /// Forgets the names in the file that was there before: what comes now is new.
+    pub(super) fn caught_up(&mut self) {
+        self.names = HashSet::new();
+    }
+
+    fn create(&self, root: &Dir) -> io::Result<File> {
+        let runs = root.make(parent(&self.path))?;
+        runs.create(&run_objects::file_name(&self.run))
+    }
+
+    /// Takes in what `file` holds. Returns the file to append to, and where.
+    fn look(
+        &mut self,
+        root: &Dir,
+        file: File,
+        verify: bool,
+        change: &mut Change,
+    ) -> io::Result<(File, u64)> {
+        let mut rows = Rows::of(&file)?;
+        let mut intact = Vec::new();
+        let mut is_damaged = false;
+        while let Some(row) = rows.read()? {
+            match row.name {
+                Some(name) if !verify || row.is_intact(&file)? => {
+                    if self.names.len() < MAX_NAMES {
+                        self.names.insert(name);
+                    }
+                    if verify {
+                        intact.push(row);
+                    }
+                }
+                Some(_) | None => is_damaged = true,
+            }
+        }
+        let end = rows.read_bytes();
+        if verify && is_damaged {
+            change.replaced = true;
+            return self.replace(root, &file, &intact);
+        }
+        if end < file.metadata()?.len() {
+            file.set_len(end)?;
+        }
+        Ok((file, end))
+    }
+
+    /// Puts a file with the lines `intact` of `file` in its place.
+    fn replace(&self, root: &Dir, file: &File, intact: &[Row]) -> io::Result<(File, u64)> {
+        let runs = root.enter(parent(&self.path))?;
+        let name = run_objects::file_name(&self.run);
+        let mut end = 0;
+        runs.replace_written(&format!(".{name}.tmp"), &name, |new| {
+            let mut out = BufWriter::with_capacity(WRITE, new);
+            for row in intact {
+                row.copy(file, &mut out)?;
+                end += row.bytes;
+            }
+            out.flush()
+        })?;
+        let new = root.open_below(&self.path)?;
+        let new = new.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok((new, end))
+    }
+}
+
+/// Names the newest snapshot of `run` by the signed `pointer`.
+pub(super) fn put_ref(
+    root: &Dir,
+    run: &RunId,
+    pointer: &[u8],
+    writes: &Writes<'_>,
+) -> io::Result<()> {
+    let refs = root.make(&Path::new(OBJECTS).join(REFS))?;
+    writes.reach(Place::ExportRef)?;
+    refs.replace(&format!("{run}.json"), pointer)
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+/// Writes into a file from a position on, whatever the position of the descriptor.
+#[derive(Debug)]
+struct At<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Write for At<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write_at(bytes, self.at)?;
+        self.at += u64::try_from(written).map_err(io::Error::other)?;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use rye_core::cas;
+    use serde_json::json;
+
+    use super::*;
+    use crate::journal::Faults;
+
+    struct Files(tempfile::TempDir);
+
+    impl Files {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn root(&self) -> Dir {
+            Dir::root(self.0.path()).unwrap()
+        }
+
+        fn path(&self) -> PathBuf {
+            self.0.path().join(run_objects::path(&run()))
+        }
+
+        fn read(&self) -> String {
+            fs::read_to_string(self.path()).unwrap()
+        }
+    }
+
+    fn run() -> RunId {
+        RunId::new("run-a").unwrap()
+    }
+
+    fn writes(faults: &Faults) -> Writes<'_> {
+        Writes { faults, files: "" }
+    }
+
+    fn object(value: usize) -> Written {
+        cas::node_result(Arc::new(json!(value)))
+    }
+
+    /// Appends all of `values` as a life of the daemon that knows nothing of an earlier one.
+    fn append(files: &Files, values: &[usize], verify: bool) -> Change {
+        let mut objects = Objects::of(&run());
+        for value in values {
+            objects.add(object(*value));
+        }
+        objects
+            .append(&files.root(), verify, &writes(&Faults::default()))
+            .unwrap()
+    }
+
+    fn text(values: &[usize]) -> String {
+        let mut text = Vec::new();
+        for value in values {
+            run_objects::write(&mut text, &object(*value)).unwrap();
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn objects_are_lines_that_begin_with_their_hash() {
+        let files = Files::new();
+        append(&files, &[1, 2], false);
+        assert_eq!(files.read(), text(&[1, 2]));
+        for line in files.read().lines() {
+            let (name, bytes) = line.split_once(' ').unwrap();
+            assert_eq!(Digest::of(bytes).to_string(), name);
+        }
+    }
+
+    #[test]
+    fn later_life_appends_what_is_missing_wherever_the_file_was_cut() {
+        let files = Files::new();
+        append(&files, &[1, 2, 3], false);
+        let whole = files.read();
+        for cut in 0..=whole.len() {
+            fs::write(files.path(), &whole[..cut]).unwrap();
+            append(&files, &[1, 2, 3, 4], false);
+            assert_eq!(files.read(), text(&[1, 2, 3, 4]), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn one_life_appends_and_notices_that_the_file_is_not_its_own() {
+        let files = Files::new();
+        let faults = Faults::default();
+        let mut objects = Objects::of(&run());
+        for value in [1, 2] {
+            objects.add(object(value));
+            objects
+                .append(&files.root(), false, &writes(&faults))
+                .unwrap();
+        }
+        assert_eq!(files.read(), text(&[1, 2]));
+        fs::remove_file(files.path()).unwrap();
+        objects.add(object(3));
+        let stale = objects.append(&files.root(), false, &writes(&faults));
+        assert!(matches!(stale, Err(Trouble::Stale(_))));
+    }
+
+    #[test]
+    fn changed_object_is_replaced_where_objects_are_verified() {
+        let files = Files::new();
+        append(&files, &[1, 2, 3], false);
+        let forged = files.read().replacen("\"result\":2", "\"result\":7", 1);
+        fs::write(files.path(), &forged).unwrap();
+        assert_eq!(append(&files, &[1, 2, 3], false), Change::default());
+        assert_eq!(files.read(), forged);
+        let change = append(&files, &[1, 2, 3], true);
+        assert!(change.replaced && change.written);
+        assert_eq!(files.read(), text(&[1, 3, 2]));
+        assert_eq!(append(&files, &[1, 2, 3], true), Change::default());
+    }
+}

@@ -1,0 +1,173 @@
+//! The projects that have something to be written, and their threads.
+//!
+//! **Owns** the queue of each project, and the state of those without a thread. **Never** joins a thread: one may hang for ever.
+
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rye_core::id::{Lsn, Name};
+use tokio::sync::oneshot;
+
+use super::project::{self, Project};
+use super::queue::Queue;
+use super::{Rebuilt, Shared};
+use crate::journal::{Touch, TouchKind};
+use crate::task;
+
+/// Time after which a turn is reported.
+const HANGS: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    content: Mutex<Content>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    projects: HashMap<Name, Entry>,
+    /// Threads that have not ended.
+    threads: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    queue: Arc<Queue>,
+    /// `None` while a thread has it.
+    parked: Option<Project>,
+    is_reported: bool,
+}
+
+impl Table {
+    fn content(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters that a run moved.
+    pub(super) fn mark(self: &Arc<Self>, shared: &Arc<Shared>, touch: &Touch) {
+        let is_urgent = touch.kind != TouchKind::Moved;
+        self.enter(shared, &touch.files, |queue| {
+            queue.mark(&touch.run, touch.lsn, is_urgent);
+        });
+    }
+
+    /// Has all files of a project compared. The answer goes to `reply`.
+    pub(super) fn rebuild(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        files: &Name,
+        reply: oneshot::Sender<Rebuilt>,
+    ) {
+        self.enter(shared, files, |queue| queue.rebuild(reply));
+    }
+
+    /// Enters something in the queue of a project, and starts its thread if it has none. Under the lock, for a thread looks at its queue
+    /// under it before it ends.
+    fn enter(self: &Arc<Self>, shared: &Arc<Shared>, files: &Name, enter: impl FnOnce(&Queue)) {
+        let mut content = self.content();
+        let content = &mut *content;
+        let entry = content
+            .projects
+            .entry(Arc::clone(files))
+            .or_insert_with(|| {
+                let queue = Arc::<Queue>::default();
+                let project =
+                    Project::new(Arc::clone(shared), Arc::clone(files), Arc::clone(&queue));
+                Entry {
+                    queue,
+                    parked: Some(project),
+                    is_reported: false,
+                }
+            });
+        enter(&entry.queue);
+        if let Some(project) = entry.parked.take() {
+            content.threads += 1;
+            self.start(shared, Arc::clone(files), project);
+        }
+    }
+
+    fn start(self: &Arc<Self>, shared: &Arc<Shared>, files: Name, project: Project) {
+        let (table, shared) = (Arc::clone(self), Arc::clone(shared));
+        // It is not joined: it may hang.
+        let _thread = task::worker("export", move || {
+            let work = || project::run(project, &table);
+            let worked = catch_unwind(AssertUnwindSafe(work));
+            let mut content = table.content();
+            if worked.is_err() {
+                tracing::error!(%files, "the thread that writes the files of a project panicked");
+                if let Some(entry) = content.projects.get_mut(&files) {
+                    let queue = Arc::clone(&entry.queue);
+                    entry.parked = Some(Project::new(shared, files, queue));
+                }
+            }
+            content.threads -= 1;
+            table.ended.notify_all();
+        });
+    }
+
+    /// Keeps the state of a project whose thread ends. Returns it if something is to be done after all.
+    pub(super) fn park(&self, project: Project) -> Option<Project> {
+        let mut content = self.content();
+        if !project.queue().is_empty() {
+            return Some(project);
+        }
+        let files = Arc::clone(project.files());
+        if project.is_empty() {
+            content.projects.remove(&files);
+        } else if let Some(entry) = content.projects.get_mut(&files) {
+            entry.parked = Some(project);
+        }
+        None
+    }
+
+    /// The projects whose files are not written up to now, with the positions up to which they are.
+    pub(super) fn behind(&self) -> BTreeMap<String, Lsn> {
+        let content = self.content();
+        let projects = content.projects.iter();
+        let behind = projects.filter_map(|(files, entry)| {
+            let lsn = entry.queue.behind()?;
+            Some((files.to_string(), lsn))
+        });
+        behind.collect()
+    }
+
+    /// Reports the projects whose turn takes too long, each once.
+    pub(super) fn report_hangs(&self) {
+        for (files, entry) in &mut self.content().projects {
+            let hangs = entry.queue.turn_time().is_some_and(|time| time >= HANGS);
+            if hangs && !entry.is_reported {
+                tracing::warn!(%files, "a project has not answered for {} s", HANGS.as_secs());
+            }
+            entry.is_reported = hangs;
+        }
+    }
+
+    /// Lets all threads end when what waits is done, and waits for them until `end`. Blocks.
+    pub(super) fn close(&self, end: Instant) {
+        let mut content = self.content();
+        content
+            .projects
+            .values()
+            .for_each(|entry| entry.queue.close());
+        while content.threads > 0 {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let open = content.threads;
+                tracing::warn!(
+                    open,
+                    "the files of some projects are not written: the next start writes them"
+                );
+                return;
+            }
+            let waited = self.ended.wait_timeout(content, left);
+            content = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn threads(&self) -> usize {
+        self.content().threads
+    }
+}

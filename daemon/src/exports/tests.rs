@@ -1,0 +1,4 @@
+mod files;
+mod objects;
+mod rig;
+mod trouble;
