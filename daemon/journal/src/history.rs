@@ -10,27 +10,38 @@
 //! neither the appender nor a file that is replaced disturbs them. **Failure** to append changes nothing that was there before. Damage
 //! is confined: of a block to the runs in it, of a directory to its section, of a table to the speed of the next start.
 //!
+//! **Compaction** writes full files again without the runs that were removed. Positions stay covered: a file without living runs becomes
+//! one section without runs and is not unlinked, for else it would look like a lost one. The removals in a directory stay as
+//! long as a section has one of their runs.
+//!
 //! One descriptor is open for each file of 64 MiB.
 
 mod block;
+mod compact;
 mod directory;
 mod error;
 mod faults;
 mod file;
+mod frames;
 mod load;
 mod payload;
 mod reader;
+mod removal;
+mod rewrite;
 mod scan;
 mod section;
 mod store;
 mod table;
+mod usage;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
+pub use compact::{Compacted, Scope};
 pub use directory::{Directory, RunEntry};
 pub use error::Error;
 pub use reader::{SectionReader, SectionRef};
+pub use removal::{Removal, RemovedRun};
 pub use section::{Event, RunPart, Section};
 pub use store::{FileEnd, Found, Options, Store};

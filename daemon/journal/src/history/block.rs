@@ -12,9 +12,9 @@ use rye_core::seal::Signature;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::frames::FrameWriter;
 use super::payload::{self, EVENTS, damaged};
 use super::section::Event;
-use super::writer::FrameWriter;
 
 /// Most bytes of the text of a block that has more than one line.
 pub(super) const BLOCK_BYTES: usize = 128 << 10;
@@ -106,6 +106,32 @@ pub(super) fn read_texts(text: &[u8], form: &str) -> io::Result<Vec<(RunId, Vec<
         texts.push((run, text.to_vec()));
     }
     Ok(texts)
+}
+
+/// The lines of `text` without those of runs that `is_kept` rejects.
+pub(super) fn retain(
+    text: &[u8],
+    form: &str,
+    is_kept: impl Fn(&RunId) -> bool,
+) -> io::Result<Vec<u8>> {
+    let mut kept = payload::begin(form);
+    let (mut is_in, mut is_run) = (false, false);
+    for line in payload::lines(text, form)? {
+        // Texts of records and entries may begin as the line of a run does. Each follows one.
+        is_run = if form == EVENTS {
+            line.starts_with(b"{")
+        } else {
+            !is_run
+        };
+        if is_run {
+            let RunLine { run } = serde_json::from_slice(line)?;
+            is_in = is_kept(&run);
+        }
+        if is_in {
+            kept.extend_from_slice(line);
+        }
+    }
+    Ok(kept)
 }
 
 /// Packs lines of one form into blocks.

@@ -6,10 +6,10 @@ use rye_core::digest::Digest;
 use rye_core::id::{Lsn, Name, RunId, Seq};
 use rye_core::seal::Fingerprint;
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::value::RawValue;
 
 use super::file::Extent;
 use super::payload::{self, DIRECTORY};
+use super::removal::Removal;
 
 /// Content of a section.
 #[derive(Debug, Serialize, Deserialize)]
@@ -26,8 +26,8 @@ pub struct Directory {
     pub runs: Vec<RunEntry>,
     /// Blocks with entries of the index.
     pub(super) entries: Vec<u32>,
-    /// Removals in its range, in the form of the log.
-    pub removed: Vec<Box<RawValue>>,
+    /// Removals in its range.
+    pub removed: Vec<Removal>,
 }
 
 /// A run in a directory.
@@ -87,6 +87,22 @@ impl Serialize for Block {
     }
 }
 
+/// The projects of runs, which are ordered by these, and the runs, each with the index of its project.
+pub(super) fn by_project(
+    runs: impl Iterator<Item = (Name, RunEntry)>,
+) -> (Vec<Name>, Vec<RunEntry>) {
+    let mut projects: Vec<Name> = Vec::new();
+    let mut entries = Vec::new();
+    for (project, mut entry) in runs {
+        if projects.last() != Some(&project) {
+            projects.push(project);
+        }
+        entry.files = projects.len() - 1;
+        entries.push(entry);
+    }
+    (projects, entries)
+}
+
 impl RunEntry {
     /// First and last of its events in the section; `None` if it has none there.
     pub fn seqs(&self) -> Option<(Seq, Seq)> {
@@ -105,6 +121,13 @@ impl Block {
         let Extent { offset, bytes } = frame;
         let raw = u32::try_from(text.len()).map_err(io::Error::other)?;
         Ok(Self { offset, bytes, raw })
+    }
+
+    /// The same block in another frame.
+    pub(super) const fn moved(self, to: Extent) -> Self {
+        let Extent { offset, bytes } = to;
+        let raw = self.raw;
+        Self { offset, bytes, raw }
     }
 
     pub(super) const fn frame(self) -> Extent {
@@ -143,6 +166,21 @@ impl Directory {
     pub(super) fn block(&self, number: u32) -> Block {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
         self.blocks.get(at).copied().unwrap_or_default()
+    }
+
+    /// True if all blocks and projects that it names are there.
+    pub(super) fn is_consistent(&self) -> bool {
+        let has_block = |number: &u32| {
+            let number = usize::try_from(*number);
+            number.is_ok_and(|number| number < self.blocks.len())
+        };
+        let is_whole = |entry: &RunEntry| {
+            let mut blocks = entry.spans.iter().map(|span| &span.block);
+            blocks.all(has_block)
+                && entry.record.iter().all(has_block)
+                && entry.files < self.files.len()
+        };
+        self.runs.iter().all(is_whole) && self.entries.iter().all(has_block)
     }
 
     pub(super) fn encode(&self) -> io::Result<Vec<u8>> {

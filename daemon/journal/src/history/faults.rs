@@ -1,7 +1,7 @@
-//! Writes and syncs of history files. Tests make them fail; the syncs that they let pass are not made, as these would take most of the
-//! tests' time.
+//! Writes, syncs and renames of history files. Tests make them fail; the syncs that they let pass are not made, as these would take most
+//! of the tests' time.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
@@ -26,10 +26,23 @@ impl Faults {
     pub(super) fn sync(&self, file: &File) -> io::Result<()> {
         if cfg!(test) {
             #[cfg(test)]
-            self.hooks.before_sync()?;
+            self.hooks.before(hooks::Call::Sync)?;
             return Ok(());
         }
         file.sync_data()
+    }
+
+    pub(super) fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        #[cfg(test)]
+        self.hooks.before(hooks::Call::Rename)?;
+        fs::rename(from, to)
+    }
+
+    /// As [`sync_dir`].
+    pub(super) fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        #[cfg(test)]
+        self.hooks.before(hooks::Call::SyncDir)?;
+        sync_dir(dir)
     }
 }
 
@@ -43,47 +56,71 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 pub(super) mod hooks {
+    use std::fmt;
     use std::fs::File;
     use std::io;
     use std::os::unix::fs::FileExt as _;
     use std::sync::Mutex;
 
-    /// Call that fails next.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub(crate) enum Fail {
-        /// A write, after half of its bytes.
+    pub(crate) enum Call {
+        /// When its hook runs, half of its bytes are written.
         Write,
-        /// A sync.
         Sync,
+        Rename,
+        SyncDir,
     }
 
-    #[derive(Debug, Default)]
-    pub(crate) struct Hooks(Mutex<Option<Fail>>);
+    type Hook = Box<dyn FnMut(Call) -> io::Result<()> + Send>;
+
+    #[derive(Default)]
+    pub(crate) struct Hooks(Mutex<Option<Hook>>);
+
+    impl fmt::Debug for Hooks {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("Hooks").finish_non_exhaustive()
+        }
+    }
 
     impl Hooks {
         /// Makes the next call of this kind fail, once.
-        pub(crate) fn fail(&self, fail: Fail) {
-            *self.0.lock().unwrap() = Some(fail);
+        pub(crate) fn fail(&self, fails: Call) {
+            let mut is_due = true;
+            self.set(move |call| {
+                if call == fails && std::mem::take(&mut is_due) {
+                    return Err(error(call));
+                }
+                Ok(())
+            });
         }
 
-        fn takes(&self, fail: Fail) -> bool {
-            let mut next = self.0.lock().unwrap();
-            next.take_if(|next| *next == fail).is_some()
+        /// Runs `hook` in each call, which fails with its error.
+        pub(crate) fn set(&self, hook: impl FnMut(Call) -> io::Result<()> + Send + 'static) {
+            *self.0.lock().unwrap() = Some(Box::new(hook));
+        }
+
+        pub(crate) fn clear(&self) {
+            *self.0.lock().unwrap() = None;
         }
 
         pub(super) fn before_write(&self, file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
-            if !self.takes(Fail::Write) {
-                return Ok(());
+            if self.0.lock().unwrap().is_some() {
+                file.write_all_at(&bytes[..bytes.len() / 2], at)?;
             }
-            file.write_all_at(&bytes[..bytes.len() / 2], at)?;
-            Err(io::ErrorKind::StorageFull.into())
+            self.before(Call::Write)
         }
 
-        pub(super) fn before_sync(&self) -> io::Result<()> {
-            if !self.takes(Fail::Sync) {
-                return Ok(());
-            }
-            Err(io::Error::other("a sync that fails on purpose"))
+        pub(super) fn before(&self, call: Call) -> io::Result<()> {
+            let mut hook = self.0.lock().unwrap();
+            hook.as_mut().map_or(Ok(()), |hook| hook(call))
+        }
+    }
+
+    pub(crate) fn error(call: Call) -> io::Error {
+        match call {
+            Call::Write => io::ErrorKind::StorageFull.into(),
+            Call::Sync => io::Error::other("a sync that fails on purpose"),
+            Call::Rename | Call::SyncDir => io::Error::other("a call that fails on purpose"),
         }
     }
 }

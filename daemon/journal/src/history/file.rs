@@ -37,6 +37,16 @@ pub(super) fn path(dir: &Path, number: u32) -> PathBuf {
     dir.join(format!("{number}.his"))
 }
 
+/// Path under which the file `number` is written again.
+pub(super) fn tmp_path(dir: &Path, number: u32) -> PathBuf {
+    dir.join(format!("{number}.his.tmp"))
+}
+
+/// True for the name of a [`tmp_path`].
+pub(super) fn is_tmp(name: &str) -> bool {
+    name.strip_suffix(".tmp").and_then(number).is_some()
+}
+
 /// The number of the file with this name; `None` if it is no file of history.
 pub(super) fn number(name: &str) -> Option<u32> {
     let number = name.strip_suffix(".his")?.parse().ok()?;
@@ -47,6 +57,15 @@ impl HistoryFile {
     pub(super) fn open(dir: &Path, number: u32, options: &OpenOptions) -> io::Result<Self> {
         let path = path(dir, number);
         let file = options.open(&path)?;
+        Ok(Self { number, path, file })
+    }
+
+    /// An empty file at [`tmp_path`].
+    pub(super) fn create_tmp(dir: &Path, number: u32) -> io::Result<Self> {
+        let path = tmp_path(dir, number);
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(true);
+        let file = file.open(&path)?;
         Ok(Self { number, path, file })
     }
 
@@ -73,12 +92,18 @@ impl HistoryFile {
     /// The text of the frame at `extent`, of the section that ends at `last`; it has at most `most` bytes.
     pub(super) fn text(&self, extent: Extent, last: Lsn, most: usize) -> io::Result<Vec<u8>> {
         let bytes = self.read(extent)?;
-        let frame = Frame::decode(self.segment(), &bytes);
+        let payload = self.payload(&bytes, last)?;
+        payload::decode(payload, most.min(MAX_TEXT_BYTES))
+    }
+
+    /// The payload of the frame that is `bytes`, of the section that ends at `last`.
+    pub(super) fn payload<'b>(&self, bytes: &'b [u8], last: Lsn) -> io::Result<&'b [u8]> {
+        let frame = Frame::decode(self.segment(), bytes);
         let frame = frame.ok_or_else(|| damaged("its checksum does not match"))?;
         if frame.encoded_len() != bytes.len() || frame.lsn != last {
             return Err(damaged(format!("it belongs to position {}", frame.lsn)));
         }
-        payload::decode(frame.payload, most.min(MAX_TEXT_BYTES))
+        Ok(frame.payload)
     }
 
     /// The header and the extent of the frame at `offset`, not verified; `None` if none begins there that fits into `length`.

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::error::Error;
-use super::faults::{Faults, sync_dir};
+use super::faults::Faults;
 use super::file::{self, HistoryFile};
 use super::scan::{self, Scan};
 use super::store::FileEnd;
@@ -24,16 +24,23 @@ pub(super) struct Loader<'d> {
     pub(super) notes: Vec<String>,
 }
 
-/// The numbers of the files in `dir`, in order.
-pub(super) fn list(dir: &Path) -> Result<Vec<u32>, Error> {
+/// The numbers of the files in `dir`, in order. Removes files that a compaction did not finish, and returns a note on each that stays.
+pub(super) fn list(dir: &Path) -> Result<(Vec<u32>, Vec<String>), Error> {
     let failed = || Error::files("list", dir);
-    let mut numbers = Vec::new();
+    let (mut numbers, mut notes) = (Vec::new(), Vec::new());
     for entry in fs::read_dir(dir).map_err(failed())? {
-        let name = entry.map_err(failed())?.file_name();
+        let entry = entry.map_err(failed())?;
+        let name = entry.file_name();
+        if name.to_str().is_some_and(file::is_tmp) {
+            let path = entry.path();
+            if let Err(error) = fs::remove_file(&path) {
+                notes.push(format!("`{}` cannot be removed: {error}", path.display()));
+            }
+        }
         numbers.extend(name.to_str().and_then(file::number));
     }
     numbers.sort_unstable();
-    Ok(numbers)
+    Ok((numbers, notes))
 }
 
 impl Loader<'_> {
@@ -56,10 +63,7 @@ impl Loader<'_> {
     fn add(&mut self, number: u32, is_last: bool) -> io::Result<Option<Current>> {
         let (file, is_writable) = self.open(number, is_last)?;
         let mut length = file.length()?;
-        let synced = self.synced(number);
-        if synced != u64::MAX && length < synced {
-            self.note(number, format!("has {length} bytes of {synced}"));
-        }
+        // Its last frame is whole. Compaction may have made it shorter than it is on record.
         if let Some(rows) = scan::table(&file, length) {
             self.table.extend(&file, rows);
             if is_last {
@@ -67,6 +71,10 @@ impl Loader<'_> {
                 self.expected = Some(FileEnd { file, length });
             }
             return Ok(None);
+        }
+        let synced = self.synced(number);
+        if synced != u64::MAX && length < synced {
+            self.note(number, format!("has {length} bytes of {synced}"));
         }
         let mut scan = scan::sections(&file, length)?;
         let mut current = None;
@@ -125,7 +133,7 @@ impl Loader<'_> {
             self.note(file.number, note);
         }
         self.faults.sync(&file.file)?;
-        sync_dir(self.dir)
+        self.faults.sync_dir(self.dir)
     }
 
     /// Opens a file, the last one for appending if that can be.

@@ -19,12 +19,16 @@ use super::table::Row;
 #[derive(Debug, Clone)]
 pub struct SectionRef {
     file: Arc<HistoryFile>,
-    row: Row,
+    pub(super) row: Row,
 }
 
 impl SectionRef {
     pub(super) const fn new(file: Arc<HistoryFile>, row: Row) -> Self {
         Self { file, row }
+    }
+
+    pub(super) const fn has_removals(&self) -> bool {
+        self.row.has_removals
     }
 
     /// Position of its first commit.
@@ -75,6 +79,10 @@ impl SectionReader {
     /// The directory.
     pub const fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    pub(super) fn into_directory(self) -> Directory {
+        self.directory
     }
 
     /// The events of `run` with these positions, in order. In the place of those in a damaged block is one error, and those after it

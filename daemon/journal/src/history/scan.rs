@@ -127,7 +127,10 @@ fn grouped(file: &HistoryFile, frames: &[(Header, Extent)]) -> io::Result<Scan> 
                 }
                 scan.end = end;
                 let range = (header.durable.next(), header.lsn);
-                scan.rows.push(Row::new(range, file.number, *extent));
+                let directory = text.and_then(|text| Directory::decode(&text).ok());
+                let has_removals = directory.is_none_or(|directory| !directory.removed.is_empty());
+                let row = Row::new(range, file.number, *extent, has_removals);
+                scan.rows.push(row);
             }
             break;
         }

@@ -9,6 +9,7 @@ use rye_core::seal::{Fingerprint, Signature};
 use serde_json::value::RawValue;
 
 use super::error::Error;
+use super::removal::Removal;
 
 /// An event of a run.
 #[derive(Debug, Clone)]
@@ -61,8 +62,8 @@ pub struct Section {
     pub fingerprints: Vec<(Lsn, Fingerprint)>,
     /// Each run at most once, in any order.
     pub runs: Vec<RunPart>,
-    /// Removals in its range, in the form of the log.
-    pub removed: Vec<Box<RawValue>>,
+    /// Removals in its range.
+    pub removed: Vec<Removal>,
 }
 
 impl Section {

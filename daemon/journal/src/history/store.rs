@@ -11,6 +11,8 @@ use super::faults::{Faults, sync_dir};
 use super::load::{self, Loader};
 use super::payload::Encoder;
 use super::reader::SectionRef;
+use super::removal::Removal;
+use super::rewrite::Rewriter;
 use super::section::Section;
 use super::table::Table;
 use super::writer::Writer;
@@ -49,16 +51,20 @@ pub struct Found {
     pub last: Lsn,
     /// Ranges of positions before it, first and last, that no file holds.
     pub lost: Vec<(Lsn, Lsn)>,
+    /// False only if [`Store::removals`] has none.
+    pub has_removals: bool,
     /// Sentences on files that are missing, short, cut, damaged or cannot be used.
     pub notes: Vec<String>,
 }
 
-/// The history of a daemon. Any number of threads may read while one appends.
+/// The history of a daemon. Any number of threads may read while one appends and one compacts.
 #[derive(Debug)]
 pub struct Store {
     /// Held for look-ups, never during a read or a write of a file.
-    table: Mutex<Table>,
-    writer: Mutex<Writer>,
+    pub(super) table: Mutex<Table>,
+    pub(super) writer: Mutex<Writer>,
+    /// Held for the whole of a compaction, and taken before the other two.
+    pub(super) rewriter: Mutex<Rewriter>,
 }
 
 impl Store {
@@ -73,13 +79,13 @@ impl Store {
         faults: Faults,
     ) -> Result<(Self, Found), Error> {
         make_dir(dir)?;
-        let numbers = load::list(dir)?;
+        let (numbers, notes) = load::list(dir)?;
         let mut loader = Loader {
             dir,
             expected: options.expected,
             faults: &faults,
             table: Table::default(),
-            notes: Vec::new(),
+            notes,
         };
         let current = loader.load(&numbers);
         let Loader {
@@ -91,22 +97,30 @@ impl Store {
         let found = Found {
             last: table.last(),
             lost: table.gaps(),
+            has_removals: table.has_removals(),
             notes,
         };
         let expected = options.expected.map(|end| end.file);
         let used = expected.max(numbers.last().copied()).unwrap_or(0);
+        let encoder = || Encoder::new().map_err(Error::files("compress for", dir));
         let writer = Writer {
             dir: dir.to_owned(),
             file_bytes: options.file_bytes,
             next: used.saturating_add(1),
             current,
             end,
-            encoder: Encoder::new().map_err(Error::files("compress for", dir))?,
+            encoder: encoder()?,
+            faults: faults.clone(),
+        };
+        let rewriter = Rewriter {
+            dir: dir.to_owned(),
+            encoder: encoder()?,
             faults,
         };
         let store = Self {
             table: Mutex::new(table),
             writer: Mutex::new(writer),
+            rewriter: Mutex::new(rewriter),
         };
         Ok((store, found))
     }
@@ -138,7 +152,8 @@ impl Store {
         (section.first() <= at).then_some(section)
     }
 
-    /// The sections that end after `after`, in the order of the log, with those that are appended meanwhile.
+    /// The sections that end after `after`, in the order of the log, with those that are appended meanwhile. The first may begin at
+    /// `after` or before it: compaction merges sections.
     pub fn sections(&self, after: Lsn) -> impl Iterator<Item = SectionRef> {
         let mut after = after;
         std::iter::from_fn(move || {
@@ -146,6 +161,29 @@ impl Store {
             after = row.last;
             Some(SectionRef::new(file, row))
         })
+    }
+
+    /// The removals in history, in the order of the log, each with the last position of its section. In the place of those in a damaged
+    /// directory is one error. Reads only the directories that have some. Blocks.
+    pub fn removals(&self) -> impl Iterator<Item = Result<(Lsn, Removal), Error>> {
+        let sections = self.sections(Lsn(0)).filter(SectionRef::has_removals);
+        sections.flat_map(|section| {
+            let last = section.last();
+            let removed = section.read().map(|read| read.into_directory().removed);
+            let (removed, error) = match removed {
+                Ok(removed) => (removed, None),
+                Err(error) => (Vec::new(), Some(Err(error))),
+            };
+            let removed = removed.into_iter().map(move |removal| Ok((last, removal)));
+            removed.chain(error)
+        })
+    }
+
+    /// Length of all files together. Blocks.
+    pub fn bytes(&self) -> u64 {
+        let files = lock(&self.table).files();
+        let lengths = files.iter().filter_map(|file| file.length().ok());
+        lengths.sum()
     }
 }
 

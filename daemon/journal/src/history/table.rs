@@ -9,7 +9,7 @@ use rye_core::id::Lsn;
 use super::file::{Extent, HistoryFile};
 use super::payload::{self, TABLE, damaged};
 
-/// A section: 32 bytes.
+/// A section: 40 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) first: Lsn,
@@ -19,16 +19,24 @@ pub(super) struct Row {
     /// Length of its directory.
     bytes: u32,
     file: u32,
+    /// False only if its directory has no removals.
+    pub(super) has_removals: bool,
 }
 
 impl Row {
-    pub(super) const fn new(range: (Lsn, Lsn), file: u32, directory: Extent) -> Self {
+    pub(super) const fn new(
+        range: (Lsn, Lsn),
+        file: u32,
+        directory: Extent,
+        has_removals: bool,
+    ) -> Self {
         Self {
             first: range.0,
             last: range.1,
             offset: directory.offset,
             bytes: directory.bytes,
             file,
+            has_removals,
         }
     }
 
@@ -69,11 +77,40 @@ impl Table {
         self.files.insert(row.file, Arc::clone(file));
     }
 
-    /// Adds the sections of `file`.
+    /// Adds `file` and its sections.
     pub(super) fn extend(&mut self, file: &Arc<HistoryFile>, rows: Vec<Row>) {
+        self.files.insert(file.number, Arc::clone(file));
         for row in rows {
             self.push(file, row);
         }
+    }
+
+    /// Replaces a file and its sections by `file`, with `rows` of the same positions.
+    pub(super) fn replace(&mut self, file: &Arc<HistoryFile>, rows: Vec<Row>) {
+        let mut known = self.rows.iter();
+        let at = known.position(|row| row.file == file.number);
+        let at = at.unwrap_or(self.rows.len());
+        self.rows.retain(|row| row.file != file.number);
+        self.rows.splice(at..at, rows);
+        self.files.insert(file.number, Arc::clone(file));
+    }
+
+    pub(super) fn files(&self) -> Vec<Arc<HistoryFile>> {
+        self.files.values().cloned().collect()
+    }
+
+    pub(super) fn file(&self, number: u32) -> Option<Arc<HistoryFile>> {
+        self.files.get(&number).cloned()
+    }
+
+    /// The sections of the file `number`.
+    pub(super) fn sections_of(&self, number: u32) -> Vec<Row> {
+        let rows = self.rows.iter().filter(|row| row.file == number);
+        rows.copied().collect()
+    }
+
+    pub(super) fn has_removals(&self) -> bool {
+        self.rows.iter().any(|row| row.has_removals)
     }
 
     /// Ranges of positions before the last section that no section has.
@@ -86,27 +123,29 @@ impl Table {
         });
         gaps.collect()
     }
+}
 
-    /// The text of the table frame of a file: a line `[first,last,offset,bytes]` for each section.
-    pub(super) fn encode(&self, file: u32) -> io::Result<Vec<u8>> {
-        let mut text = payload::begin(TABLE);
-        for row in self.rows.iter().filter(|row| row.file == file) {
-            serde_json::to_writer(&mut text, &(row.first, row.last, row.offset, row.bytes))?;
-            text.push(b'\n');
-        }
-        Ok(text)
+/// The text of the table frame of a file: a line `[first,last,offset,bytes,has removals]` for each section.
+pub(super) fn encode(rows: &[Row]) -> io::Result<Vec<u8>> {
+    let mut text = payload::begin(TABLE);
+    for row in rows {
+        let line = (row.first, row.last, row.offset, row.bytes, row.has_removals);
+        serde_json::to_writer(&mut text, &line)?;
+        text.push(b'\n');
     }
+    Ok(text)
 }
 
 /// The rows in the text of the table frame of a file.
 pub(super) fn decode(text: &[u8], file: u32) -> io::Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
     for line in payload::lines(text, TABLE)? {
-        let (first, last, offset, bytes) = serde_json::from_slice(line)?;
+        let (first, last, offset, bytes, has_removals) = serde_json::from_slice(line)?;
         if first <= rows.last().map_or(Lsn(0), |row| row.last) || last < first {
             return Err(damaged("its sections are not in order"));
         }
-        rows.push(Row::new((first, last), file, Extent { offset, bytes }));
+        let directory = Extent { offset, bytes };
+        rows.push(Row::new((first, last), file, directory, has_removals));
     }
     Ok(rows)
 }

@@ -1,8 +1,14 @@
+mod compaction;
+mod compaction_damage;
+mod compaction_failures;
+mod compaction_model;
 mod damage;
 mod failures;
 mod files;
 mod hostile;
+mod lives;
 mod readers;
+mod removals;
 mod rig;
 mod round_trip;
 mod torn;

@@ -6,18 +6,18 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use rye_core::frame::Frame;
 use rye_core::id::{Lsn, Name};
 
 use super::block::{self, Packer};
-use super::directory::{Block, Directory, RunEntry, Span};
+use super::directory::{Directory, RunEntry, Span, by_project};
 use super::error::Error;
-use super::faults::{Faults, sync_dir};
+use super::faults::Faults;
 use super::file::{self, Extent, HistoryFile};
+use super::frames::FrameWriter;
 use super::payload::{ENTRIES, EVENTS, Encoder, RECORDS};
 use super::section::{RunPart, Section};
 use super::store::{FileEnd, lock};
-use super::table::{Row, Table};
+use super::table::{self, Row, Table};
 
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -56,21 +56,43 @@ impl Writer {
         current.length = directory.end();
         let file = Arc::clone(&current.file);
         self.current = Some(current);
-        let row = Row::new(range, file.number, directory);
+        let has_removals = !section.removed.is_empty();
+        let row = Row::new(range, file.number, directory, has_removals);
         Ok((file, row))
     }
 
-    /// If the current file is full, ends it with its part of `table`.
+    /// If the current file is full, ends it.
     pub(super) fn finish_full(&mut self, table: &Mutex<Table>) -> Result<(), Error> {
-        let full = |current: &mut Current| current.length >= self.file_bytes;
-        if let Some(current) = self.current.take_if(full) {
-            let (last, text) = {
-                let table = lock(table);
-                (table.last(), table.encode(current.file.number))
-            };
-            self.write(&current, last, last, |frames| frames.write(&text?))?;
+        let current = self.current.as_ref();
+        if current.is_some_and(|current| current.length >= self.file_bytes) {
+            self.finish(table)?;
         }
         Ok(())
+    }
+
+    /// Ends the current file with its part of `table`. The next section goes to a new file.
+    pub(super) fn finish(&mut self, table: &Mutex<Table>) -> Result<(), Error> {
+        if let Some(current) = self.current.take() {
+            let rows = lock(table).sections_of(current.file.number);
+            let last = rows.last().map_or(Lsn(0), |row| row.last);
+            self.write(&current, last, last, |frames| {
+                frames.write(&table::encode(&rows)?)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Enters that compaction has replaced the file `number`.
+    pub(super) fn set_length(&mut self, number: u32, length: u64) {
+        if let Some(end) = self.end.as_mut().filter(|end| end.file == number) {
+            end.length = length;
+        }
+    }
+
+    /// True if the next section goes to the file `number`.
+    pub(super) fn is_current(&self, number: u32) -> bool {
+        let current = self.current.as_ref();
+        current.is_some_and(|current| current.file.number == number)
     }
 
     /// Writes and syncs frames at the end of `current`. After a failure it ends as before.
@@ -93,7 +115,7 @@ impl Writer {
         let written = write(&mut frames).and_then(|extent| {
             self.faults.sync(&current.file.file)?;
             if current.length == 0 {
-                sync_dir(&self.dir)?;
+                self.faults.sync_dir(&self.dir)?;
             }
             Ok(extent)
         });
@@ -135,45 +157,7 @@ impl Writer {
     }
 }
 
-/// Writes the frames of one section.
-pub(super) struct FrameWriter<'w> {
-    file: &'w HistoryFile,
-    faults: &'w Faults,
-    encoder: &'w mut Encoder,
-    lsn: Lsn,
-    durable: Lsn,
-    /// Where the next frame goes.
-    offset: u64,
-    /// Blocks so far.
-    pub(super) blocks: Vec<Block>,
-}
-
 impl FrameWriter<'_> {
-    pub(super) fn write_block(&mut self, text: &[u8]) -> io::Result<()> {
-        let extent = self.write(text)?;
-        self.blocks.push(Block::new(extent, text)?);
-        Ok(())
-    }
-
-    fn write(&mut self, text: &[u8]) -> io::Result<Extent> {
-        let payload = self.encoder.encode(text)?;
-        let frame = Frame {
-            segment: self.file.segment(),
-            lsn: self.lsn,
-            durable: self.durable,
-            payload: &payload,
-        };
-        let mut bytes = Vec::with_capacity(frame.encoded_len());
-        frame.encode(&mut bytes);
-        let extent = Extent {
-            offset: self.offset,
-            bytes: u32::try_from(bytes.len()).map_err(io::Error::other)?,
-        };
-        self.faults.write(&self.file.file, &bytes, self.offset)?;
-        self.offset = extent.end();
-        Ok(extent)
-    }
-
     /// Writes `section`. Returns where its directory is.
     fn write_section(&mut self, section: &Section) -> io::Result<Extent> {
         let mut parts: Vec<&RunPart> = section.runs.iter().collect();
@@ -182,21 +166,18 @@ impl FrameWriter<'_> {
         let records = self.write_texts(&parts, RECORDS, |part| part.record.as_deref())?;
         let entries = self.write_texts(&parts, ENTRIES, |part| part.entry.as_deref())?;
         let entries: BTreeSet<u32> = entries.into_iter().flatten().collect();
-        let mut files: Vec<Name> = Vec::new();
-        let mut runs = Vec::with_capacity(parts.len());
-        for (part, (spans, record)) in parts.iter().zip(spans.into_iter().zip(records)) {
-            if files.last() != Some(&part.files) {
-                files.push(Name::clone(&part.files));
-            }
+        let parts = parts.iter().zip(spans.into_iter().zip(records));
+        let (files, runs) = by_project(parts.map(|(part, (spans, record))| {
             let (run, names) = (part.run.clone(), part.names.clone());
-            runs.push(RunEntry {
+            let entry = RunEntry {
                 run,
-                files: files.len() - 1,
+                files: 0,
                 spans,
                 record,
                 names,
-            });
-        }
+            };
+            (Name::clone(&part.files), entry)
+        }));
         let directory = Directory {
             first: section.first,
             last: section.last,

@@ -4,11 +4,11 @@ use std::fs;
 
 use super::rig::{Rig, assert_holds, commits, notes, sections};
 use crate::history::Error;
-use crate::history::faults::hooks::Fail;
+use crate::history::faults::hooks::Call;
 
 #[test]
 fn after_a_failed_write_or_sync_the_file_is_cut_and_the_section_goes_to_a_new_one() {
-    for fail in [Fail::Write, Fail::Sync] {
+    for fail in [Call::Write, Call::Sync] {
         let sections = sections(&commits(12, 3, 30), &[4, 4]);
         let rig = Rig::new(u64::MAX);
         let store = rig.filled(&sections[..1]);
@@ -38,7 +38,7 @@ fn failed_appends_to_new_files_leave_none() {
     let sections = sections(&commits(4, 3, 30), &[]);
     let rig = Rig::new(u64::MAX);
     let (store, _) = rig.open();
-    for fail in [Fail::Write, Fail::Sync, Fail::Write] {
+    for fail in [Call::Write, Call::Sync, Call::Write] {
         rig.fail(fail);
         assert!(store.append(&sections[0]).is_err());
         assert!(rig.names().is_empty());
@@ -50,7 +50,7 @@ fn failed_appends_to_new_files_leave_none() {
 
 #[test]
 fn a_table_that_cannot_be_written_fails_one_append_and_loses_nothing() {
-    for fail in [Fail::Write, Fail::Sync] {
+    for fail in [Call::Write, Call::Sync] {
         let sections = sections(&commits(8, 3, 30), &[4]);
         let rig = Rig::new(1);
         let store = rig.filled(&sections[..1]);
@@ -74,7 +74,7 @@ fn what_a_failed_append_left_gives_way_to_the_section_in_the_next_file() {
     drop(store);
     fs::remove_file(rig.path(1)).unwrap();
     let store = rig.filled(&sections[..1]);
-    rig.fail(Fail::Sync);
+    rig.fail(Call::Sync);
     store.append(&sections[1]).unwrap_err();
     store.append(&sections[1]).unwrap();
     // As if the cut had not reached the disk.
@@ -93,7 +93,7 @@ fn a_sync_that_fails_at_the_start_takes_the_unsynced_section_away() {
     rig.options.expected = store.end();
     store.append(&all[1]).unwrap();
     drop(store);
-    rig.fail(Fail::Sync);
+    rig.fail(Call::Sync);
     let (store, found) = rig.open();
     assert_eq!(found.last, all[0].last);
     let start = rig.options.expected.unwrap().length;

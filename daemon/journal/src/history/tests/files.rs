@@ -5,7 +5,7 @@ use std::fs::{self, OpenOptions};
 use rye_core::id::Lsn;
 
 use super::rig::{Rig, assert_holds, assert_same, commits, notes, sections};
-use crate::history::faults::hooks::Fail;
+use crate::history::faults::hooks::Call;
 use crate::history::file::HistoryFile;
 use crate::history::{FileEnd, scan};
 
@@ -102,7 +102,7 @@ fn the_end_on_record_stays_that_of_the_last_synced_frame() {
     };
     store.append(&sections[0]).unwrap();
     assert_eq!(store.end(), end(1));
-    rig.fail(Fail::Sync);
+    rig.fail(Call::Sync);
     store.append(&sections[1]).unwrap_err();
     assert_eq!(store.end(), end(1));
     store.append(&sections[1]).unwrap();

@@ -2,13 +2,15 @@
 
 use std::fs;
 
+use rye_core::clock::Timestamp;
 use rye_core::frame::Frame;
 use rye_core::id::{Lsn, Seq};
 
+use super::lives::dead;
 use super::rig::{Rig, commits, run_id, sections};
 use crate::history::file::{Extent, HistoryFile};
 use crate::history::payload::{self, Encoder, MAX_TEXT_BYTES};
-use crate::history::{Error, SectionReader, Store, scan};
+use crate::history::{Error, Scope, SectionReader, Store, scan};
 
 /// Stores two sections, changes the directory of the second by `change`, and opens the store again.
 fn with_directory(change: impl Fn(&str) -> String) -> (Rig, Store) {
@@ -104,6 +106,9 @@ fn numbers_of_blocks_and_projects_that_are_not_there_are_errors() {
     let run = reader.directory().run(&run_id(0)).unwrap();
     assert_eq!(reader.directory().files_of(run), None);
     assert!(reader.events(|_| true).is_err());
+    let compacted = store.compact(&dead([1]), Scope::All, Timestamp::from_ms(0));
+    let compacted = compacted.unwrap();
+    assert_eq!((compacted.files, compacted.notes.len()), (0, 1));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
@@ -12,8 +13,10 @@ use serde_json::value::RawValue;
 use tempfile::TempDir;
 
 use crate::history::faults::Faults;
-use crate::history::faults::hooks::Fail;
-use crate::history::{Event, Found, Options, RunPart, Section, SectionReader, Store};
+use crate::history::faults::hooks::Call;
+use crate::history::{
+    Event, Found, Options, Removal, RemovedRun, RunPart, Section, SectionReader, Store,
+};
 
 impl PartialEq for Event {
     fn eq(&self, other: &Self) -> bool {
@@ -108,12 +111,28 @@ pub(super) fn sections(commits: &[Commit], lengths: &[usize]) -> Vec<Section> {
             last: Lsn(lsn),
             fingerprints: vec![(Lsn(first), fingerprint(7))],
             runs: parts.into_values().collect(),
-            removed: vec![raw(format!(
-                r#"{{"removed/1":{{"runs":["old-{first}"]}}}}"#
-            ))],
+            removed: vec![removal(&[usize::try_from(first).unwrap() + 1_000], 0)],
         });
     }
     sections
+}
+
+/// The removal of `runs` at `ms`, each second of which has a start key.
+pub(super) fn removal(runs: &[usize], ms: i64) -> Removal {
+    let removed = |run: &usize| RemovedRun {
+        run: run_id(*run),
+        files: files(*run),
+        item: format!("mission:{run}").into(),
+        start_key: run
+            .is_multiple_of(2)
+            .then(|| format!("ann\0key-{run}").into()),
+    };
+    Removal {
+        runs: runs.iter().map(removed).collect(),
+        kept: Vec::new(),
+        at: Timestamp::from_ms(ms),
+        by: "ann".into(),
+    }
 }
 
 /// Each second run of a section ends there.
@@ -182,8 +201,16 @@ impl Rig {
         store
     }
 
-    pub(super) fn fail(&self, fail: Fail) {
-        self.faults.hooks.fail(fail);
+    pub(super) fn on_call(&self, hook: impl FnMut(Call) -> io::Result<()> + Send + 'static) {
+        self.faults.hooks.set(hook);
+    }
+
+    pub(super) fn clear(&self) {
+        self.faults.hooks.clear();
+    }
+
+    pub(super) fn fail(&self, call: Call) {
+        self.faults.hooks.fail(call);
     }
 
     /// Names of the files of history, in order.
@@ -247,12 +274,7 @@ pub(super) fn assert_same(reader: &SectionReader, section: &Section) {
         directory.fingerprint(section.last),
         Some(&section.fingerprints[0].1)
     );
-    let removed = |removed: &[Box<RawValue>]| -> Vec<String> {
-        removed
-            .iter()
-            .map(|removal| removal.get().to_owned())
-            .collect()
-    };
+    let removed = |removed: &[Removal]| serde_json::to_string(removed).unwrap();
     assert_eq!(removed(&directory.removed), removed(&section.removed));
     assert_eq!(directory.runs.len(), section.runs.len());
     for part in &section.runs {

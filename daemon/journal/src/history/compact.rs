@@ -1,0 +1,293 @@
+//! Compaction: files with runs that were removed are written again without these.
+//!
+//! **Owns** which files are written again, in which order, and how long a removal stays on record. **Never** removes a position, and leaves
+//! a file of which it cannot tell all content. **Order**: one file after the other, at first those without living runs, which need almost
+//! no space. A file replaces its predecessor once it is synced. **Failure** ends the compaction: the files before it are done, the
+//! others as they were.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Display;
+use std::io;
+use std::sync::Arc;
+
+use rye_core::clock::Timestamp;
+use rye_core::error::{ErrorKind, Kinded as _};
+use rye_core::id::RunId;
+
+use super::directory::Directory;
+use super::error::Error;
+use super::file::{Extent, HistoryFile};
+use super::reader::SectionRef;
+use super::removal::Removal;
+use super::rewrite::Rewriter;
+use super::store::{Store, lock};
+use super::table::Row;
+use super::usage;
+
+/// Files that a compaction writes again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Full files less than half of which is of living runs.
+    Sparse,
+    /// Each file with a removed run. The file that takes sections is ended first.
+    All,
+}
+
+/// Result of a compaction.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Number of files that were written again.
+    pub files: u32,
+    /// Length of these before.
+    pub before: u64,
+    /// Length of these now.
+    pub after: u64,
+    /// Sentences on damage because of which something of a removed run may remain.
+    pub notes: Vec<String>,
+}
+
+/// Removed runs, and their directory entries in the whole history.
+pub(super) struct Removed<'d> {
+    dead: &'d HashSet<RunId>,
+    /// Directory entries of each run that a removal or the caller names.
+    entries: HashMap<RunId, u64>,
+    /// True if a directory cannot be read, which may have entries of any run.
+    has_unknown: bool,
+    keys_since: Timestamp,
+}
+
+impl Removed<'_> {
+    pub(super) fn has(&self, run: &RunId) -> bool {
+        self.dead.contains(run)
+    }
+
+    /// The part of `removal` that stays on record; `None` if nothing does.
+    pub(super) fn needed(&self, mut removal: Removal) -> Option<Removal> {
+        let keeps_keys = removal.at >= self.keys_since;
+        removal.runs.retain(|removed| {
+            let entries = self.entries.get(&removed.run);
+            let is_in_history = self.has_unknown || entries.is_none_or(|count| *count > 0);
+            is_in_history || keeps_keys && removed.start_key.is_some()
+        });
+        let is_needed = !removal.runs.is_empty() || !removal.kept.is_empty();
+        is_needed.then_some(removal)
+    }
+
+    /// Counts the entries in `directory`. Later directories come first: a removal comes after the entries of its runs.
+    fn add(&mut self, directory: &Directory) {
+        for removed in directory.removed.iter().flat_map(|removal| &removal.runs) {
+            self.entries.entry(removed.run.clone()).or_default();
+        }
+        for entry in &directory.runs {
+            if let Some(count) = self.entries.get_mut(&entry.run) {
+                *count += 1;
+            }
+        }
+    }
+
+    /// Subtracts the entries of dead runs in `directory`.
+    fn subtract(&mut self, directory: &Directory) {
+        let runs = directory.runs.iter();
+        for entry in runs.filter(|entry| self.dead.contains(&entry.run)) {
+            if let Some(count) = self.entries.get_mut(&entry.run) {
+                *count = count.saturating_sub(1);
+            }
+        }
+    }
+}
+
+/// Content of a file.
+#[derive(Debug, Default)]
+struct Content {
+    /// Bytes of the blocks of living runs.
+    living: u64,
+    /// Bytes of all blocks.
+    all: u64,
+    has_living: bool,
+    has_dead: bool,
+}
+
+impl Content {
+    fn add(&mut self, directory: &Directory, dead: &HashSet<RunId>) {
+        let (living, all) = usage::bytes(directory, |run| dead.contains(run));
+        self.living = self.living.saturating_add(living);
+        self.all = self.all.saturating_add(all);
+        let mut runs = directory.runs.iter().map(|entry| dead.contains(&entry.run));
+        self.has_dead |= runs.clone().any(|is_dead| is_dead);
+        self.has_living |= !runs.all(|is_dead| is_dead);
+    }
+
+    fn is_in(&self, scope: Scope) -> bool {
+        self.has_dead
+            && match scope {
+                Scope::Sparse => {
+                    !self.has_living || self.living < self.all.saturating_sub(self.living)
+                }
+                Scope::All => true,
+            }
+    }
+}
+
+impl Store {
+    /// Writes files with runs of `dead` again without these. `dead` are runs that were removed, of which no event can be appended any
+    /// more. Positions stay; neighbouring small sections of a file become one. Start keys of runs that were removed at `keys_since` or
+    /// later stay in the removals. Readers and the appender go on meanwhile. Blocks.
+    pub fn compact(
+        &self,
+        dead: &HashSet<RunId>,
+        scope: Scope,
+        keys_since: Timestamp,
+    ) -> Result<Compacted, Error> {
+        let mut rewriter = lock(&self.rewriter);
+        let mut compacted = Compacted::default();
+        let mut removed = Removed {
+            dead,
+            entries: dead.iter().map(|run| (run.clone(), 0)).collect(),
+            has_unknown: false,
+            keys_since,
+        };
+        let contents = self.survey(&mut removed, &mut compacted.notes)?;
+        let chosen = contents.iter().filter(|(_, content)| content.is_in(scope));
+        let mut chosen: Vec<_> = chosen.collect();
+        chosen.sort_by_key(|(number, content)| (content.has_living, **number));
+        for (number, _) in chosen {
+            if self.end_file(*number, scope)? {
+                self.compact_file(*number, &mut rewriter, &mut removed, &mut compacted)?;
+            }
+        }
+        Ok(compacted)
+    }
+
+    /// Reads all directories. Files of which one is damaged are noted and left out.
+    fn survey(
+        &self,
+        removed: &mut Removed<'_>,
+        notes: &mut Vec<String>,
+    ) -> Result<BTreeMap<u32, Content>, Error> {
+        let files = lock(&self.table).files();
+        let mut contents = BTreeMap::new();
+        for file in files.iter().rev() {
+            let mut content = Content::default();
+            let mut is_whole = true;
+            let rows = lock(&self.table).sections_of(file.number);
+            for row in rows.iter().rev() {
+                match readable(read(file, *row))? {
+                    Ok(directory) => {
+                        removed.add(&directory);
+                        content.add(&directory, removed.dead);
+                    }
+                    Err(error) => {
+                        is_whole = false;
+                        notes.push(skipped(file, error));
+                    }
+                }
+            }
+            removed.has_unknown |= !is_whole;
+            if is_whole {
+                contents.insert(file.number, content);
+            }
+        }
+        Ok(contents)
+    }
+
+    /// Returns true if the file takes no more sections.
+    fn end_file(&self, number: u32, scope: Scope) -> Result<bool, Error> {
+        let mut writer = lock(&self.writer);
+        if !writer.is_current(number) {
+            return Ok(true);
+        }
+        match scope {
+            Scope::Sparse => Ok(false),
+            Scope::All => writer.finish(&self.table).map(|()| true),
+        }
+    }
+
+    fn compact_file(
+        &self,
+        number: u32,
+        rewriter: &mut Rewriter,
+        removed: &mut Removed<'_>,
+        compacted: &mut Compacted,
+    ) -> Result<(), Error> {
+        let (source, rows) = {
+            let table = lock(&self.table);
+            (table.file(number), table.sections_of(number))
+        };
+        let Some(source) = source else {
+            return Ok(());
+        };
+        let failed = || Error::files("compact", &source.path);
+        let before = source.length().map_err(failed())?;
+        let sections = match readable(read_all(&source, &rows))? {
+            Ok(sections) => sections,
+            Err(error) => {
+                compacted.notes.push(skipped(&source, error));
+                return Ok(());
+            }
+        };
+        if !is_whole(&source, before, &rows, &sections).map_err(failed())? {
+            let reason = "its directories do not match its bytes";
+            compacted.notes.push(skipped(&source, reason));
+            return Ok(());
+        }
+        for section in &sections {
+            removed.subtract(section);
+        }
+        let groups = usage::groups(sections, |run| removed.has(run));
+        let rewritten = rewriter.rewrite(&source, groups, removed);
+        let rewritten = rewritten.map_err(failed())?;
+        let synced = rewriter.faults.sync_dir(&rewriter.dir);
+        // Also after a failure: the new file has the name. A power cut may bring the old one back; both hold all living runs.
+        lock(&self.table).replace(&Arc::new(rewritten.file), rewritten.rows);
+        synced.map_err(failed())?;
+        lock(&self.writer).set_length(number, rewritten.length);
+        compacted.files += 1;
+        compacted.before += before;
+        compacted.after += rewritten.length;
+        compacted.notes.extend(rewritten.notes);
+        Ok(())
+    }
+}
+
+fn read(file: &Arc<HistoryFile>, row: Row) -> Result<Directory, Error> {
+    let section = SectionRef::new(Arc::clone(file), row);
+    Ok(section.read()?.into_directory())
+}
+
+/// The directories of a file. Fails if one is damaged.
+fn read_all(file: &Arc<HistoryFile>, rows: &[Row]) -> Result<Vec<Directory>, Error> {
+    rows.iter().map(|row| read(file, *row)).collect()
+}
+
+/// True if these sections and their table are all of the file, and no directory names what is not there.
+fn is_whole(
+    file: &HistoryFile,
+    length: u64,
+    rows: &[Row],
+    sections: &[Directory],
+) -> io::Result<bool> {
+    let blocks = sections.iter().flat_map(|section| &section.blocks);
+    let frames = blocks.map(|block| block.frame());
+    let frames: Vec<Extent> = frames.chain(rows.iter().map(Row::directory)).collect();
+    let known: u64 = frames.iter().map(|frame| u64::from(frame.bytes)).sum();
+    let end = rows.last().map_or(0, |row| row.directory().end());
+    let table = file.header(end, length)?;
+    let table_end = table.map_or(end, |(_, table)| table.end());
+    let is_in_sections = known == end && frames.iter().all(|frame| frame.end() <= end);
+    let is_consistent = sections.iter().all(Directory::is_consistent);
+    Ok(is_in_sections && table_end == length && is_consistent)
+}
+
+/// Note on a file that is not written again.
+fn skipped(file: &HistoryFile, reason: impl Display) -> String {
+    let path = file.path.display();
+    format!("`{path}` stays with all that is in it: {reason}")
+}
+
+/// Splits damage from failures that may be gone at the next try.
+fn readable<T>(read: Result<T, Error>) -> Result<Result<T, Error>, Error> {
+    match read {
+        Err(error) if error.kind() != ErrorKind::DataLoss => Err(error),
+        read => Ok(read),
+    }
+}
