@@ -15,6 +15,7 @@ mod mcp;
 mod named;
 mod new;
 mod ps;
+mod removal;
 mod run_name;
 mod test;
 mod thread;
@@ -43,6 +44,7 @@ pub(crate) use self::logs::Logs;
 pub(crate) use self::mcp::{Import, McpVerb};
 pub(crate) use self::new::NewVerb;
 pub(crate) use self::ps::Ps;
+pub(crate) use self::removal::{Prune, Rm};
 pub(crate) use self::run_name::RunName;
 pub(crate) use self::test::Test;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
@@ -271,8 +273,7 @@ pub(crate) enum Verb {
     Logs(Logs),
     /// Print what has happened in a run, or what happens in several
     ///
-    /// Of several runs each line begins with the run. The `cursor` of an event continues where it stands, as long as the daemon
-    /// keeps what comes behind it: some megabytes of events.
+    /// Of several runs each line begins with the run. The `cursor` of an event continues after it, at any later time.
     #[command(
         after_help = "Examples:\n  ryectl events app-deploy-1767225600-abcdefghij --follow\n  ryectl events app-review-1767225600-abcdefghij --follow --deltas\n  ryectl events app-deploy-1767225600-abcdefghij --json --from CURSOR\n  ryectl events app-deploy-1767225600-abcdefghij --tree --follow\n  ryectl events --all --project ~/code/app --follow --json"
     )]
@@ -304,6 +305,19 @@ pub(crate) enum Verb {
     /// Returns when they are over. With --json, prints one receipt a line.
     #[command(after_help = "Example:\n  ryectl kill app-deploy-1767225600-abcdefghij --grace 0.5")]
     Kill(Kill),
+    /// Remove runs that have ended, with all runs below them and all that continue them
+    ///
+    /// Prints what was removed: their records, events and files. Ends with 5 if one of them has not ended, or is needed by a run that has not.
+    /// A file of history is written again once it is mostly removed runs; with --purge that is done at once.
+    #[command(after_help = "Example:\n  ryectl rm app-deploy-1767225600-abcdefghij")]
+    Rm(Rm),
+    /// Remove trees of runs that have ended: those of the project, or all
+    ///
+    /// A tree is a run with all runs below it and all that continue them. Prints what was removed, or with --dry-run what would be.
+    #[command(
+        after_help = "Examples:\n  ryectl prune --older-than 30d --keep 100\n  ryectl prune --status error --dry-run"
+    )]
+    Prune(Prune),
     /// Suspend a run before its next attempt
     ///
     /// Returns when it is suspended: a step in flight is done first. Ends with 5 if the run has ended meanwhile.

@@ -174,6 +174,18 @@ impl Client {
         ))
     }
 
+    /// Removes runs that have ended; that is durable when this returns.
+    pub async fn remove(&self, request: v1::RemoveRequest) -> Result<v1::RemoveResponse, Error> {
+        check_length(&request)?;
+        self.answer(self.runs().remove(request).await)
+    }
+
+    /// Removes some of the trees of runs that `request` selects.
+    pub async fn prune(&self, request: v1::PruneRequest) -> Result<v1::PruneResponse, Error> {
+        check_length(&request)?;
+        self.answer(self.runs().prune(request).await)
+    }
+
     /// Suspends a run before its next attempt; it is suspended or has ended when this returns.
     pub async fn suspend(&self, run_id: &str) -> Result<v1::Run, Error> {
         let request = v1::SuspendRequest {

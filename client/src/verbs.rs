@@ -21,6 +21,7 @@ mod mcp;
 mod models;
 mod new;
 mod objects;
+mod removal;
 mod run;
 mod runs;
 mod schema;
@@ -189,6 +190,8 @@ pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, F
         Verb::Wait(wait) => runs::wait(&wait, session).await,
         Verb::Cancel(runs) => runs::cancel(&runs.runs, session).await,
         Verb::Kill(kill) => runs::kill(&kill, session).await,
+        Verb::Rm(rm) => removal::rm(&rm, session).await,
+        Verb::Prune(prune) => removal::prune(&prune, session).await,
         Verb::Suspend(one) => runs::suspend(&one.run, session).await,
         Verb::Resume(resume) => Box::pin(run::resume(resume, session)).await,
         Verb::Approvals(asked) => approvals::list(&asked, session).await,

@@ -72,7 +72,7 @@ impl Clock for Wall {
 struct Key(SecretKey);
 
 impl Signer for Key {
-    fn sign(&self, head: &Digest, _at: Timestamp) -> Signed<'_> {
+    fn sign(&self, head: &Digest) -> Signed<'_> {
         Signed {
             signature: self.0.sign_hex(&head.to_string()),
             signer: self.0.public().fingerprint(),

@@ -35,8 +35,8 @@ use crate::clock::Timer;
 use crate::index::{self, Asked, Described};
 use crate::inspect::Inspector;
 use crate::journal::{
-    self, Cursor, Extract, Filter, Journal, Line, Live, Of, Reader, Signer, Since, StepLine,
-    Storage, Summary, Until, Walked,
+    self, Cursor, Extract, Filter, Journal, Line, Live, Of, Reader, RemovedRun, Signer, Since,
+    StepLine, Storage, Summary, Until, Walked,
 };
 use crate::models::Listing;
 use crate::native::SignAsked;
@@ -44,7 +44,8 @@ use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
 use crate::projects::{self, Inside, Project};
 use crate::services::TraceMode;
 use crate::supervisor::{
-    Error, Executed, Lookup, Preview, Reach, Start, Started, Step, Supervisor,
+    Error, Executed, Lookup, Preview, Prune, PruneToken, Pruned, Reach, Start, Started, Step,
+    Supervisor,
 };
 use crate::task;
 
@@ -116,6 +117,38 @@ impl Access {
         let runs = self.supervisor.runs();
         let run = reach::actionable(&*runs, Caller::User(caller), id).await?;
         Ok(Actionable(self.seen(run)))
+    }
+
+    /// Removes the runs `ids`, which `caller` may act on, and all that goes with them.
+    pub async fn remove(&self, caller: &Layer, ids: &[RunId]) -> Result<Vec<RemovedRun>, Error> {
+        for id in ids {
+            self.actionable(caller, id).await?;
+        }
+        self.supervisor.remove(ids, &caller.source).await
+    }
+
+    /// Removes trees of the runs of `caller` that `prune` selects, some of them at a time.
+    pub async fn prune(
+        &self,
+        caller: &Layer,
+        prune: Prune,
+        token: PruneToken,
+    ) -> Result<Pruned, Error> {
+        let prune = Prune {
+            filter: prune.filter.seen_by(Caller::User(caller)),
+            ..prune
+        };
+        self.supervisor.prune(&prune, token, &caller.source).await
+    }
+
+    /// Sentences on what history has lost, as it was found at the start.
+    pub fn history_notes(&self) -> &[String] {
+        self.journal().history_notes()
+    }
+
+    /// Writes history again without the runs that were removed.
+    pub async fn purge(&self) -> Result<(), journal::Error> {
+        self.journal().purge().await
     }
 
     /// At most `limit` of the runs that `caller` sees and that pass `filter`, newest first, and where the next page begins.

@@ -330,6 +330,14 @@ impl Dir {
         }
     }
 
+    /// Removes the directory `name` if it is there and empty.
+    pub fn remove_empty(&self, name: &str) -> io::Result<()> {
+        match unistd::unlinkat(&self.0, name, UnlinkatFlags::RemoveDir) {
+            Ok(()) | Err(Errno::ENOENT | Errno::ENOTEMPTY) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     /// The directory `state` below this one, which tells git to leave it alone.
     pub fn state(&self) -> io::Result<Self> {
         let state = self.make(Path::new("state"))?;

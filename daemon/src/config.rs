@@ -9,6 +9,7 @@
 //! **Failure.** Unknown keys, wrong types and values out of range are errors that name the file with line and column,
 //! the variable, or the flag. Nothing is guessed.
 
+mod args;
 mod environment;
 mod layer;
 mod print;
@@ -23,14 +24,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::ledger::Caps;
 use rye_core::model::{Durability, Recovery};
-use serde::{Deserialize, Serialize};
 
+pub use args::{Args, Command, LogFormat};
 pub use environment::Environment;
-use layer::{Cap, Layer, Megabytes, Stack};
+use layer::{Cap, Days, Layer, Megabytes, Stack};
 
 /// The variable by which the parent process tells the daemon that it is its parent: its pid. Not a setting.
 pub const PARENT_VARIABLE: &str = "RYE_PARENT_PID";
@@ -44,78 +44,6 @@ const LONGEST_SOCKET_PATH: usize = 107;
 /// What a segment of the journal's log may measure: enough for a few hundred events, and no more than a start can zero.
 /// There is no need to hold the longest frame: one that is longer than a segment gets a segment of its own length.
 const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=1 << 30;
-
-/// The daemon of Rye: runs signed tools and graphs, and keeps the record.
-#[derive(Debug, Clone, Default, Parser)]
-#[expect(
-    clippy::doc_markdown,
-    reason = "clap prints these comments as they stand"
-)]
-#[command(
-    name = "ryed",
-    version,
-    after_help = "Examples:
-  ryed                                     start with the user's settings
-  ryed --state-dir /tmp/rye-try            a daemon of its own, with its own socket
-  ryed --config ./ryed.yaml --print-config show what would be in force, and why
-  ryed rebuild --project ~/code/app        write the files of its runs again
-
-A setting comes from its flag, else its environment variable, else the settings file, else its default.
---print-config lists all of them with their variables."
-)]
-pub struct Args {
-    /// Settings file [default: $XDG_CONFIG_HOME/rye/ryed.yaml if it is there] [env: RYE_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Print the settings in force as YAML, with the origin of each, and exit
-    #[arg(long)]
-    pub print_config: bool,
-    /// Directory of the daemon's log, store and keys [default: $XDG_STATE_HOME/rye] [env: RYE_STATE_DIR]
-    #[arg(long, value_name = "DIR")]
-    pub state_dir: Option<PathBuf>,
-    /// Socket to serve on [default: $XDG_RUNTIME_DIR/rye/ryed.sock, or ryed.sock in a --state-dir] [env: RYE_SOCKET]
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
-    /// Use a copy of a state directory as one of its own: nothing in it resumes by itself
-    #[arg(long)]
-    pub adopt_copy: bool,
-    /// How log lines look; auto: human on a terminal, JSON otherwise [env: RYE_LOG_FORMAT]
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    pub log_format: Option<LogFormat>,
-    /// What is logged: error, warn, info, debug, trace, or a filter such as `ryed::journal=debug` [env: RYE_LOG_LEVEL]
-    #[arg(long, value_name = "LEVEL")]
-    pub log_level: Option<String>,
-    /// What to do instead of serving.
-    #[command(subcommand)]
-    pub command: Option<Command>,
-}
-
-/// What `ryed` does, if it does not serve.
-#[derive(Debug, Clone, Subcommand)]
-pub enum Command {
-    /// Write the files of all runs of a project again that are missing or differ from the record, and exit
-    ///
-    /// A daemon that runs on the state directory does it; if none does, this program takes the state directory for as long as it lasts.
-    #[command(after_help = "Example:\n  ryed rebuild --project ~/code/app")]
-    Rebuild {
-        /// Directory of the project
-        #[arg(long, value_name = "DIR")]
-        project: PathBuf,
-    },
-}
-
-/// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// Human on a terminal, JSON otherwise.
-    #[default]
-    Auto,
-    /// For people.
-    Human,
-    /// One JSON object a line.
-    Json,
-}
 
 /// The daemon's own log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,6 +75,17 @@ pub struct Limits {
 
 /// Most runs of one tree that are not over, where nobody sets another number.
 pub const TREE_RUNS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
+
+/// What of ended runs is kept, and how long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Trees in which nothing has happened for so long are removed; none are if there is no number.
+    pub older_than: Option<Duration>,
+    /// The newest trees of each project that stay, however old they are.
+    pub keep: usize,
+    /// How long the idempotency key of a removed run starts nothing.
+    pub keys: Duration,
+}
 
 /// The environment of the daemon's children, before project and chain add to it.
 #[derive(Clone, PartialEq, Eq, Default)]
@@ -197,6 +136,8 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// What all runs together may spend.
     pub budget: Caps,
+    /// What of ended runs is kept, and how long.
+    pub retention: Retention,
 }
 
 /// Where a value comes from.
@@ -438,6 +379,7 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
                 .unwrap_or(10),
         ),
         budget: caps(&mut stack),
+        retention: retention(&mut stack),
     };
     Ok(Loaded {
         config,
@@ -547,6 +489,23 @@ fn limits(stack: &mut Stack) -> Limits {
         tree_runs: stack
             .pick("limits.tree_runs", |layer| layer.limits.tree_runs)
             .unwrap_or(TREE_RUNS),
+    }
+}
+
+fn retention(stack: &mut Stack) -> Retention {
+    const KEYS_DAYS: u32 = 30;
+    let days = |days: u32| Duration::from_hours(u64::from(days) * 24);
+    let older_than = stack.pick("retention.older_than_days", |layer| {
+        layer.retention.older_than_days
+    });
+    let keep = stack.pick("retention.keep", |layer| layer.retention.keep);
+    let keys = stack.pick("retention.keys_days", |layer| layer.retention.keys_days);
+    Retention {
+        older_than: older_than
+            .and_then(|Days(number)| number)
+            .map(|number| days(number.get())),
+        keep: keep.unwrap_or(0),
+        keys: days(keys.unwrap_or(KEYS_DAYS)),
     }
 }
 

@@ -26,6 +26,7 @@ mod page;
 mod project;
 mod queue;
 mod receipts;
+mod removal;
 mod render;
 mod run;
 mod slots;
@@ -47,7 +48,7 @@ use std::time::{Duration, Instant};
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::id::{Lsn, Name, RunId};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 pub use self::cancel::cancel_requests;
 use self::marks::{Mark, Marks};
@@ -55,7 +56,7 @@ use self::slots::Slots;
 use self::table::Table;
 use self::transcript::Change;
 use crate::fail_point::{self, Place};
-use crate::journal::{self, ExportSource, Faults, Signer, TouchKind};
+use crate::journal::{self, ExportSource, Faults, RemovedRun, Signer, TouchKind};
 use crate::task;
 
 /// How long a stop waits for projects if nothing else is said.
@@ -240,6 +241,19 @@ impl Exports {
         rebuilt.await.ok()
     }
 
+    /// Has the files of `runs`, which were removed, removed. Returns true if they are, and false if some remain after `patience`.
+    pub async fn remove(&self, runs: &[RemovedRun], patience: Duration) -> bool {
+        let (waiting, mut done) = mpsc::channel(1);
+        for run in runs {
+            self.table.remove(&self.shared, run, waiting.clone());
+        }
+        drop(waiting);
+        tokio::select! {
+            _ = done.recv() => true,
+            () = task::sleep(Some(patience)) => false,
+        }
+    }
+
     /// Writes what is new, and stops. What is not written within `patience` is written by the next start. Blocks.
     pub fn stop(&self, patience: Duration) {
         let end = Instant::now() + patience.min(PATIENCE);
@@ -330,7 +344,7 @@ impl Router {
         for touch in source.touched(mark.lowest()) {
             let is_new = touch.lsn > mark.of(&touch.files);
             // One that ended later is met again where it did.
-            let is_last = || touch.kind == TouchKind::Ended || source.is_live(&touch.run);
+            let is_last = || touch.kind >= TouchKind::Ended || source.is_live(&touch.run);
             if is_new && is_last() {
                 self.table.mark(&self.shared, &touch);
             }

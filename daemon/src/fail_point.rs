@@ -46,6 +46,10 @@ pub enum Place {
     ExportRecord,
     /// A ref is about to be replaced.
     ExportRef,
+    /// Files of a removed run are about to be removed.
+    ExportRemoval,
+    /// Runs were removed, which is durable, and nothing else was done.
+    Removed,
     /// A tool is about to wait for other runs.
     Waiting,
 }
@@ -89,7 +93,7 @@ struct FailPoint {
 static ARMED: OnceLock<FailPoint> = OnceLock::new();
 
 impl Place {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 12] = [
         Self::Adopting,
         Self::Composing,
         Self::ExportAside,
@@ -99,6 +103,8 @@ impl Place {
         Self::ExportPage,
         Self::ExportRecord,
         Self::ExportRef,
+        Self::ExportRemoval,
+        Self::Removed,
         Self::Waiting,
     ];
 
@@ -113,6 +119,8 @@ impl Place {
             Self::ExportPage => "export_page",
             Self::ExportRecord => "export_record",
             Self::ExportRef => "export_ref",
+            Self::ExportRemoval => "export_removal",
+            Self::Removed => "removed",
             Self::Waiting => "waiting",
         }
     }

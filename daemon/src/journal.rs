@@ -45,6 +45,7 @@ use crate::task;
 mod accounts;
 mod backlog;
 mod base;
+mod compactor;
 mod cursor;
 mod deltas;
 mod error;
@@ -63,6 +64,7 @@ mod range;
 mod reader;
 mod record;
 mod recovery;
+mod removal;
 mod run_stream;
 mod sealer;
 mod sections;
@@ -83,6 +85,7 @@ pub(crate) use faults::Faults;
 pub(crate) use faults::hooks::Sync as Syncs;
 use line::Asker;
 use record::{Body, Rendered};
+use removal::KEYS_KEPT;
 use run_stream::Rest;
 use threads::{IndexState, Shared};
 use watermark::lock;
@@ -92,12 +95,13 @@ pub use cursor::{Cursor, Of, Read, Sees, Since, Spot, Until};
 pub use deltas::{Delta, DeltaKind, Live, Shown, Speaker};
 pub use error::Error;
 pub use export_source::{ExportSource, Exported, FoundRun, Money, PublishedRun, Touched};
-pub use index::IndexError;
+pub use index::{IndexError, KeyOwner};
 pub use line::Place;
-pub use listing::{Filter, Page};
+pub use listing::{Filter, Page, page_token};
 pub use reader::{Extract, Piece, Reader, THREADS, Verdict, WrittenLine};
 pub use rye_core::state::{Change, Refused, Why};
 pub use rye_core::transcript::{Head, Signed};
+pub use rye_journal::history::RemovedRun;
 pub use sealer::SealBounds;
 pub use segment::Storage;
 pub use steps::{StepLine, Walked};
@@ -107,8 +111,8 @@ pub use watermark::Failure;
 /// Signs what the journal shows. All signatures are pure functions of their input, so that lost lines come back
 /// byte for byte.
 pub trait Signer: Send + Sync {
-    /// The signature over `head`, the digest of a head of a transcript, by the key that signs at `at`.
-    fn sign(&self, head: &Digest, at: Timestamp) -> Signed<'_>;
+    /// The signature over `head`, the digest of a head of a transcript.
+    fn sign(&self, head: &Digest) -> Signed<'_>;
     /// The Markdown `body` under its signature line.
     fn sign_text(&self, body: String, at: Timestamp) -> String;
     /// The object with its `_signature`.
@@ -134,6 +138,8 @@ pub struct Options {
     pub memory: Arc<Memory>,
     /// Most runs of one tree that are not over at once.
     pub tree_runs: NonZeroUsize,
+    /// How long the start key of a removed run starts nothing.
+    pub keys_kept: Duration,
     /// How the last life of the daemon ended.
     pub last_death: Death,
 }
@@ -150,6 +156,7 @@ impl Options {
             seal: SealBounds::default(),
             memory: Arc::default(),
             tree_runs: TREE_RUNS,
+            keys_kept: KEYS_KEPT,
             last_death: Death::Unknown,
         }
     }
@@ -425,6 +432,11 @@ impl Journal {
     /// Resolves with the reason when the journal has given up, or is closed.
     pub async fn failed(&self) -> Failure {
         self.shared.durable.failed().await
+    }
+
+    /// Sentences on what history has lost or cannot read, as it was found at the start.
+    pub fn history_notes(&self) -> &[String] {
+        &self.shared.history_notes
     }
 
     /// Whether the log can grow, as it changes.

@@ -25,8 +25,8 @@ fn main() -> ExitCode {
         return print(&loaded.to_yaml());
     }
     logging::start(&loaded.config.log);
-    if let Some(Command::Rebuild { project }) = &args.command {
-        return rebuild(loaded.config, project).into();
+    if let Some(Command::Rebuild { projects }) = &args.command {
+        return rebuild(&loaded.config, projects).into();
     }
     if let Some(parent) = parent::of_this_process(environment.claimed_parent()) {
         return serve(loaded.config, parent, args.adopt_copy).into();

@@ -36,7 +36,7 @@ use self::socket::Socket;
 use crate::access::Access;
 use crate::chain;
 use crate::clock::HostClock;
-use crate::config::Config;
+use crate::config::{Config, Retention};
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
 use crate::exports::{self, Exports};
@@ -46,7 +46,7 @@ use crate::mcp;
 use crate::process::{self, Leftover, Spawner};
 use crate::projects::{self, Projects};
 use crate::rpc;
-use crate::supervisor::Supervisor;
+use crate::supervisor::{self, Prune, PruneToken, Supervisor};
 use crate::task::{self, Scope};
 use crate::trees;
 use tokio_util::sync::CancellationToken;
@@ -219,6 +219,9 @@ async fn live(
     origin: &Origin,
 ) -> Result<(), Error> {
     let mut signals = Signals::listen().map_err(Error::Runtime)?;
+    if let Origin::Copied(before) = origin {
+        seal_copy(&config, before.as_ref()).await?;
+    }
     let signers = identity::signers(&config.state_dir, origin, HostClock.now());
     let signers = signers.map_err(Error::Identity)?;
     directory.record(&signers, origin.is_copy())?;
@@ -244,6 +247,19 @@ async fn live(
     socket.remove();
     tracing::info!("stopped");
     ended
+}
+
+/// Moves all that the log of a copied state directory holds into history, signed with the key that was copied: it signs nothing afterwards.
+async fn seal_copy(config: &Config, before: Option<&Signers>) -> Result<(), Error> {
+    let key = identity::of_copy(&config.state_dir, before).map_err(Error::Identity)?;
+    let Some(key) = key else {
+        return Ok(());
+    };
+    let clock: Arc<dyn Clock> = Arc::new(HostClock);
+    let (journal, _live) = Journal::open(journal_of(config, key, &clock)).await?;
+    journal.close().await?;
+    fail_point::reach(fail_point::Place::Adopting);
+    Ok(())
 }
 
 /// What a daemon that may serve is made of.
@@ -341,6 +357,10 @@ impl Node {
             }
         });
         tasks.spawn("memory", give_memory_back);
+        let (pruner, retention) = (supervisor.clone(), config.retention);
+        tasks.spawn("retention", move |stopping| {
+            keep_to(retention, pruner, stopping)
+        });
         socket.serves();
         tasks.spawn("socket", |stopping| socket.keep(stopping));
         tracing::info!(socket = %config.socket.display(), epoch = recovered.epoch.0, "ready");
@@ -418,6 +438,46 @@ impl Node {
     }
 }
 
+/// How often trees of runs are looked for that are too old.
+const PRUNE_PAUSE: Duration = Duration::from_hours(1);
+/// In whose name they are removed.
+const PRUNED_BY: &str = "retention";
+
+/// Removes the trees of runs that `retention` says are too old, once an hour, until the daemon stops.
+async fn keep_to(retention: Retention, supervisor: Supervisor, stopping: CancellationToken) {
+    let Some(older_than) = retention.older_than else {
+        return;
+    };
+    let prune = Prune {
+        older_than,
+        keep: retention.keep,
+        ..Prune::default()
+    };
+    loop {
+        let pruned = async {
+            let mut token = Some(PruneToken::default());
+            while let Some(next) = token {
+                let pruned = supervisor.prune(&prune, next, PRUNED_BY).await?;
+                if !pruned.runs.is_empty() {
+                    tracing::info!(runs = pruned.runs.len(), "old runs were removed");
+                }
+                token = pruned.next;
+            }
+            Ok::<_, supervisor::Error>(())
+        };
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            pruned = pruned => if let Err(error) = pruned {
+                tracing::warn!(error = %with_sources(&error), "old runs cannot be removed; it is tried again in an hour");
+            },
+        }
+        tokio::select! {
+            () = stopping.cancelled() => return,
+            () = task::sleep(Some(PRUNE_PAUSE)) => {}
+        }
+    }
+}
+
 /// How often memory is looked for that can be given back.
 const TRIM_PAUSE: Duration = Duration::from_secs(5);
 
@@ -444,6 +504,7 @@ fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal:
     let mut options = journal::Options::new(dir, Arc::clone(clock), signer);
     options.segment_bytes = config.segment_bytes;
     options.tree_runs = config.limits.tree_runs;
+    options.keys_kept = config.retention.keys;
     let most = config.limits.memory_mb.map_or_else(
         || process::memory_of_host() / 2,
         |most| most.get().saturating_mul(1 << 20),

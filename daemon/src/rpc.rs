@@ -118,7 +118,12 @@ pub async fn serve(
     let reflection = reflection.expect("the committed descriptors are valid");
 
     let streams = Streams::new(most_open_files());
-    let runs = RunsService::new(access.clone(), streams, &facts.node_fingerprint);
+    let runs = RunsService::new(
+        access.clone(),
+        Arc::clone(&facts.exports),
+        streams,
+        &facts.node_fingerprint,
+    );
     let runs = runs_server::RunsServer::new(runs).max_decoding_message_size(max_message);
     let items = items_server::ItemsServer::new(ItemsService::new(access.clone()))
         .max_decoding_message_size(max_message);

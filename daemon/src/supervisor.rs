@@ -27,6 +27,7 @@ mod lineage;
 mod preview;
 mod raises;
 mod recovery;
+mod removal;
 mod request;
 mod resume;
 mod say;
@@ -51,6 +52,7 @@ pub use self::execute::{Executed, Lookup, Step};
 pub use self::lineage::Reach;
 pub use self::preview::Preview;
 pub use self::recovery::settle_open_calls;
+pub use self::removal::{Prune, PruneToken, Pruned};
 pub use self::request::{Lineage, Start, StartAt, Started};
 use self::resume::Hold;
 use crate::async_log::Logs;
@@ -59,7 +61,7 @@ use crate::config::Config;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::inspect::Inspector;
-use crate::journal::{self, Change, Journal, Of, Refused, Since, Until, Why};
+use crate::journal::{self, Change, Journal, KeyOwner, Of, Refused, Since, Until, Why};
 use crate::port::Runs;
 use crate::projects::Projects;
 use crate::provider::Providers;
@@ -316,8 +318,12 @@ impl Supervisor {
             return Err(Error::Stopping);
         }
         if let Some(key) = &request.start_key
-            && let Some(run) = journal.by_start_key(request.principal(), key).await?
+            && let Some(owner) = journal.by_start_key(request.principal(), key).await?
         {
+            let run = match owner {
+                KeyOwner::Run(run) => run,
+                KeyOwner::Removed(run, _) => return Err(Error::Removed { run }),
+            };
             let project = self.projects().open(&request.directory).await?;
             let project = project.directory.to_string_lossy();
             let item = request.item.canonical();

@@ -181,8 +181,9 @@ fn an_adoption_that_is_cut_short_leaves_a_copy_that_is_refused_or_one_in_which_n
     // Up to the record the copy is what it was; from there on it is adopted, whether somebody says so again or not.
     for (fail_point, adopted) in [
         ("at:adopting", false),
-        ("at:adopting:2", true),
+        ("at:adopting:2", false),
         ("at:adopting:3", true),
+        ("at:adopting:4", true),
         ("before:run_suspended", true),
     ] {
         let copied = Copied::new();

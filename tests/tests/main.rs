@@ -50,6 +50,7 @@ mod clients;
 mod daemon;
 mod finding;
 mod permission;
+mod removal;
 mod repairs;
 mod resume;
 mod rpc;

@@ -13,6 +13,7 @@ impl Verb {
                 | Self::Suspend(_)
                 | Self::Cancel(_)
                 | Self::Kill(_)
+                | Self::Rm(_)
                 | Self::Resume(_)
                 | Self::Approve(_)
                 | Self::Deny(_)
@@ -42,6 +43,7 @@ impl Verb {
             Self::Wait(wait) => wait.runs.runs.iter_mut().collect(),
             Self::Cancel(runs) => runs.runs.iter_mut().collect(),
             Self::Kill(kill) => kill.runs.runs.iter_mut().collect(),
+            Self::Rm(rm) => rm.runs.runs.iter_mut().collect(),
             Self::Resume(resume) => vec![&mut resume.run],
             Self::Approvals(asked) => asked.run.iter_mut().collect(),
             Self::Approve(given) => vec![&mut given.run],
@@ -65,6 +67,7 @@ impl Verb {
             | Self::Test(_)
             | Self::Completions(_)
             | Self::Ps(_)
+            | Self::Prune(_)
             | Self::Cache(_)
             | Self::Objects(_)
             | Self::Man(_)
@@ -110,6 +113,8 @@ impl Verb {
             | Self::Wait(_)
             | Self::Cancel(_)
             | Self::Kill(_)
+            | Self::Rm(_)
+            | Self::Prune(_)
             | Self::Suspend(_)
             | Self::Resume(_)
             | Self::Approvals(_)

@@ -32,6 +32,9 @@ pub struct Daemon {
     pub live_runs: u32,
     /// `ok`, or why new runs are not admitted.
     pub storage: String,
+    /// Sentences on what its history has lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history_notes: Vec<String>,
 }
 
 impl From<v1::InfoResponse> for Daemon {
@@ -56,6 +59,7 @@ impl From<v1::InfoResponse> for Daemon {
             containment: info.containment,
             live_runs: info.live_runs,
             storage: info.storage,
+            history_notes: info.history_notes,
         }
     }
 }

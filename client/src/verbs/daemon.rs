@@ -158,6 +158,10 @@ async fn info(session: &mut Session) -> Result<Exit, Failure> {
             ("containment", Some(daemon.containment.join(", "))),
             ("live runs", Some(daemon.live_runs.to_string())),
             ("storage", Some(daemon.storage)),
+            (
+                "history",
+                (!daemon.history_notes.is_empty()).then(|| daemon.history_notes.join("; ")),
+            ),
         ]))?,
     }
     Ok(Exit::Done)

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{end, ryectl};
 
 /// Every verb, as it is typed.
-const VERBS: [&str; 74] = [
+const VERBS: [&str; 76] = [
     "",
     "init",
     "key",
@@ -57,6 +57,8 @@ const VERBS: [&str; 74] = [
     "wait",
     "cancel",
     "kill",
+    "rm",
+    "prune",
     "suspend",
     "resume",
     "tree",

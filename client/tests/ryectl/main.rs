@@ -463,6 +463,38 @@ async fn looking_at_runs_prints_the_promised_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rm_prints_the_runs_that_were_removed_and_notes_files_that_remain() {
+    let daemon = Daemon::serve(good());
+    let ended = ask(&daemon, &["rm", RUN, "--purge"]).await;
+    assert_eq!(ended.stdout, format!("{RUN}\n"));
+    assert!(ended.stderr.contains("still there"), "{}", ended.stderr);
+    assert!(daemon.seen().contains(&format!("remove {RUN} purge=true")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn prune_selects_something_and_prints_the_runs_of_all_pages() {
+    let daemon = Daemon::serve(good());
+    let ended = ask(
+        &daemon,
+        &["prune", "--older-than", "30d", "--keep", "2", "--json"],
+    )
+    .await;
+    assert_eq!(
+        ended.stdout,
+        "{\"run_id\":\"run-1\"}\n{\"run_id\":\"run-2\"}\n"
+    );
+    let prune = "prune older=Some(2592000000) keep=Some(2) statuses=0 dry=false from=";
+    assert_eq!(daemon.seen(), [prune.to_owned(), format!("{prune}more")]);
+    let refused = ask(&daemon, &["prune", "--purge"]).await;
+    assert_eq!(refused.code, Some(2));
+    assert!(
+        refused.stderr.contains("--older-than"),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn ps_lists_live_runs_over_all_pages() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["ps", "--json"]).await;

@@ -321,6 +321,45 @@ impl Runs for Answers {
         }))
     }
 
+    async fn remove(
+        &self,
+        request: Request<v1::RemoveRequest>,
+    ) -> Result<Response<v1::RemoveResponse>, Status> {
+        let v1::RemoveRequest { run_ids, purge } = request.into_inner();
+        self.0
+            .see(format!("remove {} purge={purge}", run_ids.join(" ")));
+        Ok(Response::new(v1::RemoveResponse {
+            run_ids,
+            files_remain: true,
+        }))
+    }
+
+    async fn prune(
+        &self,
+        request: Request<v1::PruneRequest>,
+    ) -> Result<Response<v1::PruneResponse>, Status> {
+        let request = request.into_inner();
+        self.0.see(format!(
+            "prune older={:?} keep={:?} statuses={} dry={} from={}",
+            request.older_than_ms,
+            request.keep,
+            request.statuses.len(),
+            request.dry_run,
+            request.page_token
+        ));
+        let is_first = request.page_token.is_empty();
+        let (run, next) = if is_first {
+            ("run-1", "more")
+        } else {
+            ("run-2", "")
+        };
+        Ok(Response::new(v1::PruneResponse {
+            run_ids: vec![run.to_owned()],
+            files_remain: false,
+            next_page_token: next.to_owned(),
+        }))
+    }
+
     async fn suspend(
         &self,
         request: Request<v1::SuspendRequest>,

@@ -34,6 +34,7 @@ mod caps;
 mod draft;
 mod fence;
 mod refused;
+mod removal;
 #[cfg(test)]
 mod tests;
 mod waiting;
@@ -43,6 +44,7 @@ pub use self::accounts::{Closed, to_store};
 use self::draft::Drafted;
 pub use self::draft::{Base, Draft, Fact};
 pub use self::refused::{Refused, Why};
+use self::removal::{Continuations, Gone};
 pub use self::waiting::Arrival;
 
 /// Start keys of evicted runs that are kept. A caller that found a key unused in the index of ended runs may only now come to use
@@ -169,6 +171,8 @@ pub struct State {
     keys: HashMap<String, RunId>,
     /// Keys of evicted runs, the oldest first.
     late: VecDeque<String>,
+    continuations: Continuations,
+    gone: Gone,
     accounts: Accounts,
     /// Where the memory that all of them take is counted.
     memory: Arc<Memory>,
@@ -236,6 +240,9 @@ impl State {
                 if let Some(killed) = self.fence(&drafted.record) {
                     return refused(Why::Stopping(killed.id.clone()));
                 }
+            }
+            if let Some(gone) = change.created().and_then(|spec| self.gone.named_by(spec)) {
+                return refused(Why::Gone(gone));
             }
             if let Some(key) = change.created().and_then(|spec| key(spec))
                 && let Some(taken) = self.keys.get(&key)
@@ -323,6 +330,7 @@ impl State {
                 siblings.insert(age.clone());
             }
             self.by_age.insert(age);
+            self.continuations.enter(run);
             if let Some(key) = key(&run.spec) {
                 self.keys.insert(key, run.id.clone());
             }
@@ -366,6 +374,7 @@ impl State {
     pub fn evict(&mut self, id: &RunId) -> Option<Arc<Run>> {
         let run = self.runs.remove(id)?;
         self.accounts.evict(id);
+        self.continuations.forget(&run);
         let age = age(&run);
         self.by_age.remove(&age);
         if let Some(parent) = &run.spec.parent

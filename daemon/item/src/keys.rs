@@ -249,7 +249,7 @@ impl KeyDir {
     }
 }
 
-/// The folder of the former key pairs of the node with the state directory `state`, each in a folder named by its fingerprint.
+/// The folder of the former public keys of the node with the state directory `state`, each in a folder named by its fingerprint.
 pub fn former(state: &Path) -> PathBuf {
     state.join("former-keys")
 }

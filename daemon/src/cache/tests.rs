@@ -10,7 +10,7 @@ const OTHER: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba98765
 struct Node(SecretKey);
 
 impl Signer for Node {
-    fn sign(&self, head: &Digest, _at: Timestamp) -> Signed<'_> {
+    fn sign(&self, head: &Digest) -> Signed<'_> {
         Signed {
             signature: self.0.sign_hex(&head.to_string()),
             signer: self.0.public().fingerprint(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rye_core::model::{Durability, Recovery};
 use rye_core::money::Usd;
-use serde::de::Error as _;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_yaml::{Mapping, Value};
 
@@ -50,7 +50,7 @@ const fn setting(
 }
 
 /// Every setting, sections together, in the order in which they are printed.
-pub(super) const SETTINGS: [Setting; 21] = [
+pub(super) const SETTINGS: [Setting; 24] = [
     setting(
         "state_dir",
         "RYE_STATE_DIR",
@@ -177,6 +177,24 @@ pub(super) const SETTINGS: [Setting; 21] = [
         Shape::Text,
         "Most US dollars that all runs together may spend in a month (UTC); none is no limit.",
     ),
+    setting(
+        "retention.older_than_days",
+        "RYE_RETENTION_OLDER_THAN_DAYS",
+        Shape::Number,
+        "Trees of runs in which nothing has happened for so many days are removed, once an hour; never: none are.",
+    ),
+    setting(
+        "retention.keep",
+        "RYE_RETENTION_KEEP",
+        Shape::Number,
+        "The newest so many trees of each project are not removed, however old they are.",
+    ),
+    setting(
+        "retention.keys_days",
+        "RYE_RETENTION_KEYS_DAYS",
+        Shape::Number,
+        "The idempotency key of a removed run starts nothing for so many days.",
+    ),
 ];
 
 /// What one source sets.
@@ -196,6 +214,7 @@ pub(super) struct Layer {
     pub(super) env: EnvLayer,
     pub(super) limits: LimitsLayer,
     pub(super) budget: BudgetLayer,
+    pub(super) retention: RetentionLayer,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -229,20 +248,47 @@ pub(super) struct LimitsLayer {
     pub(super) tree_runs: Option<NonZeroUsize>,
 }
 
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RetentionLayer {
+    pub(super) older_than_days: Option<Days>,
+    pub(super) keep: Option<usize>,
+    pub(super) keys_days: Option<u32>,
+}
+
+/// A number of days, or `never`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Days(pub(super) Option<NonZeroU32>);
+
+impl<'de> Deserialize<'de> for Days {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        number_or(deserializer, "never").map(Self)
+    }
+}
+
 /// A number of MiB, or `auto`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Megabytes(pub(super) Option<NonZeroUsize>);
 
 impl<'de> Deserialize<'de> for Megabytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = serde_json::Value::deserialize(deserializer)?;
-        if value == "auto" {
-            return Ok(Self(None));
-        }
-        let most = NonZeroUsize::deserialize(&value);
-        most.map(|most| Self(Some(most)))
-            .map_err(|error| D::Error::custom(format!("{error}, or `auto`")))
+        number_or(deserializer, "auto").map(Self)
     }
+}
+
+/// A number; `None` for `word`.
+fn number_or<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    deserializer: D,
+    word: &str,
+) -> Result<Option<T>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    if value == word {
+        return Ok(None);
+    }
+    let number = serde_json::from_value(value);
+    number
+        .map(Some)
+        .map_err(|error| D::Error::custom(format!("{error}, or `{word}`")))
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

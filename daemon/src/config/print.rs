@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use rye_core::money::Usd;
 use serde_json::{Value, json};
@@ -75,6 +76,16 @@ fn value(config: &Config, key: &str) -> Value {
         "limits.tree_runs" => json!(config.limits.tree_runs),
         "budget.day" => cap(config.budget.day),
         "budget.month" => cap(config.budget.month),
+        "retention.older_than_days" => {
+            let days = config.retention.older_than.map(days);
+            days.map_or_else(|| json!("never"), |days| json!(days))
+        }
+        "retention.keep" => json!(config.retention.keep),
+        "retention.keys_days" => json!(days(config.retention.keys)),
         other => unreachable!("`{other}` is in the table of settings and has no value"),
     }
+}
+
+const fn days(time: Duration) -> u64 {
+    time.as_secs() / (24 * 60 * 60)
 }

@@ -1,5 +1,6 @@
 use std::fs;
 
+use clap::Parser as _;
 use rye_core::error::with_sources;
 use rye_core::money::Usd;
 
@@ -100,6 +101,9 @@ fn every_setting_can_be_set_by_its_variable() {
         ("RYE_LIMITS_TREE_RUNS", "7"),
         ("RYE_BUDGET_DAY", "0.50"),
         ("RYE_BUDGET_MONTH", "none"),
+        ("RYE_RETENTION_OLDER_THAN_DAYS", "never"),
+        ("RYE_RETENTION_KEEP", "8"),
+        ("RYE_RETENTION_KEYS_DAYS", "9"),
     ];
     assert_eq!(
         values.map(|(name, _)| name),
@@ -123,6 +127,17 @@ fn every_setting_can_be_set_by_its_variable() {
     let programs = programs.map(|(name, path)| (name.to_owned(), path.into()));
     assert_eq!(config.interpreters, programs.into());
     assert_eq!(config.segment_bytes, 65_536);
+    let days = |days: u64| Duration::from_hours(24 * days);
+    let retention = Retention {
+        older_than: None,
+        keep: 8,
+        keys: days(9),
+    };
+    assert_eq!(config.retention, retention);
+    let old = load_with(&[], &[("RYE_RETENTION_OLDER_THAN_DAYS", "30")]).unwrap();
+    assert_eq!(old.config.retention.older_than, Some(days(30)));
+    let refused = load_with(&[], &[("RYE_RETENTION_OLDER_THAN_DAYS", "0")]);
+    assert!(with_sources(&refused.unwrap_err()).contains("or `never`"));
     assert_eq!(config.limits.message_bytes.get(), 5);
     assert_eq!(config.limits.memory_mb.map(NonZeroUsize::get), Some(6));
     assert_eq!(config.limits.tree_runs.get(), 7);

@@ -168,12 +168,15 @@ fn without_child(refused: &Refused) -> Option<CallOutcome> {
         Why::TooManyChildren(_) => ("too_many_children", false),
         Why::TreeFull(_) | Why::ThreadsFull(_) | Why::MemoryFull(_) => ("resource_exhausted", true),
         // What was drawn up for the child run cannot be, however often it is drawn up.
-        Why::Illegal(_) => ("internal", false),
+        Why::Illegal(_) | Why::Gone(_) => ("internal", false),
         Why::NotLive
         | Why::Exists
         | Why::KeyTaken(_)
         | Why::Full
         | Why::Stopping(_)
+        | Why::Live
+        | Why::Unsealed
+        | Why::Named(_)
         | Why::Stale => return None,
     };
     let failure = Failure {

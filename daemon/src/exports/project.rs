@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use super::made::Outlines;
 use super::queue::{Queue, Turn, Wake};
+use super::removal;
 use super::run::{Context, Progress, RunFiles};
 use super::table::Table;
 use super::transcript::Change;
@@ -140,6 +141,13 @@ impl Project {
     }
 
     fn work(&mut self, turn: &Turn, until: Instant) {
+        if let Some(item) = &turn.removed {
+            match self.remove(&turn.run, item) {
+                Err(trouble) if self.is_passing(&turn.run, &trouble) => self.queue.failed(turn),
+                Ok(()) | Err(_) => self.queue.done(turn),
+            }
+            return;
+        }
         match self.advance(&turn.run, until, false) {
             Ok(Progress::Rested) => {
                 self.forget(&turn.run);
@@ -157,6 +165,18 @@ impl Project {
                 }
             }
         }
+    }
+
+    /// Removes the files of a run that was removed.
+    fn remove(&mut self, run: &RunId, item: &str) -> Result<(), Trouble> {
+        self.forget(run);
+        let root = Root::of(Path::new(&*self.files), Path::new(&*self.files));
+        let root = root.map_err(Root::trouble)?;
+        let writes = Writes {
+            faults: &self.shared.faults,
+            files: &self.files,
+        };
+        Ok(removal::remove(&root.dir, run, item, &writes)?)
     }
 
     /// Reports `trouble`. Returns true if it may pass, and the run is to be tried again.
@@ -225,6 +245,7 @@ impl Project {
             is_last: self.queue.is_closing(),
             adopted: self.shared.adopted,
         });
+        let advanced = advanced.map_err(|trouble| if_gone(files.spec()).unwrap_or(trouble));
         self.root = Some(root);
         self.count(run, files.is_open());
         self.runs.insert(run.clone(), files);
@@ -291,6 +312,16 @@ impl Project {
             self.end(scan);
             return true;
         };
+        if let Some(item) = &touch.item {
+            if let Err(trouble) = self.remove(&touch.run, item)
+                && self.is_passing(&touch.run, &trouble)
+            {
+                self.queue.failed(&Turn::of(&touch));
+            }
+            scan.count(None);
+            self.scans.push(scan);
+            return true;
+        }
         let verify = scan.rebuild.is_some();
         if verify && !std::mem::replace(&mut scan.is_begun, true) {
             // What is known of it does not tell what is in its files.
@@ -366,7 +397,7 @@ impl Scan {
             let mut touched = self.touched.by_ref().take_while(|touch| touch.lsn <= upto);
             self.current = touched.find(|touch| {
                 // One that ended later is met again where it did.
-                let is_last = || touch.kind == TouchKind::Ended || source.is_live(&touch.run);
+                let is_last = || touch.kind >= TouchKind::Ended || source.is_live(&touch.run);
                 *touch.files == *files && (is_all || is_last())
             });
             self.is_begun = false;
@@ -383,17 +414,25 @@ impl Scan {
     }
 }
 
+/// That the project of `spec` is not there, if it was removed meanwhile.
+fn if_gone(spec: &Spec) -> Option<Trouble> {
+    let opened = Root::open(spec).err();
+    opened.filter(|trouble| matches!(trouble, Trouble::Gone(_)))
+}
+
 impl Root {
     fn open(spec: &Spec) -> Result<Self, Trouble> {
         let opened = Self::of(Path::new(&spec.project), Path::new(&spec.files));
-        opened.map_err(|error| {
-            let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
-            if gone.contains(&error.kind()) {
-                Trouble::Gone(error)
-            } else {
-                Trouble::Files(error)
-            }
-        })
+        opened.map_err(Self::trouble)
+    }
+
+    fn trouble(error: io::Error) -> Trouble {
+        let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+        if gone.contains(&error.kind()) {
+            Trouble::Gone(error)
+        } else {
+            Trouble::Files(error)
+        }
     }
 
     fn of(project: &Path, files: &Path) -> io::Result<Self> {

@@ -6,11 +6,12 @@
 //! position that was known when its turn began.
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rye_core::id::{Lsn, RunId};
-use tokio::sync::oneshot;
+use rye_core::id::{Lsn, Name, RunId};
+use tokio::sync::{mpsc, oneshot};
 
 use super::Rebuilt;
 use crate::journal::Touch;
@@ -61,7 +62,14 @@ struct Dirty {
     /// `None` while it has its turn.
     place: Option<Place>,
     failures: u32,
+    /// Its item, if it was removed.
+    removed: Option<Name>,
+    /// Dropped when it is done.
+    waiting: Vec<Waiting>,
 }
+
+/// Kept as long as something of a removal is to be done: who waits for it hears that the last one was dropped.
+pub(super) type Waiting = mpsc::Sender<Infallible>;
 
 /// Positions after `after`, up to `upto`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +94,8 @@ pub(super) enum Wake {
 pub(super) struct Turn {
     pub(super) run: RunId,
     upto: Lsn,
+    /// Its item, if it was removed.
+    pub(super) removed: Option<Name>,
 }
 
 impl Turn {
@@ -94,6 +104,7 @@ impl Turn {
         Self {
             run: touch.run.clone(),
             upto: touch.lsn,
+            removed: touch.item.clone(),
         }
     }
 }
@@ -112,6 +123,19 @@ impl Queue {
         content.enter(run, lsn, due);
         if content.runs.len() > MAX_RUNS {
             content.forget();
+        }
+        drop(content);
+        self.changed.notify_one();
+    }
+
+    /// Enters that `run` of `item` was removed at `lsn`.
+    pub(super) fn remove(&self, run: &RunId, item: &Name, lsn: Lsn, waiting: Option<Waiting>) {
+        let now = Instant::now();
+        let mut content = self.content();
+        content.enter(run, lsn, now);
+        if let Some(dirty) = content.runs.get_mut(run) {
+            dirty.removed = Some(Name::clone(item));
+            dirty.waiting.extend(waiting);
         }
         drop(content);
         self.changed.notify_one();
@@ -194,8 +218,11 @@ impl Queue {
         let run = first.remove();
         let dirty = content.runs.get_mut(&run)?;
         dirty.place = None;
-        let upto = dirty.upto;
-        Some(Turn { run, upto })
+        Some(Turn {
+            upto: dirty.upto,
+            removed: dirty.removed.clone(),
+            run,
+        })
     }
 
     /// Enters that the files of a run are written.
@@ -205,7 +232,7 @@ impl Queue {
             return;
         };
         dirty.failures = 0;
-        if dirty.upto > turn.upto {
+        if dirty.upto > turn.upto || dirty.removed != turn.removed {
             dirty.since = turn.upto.next();
             content.place(&turn.run, Instant::now());
         } else {
@@ -237,6 +264,8 @@ impl Queue {
             upto: turn.upto,
             place: None,
             failures: 0,
+            removed: turn.removed.clone(),
+            waiting: Vec::new(),
         });
         let pause = RETRY
             .saturating_mul(1 << dirty.failures.min(16))
@@ -319,6 +348,8 @@ impl Content {
                 upto: lsn,
                 place: None,
                 failures: 0,
+                removed: None,
+                waiting: Vec::new(),
             };
             self.runs.insert(run.clone(), dirty);
             self.place(run, due);

@@ -11,9 +11,9 @@ use rye_core::id::{Lsn, Name};
 use tokio::sync::oneshot;
 
 use super::project::{self, Project};
-use super::queue::Queue;
+use super::queue::{Queue, Waiting};
 use super::{Rebuilt, Shared};
-use crate::journal::{Touch, TouchKind};
+use crate::journal::{RemovedRun, Touch, TouchKind};
 use crate::task;
 
 /// Time after which a turn is reported.
@@ -48,8 +48,24 @@ impl Table {
     /// Enters that a run moved.
     pub(super) fn mark(self: &Arc<Self>, shared: &Arc<Shared>, touch: &Touch) {
         let is_urgent = touch.kind != TouchKind::Moved;
-        self.enter(shared, &touch.files, |queue| {
-            queue.mark(&touch.run, touch.lsn, is_urgent);
+        self.enter(shared, &touch.files, |queue| match &touch.item {
+            Some(item) => queue.remove(&touch.run, item, touch.lsn, None),
+            None => queue.mark(&touch.run, touch.lsn, is_urgent),
+        });
+    }
+
+    /// Has the files of a removed run removed. `waiting` is dropped then.
+    pub(super) fn remove(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        removed: &RemovedRun,
+        waiting: Waiting,
+    ) {
+        let RemovedRun {
+            run, files, item, ..
+        } = removed;
+        self.enter(shared, files, |queue| {
+            queue.remove(run, item, shared.source.published(), Some(waiting));
         });
     }
 

@@ -7,9 +7,9 @@ use rye_core::ledger::{Account, AccountId, CallNo, Cost, Denied, Meter, MeterId,
 use rye_core::money::Usd;
 use rye_core::thread::Left;
 
-use super::index::Index;
+use super::index::{ClosedAccount, Index};
 use super::sequencer::SLICE;
-use super::{Error, Journal, Ticket};
+use super::{Error, Journal, Shared, Ticket};
 
 /// An account.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,16 +42,7 @@ impl Journal {
             self.durable(Ticket { lsn }).await?;
             return Ok(known);
         }
-        let account = id.clone();
-        let closed = self
-            .shared
-            .look_up(move |index| index.closed(&account))
-            .await?;
-        let Some(closed) = closed else {
-            return Ok(None);
-        };
-        let mut stored = self.shared.ended(&closed.by).await?;
-        let closed = stored.as_mut().and_then(|stored| stored.closed.remove(id));
+        let closed = self.shared.closed(id).await?;
         Ok(closed.map(|account| AccountRow {
             account: Arc::new(account),
             closed: true,
@@ -168,5 +159,24 @@ impl Journal {
             .iter()
             .map(|(id, meter)| (id.clone(), *meter))
             .collect()
+    }
+}
+
+impl Shared {
+    /// An account that was closed and has left memory.
+    pub(super) async fn closed(self: &Arc<Self>, id: &AccountId) -> Result<Option<Account>, Error> {
+        let wanted = id.clone();
+        let closed = self.look_up(move |index| index.closed(&wanted)).await?;
+        match closed {
+            None => Ok(None),
+            Some(ClosedAccount {
+                kept: Some(account),
+                ..
+            }) => Ok(Some(*account)),
+            Some(ClosedAccount { by, .. }) => {
+                let mut stored = self.ended(&by).await?;
+                Ok(stored.as_mut().and_then(|stored| stored.closed.remove(id)))
+            }
+        }
     }
 }

@@ -149,6 +149,7 @@ impl ExportSource {
             run: stream.id.clone(),
             lsn: sequencer.last,
             kind: TouchKind::Moved,
+            item: None,
         });
         streams.collect()
     }
@@ -264,16 +265,11 @@ impl Shared {
         if let Some((limit, cost)) = open {
             return Ok(Money { cost, limit });
         }
-        let wanted = id.clone();
-        let Some(found) = self.look_up(move |index| index.closed(&wanted)).await? else {
-            return Ok(Money::default());
-        };
-        let by = self.ended(&found.by).await?;
-        let limit = by.and_then(|by| by.closed.get(id)?.limit);
-        Ok(Money {
-            cost: found.cost,
-            limit,
-        })
+        let closed = self.closed(id).await?;
+        Ok(closed.map_or_else(Money::default, |account| Money {
+            cost: account.cost().unwrap_or_default(),
+            limit: account.limit,
+        }))
     }
 }
 
@@ -309,13 +305,16 @@ impl Touched {
                 run,
                 lsn,
                 kind,
+                item: None,
             })
         });
         let runs = runs.filter(|touch| match &self.live {
             Some(live) => touch.kind == TouchKind::Ended && !live.contains(&touch.run),
             None => true,
         });
-        self.found = runs.collect::<Vec<_>>().into_iter();
+        let removed = directory.removed.iter().flat_map(|removal| &removal.runs);
+        let removed = removed.map(|removed| Touch::of_removal(removed, self.after));
+        self.found = runs.chain(removed).collect::<Vec<_>>().into_iter();
         true
     }
 }

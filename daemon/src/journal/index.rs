@@ -5,30 +5,30 @@
 //! too, an index in memory replaces it until it works ([`Index::in_memory`]).
 //!
 //! ```text
-//! applied/5                                                u64, big endian
+//! applied/6                                                u64, big endian
 //! r/<run id>                                               Entry as JSON
 //! c/<created at, u64 big endian><run id>                   (empty)
 //! p/<parent run id> NUL <created at, u64 big endian><run id>  (empty)
-//! k/<principal> NUL <start key>                            run id
+//! k/<principal> NUL <start key>                            run id, and of a removed run NUL and the time of its removal
 //! a/<account id>                                           ClosedAccount as JSON
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::ops::{Bound, ControlFlow};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rye_core::clock::Timestamp;
-use rye_core::id::{Lsn, RunId};
-use rye_core::ledger::{AccountId, Cost};
+use rye_core::id::{Lsn, Name, RunId};
+use rye_core::ledger::{Account, AccountId, Cost};
 use rye_core::memory::Memory;
 use rye_core::model::Run;
 use rye_core::state::{Age, Closed};
-use rye_journal::history::{self, SectionRef};
+use rye_journal::history::{self, Removal, RemovedRun, SectionReader, SectionRef};
 use serde::{Deserialize, Serialize};
 
-use self::store::Store;
+use self::store::{Batch, Store};
 use super::base::Stored;
 use super::{Summary, stored};
 
@@ -43,7 +43,7 @@ const BATCH: usize = 80;
 /// Runs that are read from history before they are added.
 const REBUILT: usize = 4000;
 /// The number is that of the layout. An index of another layout lacks the key, and is filled again from history.
-const APPLIED: &[u8] = b"applied/5";
+const APPLIED: &[u8] = b"applied/6";
 
 /// What the index knows about an ended run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -52,6 +52,8 @@ pub(super) struct Entry {
     pub(super) summary: Summary,
     /// Position of its last event, which finds its record in history.
     pub(super) lsn: Lsn,
+    /// Directory that holds the files of its project.
+    files: Name,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start_key: Option<String>,
     /// The accounts in its record, with what each came to.
@@ -66,6 +68,27 @@ pub(super) struct ClosedAccount {
     pub(super) by: RunId,
     /// What it and all below it came to.
     pub(super) cost: Cost,
+    /// The account itself, once that run was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) kept: Option<Box<Account>>,
+}
+
+/// An account of another run that was in the record of a removed run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct KeptAccount {
+    pub(super) id: AccountId,
+    /// The run that was removed.
+    pub(super) by: RunId,
+    pub(super) account: Box<Account>,
+}
+
+/// The run that was started with a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeyOwner {
+    /// It is on record.
+    Run(RunId),
+    /// It was removed at that time.
+    Removed(RunId, Timestamp),
 }
 
 impl Entry {
@@ -74,6 +97,7 @@ impl Entry {
             version: 1,
             summary: Summary::of(run),
             lsn,
+            files: run.spec.files.as_str().into(),
             start_key: run.spec.start_key.clone(),
             accounts: closed
                 .iter()
@@ -91,7 +115,7 @@ impl Entry {
 
 impl Entry {
     /// Adds what the index holds for it.
-    fn put(&self, batch: &mut Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), IndexError> {
+    fn put(&self, batch: &mut Batch) -> Result<(), IndexError> {
         let Summary {
             id,
             parent,
@@ -100,21 +124,61 @@ impl Entry {
             ..
         } = &self.summary;
         let value = serde_json::to_vec(self).map_err(IndexError::Value)?;
-        batch.push((run_key(id), value));
+        batch.push((run_key(id), Some(value)));
         let created = |prefix: &[u8]| created_key(prefix, *created_at, id.as_str());
-        batch.push((created(&all()), Vec::new()));
+        batch.push((created(&all()), Some(Vec::new())));
         if let Some(parent) = parent {
-            batch.push((created(&below(parent)), Vec::new()));
+            batch.push((created(&below(parent)), Some(Vec::new())));
         }
         if let Some(key) = &self.start_key {
-            batch.push((start_key(principal, key), id.as_str().into()));
+            let key = start_key(&joined(principal, key));
+            batch.push((key, Some(id.as_str().into())));
         }
         for (account, cost) in &self.accounts {
-            let (by, cost) = (id.clone(), *cost);
-            let closed = serde_json::to_vec(&ClosedAccount { by, cost });
-            batch.push((account_key(account), closed.map_err(IndexError::Value)?));
+            let closed = ClosedAccount {
+                by: id.clone(),
+                cost: *cost,
+                kept: None,
+            };
+            let closed = serde_json::to_vec(&closed).map_err(IndexError::Value)?;
+            batch.push((account_key(account), Some(closed)));
         }
         Ok(())
+    }
+
+    /// Takes away what the index holds for it.
+    fn take(&self, batch: &mut Batch) {
+        let Summary {
+            id,
+            parent,
+            created_at,
+            ..
+        } = &self.summary;
+        let created = |prefix: &[u8]| created_key(prefix, *created_at, id.as_str());
+        batch.push((run_key(id), None));
+        batch.push((created(&all()), None));
+        batch.extend(parent.iter().map(|parent| (created(&below(parent)), None)));
+        let accounts = self.accounts.keys();
+        batch.extend(accounts.map(|account| (account_key(account), None)));
+    }
+
+    /// The run as a removal records it.
+    pub(super) fn removed(&self) -> RemovedRun {
+        let Summary { id, principal, .. } = &self.summary;
+        let key = self.start_key.as_ref();
+        RemovedRun {
+            run: id.clone(),
+            files: Name::clone(&self.files),
+            item: self.summary.item.id.as_str().into(),
+            start_key: key.map(|key| joined(principal, key).into()),
+        }
+    }
+
+    /// True if its record holds the account of a run that is not in `removed`.
+    pub(super) fn holds_others(&self, removed: &HashSet<&RunId>) -> bool {
+        self.accounts
+            .keys()
+            .any(|AccountId(run)| !removed.contains(run))
     }
 }
 
@@ -181,12 +245,16 @@ impl Index {
         let mut last = applied;
         for section in history.sections(applied) {
             last = section.last();
-            batch.extend(entries_of(&section));
-            if batch.len() >= REBUILT {
-                self.apply(&std::mem::take(&mut batch), last)?;
+            let Some(read) = read_section(&section) else {
+                continue;
+            };
+            batch.extend(entries_of(&read));
+            let removed = &read.directory().removed;
+            if batch.len() >= REBUILT || !removed.is_empty() {
+                self.apply(&std::mem::take(&mut batch), removed, last)?;
             }
         }
-        self.apply(&batch, last)?;
+        self.apply(&batch, &[], last)?;
         Ok(self)
     }
 
@@ -199,27 +267,71 @@ impl Index {
         }
     }
 
-    /// Adds `entries`, all that history has up to `last` beyond what is in. They are on disk on return. Blocks.
-    pub(super) fn apply(&self, entries: &[Entry], last: Lsn) -> Result<(), IndexError> {
+    /// Adds `entries`, then takes away what was `removed`: all that history has up to `last` beyond what is in. It is on disk on return.
+    /// Blocks.
+    pub(super) fn apply(
+        &self,
+        entries: &[Entry],
+        removed: &[Removal],
+        last: Lsn,
+    ) -> Result<(), IndexError> {
         if self.applied()? >= last {
             return Ok(());
         }
-        let applied = || (APPLIED.to_vec(), last.0.to_be_bytes().to_vec());
-        let mut chunks = entries.chunks(BATCH).peekable();
-        if chunks.peek().is_none() {
-            return self.0.write(vec![applied()]);
-        }
-        while let Some(entries) = chunks.next() {
-            let mut batch = Vec::with_capacity(5 * entries.len() + 1);
+        for entries in entries.chunks(BATCH) {
+            let mut batch = Vec::with_capacity(5 * entries.len());
             for entry in entries {
                 entry.put(&mut batch)?;
             }
-            if chunks.peek().is_none() {
-                batch.push(applied());
+            self.0.write(batch)?;
+        }
+        for removal in removed {
+            self.remove(removal)?;
+        }
+        let applied = last.0.to_be_bytes().to_vec();
+        self.0.write(vec![(APPLIED.to_vec(), Some(applied))])
+    }
+
+    /// Takes the runs of `removal` away, and keeps their start keys and what others need of them. It is on disk on return. Blocks.
+    pub(super) fn remove(&self, removal: &Removal) -> Result<(), IndexError> {
+        for runs in removal.runs.chunks(BATCH) {
+            let mut batch = Vec::with_capacity(5 * runs.len());
+            for RemovedRun {
+                run,
+                start_key: key,
+                ..
+            } in runs
+            {
+                if let Some(entry) = self.run(run)? {
+                    entry.take(&mut batch);
+                }
+                // Another run may have closed its account.
+                batch.push((account_key(&AccountId(run.clone())), None));
+                let tombstone = format!("{run}\0{}", removal.at.ms()).into_bytes();
+                batch.extend(
+                    key.iter()
+                        .map(|key| (start_key(key), Some(tombstone.clone()))),
+                );
             }
             self.0.write(batch)?;
         }
-        Ok(())
+        let mut kept = Batch::new();
+        for account in &removal.kept {
+            let KeptAccount { id, by, account } =
+                serde_json::from_str(account.get()).map_err(IndexError::Value)?;
+            let closed = ClosedAccount {
+                by,
+                cost: account.cost().unwrap_or_default(),
+                kept: Some(account),
+            };
+            let closed = serde_json::to_vec(&closed).map_err(IndexError::Value)?;
+            kept.push((account_key(&id), Some(closed)));
+        }
+        if kept.is_empty() {
+            Ok(())
+        } else {
+            self.0.write(kept)
+        }
     }
 
     /// The ended run `id`.
@@ -235,11 +347,16 @@ impl Index {
         &self,
         principal: &str,
         key: &str,
-    ) -> Result<Option<RunId>, IndexError> {
-        let value = self.0.get(&start_key(principal, key))?;
-        Ok(value
-            .and_then(|value| String::from_utf8(value).ok())
-            .and_then(|id| RunId::new(id).ok()))
+    ) -> Result<Option<KeyOwner>, IndexError> {
+        let value = self.0.get(&start_key(&joined(principal, key)))?;
+        let value = value.and_then(|value| String::from_utf8(value).ok());
+        Ok(value.and_then(|value| {
+            let Some((id, at)) = value.split_once('\0') else {
+                return RunId::new(value).ok().map(KeyOwner::Run);
+            };
+            let at = Timestamp::from_ms(at.parse().ok()?);
+            Some(KeyOwner::Removed(RunId::new(id).ok()?, at))
+        }))
     }
 
     /// An account that was closed.
@@ -269,25 +386,25 @@ impl Index {
                 .and_then(|id| std::str::from_utf8(id).ok())
                 .and_then(|id| RunId::new(id).ok())
                 .ok_or(IndexError::Foreign)?;
-            let entry = self.run(&id)?.ok_or(IndexError::Foreign)?;
-            Ok(take(entry.summary))
+            // One that is not there was removed meanwhile.
+            let entry = self.run(&id)?;
+            Ok(entry.map_or(ControlFlow::Continue(()), |entry| take(entry.summary)))
         })
     }
 }
 
+fn report(error: &dyn std::fmt::Display) {
+    tracing::error!(%error, "ended runs in a damaged part of history cannot be found");
+}
+
+/// `None` if it is damaged.
+fn read_section(section: &SectionRef) -> Option<SectionReader> {
+    section.read().map_err(|error| report(&error)).ok()
+}
+
 /// The entries of the runs that ended in `section`. Those that cannot be read are made of the records, and left out if these cannot be
 /// read either.
-fn entries_of(section: &SectionRef) -> Vec<Entry> {
-    let report = |error: &dyn std::fmt::Display| {
-        tracing::error!(%error, "ended runs in a damaged part of history cannot be found");
-    };
-    let section = match section.read() {
-        Ok(section) => section,
-        Err(error) => {
-            report(&error);
-            return Vec::new();
-        }
-    };
+fn entries_of(section: &SectionReader) -> Vec<Entry> {
     let entry = |text: Result<(RunId, Vec<u8>), history::Error>| {
         let entry = serde_json::from_slice(&text.ok()?.1);
         entry.ok()
@@ -328,8 +445,13 @@ fn created_key(prefix: &[u8], at: Timestamp, id: &str) -> Vec<u8> {
     [prefix, &at.to_be_bytes(), id.as_bytes()].concat()
 }
 
-fn start_key(principal: &str, key: &str) -> Vec<u8> {
-    [b"k/", principal.as_bytes(), b"\0", key.as_bytes()].concat()
+fn joined(principal: &str, key: &str) -> String {
+    format!("{principal}\0{key}")
+}
+
+/// `joined` is a start key with its principal.
+fn start_key(joined: &str) -> Vec<u8> {
+    [b"k/", joined.as_bytes()].concat()
 }
 
 fn account_key(account: &AccountId) -> Vec<u8> {

@@ -17,7 +17,7 @@ use rye_core::state::{self, Age};
 use rye_journal::history;
 
 use super::base::Stored;
-use super::index::{Entry, Index, IndexError};
+use super::index::{Entry, Index, IndexError, KeyOwner};
 use super::sequencer::Sequencer;
 use super::{Error, IndexState, Journal, Shared, Summary, Ticket, stored, texts};
 use crate::{object, task};
@@ -111,6 +111,11 @@ pub struct Page {
     pub next: Option<String>,
 }
 
+/// Where the page begins that follows `run`.
+pub fn page_token(run: &Summary) -> String {
+    format!("{}.{}", run.created_at.ms(), run.id)
+}
+
 fn read_token(token: &str) -> Result<Age, Error> {
     token
         .split_once('.')
@@ -134,7 +139,11 @@ impl Journal {
     }
 
     /// The run that `principal` started with `key`, once it is durable.
-    pub async fn by_start_key(&self, principal: &str, key: &str) -> Result<Option<RunId>, Error> {
+    pub async fn by_start_key(
+        &self,
+        principal: &str,
+        key: &str,
+    ) -> Result<Option<KeyOwner>, Error> {
         let live = {
             let sequencer = self.shared.sequencer();
             let id = sequencer.state.by_key(principal, key);
@@ -142,12 +151,25 @@ impl Journal {
         };
         if let Some((id, lsn)) = live {
             self.durable(Ticket { lsn }).await?;
-            return Ok(Some(id));
+            return Ok(Some(KeyOwner::Run(id)));
         }
         let (principal, key) = (principal.to_owned(), key.to_owned());
-        self.shared
+        let owner = self
+            .shared
             .look_up(move |index| index.by_start_key(&principal, &key))
-            .await
+            .await?;
+        // The index may not know of its removal yet.
+        let owner = match owner {
+            Some(KeyOwner::Run(run)) if self.shared.is_gone(&run) => {
+                Some(KeyOwner::Removed(run, self.now()))
+            }
+            Some(KeyOwner::Run(_) | KeyOwner::Removed(..)) | None => owner,
+        };
+        let kept_since = self.shared.keys_kept_since();
+        Ok(owner.filter(|owner| match owner {
+            KeyOwner::Run(_) => true,
+            KeyOwner::Removed(_, at) => *at >= kept_since,
+        }))
     }
 
     /// At most `limit` runs that pass `filter`, newest first, from `page_token` on.
@@ -209,11 +231,13 @@ impl Journal {
             let filter = filter.clone();
             // One that ends while we look may be found in both places.
             let found_before: HashSet<RunId> = runs.iter().map(|run| run.id.clone()).collect();
+            let shared = Arc::clone(&self.shared);
             self.shared
                 .look_up(move |index| {
                     let mut found = Vec::new();
                     index.newest_first(filter.parent.as_ref(), before.as_ref(), |run| {
-                        if filter.passes(&Traits::from(&run)) && !found_before.contains(&run.id) {
+                        let is_new = !found_before.contains(&run.id) && !shared.is_gone(&run.id);
+                        if filter.passes(&Traits::from(&run)) && is_new {
                             found.push(run);
                         }
                         if found.len() < wanted {
@@ -232,10 +256,7 @@ impl Journal {
         runs.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         let more = runs.len() > limit;
         runs.truncate(limit);
-        let next = runs
-            .last()
-            .filter(|_| more)
-            .map(|run| format!("{}.{}", run.created_at.ms(), run.id));
+        let next = runs.last().filter(|_| more).map(page_token);
         Ok(Page { runs, next })
     }
 
@@ -338,8 +359,17 @@ impl Journal {
 
 impl Shared {
     pub(super) async fn indexed(self: &Arc<Self>, id: &RunId) -> Result<Option<Entry>, Error> {
+        // The index may not know of its removal yet.
+        if self.is_gone(id) {
+            return Ok(None);
+        }
         let wanted = id.clone();
         self.look_up(move |index| index.run(&wanted)).await
+    }
+
+    /// True if the run was removed not long ago.
+    pub(super) fn is_gone(&self, id: &RunId) -> bool {
+        self.sequencer().state.is_gone(id)
     }
 
     /// The record of an ended run without its long texts, which its events are read without.
@@ -366,6 +396,9 @@ impl Shared {
             read_record(&shared.history, &run, entry.lsn, objects)
         });
         let stored = read.await?;
+        if stored.is_none() && self.is_gone(id) {
+            return Ok(None);
+        }
         if stored.is_none() {
             self.distrust_index();
             return Err(Error::Index(Arc::new(IndexError::Foreign)));

@@ -139,6 +139,11 @@ impl Log {
         lock(&self.places).first
     }
 
+    /// Number of segments that hold frames that are needed, with the one that is written.
+    pub(super) fn segments(&self) -> usize {
+        lock(&self.places).segments.len()
+    }
+
     /// Reads the frames from `from` on in one go: as many as lie in one segment and take `most` bytes together, at least one. Returns
     /// none if the log does not hold `from`.
     pub(super) fn read_many(&self, from: Lsn, most: usize) -> io::Result<Frames> {

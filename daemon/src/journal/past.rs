@@ -131,6 +131,10 @@ impl Source {
             if is_in_log && matches!(self.place(next, last), Place::Section(_)) {
                 continue;
             }
+            if read.is_err() && shared.is_gone(self.run()) {
+                let run = self.run().clone();
+                return Err(Error::Unknown { run });
+            }
             return read.map_err(failed);
         }
     }

@@ -18,6 +18,7 @@ use rye_core::model::{Event, Run};
 use rye_core::seal::{Fingerprint, Signature};
 use rye_core::state::{self, Closed};
 use rye_core::transcript::{Fact, Head};
+use rye_journal::history::Removal;
 use tokio::sync::oneshot;
 
 use super::backlog::Permit;
@@ -27,12 +28,25 @@ use super::sealer::Ended;
 use super::touches::TouchKind;
 use super::watermark::Failure;
 use super::{Line, Shared, wide};
+use crate::fail_point::{self, Place};
+
+/// What the log held at open.
+#[derive(Debug)]
+pub(super) enum Replayed {
+    Commit(Commit),
+    Removal(Lsn, Removal),
+}
 
 /// What the sequencer hands over, in order.
 #[derive(Debug)]
 pub(super) enum Job {
     Commit {
         commit: Commit,
+        permit: Permit,
+    },
+    Removal {
+        lsn: Lsn,
+        removal: Removal,
         permit: Permit,
     },
     /// Everything up to `lsn`, the commit before this, is to become independent of the log.
@@ -190,13 +204,16 @@ type Written = (Head, Option<(Signature, Fingerprint)>);
 pub(super) fn run(
     shared: &Arc<Shared>,
     mut live: LiveRuns,
-    backlog: Vec<Commit>,
+    backlog: Vec<Replayed>,
     begin: Lsn,
     jobs: &Receiver<Job>,
 ) {
     let replay = backlog
         .into_iter()
-        .try_for_each(|commit| publish(shared, &mut live, commit))
+        .try_for_each(|replayed| match replayed {
+            Replayed::Commit(commit) => publish(shared, &mut live, commit),
+            Replayed::Removal(lsn, removal) => publish_removal(shared, lsn, removal),
+        })
         .and_then(|()| shared.durable.reach_blocking(begin));
     let result = replay.and_then(|()| {
         drop(shared.wide.show(begin, Vec::new));
@@ -205,6 +222,14 @@ pub(super) fn run(
             Job::Commit { commit, permit } => {
                 drop(permit);
                 publish(shared, &mut live, commit)
+            }
+            Job::Removal {
+                lsn,
+                removal,
+                permit,
+            } => {
+                drop(permit);
+                publish_removal(shared, lsn, removal)
             }
             Job::Checkpoint { lsn, epoch, reply } => {
                 let runs = live.checkpoint();
@@ -225,6 +250,16 @@ pub(super) fn run(
     if let Err(failure) = result {
         shared.published.fail(failure);
     }
+}
+
+fn publish_removal(shared: &Arc<Shared>, lsn: Lsn, removal: Removal) -> Result<(), Failure> {
+    shared.durable.reach_blocking(lsn)?;
+    fail_point::reach(Place::Removed);
+    shared.touches.remove(lsn, &removal);
+    shared.keeping.post(|inbox| inbox.removals.push(removal));
+    drop(shared.wide.show(lsn, Vec::new));
+    shared.published.advance(lsn);
+    Ok(())
 }
 
 fn publish(shared: &Arc<Shared>, live: &mut LiveRuns, commit: Commit) -> Result<(), Failure> {
@@ -305,7 +340,7 @@ fn write(shared: &Shared, commit: &Commit) -> Vec<Written> {
         lines.clear();
         end.write_event(&fact, &mut lines);
         let signature = entry.boundary.then(|| {
-            let signed = shared.signer.sign(&end.digest(fact.run), fact.at);
+            let signed = shared.signer.sign(&end.digest(fact.run));
             end.write_checkpoint(fact.run, fact.at, &signed, &mut lines);
             (signed.signature, signed.signer.clone())
         });

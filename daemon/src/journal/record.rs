@@ -9,6 +9,7 @@ use rye_core::clock::Timestamp;
 use rye_core::digest::Digest;
 use rye_core::id::{Epoch, RunId, Seq};
 use rye_core::model::{self, Event};
+use rye_journal::history::Removal;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -27,6 +28,9 @@ pub(super) enum Body {
     /// Events of any number of runs, all or nothing.
     #[serde(rename = "commit/1")]
     Commit { at: Timestamp, records: Vec<Record> },
+    /// Ended runs were removed.
+    #[serde(rename = "removed/1")]
+    Removed(Removal),
     /// The log was closed in order; by its position it says that everything before is on disk.
     #[serde(rename = "closed/1")]
     Closed { at: Timestamp },

@@ -22,7 +22,7 @@ use rye_journal::history;
 use super::base::{Base, Stored};
 use super::faults::Faults;
 use super::log::{self, Place, Places, size};
-use super::publisher::{Commit, Entry};
+use super::publisher::{Commit, Entry, Replayed};
 use super::record::{Body, Record, Rendered};
 use super::segment::{self, Pool, Segment};
 use super::sequencer::Positions;
@@ -40,10 +40,12 @@ pub(super) struct Opened {
     /// The open accounts as they were at the base.
     pub(super) accounts: Ledger,
     pub(super) positions: Positions,
-    /// Commits after the base, to be published again.
-    pub(super) backlog: Vec<Commit>,
+    /// What comes after the base, to be published again.
+    pub(super) backlog: Vec<Replayed>,
     pub(super) objects: object::Store,
     pub(super) history: history::Store,
+    /// Sentences on what it has lost.
+    pub(super) history_notes: Vec<String>,
     pub(super) pool: Pool,
     pub(super) places: Places,
     pub(super) tail: Segment,
@@ -85,7 +87,7 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     debug_assert_eq!(replay.state.recount(), Ok(()), "what was read adds up");
 
     // From here on we write.
-    let history = open_history(&state.join(HISTORY), expected)?;
+    let (history, history_notes) = open_history(&state.join(HISTORY), expected)?;
     let last = replay.last.unwrap_or_default().max(replay.base);
     if history.last() > last {
         return Err(Error::Missing { path: dir });
@@ -110,6 +112,7 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
         backlog: replay.backlog,
         places: replay.places,
         history,
+        history_notes,
         pool,
         tail,
         tail_end,
@@ -118,16 +121,22 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
 }
 
 /// Opens history. What is lost of it is logged: no live run depends on it, so the start continues.
-fn open_history(dir: &Path, expected: Option<history::FileEnd>) -> Result<history::Store, Error> {
+fn open_history(
+    dir: &Path,
+    expected: Option<history::FileEnd>,
+) -> Result<(history::Store, Vec<String>), Error> {
     let options = history::Options {
         expected,
         ..history::Options::default()
     };
     let (history, found) = history::Store::open(dir, options).map_err(Error::History)?;
-    for note in found.notes {
+    let lost = found.lost.iter();
+    let lost = lost.map(|(first, last)| format!("positions {first} to {last} are lost"));
+    let notes: Vec<String> = found.notes.into_iter().chain(lost).collect();
+    for note in &notes {
         tracing::error!(%note, "history is not as it was written");
     }
-    Ok(history)
+    Ok((history, notes))
 }
 
 /// The last segment in use: its sound bytes that are still needed.
@@ -275,7 +284,7 @@ struct Replay<'a> {
     /// The open accounts as they were at the base.
     accounts: Ledger,
     positions: Positions,
-    backlog: Vec<Commit>,
+    backlog: Vec<Replayed>,
     places: Places,
 }
 
@@ -344,9 +353,18 @@ impl<'a> Replay<'a> {
                 self.forgive();
             }
             Body::Closed { .. } => self.closed = true,
+            Body::Removed(removal) => {
+                for removed in &removal.runs {
+                    drop(self.state.evict(&removed.run));
+                    self.positions.forget(&removed.run);
+                }
+                self.state.remove(removal.runs.iter().map(|run| &run.run));
+                self.backlog.push(Replayed::Removal(frame.lsn, removal));
+            }
             Body::Commit { at, records } => {
                 let commit = self.commit(frame.lsn, at, &records);
-                self.backlog.push(commit.map_err(unreadable)?);
+                let commit = commit.map_err(unreadable)?;
+                self.backlog.push(Replayed::Commit(commit));
             }
         }
         Ok(())

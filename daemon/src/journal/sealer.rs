@@ -14,6 +14,8 @@ use rye_core::id::{Lsn, RunId};
 use rye_core::model::Run;
 use rye_core::state::Closed;
 use rye_core::transcript::Head;
+use rye_journal::history::Removal;
+use tokio::sync::oneshot;
 
 use super::Shared;
 use super::base::{Base, BaseHead, Span, Stored};
@@ -23,6 +25,8 @@ use super::run_stream::RunStream;
 use super::sections;
 use super::watermark::Failure;
 
+/// Segments of the log that history may lack. With more, storage counts as full.
+const MAX_UNSEALED: usize = 8;
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -64,6 +68,10 @@ pub(super) struct Inbox {
     pub(super) ended: Vec<Ended>,
     /// The newest one covers those before it.
     pub(super) checkpoint: Option<CheckpointJob>,
+    /// Published removals.
+    pub(super) removals: Vec<Removal>,
+    /// Callers that wait until history has all that is published now. They hear whether it has.
+    pub(super) waiting: Vec<oneshot::Sender<bool>>,
     /// A reader found the index broken.
     pub(super) suspect: bool,
 }
@@ -81,6 +89,12 @@ pub(super) struct Sealer {
     retry_at: Instant,
     /// In history, and not in the index.
     sealed: Vec<Ended>,
+    /// True if runs were removed and history does not have it.
+    has_removals: bool,
+    /// True if history could not be written the last time.
+    has_failed: bool,
+    /// Callers that wait until history has all that was published when they came.
+    waiting: Vec<oneshot::Sender<bool>>,
 }
 
 impl Sealer {
@@ -95,6 +109,9 @@ impl Sealer {
             last_end: now,
             retry_at: now,
             sealed: Vec::new(),
+            has_removals: false,
+            has_failed: false,
+            waiting: Vec::new(),
         }
     }
 
@@ -105,18 +122,28 @@ impl Sealer {
             self.find_spans(base);
         }
         loop {
-            let taken = self.shared.keeping.take(self.pause());
-            let checkpoint = self.receive(taken.value);
+            let mut first = self.shared.keeping.take(self.pause());
+            // A run that ended is in the mailbox before that is published. So all that ended up to here is taken now.
+            let published = self.shared.published.get();
+            let mut rest = self.shared.keeping.take(Some(Duration::ZERO));
+            let mut waiting = std::mem::take(&mut self.waiting);
+            waiting.append(&mut first.value.waiting);
+            self.waiting = std::mem::take(&mut rest.value.waiting);
+            let checkpoint = self.receive(first.value);
+            let checkpoint = self.receive(rest.value).or(checkpoint);
             if self.index.open_if_due() {
                 self.evict();
             }
-            if self.is_due() {
-                self.seal(self.shared.published.get());
+            if self.is_due() || !waiting.is_empty() {
+                let is_sealed = self.seal(published);
+                for asker in waiting {
+                    crate::task::reply(asker, is_sealed && self.sealed.is_empty());
+                }
             }
             if let Some(job) = checkpoint {
                 self.checkpoint(job);
             }
-            if taken.closed {
+            if rest.closed {
                 self.index.close(IndexError::Closed);
                 return;
             }
@@ -140,6 +167,9 @@ impl Sealer {
         } else if self.index.is_open() {
             self.evict();
         }
+        // The section that records them comes later: until then the index of a next start does not miss them.
+        self.has_removals |= !inbox.removals.is_empty();
+        self.index.remove(&inbox.removals);
         inbox.checkpoint
     }
 
@@ -148,14 +178,15 @@ impl Sealer {
         let now = Instant::now();
         let left = |until: Instant| until.saturating_duration_since(now);
         let index = (!self.index.is_on_disk()).then_some(RETRY);
-        let seal = (!self.ended.is_empty()).then(|| left(self.due()));
-        index.into_iter().chain(seal).min()
+        let seal = self.has_something().then(|| left(self.due()));
+        let waiting = (!self.waiting.is_empty()).then_some(Duration::ZERO);
+        index.into_iter().chain(seal).chain(waiting).min()
     }
 
     /// When to seal what has ended.
     fn due(&self) -> Instant {
         let is_full = self.ended.len() >= self.bounds.runs || self.bytes >= self.bounds.bytes;
-        let due = if is_full {
+        let due = if is_full || self.has_removals || self.has_failed {
             self.last_end
         } else {
             self.last_end + self.bounds.idle
@@ -163,8 +194,12 @@ impl Sealer {
         due.max(self.retry_at)
     }
 
+    fn has_something(&self) -> bool {
+        !self.ended.is_empty() || self.has_removals || self.has_failed
+    }
+
     fn is_due(&self) -> bool {
-        !self.ended.is_empty() && Instant::now() >= self.due()
+        self.has_something() && Instant::now() >= self.due()
     }
 
     /// Moves what is published up to `upto` into history. Returns true if history has all of it.
@@ -175,6 +210,9 @@ impl Sealer {
                 Err(error) => {
                     self.retry_at = Instant::now() + RETRY;
                     tracing::warn!(%error, "history cannot be written; log and memory keep what it lacks");
+                    self.has_failed = true;
+                    let is_behind = self.shared.log.segments() > MAX_UNSEALED;
+                    self.shared.log.pool.set_behind(is_behind);
                     if error.kind() == io::ErrorKind::InvalidData {
                         let failure = Failure::Write(Arc::new(error));
                         self.shared.durable.fail(failure);
@@ -183,6 +221,8 @@ impl Sealer {
                 }
             }
         }
+        (self.has_removals, self.has_failed) = (false, false);
+        self.shared.log.pool.set_behind(false);
         true
     }
 
@@ -208,7 +248,10 @@ impl Sealer {
         self.ended = ended;
         self.bytes = self.ended.iter().map(|ended| ended.run.held()).sum();
         self.sealed.extend::<Vec<_>>(sealed);
-        if self.index.apply(&built.entries, last) {
+        if self
+            .index
+            .apply(&built.entries, &built.section.removed, last)
+        {
             self.evict();
         }
         Ok(())

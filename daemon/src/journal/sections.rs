@@ -2,7 +2,7 @@
 //!
 //! **Owns** what of a commit goes into a section, and how long a section is. **Never** decides when, and writes no file but the objects
 //! that hold long texts of records. **Order.** Everything in the range is published: its signatures are in [`Signatures`], and its runs are
-//! in memory.
+//! in memory, but for those that were removed since: their events are left out.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -109,7 +109,7 @@ pub(super) fn build(shared: &Shared, from: Lsn, upto: Lsn, ended: &[Ended]) -> i
     let last = builder.last();
     let mut entries = Vec::new();
     for ended in ended.iter().filter(|ended| ended.lsn <= last) {
-        entries.push(builder.end(ended)?);
+        entries.extend(builder.end(ended)?);
     }
     let section = builder.section;
     Ok(Built { section, entries })
@@ -151,6 +151,7 @@ impl<'a> Builder<'a> {
     fn frame(&mut self, lsn: Lsn, body: &[u8]) -> io::Result<()> {
         match serde_json::from_slice(body)? {
             Body::Epoch { .. } | Body::Closed { .. } => {}
+            Body::Removed(removal) => self.section.removed.push(removal),
             Body::Commit { at, records } => {
                 let count = records.len();
                 for (place, record) in records.into_iter().enumerate() {
@@ -178,7 +179,9 @@ impl Builder<'_> {
         let object = record.event.object();
         let signature = self.signatures.remove(&(lsn, place));
         let payload = RawValue::from_string(record.event.shown().into_owned())?;
-        let run = self.run(&record.run)?;
+        let Some(run) = self.run(&record.run)? else {
+            return Ok(());
+        };
         run.names.extend(object);
         run.events.push(history::Event {
             seq: record.seq,
@@ -194,15 +197,19 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn run(&mut self, id: &RunId) -> io::Result<&mut RunPart> {
+    /// The part of a run in the section; `None` if it was removed.
+    fn run(&mut self, id: &RunId) -> io::Result<Option<&mut RunPart>> {
         let runs = &mut self.section.runs;
         if let Some(known) = self.runs.get(id) {
-            return Ok(&mut runs[*known]);
+            return Ok(Some(&mut runs[*known]));
         }
-        let stream = self.shared.stream(id).ok_or_else(|| {
+        let Some(stream) = self.shared.stream(id) else {
+            if self.shared.is_gone(id) {
+                return Ok(None);
+            }
             let why = format!("run {id} has left memory before history has its events");
-            io::Error::other(why)
-        })?;
+            return Err(io::Error::other(why));
+        };
         self.runs.insert(id.clone(), runs.len());
         runs.push(RunPart {
             run: id.clone(),
@@ -212,14 +219,16 @@ impl Builder<'_> {
             record: None,
             entry: None,
         });
-        Ok(runs.last_mut().expect("it was added just now"))
+        Ok(runs.last_mut())
     }
 
-    /// Adds the record of a run that ended in the section, and returns its entry for the index.
-    fn end(&mut self, ended: &Ended) -> io::Result<Entry> {
+    /// Adds the record of a run that ended in the section, and returns its entry for the index; `None` if it was removed.
+    fn end(&mut self, ended: &Ended) -> io::Result<Option<Entry>> {
         let mut spans = ended.stream.published().spans.clone();
         let shared = self.shared;
-        let run = self.run(&ended.run.id)?;
+        let Some(run) = self.run(&ended.run.id)? else {
+            return Ok(None);
+        };
         spans.extend(span(run));
         let stored = Stored {
             run: Arc::clone(&ended.run),
@@ -230,7 +239,7 @@ impl Builder<'_> {
         let entry = Entry::new(&ended.run, &ended.closed, ended.lsn);
         run.entry = Some(serde_json::to_vec(&entry)?);
         run.record = Some(texts::write(&stored, &shared.objects)?);
-        Ok(entry)
+        Ok(Some(entry))
     }
 }
 

@@ -33,7 +33,8 @@ pub(super) const MARK: &[u8] = b"rye log segment\n";
 pub enum Storage {
     /// It can.
     Ok,
-    /// No further segment could be prepared: nothing new is admitted, what runs may still end or be suspended.
+    /// No further segment could be prepared, or history cannot be written for so long that the log holds many of them: nothing new is
+    /// admitted, what runs may still end or be suspended.
     Full,
 }
 
@@ -84,6 +85,8 @@ struct Stock {
     files: Vec<PathBuf>,
     made: u64,
     full: bool,
+    /// True if history is far behind the log.
+    is_behind: bool,
     stopped: bool,
 }
 
@@ -163,8 +166,26 @@ impl Pool {
         }
     }
 
+    /// Enters whether history is far behind the log, which counts as a full disk.
+    pub(super) fn set_behind(&self, is_behind: bool) {
+        let mut stock = lock(&self.stock);
+        if stock.is_behind != is_behind {
+            stock.is_behind = is_behind;
+            self.publish(&stock);
+        }
+    }
+
     fn announce(&self, stock: &mut Stock, storage: Storage) {
         stock.full = storage == Storage::Full;
+        self.publish(stock);
+    }
+
+    fn publish(&self, stock: &Stock) {
+        let storage = if stock.full || stock.is_behind {
+            Storage::Full
+        } else {
+            Storage::Ok
+        };
         self.storage.send_if_modified(|told| {
             let news = *told != storage;
             *told = storage;

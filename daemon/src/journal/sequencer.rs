@@ -21,6 +21,7 @@ use rye_core::ledger::Rows;
 use rye_core::model::{Run, Syncing};
 use rye_core::state::{Change, Conditions, Draft, State, Why};
 use rye_core::transcript::Head;
+use rye_journal::history::Removal;
 use tokio::sync::oneshot;
 
 use super::backlog::Permit;
@@ -29,7 +30,7 @@ use super::line::{Asker, Line};
 use super::log;
 use super::notices::Warnings;
 use super::publisher::{self, Commit, Entry};
-use super::record::{Rendered, encode_commit};
+use super::record::{Body, Rendered, encode_commit};
 use super::run_stream::RunStream;
 use super::segment::Storage;
 use super::{Committed, Error, Shared, Ticket};
@@ -67,6 +68,11 @@ impl Positions {
         stream.committed.send_replace(run.seq);
         let stream = Arc::new(stream);
         self.0.insert(run.id.clone(), Position { lsn, stream });
+    }
+
+    /// Forgets a run that has left memory.
+    pub(super) fn forget(&mut self, id: &RunId) -> Option<Position> {
+        self.0.remove(id)
     }
 
     /// Takes in that the last event of `run` lies at `lsn`; the run may be new.
@@ -343,6 +349,29 @@ impl Shared {
         }
     }
 
+    /// Removes the runs of `removal`, if none of them is in memory or needed by a run that has not ended.
+    pub(super) fn append_removal(&self, removal: Removal, permit: Permit) -> Result<Ticket, Error> {
+        let body = Body::Removed(removal.clone()).encode();
+        let runs = || removal.runs.iter().map(|removed| &removed.run);
+        let mut sequencer = self.accepting()?;
+        sequencer.state.check_removal(runs())?;
+        let lsn = sequencer.advance();
+        sequencer.state.remove(runs());
+        let sync = Syncing::Now;
+        self.log
+            .queue
+            .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
+        sequencer.publish(publisher::Job::Removal {
+            lsn,
+            removal,
+            permit,
+        });
+        if self.log.rolled.swap(false, Ordering::Relaxed) {
+            sequencer.checkpoint(None);
+        }
+        Ok(Ticket { lsn })
+    }
+
     /// A record with the position of its last event.
     pub(super) fn snapshot(&self, id: &RunId) -> Option<(Arc<Run>, Lsn)> {
         let sequencer = self.sequencer();
@@ -382,7 +411,7 @@ impl Shared {
         for id in ids {
             let evicted = {
                 let mut sequencer = self.sequencer();
-                let position = sequencer.positions.0.remove(id);
+                let position = sequencer.positions.forget(id);
                 (sequencer.state.evict(id), position)
             };
             drop(evicted);

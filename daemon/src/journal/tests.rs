@@ -9,6 +9,7 @@ mod line;
 mod merged;
 mod reader;
 mod recovery;
+mod removal;
 pub(crate) mod rig;
 mod store;
 mod stored;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rye_core::clock::Clock;
 use rye_core::id::{Epoch, Lsn};
@@ -16,6 +17,7 @@ use rye_journal::history;
 use tokio::sync::watch;
 
 use super::backlog::Backlog;
+use super::compactor;
 use super::faults::Faults;
 use super::index::{Index, IndexError};
 use super::log::{self, Log, Writer};
@@ -54,11 +56,16 @@ pub(super) struct Shared {
     pub(super) published: Watermark,
     /// What is published, for listeners to many runs.
     pub(super) wide: Wide,
+    /// How long the start key of a removed run starts nothing.
+    pub(super) keys_kept: Duration,
     /// Outlives the journal, for its one consumer.
     pub(super) touches: Arc<Touches>,
     pub(super) faults: Faults,
     pub(super) keeping: Mailbox<sealer::Inbox>,
+    pub(super) compacting: Mailbox<compactor::Requests>,
     pub(super) history: history::Store,
+    /// Sentences on what it has lost, as it was found at the start.
+    pub(super) history_notes: Vec<String>,
     /// Of what is published and not in history.
     pub(super) signatures: Signatures,
     pub(super) index: watch::Sender<IndexState>,
@@ -147,12 +154,15 @@ pub(super) fn start(
         touches: Arc::default(),
         faults,
         keeping: Mailbox::default(),
+        compacting: Mailbox::default(),
         history: opened.history,
+        history_notes: opened.history_notes,
         signatures: Signatures::default(),
         index: watch::Sender::new(IndexState::Opening),
         memory: options.memory,
         acting: Arc::new(acting),
         tree_runs: options.tree_runs,
+        keys_kept: options.keys_kept,
     });
     if let Err(error) = shared.log.drop_through(opened.base) {
         tracing::warn!(%error, "log segments that are not needed cannot be removed");
@@ -182,7 +192,7 @@ pub(super) fn stop(shared: &Shared, threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the sealer.
+/// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the sealer, then the compactor.
 fn start_threads(
     shared: &Arc<Shared>,
     writer: Writer,
@@ -191,6 +201,10 @@ fn start_threads(
     bounds: SealBounds,
 ) -> Vec<JoinHandle<()>> {
     let sealer = Sealer::new(Arc::clone(shared), bounds);
+    let compact = {
+        let shared = Arc::clone(shared);
+        move || compactor::run(&shared)
+    };
     let preparer = Arc::clone(&shared.log);
     vec![
         start_thread(
@@ -205,7 +219,13 @@ fn start_threads(
             shared.touches.close();
             shared.keeping.close();
         }),
-        start_thread("sealer", shared, move || sealer.run(base, begin), |_| {}),
+        start_thread(
+            "sealer",
+            shared,
+            move || sealer.run(base, begin),
+            |shared| shared.compacting.close(),
+        ),
+        start_thread("compactor", shared, compact, |_| {}),
         start_thread("preparer", shared, move || preparer.pool.maintain(), |_| {}),
     ]
 }

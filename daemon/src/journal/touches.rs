@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rye_core::id::{Lsn, Name, RunId};
+use rye_journal::history::{Removal, RemovedRun};
 
 use super::mailbox::{Mailbox, Taken};
 
@@ -23,6 +24,8 @@ pub enum TouchKind {
     Rested,
     /// It ended.
     Ended,
+    /// It was removed.
+    Removed,
 }
 
 /// A run that moved.
@@ -36,6 +39,24 @@ pub struct Touch {
     pub lsn: Lsn,
     /// How it moved.
     pub kind: TouchKind,
+    /// Its item, if it was removed: its record is gone.
+    pub item: Option<Name>,
+}
+
+impl Touch {
+    /// That `removed` was removed at `lsn`.
+    pub(super) fn of_removal(removed: &RemovedRun, lsn: Lsn) -> Self {
+        let RemovedRun {
+            run, files, item, ..
+        } = removed;
+        Self {
+            files: Name::clone(files),
+            run: run.clone(),
+            lsn,
+            kind: TouchKind::Removed,
+            item: Some(Name::clone(item)),
+        }
+    }
 }
 
 /// Positions after `after`, up to `upto`, in which runs moved that are not reported one by one.
@@ -83,7 +104,14 @@ impl Touches {
         let rests = moved.clone().any(|(_, _, kind)| kind != TouchKind::Moved);
         let enter = |content: &mut Content| {
             for (run, files, kind) in moved {
-                content.enter(lsn, run, files, kind);
+                let files = content.files(files);
+                content.enter(Touch {
+                    files,
+                    run: run.clone(),
+                    lsn,
+                    kind,
+                    item: None,
+                });
             }
             content.upto = lsn;
         };
@@ -92,6 +120,16 @@ impl Touches {
         } else {
             self.0.leave(enter);
         }
+    }
+
+    /// Enters what was removed at `lsn`.
+    pub(super) fn remove(&self, lsn: Lsn, removal: &Removal) {
+        self.0.post(|content| {
+            for removed in &removal.runs {
+                content.enter(Touch::of_removal(removed, lsn));
+            }
+            content.upto = lsn;
+        });
     }
 
     /// Reports the rest, and nothing after it.
@@ -112,33 +150,30 @@ impl Touches {
 }
 
 impl Content {
-    fn enter(&mut self, lsn: Lsn, run: &RunId, files: &str, kind: TouchKind) {
+    fn files(&mut self, files: &str) -> Name {
+        if let Some(known) = self.projects.get(files) {
+            return Name::clone(known);
+        }
+        let files = Name::from(files);
+        self.projects.insert(Name::clone(&files));
+        files
+    }
+
+    fn enter(&mut self, touch: Touch) {
+        let lsn = touch.lsn;
         if self.runs.is_empty() {
             self.first = lsn;
         }
-        if let Some(known) = self.runs.get_mut(run) {
-            known.lsn = lsn;
-            known.kind = known.kind.max(kind);
+        if let Some(known) = self.runs.get_mut(&touch.run) {
+            let kind = known.kind.max(touch.kind);
+            *known = Touch { kind, ..touch };
             return;
         }
         if self.runs.len() >= MAX_RUNS {
             self.forget(lsn);
             self.first = lsn;
         }
-        let known = self.projects.get(files).cloned();
-        let files = known.unwrap_or_else(|| {
-            let files = Name::from(files);
-            self.projects.insert(Name::clone(&files));
-            files
-        });
-        let run = run.clone();
-        let touch = Touch {
-            files,
-            run: run.clone(),
-            lsn,
-            kind,
-        };
-        self.runs.insert(run, touch);
+        self.runs.insert(touch.run.clone(), touch);
     }
 
     fn forget(&mut self, upto: Lsn) {

@@ -1,12 +1,12 @@
 //! The node key: made at the first start, signs system items, run files and heads of runs.
 //!
 //! **Rule.** A state directory that is adopted is a node of its own, with a key of its own. What the former keys signed still
-//! counts here, and a line that the log holds of their time is made again with them: a transcript is a function of the log to the last byte,
-//! signatures included, and its file may be the one that the original still writes.
+//! counts here. Their public keys are kept; the private key that was copied is deleted.
 //!
-//! **Order.** A new pair is complete in `keys.next` before `node.json` names it, which is the moment of the adoption. Then `keys` moves to
-//! `former-keys/<fingerprint>` and `keys.next` to `keys`; a start that finds them on the way finishes that. **Failure.** A key that is gone,
-//! another one or damaged stops the start; none is replaced. A public key is derived: where its file says something else it is written anew.
+//! **Order.** Before an adoption history has all that the copied key is to sign. A new pair is complete in `keys.next` before `node.json` names
+//! it, which is the moment of the adoption. Then the public key of before is written to `former-keys/<fingerprint>`, `keys` is removed, and
+//! `keys.next` becomes `keys`; a start that finds them on the way finishes that. **Failure.** A key that is gone, another one or damaged stops
+//! the start; none is replaced. A current public key is derived: where its file says something else it is written anew.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -108,27 +108,37 @@ impl<'a> Folders<'a> {
             return Err(lost);
         };
         match self.current.load() {
-            Ok(before) => self.put_aside(before.public().fingerprint())?,
+            Ok(before) => self.put_aside(&before)?,
             Err(keys::Error::Missing { .. }) => {}
             Err(error) => return Err(Error::Key(error)),
         }
         fail_point::reach(Place::Adopting);
         let (next, keys) = (self.next.path(), self.current.path());
+        // What is left of a pair whose private key is gone.
+        remove(keys)?;
         fs::rename(next, keys).map_err(failed("move", next))?;
         sync(self.state)?;
         Ok(key)
     }
 
-    /// Moves the current pair, which is called `fingerprint`, to the former ones.
-    fn put_aside(&self, fingerprint: &Fingerprint) -> Result<(), Error> {
-        let (former, keys) = (self.former(), self.current.path());
+    /// Keeps the public key of the current pair `key` among the former ones, and deletes the private one.
+    fn put_aside(&self, key: &SecretKey) -> Result<(), Error> {
+        let place = self.of_former(key.public().fingerprint());
+        let (former, folder) = (self.former(), place.path());
         let mut builder = DirBuilder::new();
-        let made = builder.recursive(true).mode(0o700).create(&former);
-        made.map_err(failed("create", &former))?;
-        let place = former.join(fingerprint.as_str());
-        fs::rename(keys, place).map_err(failed("move", keys))?;
+        let made = builder.recursive(true).mode(0o700).create(folder);
+        made.map_err(failed("create", folder))?;
+        place.mend_public(key).map_err(Error::Key)?;
+        sync(folder)?;
         sync(&former)?;
-        sync(self.state)
+        sync(self.state)?;
+        let private = self.current.private_path();
+        fs::remove_file(&private).map_err(failed("remove", &private))?;
+        sync(self.current.path())
+    }
+
+    fn of_former(&self, fingerprint: &Fingerprint) -> KeyDir {
+        KeyDir::new(self.former().join(fingerprint.as_str()))
     }
 
     /// Makes a key that is to sign after `before`.
@@ -151,13 +161,7 @@ impl<'a> Folders<'a> {
             fingerprint,
             until: now,
         }));
-        let next = self.next.path();
-        match fs::remove_dir_all(next) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("remove", next)(error));
-            }
-            Ok(()) | Err(_) => {}
-        }
+        remove(self.next.path())?;
         let key = self.next.create().map_err(Error::Key)?;
         Ok(Signers {
             fingerprint: key.public().fingerprint().clone(),
@@ -175,6 +179,16 @@ fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Err
     }
 }
 
+/// Removes a folder, if it is there.
+fn remove(folder: &Path) -> Result<(), Error> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(failed("remove", folder)(error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 fn sync(folder: &Path) -> Result<(), Error> {
     let synced = File::open(folder).and_then(|folder| folder.sync_all());
     synced.map_err(failed("sync", folder))
@@ -182,20 +196,54 @@ fn sync(folder: &Path) -> Result<(), Error> {
 
 /// The key of `folder`, if it is the one called `expected`.
 fn load(folder: &KeyDir, expected: &Fingerprint) -> Result<SecretKey, Error> {
-    let problem = match folder.load() {
-        Ok(key) if key.public().fingerprint() == expected => return Ok(key),
-        Ok(key) => format!("is another one ({})", key.public().fingerprint()),
+    let found = |key: &SecretKey| key.public().fingerprint().clone();
+    expect(folder.load(), found, expected, folder.private_path())
+}
+
+/// What was `loaded` from `path`, if it is called `expected`.
+fn expect<K>(
+    loaded: Result<K, keys::Error>,
+    found: impl Fn(&K) -> Fingerprint,
+    expected: &Fingerprint,
+    path: PathBuf,
+) -> Result<K, Error> {
+    let problem = match loaded {
+        Ok(key) if found(&key) == *expected => return Ok(key),
+        Ok(key) => format!("is another one ({})", found(&key)),
         Err(keys::Error::Missing { .. }) => "is gone".to_owned(),
         Err(keys::Error::Malformed { source, .. }) => {
             format!("is damaged ({})", with_sources(&source))
         }
         Err(error) => return Err(Error::Key(error)),
     };
+    let expected = expected.clone();
     Err(Error::Lost {
-        path: folder.private_path(),
-        expected: expected.clone(),
+        path,
+        expected,
         problem,
     })
+}
+
+/// The public key of a former pair, if it is the one called `expected`.
+fn load_public(folders: &Folders<'_>, expected: &Fingerprint) -> Result<PublicKey, Error> {
+    let folder = folders.of_former(expected);
+    let found = |key: &PublicKey| key.fingerprint().clone();
+    expect(folder.load_public(), found, expected, folder.public_path())
+}
+
+/// The key with which the records of a copied state directory are sealed before it is adopted; `None` if it has none.
+pub(super) fn of_copy(state: &Path, before: Option<&Signers>) -> Result<Option<NodeKey>, Error> {
+    if let Some(signers) = before {
+        return NodeKey::load(state, signers).map(Some);
+    }
+    match Folders::of(state).current.load() {
+        Ok(current) => Ok(Some(NodeKey {
+            current,
+            former: Vec::new(),
+        })),
+        Err(keys::Error::Missing { .. }) => Ok(None),
+        Err(error) => Err(Error::Key(error)),
+    }
 }
 
 /// Who is to sign in the state directory `state`. A directory that has no key yet, or is to be adopted, gets one; it signs only once it is
@@ -223,8 +271,8 @@ pub(super) fn signers(state: &Path, origin: &Origin, now: Timestamp) -> Result<S
 #[derive(Debug)]
 pub(super) struct NodeKey {
     current: SecretKey,
-    /// Those before it, and until when each of them signed.
-    former: Vec<(SecretKey, Timestamp)>,
+    /// Those before it, which sign no more.
+    former: Vec<PublicKey>,
 }
 
 impl NodeKey {
@@ -253,11 +301,8 @@ impl NodeKey {
         let folders = Folders::of(state);
         let current = folders.settle(&signers.fingerprint)?;
         mend_public(&folders.current, &current);
-        let former = signers.former.iter().map(|former| {
-            let name = &former.fingerprint;
-            let folder = KeyDir::new(folders.former().join(name.as_str()));
-            Ok((load(&folder, name)?, former.until))
-        });
+        let former = signers.former.iter();
+        let former = former.map(|former| load_public(&folders, &former.fingerprint));
         Ok(Self {
             current,
             former: former.collect::<Result<_, Error>>()?,
@@ -268,15 +313,8 @@ impl NodeKey {
         self.current.public().fingerprint()
     }
 
-    /// The key that signed at `at`.
-    fn of_time(&self, at: Timestamp) -> &SecretKey {
-        let former = self.former.iter().find(|(_, until)| at < *until);
-        former.map_or(&self.current, |(key, _)| key)
-    }
-
     fn public(&self) -> impl Iterator<Item = &PublicKey> {
-        let former = self.former.iter().map(|(key, _)| key);
-        former.chain([&self.current]).map(SecretKey::public)
+        self.former.iter().chain([self.current.public()])
     }
 }
 
@@ -298,8 +336,8 @@ fn mend_public(folder: &KeyDir, key: &SecretKey) {
 }
 
 impl Signer for NodeKey {
-    fn sign(&self, head: &Digest, at: Timestamp) -> Signed<'_> {
-        let key = self.of_time(at);
+    fn sign(&self, head: &Digest) -> Signed<'_> {
+        let key = &self.current;
         Signed {
             signature: key.sign_hex(&head.to_string()),
             signer: key.public().fingerprint(),
@@ -307,8 +345,7 @@ impl Signer for NodeKey {
     }
 
     fn sign_text(&self, mut body: String, at: Timestamp) -> String {
-        let key = self.of_time(at);
-        let line = signature_line(ItemKind::Knowledge, "md", &body, key, at)
+        let line = signature_line(ItemKind::Knowledge, "md", &body, &self.current, at)
             .expect("knowledge in Markdown can be signed");
         // In its place: a page may be large.
         body.insert_str(0, &line);
@@ -317,7 +354,7 @@ impl Signer for NodeKey {
 
     fn sign_json(&self, document: &Object, at: Timestamp) -> Object {
         let mut document = document.clone();
-        sign_json(&mut document, self.of_time(at), at);
+        sign_json(&mut document, &self.current, at);
         document
     }
 
@@ -344,7 +381,7 @@ mod tests {
     /// The token of a checkpoint at `at`.
     fn token(key: &NodeKey, at: Timestamp) -> Token {
         let head = Digest::of("head");
-        let Signed { signature, signer } = key.sign(&head, at);
+        let Signed { signature, signer } = key.sign(&head);
         Token {
             signed_at: at,
             hash: head.to_string(),
@@ -354,8 +391,8 @@ mod tests {
     }
 
     #[test]
-    fn an_adopted_copy_signs_with_a_key_of_its_own_and_verifies_and_repeats_what_was_signed_before()
-    {
+    fn adopted_copy_signs_with_a_key_of_its_own_verifies_what_was_signed_before_and_has_no_former_private_key()
+     {
         let home = tempfile::tempdir().unwrap();
         let state = home.path();
         let before = first(state);
@@ -366,7 +403,10 @@ mod tests {
         let adopted = NodeKey::load(state, &after).unwrap();
         assert_eq!(adopted.fingerprint(), &after.fingerprint);
         assert!(adopted.verifies(&original));
-        assert_eq!(token(&adopted, BEFORE), original, "byte for byte");
+        let former = state.join("former-keys").join(before.fingerprint.as_str());
+        let names = fs::read_dir(former).unwrap();
+        let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["public_key.pem"]);
         let own = token(&adopted, ADOPTED);
         assert_eq!(own.signer, after.fingerprint);
         assert!(adopted.verifies(&own));
@@ -379,9 +419,8 @@ mod tests {
         )
         .unwrap();
         let third = NodeKey::load(state, &third).unwrap();
-        for (signed, at) in [(original, BEFORE), (own, ADOPTED)] {
+        for signed in [original, own] {
             assert!(third.verifies(&signed));
-            assert_eq!(token(&third, at), signed);
         }
     }
 
@@ -397,10 +436,12 @@ mod tests {
         assert_eq!(key.fingerprint(), &before.fingerprint);
         let after = adopted(state, Some(before.clone()));
         assert_ne!(after.fingerprint, unrecorded.fingerprint, "it is made anew");
-        // On record, and one of two folders has moved.
+        // On record, and the private key of before is deleted.
         let former = state.join("former-keys");
-        fs::create_dir(&former).unwrap();
-        fs::rename(&keys, former.join(before.fingerprint.as_str())).unwrap();
+        let place = former.join(before.fingerprint.as_str());
+        fs::create_dir_all(&place).unwrap();
+        fs::copy(keys.join("public_key.pem"), place.join("public_key.pem")).unwrap();
+        fs::remove_file(keys.join("private_key.pem")).unwrap();
         for _ in 0..2 {
             let key = NodeKey::load(state, &after).unwrap();
             assert_eq!(key.fingerprint(), &after.fingerprint);

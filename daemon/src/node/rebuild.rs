@@ -28,8 +28,21 @@ use crate::journal::Journal;
 use crate::projects::Projects;
 use crate::task;
 
-/// Rebuilds the files of the runs of `project`, and prints what that came to.
-pub fn rebuild(config: Config, project: &Path) -> ExitStatus {
+/// Rebuilds the files of the runs of each of `projects`, and prints what that came to. Ends with the first project that cannot be rebuilt.
+pub fn rebuild(config: &Config, projects: &[PathBuf]) -> ExitStatus {
+    let mut worst = ExitStatus::Done;
+    for project in projects {
+        let status = rebuild_one(config.clone(), project);
+        if status == ExitStatus::Precondition {
+            worst = status;
+        } else if status != ExitStatus::Done {
+            return status;
+        }
+    }
+    worst
+}
+
+fn rebuild_one(config: Config, project: &Path) -> ExitStatus {
     let rebuilt = std::path::absolute(project).map_err(|source| Error::Io {
         operation: "find",
         path: project.to_owned(),

@@ -78,6 +78,7 @@ impl Node for NodeService {
                 Storage::Full => "full",
             }
             .to_owned(),
+            history_notes: self.access.history_notes().to_vec(),
         }))
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use rye_core::capability::Layer;
-use rye_core::id::ItemId;
+use rye_core::id::{ItemId, RunId};
 use rye_core::model::{Kill, Run, Status as RunStatus};
 use rye_proto::v1;
 use rye_proto::v1::runs_server::Runs;
@@ -21,10 +21,11 @@ use super::streams::Streams;
 use super::{decode, encode, logs, stream, visible};
 use crate::access::{Access, Actionable, Extent, Visible};
 use crate::async_log::Wanted;
-use crate::journal::{Extract, Filter, Until};
+use crate::exports::Exports;
+use crate::journal::{Extract, Filter, RemovedRun, Until};
 use crate::port::Resume;
 use crate::process::KILL_GRACE;
-use crate::supervisor::{Error, Reach, Step};
+use crate::supervisor::{Error, Prune, PruneToken, Pruned, Reach, Step};
 
 /// Runs of one page where the caller names no number.
 const PAGE: u32 = 100;
@@ -32,6 +33,9 @@ const PAGE: u32 = 100;
 const LONGEST_PAGE: u32 = 1000;
 /// Most runs one call may wait for.
 const MOST_WAITED: usize = 1000;
+
+/// How long an answer waits for files of removed runs.
+const FILES_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Child runs whose costs and continuations are looked up at once.
 const SIDE_BY_SIDE: usize = 64;
@@ -42,15 +46,17 @@ type Answer<T> = Result<Response<T>, Status>;
 #[derive(Debug)]
 pub(super) struct RunsService {
     access: Access,
+    exports: Arc<Exports>,
     streams: Streams,
     /// What distinguishes the log of this daemon from those of others.
     log: Arc<str>,
 }
 
 impl RunsService {
-    pub(super) fn new(access: Access, streams: Streams, log: &str) -> Self {
+    pub(super) fn new(access: Access, exports: Arc<Exports>, streams: Streams, log: &str) -> Self {
         Self {
             access,
+            exports,
             streams,
             log: log.into(),
         }
@@ -65,6 +71,21 @@ impl RunsService {
         let (caller, request) = decode::open(request)?;
         let id = decode::run_id(&named(request))?;
         Ok(self.access.actionable(&caller, &id).await?)
+    }
+
+    /// Waits a moment for the files of removed runs to be removed, and until their bytes are off the disk if `purge` says so. Returns the
+    /// runs, and true if some of the files remain.
+    async fn removed(
+        &self,
+        removed: Vec<RemovedRun>,
+        purge: bool,
+    ) -> Result<(Vec<String>, bool), Status> {
+        let files_remain = !self.exports.remove(&removed, FILES_PATIENCE).await;
+        if purge {
+            self.access.purge().await?;
+        }
+        let ids = removed.iter().map(|removed| removed.run.to_string());
+        Ok((ids.collect(), files_remain))
     }
 
     /// The events of more than one run, as far as the caller sees them.
@@ -231,6 +252,53 @@ impl Runs for RunsService {
             receipt,
         };
         answered(&run, answer).await
+    }
+
+    async fn remove(&self, request: Request<v1::RemoveRequest>) -> Answer<v1::RemoveResponse> {
+        let (caller, request) = decode::open(request)?;
+        let ids = request.run_ids.iter().map(|id| decode::run_id(id));
+        let ids: Vec<RunId> = ids.collect::<Result<_, _>>()?;
+        let removed = self.access.remove(&caller, &ids).await?;
+        let (run_ids, files_remain) = self.removed(removed, request.purge).await?;
+        Ok(Response::new(v1::RemoveResponse {
+            run_ids,
+            files_remain,
+        }))
+    }
+
+    async fn prune(&self, request: Request<v1::PruneRequest>) -> Answer<v1::PruneResponse> {
+        let (caller, request) = decode::open(request)?;
+        let statuses = request.statuses.iter();
+        let statuses = statuses.map(|status| decode::status(*status));
+        let prune = Prune {
+            filter: Filter {
+                project: decode::given(&request.project),
+                ..Filter::default()
+            },
+            older_than: Duration::from_millis(request.older_than_ms.unwrap_or_default()),
+            keep: usize::try_from(request.keep.unwrap_or_default()).unwrap_or(usize::MAX),
+            statuses: statuses.collect::<Result<_, _>>()?,
+            dry_run: request.dry_run,
+        };
+        let token = match decode::given(&request.page_token) {
+            None => PruneToken::default(),
+            Some(token) => serde_json::from_str(&token).map_err(|error| {
+                invalid("page_token", format!("not of an earlier answer: {error}"))
+            })?,
+        };
+        let Pruned { runs, next } = self.access.prune(&caller, prune, token).await?;
+        let (run_ids, files_remain) = if request.dry_run {
+            let runs = runs.into_iter();
+            (runs.map(|removed| removed.run.to_string()).collect(), false)
+        } else {
+            self.removed(runs, request.purge).await?
+        };
+        let next = next.map(|token| serde_json::to_string(&token).expect("a token is plain data"));
+        Ok(Response::new(v1::PruneResponse {
+            run_ids,
+            files_remain,
+            next_page_token: next.unwrap_or_default(),
+        }))
     }
 
     async fn suspend(&self, request: Request<v1::SuspendRequest>) -> Answer<v1::SuspendResponse> {

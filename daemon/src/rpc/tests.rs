@@ -139,7 +139,7 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     let run_id = run.to_string();
     let (item, project) = (Some(short()), project.display().to_string());
     let access = Access::new(daemon.supervisor.clone());
-    let runs = RunsService::new(access.clone(), Streams::new(100), "key");
+    let runs = RunsService::new(access.clone(), daemon.exports(), Streams::new(100), "key");
     let items = ItemsService::new(access.clone());
     let mut asked = Asked::default();
     macro_rules! refused {
@@ -167,6 +167,12 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     refused!("Runs.Logs", runs.logs: LogsRequest);
     refused!("Runs.Approvals", runs.approvals: ApprovalsRequest);
     refused!("Runs.Answer", runs.answer: AnswerRequest);
+    let remove = v1::RemoveRequest {
+        run_ids: vec![run_id.clone()],
+        purge: true,
+    };
+    let removed = runs.remove(by_another(remove));
+    asked.refused("Runs.Remove", removed).await;
     asked.of_budgets(&access, &run_id).await;
     let wait = v1::WaitRequest {
         run_ids: vec![run_id.clone()],
@@ -211,7 +217,10 @@ async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
     asked.of_resumptions(&items, &project, &run_id).await;
     let listed = runs.list(by_another(v1::ListRequest::default()));
     assert_eq!(listed.await.unwrap().into_inner().runs, []);
-    asked.cover_all_but(&["Runs.List"]);
+    let pruned = runs.prune(by_another(v1::PruneRequest::default()));
+    assert_eq!(pruned.await.unwrap().into_inner().run_ids, [""; 0]);
+    assert!(daemon.journal.run(&run).await.unwrap().is_some());
+    asked.cover_all_but(&["Runs.List", "Runs.Prune"]);
     daemon.stop().await;
 }
 
@@ -247,7 +256,7 @@ async fn a_stream_of_all_runs_and_of_a_project_tells_each_caller_of_the_runs_the
     let daemon = rig.start().await;
     let (own, other) = (project(&rig, "own"), project(&rig, "other"));
     let access = Access::new(daemon.supervisor.clone());
-    let runs = RunsService::new(access, Streams::new(100), "key");
+    let runs = RunsService::new(access, daemon.exports(), Streams::new(100), "key");
     let all = v1::StreamRequest {
         all: true,
         follow: true,
@@ -312,7 +321,7 @@ async fn a_stream_is_of_one_thing_and_its_cursor_of_its_kind() {
     let run = daemon.run(&project, "t/short").await;
     daemon.settled(&run).await;
     let access = Access::new(daemon.supervisor.clone());
-    let runs = RunsService::new(access, Streams::new(100), "key");
+    let runs = RunsService::new(access, daemon.exports(), Streams::new(100), "key");
     let none = v1::StreamRequest::default();
     let of_run = v1::StreamRequest {
         run_id: run.to_string(),

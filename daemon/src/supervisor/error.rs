@@ -10,6 +10,9 @@ use super::admission::variables;
 use crate::port::Refusal;
 use crate::{chain, directives, index, inspect, journal, models, native, projects, thread};
 
+/// The code of [`Error::Removed`].
+const REMOVED: &str = "run_removed";
+
 /// Why the supervisor did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -124,6 +127,14 @@ pub enum Error {
         /// What is not the same, as it was then.
         what: String,
     },
+    /// The run that began under the same key, or that continued the same run, was removed.
+    #[error(
+        "it began as run `{run}` before, which was removed, and does not begin again; another idempotency key begins anew"
+    )]
+    Removed {
+        /// The run.
+        run: RunId,
+    },
     /// The run is not suspended.
     #[error(
         "run `{run}` is {status}; only a suspended run, or one that ended without success, can be resumed"
@@ -156,6 +167,9 @@ impl Error {
         if let Self::Inputs { .. } = self {
             return MISFIT;
         }
+        if let Self::Removed { .. } = self {
+            return REMOVED;
+        }
         self.kind().word()
     }
 }
@@ -185,6 +199,7 @@ impl Kinded for Error {
             | Self::Unprompted { .. }
             | Self::Unfit { .. }
             | Self::KeyReused { .. }
+            | Self::Removed { .. }
             | Self::NotSuspended { .. } => ErrorKind::Precondition,
             Self::Stopping => ErrorKind::Unavailable,
             Self::Journal(source) => source.kind(),

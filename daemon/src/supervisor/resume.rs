@@ -33,7 +33,7 @@ use super::say::{self, said};
 use super::unknown::check_answers;
 use super::{CONTINUES, Error, Start, StartAt, Supervisor, approvals};
 use crate::exhausted::Exhausted;
-use crate::journal::{self, Change, Refused, Summary, Why};
+use crate::journal::{self, Change, KeyOwner, Refused, Summary, Why};
 use crate::port::{Resume, Settled, reach};
 
 /// A run that is to be suspended, and its last event when that was asked.
@@ -230,7 +230,11 @@ impl Supervisor {
             | (Status::CompletedWithErrors, RunKind::Graph)
             | (Status::Completed, RunKind::Thread) => {
                 let key = continuation_key(&run.id);
-                Ok(self.journal().by_start_key(&run.principal, &key).await?)
+                let owner = self.journal().by_start_key(&run.principal, &key).await?;
+                Ok(owner.and_then(|owner| match owner {
+                    KeyOwner::Run(run) => Some(run),
+                    KeyOwner::Removed(..) => None,
+                }))
             }
             (
                 Status::Created

@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_mins(2);
 struct Key(SecretKey);
 
 impl Signer for Key {
-    fn sign(&self, head: &Digest, _at: Timestamp) -> Signed<'_> {
+    fn sign(&self, head: &Digest) -> Signed<'_> {
         Signed {
             signature: self.0.sign_hex(&head.to_string()),
             signer: self.0.public().fingerprint(),

@@ -130,6 +130,61 @@ pub struct KillRequest {
     #[prost(bool, tag = "3")]
     pub tree: bool,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveRequest {
+    #[prost(string, repeated, tag = "1")]
+    pub run_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// History is written again without the runs before the answer. Otherwise that happens once a file of it is mostly removed runs.
+    #[prost(bool, tag = "2")]
+    pub purge: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveResponse {
+    /// All runs that were removed.
+    #[prost(string, repeated, tag = "1")]
+    pub run_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Some of their files in projects are still there, because a project does not answer. They are removed when it does.
+    #[prost(bool, tag = "2")]
+    pub files_remain: bool,
+}
+/// A tree is a run that was not started by another one, all runs below it, and all that continue these. It is selected as a whole, once all
+/// of it has ended.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PruneRequest {
+    /// Only trees in which nothing has happened for so many milliseconds.
+    #[prost(uint64, optional, tag = "1")]
+    pub older_than_ms: ::core::option::Option<u64>,
+    /// Not the newest so many trees of each project.
+    #[prost(uint32, optional, tag = "2")]
+    pub keep: ::core::option::Option<u32>,
+    /// Only trees whose newest run ended with one of these; with any if none is given.
+    #[prost(enumeration = "RunStatus", repeated, tag = "3")]
+    pub statuses: ::prost::alloc::vec::Vec<i32>,
+    /// Only runs of this project, an absolute path; of all if empty.
+    #[prost(string, tag = "4")]
+    pub project: ::prost::alloc::string::String,
+    /// Nothing is removed.
+    #[prost(bool, tag = "5")]
+    pub dry_run: bool,
+    /// As in `RemoveRequest`.
+    #[prost(bool, tag = "6")]
+    pub purge: bool,
+    /// From the answer before.
+    #[prost(string, tag = "7")]
+    pub page_token: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PruneResponse {
+    /// The runs that were removed, or would be.
+    #[prost(string, repeated, tag = "1")]
+    pub run_ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// As in `RemoveResponse`.
+    #[prost(bool, tag = "2")]
+    pub files_remain: bool,
+    /// Empty at the end.
+    #[prost(string, tag = "3")]
+    pub next_page_token: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KillResponse {
     #[prost(message, optional, tag = "1")]
@@ -1620,6 +1675,9 @@ pub struct InfoResponse {
     /// `ok`, or why new runs are not admitted.
     #[prost(string, tag = "12")]
     pub storage: ::prost::alloc::string::String,
+    /// Sentences on what history has lost or cannot read, as it was found at the start.
+    #[prost(string, repeated, tag = "13")]
+    pub history_notes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeysRequest {
@@ -2249,6 +2307,46 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Kill"));
             self.inner.unary(req, path, codec).await
         }
+        /// Removes runs that have ended, with all runs below them and all that continue them; answers when that is durable. FAILED_PRECONDITION if
+        /// one of them, its parent, or a run that needs it has not ended; those that were removed before that is met stay removed.
+        pub async fn remove(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveRequest>,
+        ) -> std::result::Result<tonic::Response<super::RemoveResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Remove");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Remove"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Removes trees of runs that have ended and that the request selects, or names what it would remove: some of them, and a token for the
+        /// rest.
+        pub async fn prune(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PruneRequest>,
+        ) -> std::result::Result<tonic::Response<super::PruneResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/Prune");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Prune"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Suspends a run before its next attempt; answers when it is suspended or has ended.
         pub async fn suspend(
             &mut self,
@@ -2610,6 +2708,18 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::KillRequest>,
         ) -> std::result::Result<tonic::Response<super::KillResponse>, tonic::Status>;
+        /// Removes runs that have ended, with all runs below them and all that continue them; answers when that is durable. FAILED_PRECONDITION if
+        /// one of them, its parent, or a run that needs it has not ended; those that were removed before that is met stay removed.
+        async fn remove(
+            &self,
+            request: tonic::Request<super::RemoveRequest>,
+        ) -> std::result::Result<tonic::Response<super::RemoveResponse>, tonic::Status>;
+        /// Removes trees of runs that have ended and that the request selects, or names what it would remove: some of them, and a token for the
+        /// rest.
+        async fn prune(
+            &self,
+            request: tonic::Request<super::PruneRequest>,
+        ) -> std::result::Result<tonic::Response<super::PruneResponse>, tonic::Status>;
         /// Suspends a run before its next attempt; answers when it is suspended or has ended.
         async fn suspend(
             &self,
@@ -2953,6 +3063,92 @@ pub mod runs_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = KillSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Remove" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::RemoveRequest>
+                    for RemoveSvc<T> {
+                        type Response = super::RemoveResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::remove(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/rye.v1.Runs/Prune" => {
+                    #[allow(non_camel_case_types)]
+                    struct PruneSvc<T: Runs>(pub Arc<T>);
+                    impl<T: Runs> tonic::server::UnaryService<super::PruneRequest>
+                    for PruneSvc<T> {
+                        type Response = super::PruneResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PruneRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Runs>::prune(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PruneSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

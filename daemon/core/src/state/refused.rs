@@ -46,6 +46,14 @@ pub enum Why {
     TooManyChildren(u32),
     /// This run, the run itself or one that waits for it, is being killed: nothing begins there any more.
     Stopping(RunId),
+    /// It names this run, which was removed.
+    Gone(RunId),
+    /// It is to be removed and has not ended.
+    Live,
+    /// It is to be removed and has ended just now: its history is not written yet.
+    Unsealed,
+    /// It is to be removed, and this run, which has not ended, is its child or continues it.
+    Named(RunId),
     /// Something else happened to the run since the draft was begun; it is drafted again. Never seen outside the journal.
     Stale,
 }
@@ -100,6 +108,13 @@ impl fmt::Display for Refused {
                  `config:agent/resilience`): wait for one of them"
             ),
             Why::Stopping(killed) => write!(f, "run {killed} is being killed"),
+            Why::Gone(gone) => write!(f, "run {gone} was removed"),
+            Why::Live => write!(f, "run {run} has not ended; `ryectl kill {run}` ends it"),
+            Why::Unsealed => write!(
+                f,
+                "run {run} has ended just now, and its history is not written yet; ask again"
+            ),
+            Why::Named(user) => write!(f, "run {user}, which has not ended, needs run {run}"),
             Why::Stale => write!(f, "run {run} has changed meanwhile"),
         }
     }
@@ -109,7 +124,13 @@ impl Kinded for Refused {
     fn kind(&self) -> ErrorKind {
         match &self.why {
             Why::Illegal(source) => source.kind(),
-            Why::NotLive | Why::SpawnsUsedUp(_) | Why::Stopping(_) => ErrorKind::Precondition,
+            Why::NotLive
+            | Why::SpawnsUsedUp(_)
+            | Why::Stopping(_)
+            | Why::Gone(_)
+            | Why::Live
+            | Why::Named(_) => ErrorKind::Precondition,
+            Why::Unsealed => ErrorKind::Unavailable,
             Why::Exists | Why::KeyTaken(_) => ErrorKind::Exists,
             Why::Full
             | Why::TreeFull(_)
@@ -137,6 +158,10 @@ impl Error for Refused {
             | Why::MemoryFull(_)
             | Why::TooManyChildren(_)
             | Why::Stopping(_)
+            | Why::Gone(_)
+            | Why::Live
+            | Why::Unsealed
+            | Why::Named(_)
             | Why::Stale => None,
         }
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rye_core::error::with_sources;
 use rye_core::id::Lsn;
+use rye_journal::history::Removal;
 
 use super::super::Shared;
 use super::super::threads::IndexState;
@@ -99,11 +100,29 @@ impl Keeper {
     }
 
     /// Adds the runs that ended in history up to `last`. Returns true if they are in.
-    pub(in super::super) fn apply(&mut self, entries: &[Entry], last: Lsn) -> bool {
+    pub(in super::super) fn apply(
+        &mut self,
+        entries: &[Entry],
+        removed: &[Removal],
+        last: Lsn,
+    ) -> bool {
+        self.with(|index| index.apply(entries, removed, last))
+    }
+
+    /// Takes away the runs that were removed. What fails is done again when the section with the removals is added.
+    pub(in super::super) fn remove(&mut self, removals: &[Removal]) {
+        self.with(|index| {
+            let mut removals = removals.iter();
+            removals.try_for_each(|removal| index.remove(removal))
+        });
+    }
+
+    /// Does `work`, if there is an index. Returns true if it did not fail.
+    fn with(&mut self, work: impl FnOnce(&Index) -> Result<(), IndexError>) -> bool {
         let Some(index) = &self.index else {
             return false;
         };
-        match index.apply(entries, last) {
+        match work(index) {
             Ok(()) => true,
             Err(error) => {
                 tracing::warn!(%error, "the index failed");

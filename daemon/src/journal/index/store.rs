@@ -21,6 +21,9 @@ const MOST_IN_MEMORY: usize = 256 << 20;
 /// What an entry of a map takes beside its key and its value, roughly.
 const ENTRY: usize = 96;
 
+/// Keys, each with its new value, or none if it goes.
+pub(super) type Batch = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
 /// Keys from one bound to another.
 pub(super) type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
@@ -88,6 +91,14 @@ impl Kept {
         self.map.insert(key, value);
         Ok(())
     }
+
+    fn remove(&mut self, key: &[u8]) {
+        if let Some(value) = self.map.remove(key) {
+            let less = key.len() + value.len() + ENTRY;
+            self.bytes = self.bytes.saturating_sub(less);
+            self.charge.shrink(less);
+        }
+    }
 }
 
 impl Store {
@@ -122,13 +133,16 @@ impl Store {
 
     /// Writes all of `batch`, in its order. Of sled it is on disk then: that flushes with `sync_file_range`, which a power cut does not
     /// respect, so its file is synced through a descriptor of our own. Blocks.
-    pub(super) fn write(&self, batch: Vec<(Vec<u8>, Vec<u8>)>) -> Result<(), IndexError> {
+    pub(super) fn write(&self, batch: Batch) -> Result<(), IndexError> {
         match self {
             Self::Sled(tree) => {
                 tree.with(|db| {
                     let mut changes = sled::Batch::default();
                     for (key, value) in batch {
-                        changes.insert(key, value);
+                        match value {
+                            Some(value) => changes.insert(key, value),
+                            None => changes.remove(key),
+                        }
                     }
                     db.apply_batch(changes)?;
                     db.flush()?;
@@ -138,9 +152,13 @@ impl Store {
             }
             Self::Memory(kept) => {
                 let mut kept = lock(kept);
-                batch
-                    .into_iter()
-                    .try_for_each(|(key, value)| kept.put(key, value))
+                batch.into_iter().try_for_each(|(key, value)| {
+                    let Some(value) = value else {
+                        kept.remove(&key);
+                        return Ok(());
+                    };
+                    kept.put(key, value)
+                })
             }
         }
     }
@@ -234,12 +252,15 @@ mod tests {
     fn an_index_in_memory_counts_among_what_runs_hold_and_ends_at_that_bound() {
         let memory = Arc::new(Memory::new(1000));
         let store = Store::in_memory(&memory);
-        let pair = |key: &str| (key.as_bytes().to_vec(), vec![0; 200]);
+        let pair = |key: &str| (key.as_bytes().to_vec(), Some(vec![0; 200]));
         store.write(vec![pair("a"), pair("b"), pair("c")]).unwrap();
         let taken = memory.taken();
         assert!((600..1000).contains(&taken), "{taken}");
         let full = store.write(vec![pair("d")]);
         assert!(matches!(full, Err(IndexError::TooLarge)), "{full:?}");
+        // What goes makes room.
+        store.write(vec![(b"a".to_vec(), None), pair("a")]).unwrap();
+        assert_eq!(memory.taken(), taken);
         let mut seen = Vec::new();
         let from_b = (Bound::Included(b"b".to_vec()), Bound::Unbounded);
         let look = |key: &[u8]| {

@@ -1,13 +1,15 @@
 use std::fs;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rye_core::id::{Epoch, Lsn, Seq};
 use rye_core::model::{Event, RunEvent, Status, SuspendReason, Suspension};
 use serde_json::json;
+use tokio::sync::oneshot;
 
 use super::super::backlog::{COMMITS, NOTES};
 use super::super::faults::hooks::Sync;
-use super::super::{Error, Failure, Storage, Why};
+use super::super::{Error, Failure, Journal, Options, Storage, Why};
 use super::rig::*;
 
 #[tokio::test]
@@ -363,13 +365,13 @@ async fn a_disk_that_stands_still_holds_up_commits_and_not_the_notes_of_what_has
 async fn commits_that_race_to_one_run_are_all_made_whole_and_in_the_order_of_the_log() {
     const EACH: usize = 200;
     let rig = Rig::new();
-    let journal = std::sync::Arc::new(rig.open().await);
+    let journal = Arc::new(rig.open().await);
     let run = journal.put_run(&rig, "run-a", 0).await;
     let other = journal.put_run(&rig, "run-b", 0).await;
     let before = journal.record(&run).await.seq;
     let mut scope = crate::task::Scope::new();
     for writer in 0..4 {
-        let journal = std::sync::Arc::clone(&journal);
+        let journal = Arc::clone(&journal);
         let (run, other) = (run.clone(), other.clone());
         scope.spawn("writer", move |_| async move {
             for number in 0..EACH {
@@ -404,4 +406,74 @@ async fn commits_that_race_to_one_run_are_all_made_whole_and_in_the_order_of_the
             .windows(2)
             .all(|pair| pair[0].timestamp <= pair[1].timestamp)
     );
+}
+
+#[tokio::test]
+async fn run_that_ends_while_history_is_sealed_has_its_record_there() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let runs: Vec<_> = (0..200)
+        .map(|number| id(&format!("run-{number}")))
+        .collect();
+    let ends = async {
+        for run in &runs {
+            journal
+                .put([vec![rig.create(run)], begin(run)].concat())
+                .await;
+            journal.put(vec![change(run, finish())]).await;
+        }
+    };
+    let seals = async {
+        loop {
+            let (caller, sealed) = oneshot::channel();
+            let inbox = &journal.shared.keeping;
+            inbox.post(|inbox| inbox.waiting.push(caller));
+            sealed.await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = ends => {}
+        () = seals => {}
+    }
+    journal.close().await.unwrap();
+    drop(journal);
+    fs::remove_dir_all(rig.state().join("index")).unwrap();
+    let journal = rig.open().await;
+    for run in &runs {
+        assert_eq!(journal.record(run).await.id, *run);
+    }
+}
+
+#[tokio::test]
+async fn storage_is_full_while_history_cannot_be_written_and_the_log_holds_many_segments() {
+    let rig = Rig::new();
+    let options = Options {
+        segment_bytes: 4 << 10,
+        ..rig.options()
+    };
+    let (journal, _) = Journal::open_with(options, rig.faults.clone())
+        .await
+        .unwrap();
+    let (history, away) = (rig.state().join("history"), rig.state().join("away"));
+    fs::rename(&history, &away).unwrap();
+    fs::write(&history, "no directory").unwrap();
+    let mut storage = journal.storage();
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let mut steps = 1;
+    while *storage.borrow_and_update() == Storage::Ok {
+        // The last one may be refused.
+        let committed = journal.commit(turn(&run, steps)).await;
+        if let Ok(committed) = committed {
+            journal.durable(committed.ticket).await.unwrap();
+        }
+        steps += 1;
+        assert!(steps < 10_000, "nothing bounds the log");
+    }
+    assert!(journal.shared.log.segments() > 8);
+    let refused = refusal(journal.commit(vec![rig.create(&id("run-b"))]).await);
+    assert_eq!(refused.why, Why::Full);
+    fs::remove_file(&history).unwrap();
+    fs::rename(&away, &history).unwrap();
+    eventually(async || (*journal.storage().borrow() == Storage::Ok).then_some(())).await;
+    journal.put(vec![rig.create(&id("run-b"))]).await;
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::super::index::IndexError;
 use super::super::sequencer::SLICE;
-use super::super::{Change, Error, Filter, IndexState, Journal, Why};
+use super::super::{Change, Error, Filter, IndexState, Journal, KeyOwner, Why};
 use super::rig::*;
 
 /// Ends `count` runs, each with a start key, and waits until they have left memory.
@@ -42,8 +42,8 @@ async fn assert_found(journal: &Journal, runs: &[RunId]) {
         assert_eq!(journal.history(run).await.unwrap().len(), 5);
         let key = format!("key-{number}");
         assert_eq!(
-            journal.by_start_key("uid:0", &key).await.unwrap().as_ref(),
-            Some(run)
+            journal.by_start_key("uid:0", &key).await.unwrap(),
+            Some(KeyOwner::Run(run.clone()))
         );
     }
     let listed = journal.list(&Filter::default(), None, 100).await.unwrap();
@@ -80,7 +80,7 @@ async fn an_index_that_is_gone_empty_or_garbage_is_built_again() {
             let db = sled::open(&index).unwrap();
             let new = db.scan_prefix(b"p/").keys().map(Result::unwrap);
             new.for_each(|key| assert!(db.remove(key).unwrap().is_some()));
-            let applied = db.remove(b"applied/5").unwrap().unwrap();
+            let applied = db.remove(b"applied/6").unwrap().unwrap();
             db.insert(b"applied", applied).unwrap();
             db.flush().unwrap();
         }),

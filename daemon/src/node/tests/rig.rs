@@ -20,6 +20,7 @@ use crate::clock::manual::ManualClock;
 use crate::clock::{HostClock, Timer};
 use crate::config::{Args, Config, Environment, load};
 use crate::dispatch::Dispatcher;
+use crate::exports::{self, Exports};
 use crate::journal::{self, Faults, Journal};
 use crate::node::directory::Origin;
 use crate::node::identity::{self, NodeKey};
@@ -53,6 +54,7 @@ pub(crate) struct Daemon {
     pub(crate) projects: Arc<Projects>,
     pub(crate) journal: Arc<Journal>,
     pub(crate) faults: Faults,
+    state: PathBuf,
     tasks: Scope,
 }
 
@@ -148,6 +150,7 @@ impl Rig {
             projects,
             journal,
             faults,
+            state: self.config.state_dir.clone(),
             tasks,
         }
     }
@@ -195,6 +198,7 @@ impl Rig {
             projects,
             journal,
             faults,
+            state: _,
             tasks,
         } = daemon;
         drop(tasks);
@@ -265,6 +269,17 @@ pub(crate) fn request(item: ItemRef, directory: &Path) -> Start {
 }
 
 impl Daemon {
+    /// Exports that write nothing before they are asked.
+    pub(crate) fn exports(&self) -> Arc<Exports> {
+        Arc::new(Exports::start(exports::Options {
+            source: self.journal.export_source(),
+            signer: self.journal.signer(),
+            clock: Arc::new(HostClock),
+            dir: self.state.clone(),
+            adopted: None,
+        }))
+    }
+
     pub(crate) async fn run(&self, directory: &Path, item: &str) -> RunId {
         let item = ItemRef::tool(ItemId::new(item).unwrap());
         let start = request(item, directory);

@@ -1,0 +1,86 @@
+//! `rm` and `prune`: removing runs that have ended.
+
+use rye_client::exit::Exit;
+use rye_client::wire;
+use rye_proto::v1;
+use serde_json::json;
+
+use crate::cli;
+use crate::failure::Failure;
+use crate::output::{Format, Output};
+use crate::project;
+use crate::verbs::Session;
+
+pub(super) async fn rm(rm: &cli::Rm, session: &mut Session) -> Result<Exit, Failure> {
+    let client = session.client().await?;
+    let request = v1::RemoveRequest {
+        run_ids: rm
+            .runs
+            .runs
+            .iter()
+            .map(|run| run.as_str().to_owned())
+            .collect(),
+        purge: rm.purge,
+    };
+    let removed = client.remove(request).await?;
+    let output = &mut session.output;
+    print(&removed.run_ids, output)?;
+    note_files(removed.files_remain, output);
+    Ok(Exit::Done)
+}
+
+pub(super) async fn prune(prune: &cli::Prune, session: &mut Session) -> Result<Exit, Failure> {
+    let here = project::find(session.global.project.as_deref(), &session.environment)?;
+    let statuses = prune.statuses.iter();
+    let statuses = statuses.map(|status| wire::run_status(*status).into());
+    let mut request = v1::PruneRequest {
+        older_than_ms: prune.older_than.map(wire::milliseconds),
+        keep: prune.keep,
+        statuses: statuses.collect(),
+        project: here.map_or_else(String::new, |here| here.display().to_string()),
+        dry_run: prune.dry_run,
+        purge: false,
+        page_token: String::new(),
+    };
+    let client = session.client().await?;
+    let output = &mut session.output;
+    let mut files_remain = false;
+    loop {
+        let page = client.prune(request.clone()).await?;
+        print(&page.run_ids, output)?;
+        files_remain |= page.files_remain;
+        request.page_token = page.next_page_token;
+        if request.page_token.is_empty() {
+            break;
+        }
+    }
+    if prune.purge && !prune.dry_run {
+        // Once, after the last of them: each time rewrites history.
+        client
+            .remove(v1::RemoveRequest {
+                run_ids: Vec::new(),
+                purge: true,
+            })
+            .await?;
+    }
+    note_files(files_remain, output);
+    Ok(Exit::Done)
+}
+
+fn print(runs: &[String], output: &mut Output) -> Result<(), Failure> {
+    for run in runs {
+        match output.format() {
+            Format::Json => output.json_line(&json!({"run_id": run}))?,
+            Format::Text => output.line(run)?,
+        }
+    }
+    Ok(())
+}
+
+fn note_files(remain: bool, output: &mut Output) {
+    if remain {
+        output.note(
+            "some files of these runs in their projects are still there; the daemon removes them",
+        );
+    }
+}

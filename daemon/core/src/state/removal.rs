@@ -1,0 +1,118 @@
+//! Removed runs: which runs may be removed, and which may no longer be named.
+//!
+//! **Owns** the ids of the runs that were removed last ([`MAX_GONE`] of them). A caller that read the record of a run before its removal
+//! may still ask for a run that continues it; that is refused. **Never** holds what was removed: a removed run has left memory before.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+
+use super::{Refused, State, Why};
+use crate::id::RunId;
+use crate::model::{Run, Spec};
+
+/// Removed runs that are remembered. A creation is drafted and committed within milliseconds; meanwhile far fewer runs are removed.
+const MAX_GONE: usize = 65_536;
+
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    ids: HashSet<RunId>,
+    /// The same, the oldest first.
+    order: VecDeque<RunId>,
+}
+
+impl Gone {
+    fn enter(&mut self, id: &RunId) {
+        if self.ids.insert(id.clone()) {
+            self.order.push_back(id.clone());
+        }
+        if self.order.len() > MAX_GONE
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+    }
+
+    /// A run that `spec` names and that was removed.
+    pub(super) fn named_by(&self, spec: &Spec) -> Option<RunId> {
+        let names = spec.parent.iter().chain(continued(spec));
+        names.into_iter().find(|id| self.ids.contains(id)).cloned()
+    }
+}
+
+/// The runs of its chain that `spec` names.
+fn continued(spec: &Spec) -> impl Iterator<Item = &RunId> {
+    spec.continuation_of.iter().chain([&spec.chain_root])
+}
+
+/// The runs in memory that continue others, by these.
+#[derive(Debug, Default)]
+pub(super) struct Continuations(HashMap<RunId, BTreeSet<RunId>>);
+
+impl Continuations {
+    pub(super) fn enter(&mut self, run: &Run) {
+        for of in continued(&run.spec).filter(|of| **of != run.id) {
+            let runs = self.0.entry(of.clone()).or_default();
+            runs.insert(run.id.clone());
+        }
+    }
+
+    pub(super) fn forget(&mut self, run: &Run) {
+        for of in continued(&run.spec) {
+            if let Some(runs) = self.0.get_mut(of) {
+                runs.remove(&run.id);
+                if runs.is_empty() {
+                    self.0.remove(of);
+                }
+            }
+        }
+    }
+
+    fn of(&self, run: &RunId) -> impl Iterator<Item = &RunId> {
+        self.0.get(run).into_iter().flatten()
+    }
+}
+
+impl State {
+    /// Fails if one of `runs` is in memory, or a run that has not ended is its child or continues it.
+    pub fn check_removal<'a>(
+        &self,
+        runs: impl IntoIterator<Item = &'a RunId>,
+    ) -> Result<(), Refused> {
+        for (number, id) in runs.into_iter().enumerate() {
+            let why = match self.runs.get(id) {
+                Some(run) if run.status().is_terminal() => Some(Why::Unsealed),
+                Some(_) => Some(Why::Live),
+                None => self.user_of(id).cloned().map(Why::Named),
+            };
+            if let Some(why) = why {
+                return Err(Refused {
+                    change: number,
+                    run: id.clone(),
+                    why,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// A run that has not ended and names `id`.
+    fn user_of(&self, id: &RunId) -> Option<&RunId> {
+        let is_live = |user: &&RunId| {
+            let run = self.runs.get(*user);
+            run.is_some_and(|run| !run.status().is_terminal())
+        };
+        let mut users = self.children(id).chain(self.continuations.of(id));
+        users.find(is_live)
+    }
+
+    /// True if the run was removed not long ago.
+    pub fn is_gone(&self, id: &RunId) -> bool {
+        self.gone.ids.contains(id)
+    }
+
+    /// Enters that `runs`, none of which is in memory, were removed. No run that names one of them can be created from now on.
+    pub fn remove<'a>(&mut self, runs: impl IntoIterator<Item = &'a RunId>) {
+        for id in runs {
+            self.gone.enter(id);
+        }
+    }
+}

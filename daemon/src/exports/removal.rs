@@ -1,0 +1,58 @@
+//! Removing the files of a run that was removed.
+//!
+//! **Never** removes what no export or tool output of a run is: a directory that someone put next to them stays, and so does its parent.
+
+use std::io;
+use std::path::Path;
+
+use rye_core::id::RunId;
+
+use super::Writes;
+use crate::beneath::{Dir, EntryKind};
+use crate::fail_point::Place;
+use crate::journal::THREADS;
+use crate::object::run_objects;
+use crate::object::{OBJECTS, REFS};
+
+/// Files in the directory of a run that are looked at. It holds some ten.
+const MAX_FILES: usize = 1000;
+
+/// Removes the files of `run`, whose item is `item`, below `root`. What is not there is not missed. Blocks.
+pub(super) fn remove(root: &Dir, run: &RunId, item: &str, writes: &Writes<'_>) -> io::Result<()> {
+    writes.reach(Place::ExportRemoval)?;
+    if let Some(threads) = enter(root, Path::new(THREADS))? {
+        if let Some(files) = enter(&threads, Path::new(run.as_str()))? {
+            let (entries, _) = files.entries(MAX_FILES)?;
+            let files_of_it = entries.iter().filter(|entry| entry.kind == EntryKind::File);
+            for entry in files_of_it {
+                files.remove(&entry.name)?;
+            }
+        }
+        threads.remove_empty(run.as_str())?;
+    }
+    let objects = Path::new(OBJECTS);
+    let object_file = run_objects::file_name(run);
+    let (reference, page) = (format!("{run}.json"), format!("{run}.md"));
+    let files = [
+        (objects.join(run_objects::RUNS), &object_file),
+        (objects.join(REFS), &reference),
+        (Path::new("knowledge/graphs").join(item), &page),
+        (Path::new("knowledge/agent/threads").join(item), &page),
+    ];
+    for (directory, name) in files {
+        if let Some(directory) = enter(root, &directory)? {
+            writes.reach(Place::ExportRemoval)?;
+            directory.remove(name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens a directory; `None` if it is not there.
+fn enter(root: &Dir, path: &Path) -> io::Result<Option<Dir>> {
+    match root.enter(path) {
+        Ok(directory) => Ok(Some(directory)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
