@@ -4,6 +4,7 @@ mod approvals;
 mod budget;
 mod capability;
 mod daemon;
+mod ending;
 mod events;
 mod graph;
 mod help;
@@ -15,7 +16,6 @@ mod mcp;
 mod named;
 mod new;
 mod ps;
-mod removal;
 mod run_name;
 mod test;
 mod thread;
@@ -33,6 +33,7 @@ pub(crate) use self::approvals::{Approvals, Approve, Deny};
 pub(crate) use self::budget::{BudgetVerb, RaiseBudget};
 pub(crate) use self::capability::{Can, Get};
 pub(crate) use self::daemon::{DaemonLogs, DaemonVerb};
+pub(crate) use self::ending::{Kill, Prune, Rm};
 pub(crate) use self::events::Events;
 pub(crate) use self::graph::{Attach, Diagram, GraphVerb, Run, Show, Staying, Step, Watch};
 pub(crate) use self::help::{command, help, usage};
@@ -44,7 +45,6 @@ pub(crate) use self::logs::Logs;
 pub(crate) use self::mcp::{Import, McpVerb};
 pub(crate) use self::new::NewVerb;
 pub(crate) use self::ps::Ps;
-pub(crate) use self::removal::{Prune, Rm};
 pub(crate) use self::run_name::RunName;
 pub(crate) use self::test::Test;
 pub(crate) use self::thread::{Say, ThreadShow, ThreadVerb};
@@ -584,19 +584,6 @@ pub(crate) struct Wait {
     /// Longest wait: `90`, `90s`, `1h30m`; 0 or no timeout waits without end.
     #[arg(long, value_name = "TIME", value_parser = duration, allow_negative_numbers = true)]
     pub(crate) timeout: Option<Duration>,
-}
-
-/// Runs to end.
-#[derive(Debug, Args)]
-pub(crate) struct Kill {
-    #[command(flatten)]
-    pub(crate) runs: Runs,
-    /// Time between TERM and KILL: `3`, `0.5s`, `1m`.
-    #[arg(long, value_name = "TIME", value_parser = duration, allow_negative_numbers = true)]
-    pub(crate) grace: Option<Duration>,
-    /// End detached runs below (`async: true`), too.
-    #[arg(long)]
-    pub(crate) tree: bool,
 }
 
 #[cfg(test)]

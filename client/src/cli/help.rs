@@ -38,6 +38,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
             "resume",
             "cancel",
             "kill",
+            "rm",
+            "prune",
             "budget",
         ],
     ),

@@ -31,14 +31,15 @@ pub(super) async fn rm(rm: &cli::Rm, session: &mut Session) -> Result<Exit, Fail
 
 pub(super) async fn prune(prune: &cli::Prune, session: &mut Session) -> Result<Exit, Failure> {
     let here = project::find(session.global.project.as_deref(), &session.environment)?;
-    let statuses = prune.statuses.iter();
+    let selection = &prune.selection;
+    let statuses = selection.statuses.iter();
     let statuses = statuses.map(|status| wire::run_status(*status).into());
     let mut request = v1::PruneRequest {
-        older_than_ms: prune.older_than.map(wire::milliseconds),
-        keep: prune.keep,
+        older_than_ms: selection.older_than.map(wire::milliseconds),
+        keep: selection.keep,
         statuses: statuses.collect(),
         project: here.map_or_else(String::new, |here| here.display().to_string()),
-        dry_run: prune.dry_run,
+        dry_run: selection.dry_run,
         purge: false,
         page_token: String::new(),
     };
@@ -54,7 +55,7 @@ pub(super) async fn prune(prune: &cli::Prune, session: &mut Session) -> Result<E
             break;
         }
     }
-    if prune.purge && !prune.dry_run {
+    if prune.purge && !selection.dry_run {
         // Once, after the last of them: each time rewrites history.
         client
             .remove(v1::RemoveRequest {

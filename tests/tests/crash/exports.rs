@@ -10,9 +10,8 @@ nodes:
   b: {action: {item_id: rye/core/echo, params: {n: 2}}}"#;
 
 /// Places at which a run of these steps comes by, and for the how-manieth time the daemon dies there.
-const DEATHS: [&str; 8] = [
+const DEATHS: [&str; 7] = [
     "at:export_lines",
-    "at:export_lines:2",
     "at:export_record",
     "at:export_page",
     "at:export_objects",

@@ -1,4 +1,4 @@
-//! The arguments of `rm` and `prune`.
+//! The arguments of `kill`, `rm` and `prune`.
 
 use std::time::Duration;
 
@@ -7,6 +7,19 @@ use rye_core::model::Status;
 
 use super::Runs;
 use super::values::{duration, status};
+
+/// Runs to end.
+#[derive(Debug, Args)]
+pub(crate) struct Kill {
+    #[command(flatten)]
+    pub(crate) runs: Runs,
+    /// Time between TERM and KILL: `3`, `0.5s`, `1m`.
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_negative_numbers = true)]
+    pub(crate) grace: Option<Duration>,
+    /// End detached runs below (`async: true`), too.
+    #[arg(long)]
+    pub(crate) tree: bool,
+}
 
 /// Runs to remove.
 #[derive(Debug, Args)]
@@ -20,8 +33,18 @@ pub(crate) struct Rm {
 
 /// Trees of runs to remove.
 #[derive(Debug, Args)]
-#[group(id = "selection", required = true, multiple = true, args = ["older_than", "keep", "statuses", "dry_run"])]
 pub(crate) struct Prune {
+    #[command(flatten)]
+    pub(crate) selection: Selection,
+    /// Write history again without the runs before it returns.
+    #[arg(long)]
+    pub(crate) purge: bool,
+}
+
+/// What selects trees of runs; all of them only on request.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(crate) struct Selection {
     /// Only trees in which nothing has happened for so long: `90s`, `12h`, `30d`.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) older_than: Option<Duration>,
@@ -34,7 +57,4 @@ pub(crate) struct Prune {
     /// Print the runs, and remove nothing.
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Write history again without the runs before it returns.
-    #[arg(long)]
-    pub(crate) purge: bool,
 }
