@@ -368,12 +368,6 @@ impl Dir {
     pub fn sync(&self) -> io::Result<()> {
         Ok(unistd::fsync(&self.0)?)
     }
-
-    /// Makes everything on its file system survive a power cut: for many small files at once. May take seconds where
-    /// others write much.
-    pub fn sync_file_system(&self) -> io::Result<()> {
-        Ok(unistd::syncfs(&self.0)?)
-    }
 }
 
 /// The single names that `relative` consists of.

@@ -76,7 +76,7 @@ pub struct Limits {
 /// Most runs of one tree that are not over, where nobody sets another number.
 pub const TREE_RUNS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// What of ended runs is kept, and how long.
+/// Retention of ended runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
     /// Trees in which nothing has happened for so long are removed; none are if there is no number.
@@ -136,7 +136,7 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// What all runs together may spend.
     pub budget: Caps,
-    /// What of ended runs is kept, and how long.
+    /// Retention of ended runs.
     pub retention: Retention,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Prune {
     pub(crate) purge: bool,
 }
 
-/// What selects trees of runs; all of them only on request.
+/// Selection of trees of runs; all of them only on request.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct Selection {

@@ -1,7 +1,7 @@
 //! The files of one run, as far as they are written.
 //!
 //! **Owns** what its events add up to: the end of its transcript, its objects, its page. **Order**: lines before the files that show a
-//! later state; objects before what names them, all of them before the ref. Records and pages are written when the run comes to rest, and
+//! later state; objects before what names them, all of them before the ref. Records and pages are written when the run is suspended or ends, and
 //! once a second otherwise. **Failure**: after an error this is dropped, and a new one begins with the first event of the run.
 
 use std::io;

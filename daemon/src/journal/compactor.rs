@@ -2,7 +2,7 @@
 //!
 //! **Owns** when history is compacted: after a removal files that are mostly removed runs are written again, and on request all that have
 //! something of one. **Never** holds up the sealer or a reader. **Failure.** What cannot be written again stays as it is until the next
-//! removal; a request is told.
+//! removal; a request gets the error.
 
 use std::collections::HashSet;
 use std::sync::Arc;
