@@ -41,6 +41,8 @@ impl Faults {
     pub(super) const fn before_index(&self) -> std::io::Result<()> {
         Ok(())
     }
+
+    pub(super) const fn before_position(&self) {}
 }
 
 #[cfg(test)]
@@ -54,6 +56,9 @@ pub(crate) mod hooks {
 
     use super::super::Change;
     use super::super::watermark::{POISON, lock};
+
+    /// Hangs like a project: the sealer, after its first look for runs that ended.
+    pub(crate) const SEALER: &str = "the sealer";
 
     /// Which commits are held up: those with an event of that name, of runs at that depth.
     pub(crate) type Gate = Option<(&'static str, u32)>;
@@ -205,6 +210,10 @@ pub(crate) mod hooks {
                 hanging = self.inner.released.wait(hanging).expect(POISON);
             }
             hanging.threads -= 1;
+        }
+
+        pub(crate) fn before_position(&self) {
+            self.before_files(SEALER);
         }
 
         pub(crate) fn before_write(&self, files: &str) -> io::Result<()> {

@@ -123,6 +123,7 @@ impl Sealer {
         }
         loop {
             let mut first = self.shared.keeping.take(self.pause());
+            self.shared.faults.before_position();
             // A run that ended is in the mailbox before that is published. So all that ended up to here is taken now.
             let published = self.shared.published.get();
             let mut rest = self.shared.keeping.take(Some(Duration::ZERO));
