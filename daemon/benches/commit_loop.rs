@@ -32,8 +32,8 @@ use rye_core::model::{
 };
 use rye_core::money::Usd;
 use rye_core::seal::{SecretKey, Token, sha256_hex, sign_json};
+use rye_host::task::Scope;
 use ryed::journal::{Change, Journal, Options, Signed, Signer, Ticket};
-use ryed::task::Scope;
 use serde_json::json;
 
 const ROUNDS: usize = 9;
@@ -338,7 +338,7 @@ async fn one_run(journal: Arc<Journal>, project: &Path) -> f64 {
     scope.spawn("run", |_| async move {
         let start = Instant::now();
         walk(&walker.0, &walker.1, STEPS, Turn::Step).await;
-        ryed::task::reply(done, start.elapsed());
+        rye_host::task::reply(done, start.elapsed());
     });
     let time = seen.await.expect("the run ends");
     end(&journal, &run).await;
@@ -401,7 +401,7 @@ async fn large_run(journal: Arc<Journal>, project: &Path, reader: Reader) -> f64
     scope.spawn("run", move |_| async move {
         let start = Instant::now();
         walk_read(&walker.0, &walker.1, LARGE_STEPS, reader).await;
-        ryed::task::reply(done, start.elapsed());
+        rye_host::task::reply(done, start.elapsed());
     });
     let time = seen.await.expect("the run ends");
     end(&journal, &run).await;

@@ -31,7 +31,6 @@ use serde_json::Value;
 pub use self::several::{Extent, Several};
 use crate::async_log::{self, Wanted};
 use crate::chain;
-use crate::clock::Timer;
 use crate::index::{self, Asked, Described};
 use crate::inspect::Inspector;
 use crate::journal::{
@@ -47,7 +46,8 @@ use crate::supervisor::{
     Error, Executed, Lookup, Preview, Prune, PruneToken, Pruned, Reach, Start, Started, Step,
     Supervisor,
 };
-use crate::task;
+use rye_host::clock::Timer;
+use rye_host::task;
 
 /// The daemon as callers from outside have it.
 #[derive(Debug, Clone)]

@@ -24,7 +24,7 @@ use rye_core::id::RunId;
 use rye_core::model::Spec;
 use tokio::sync::watch;
 
-use crate::beneath::Dir;
+use rye_host::safe_path::Dir;
 
 pub use self::read::{Piece, Reader, Wanted};
 pub use self::voice::{Source, Voice};

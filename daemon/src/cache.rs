@@ -21,9 +21,9 @@ use rye_core::model::Object;
 use rye_core::seal;
 use serde_json::{Value, json};
 
-use crate::gate::Gate;
 use crate::journal::Signer;
 use crate::object::{ProjectObjects, ProjectObjectsError};
+use rye_host::file_pool::FilePool;
 
 /// Why something about a project's objects cannot be answered.
 #[derive(Debug, thiserror::Error)]
@@ -151,7 +151,7 @@ impl Store {
 
     /// The result stored under `key` in the project whose files are below `files`. Everything that is not exactly what this
     /// node stored is a miss.
-    pub async fn find(&self, gate: &Gate, files: &str, key: &str) -> Option<Value> {
+    pub async fn find(&self, gate: &FilePool, files: &str, key: &str) -> Option<Value> {
         let this = self.clone();
         let (files, key) = (files.to_owned(), key.to_owned());
         let found = gate.pass("look into the node cache", move || {
@@ -189,7 +189,7 @@ impl Store {
     /// Stores the `result` of `node` under `key`. The next look that finds it may come from another run.
     pub async fn store(
         &self,
-        gate: &Gate,
+        gate: &FilePool,
         files: &str,
         key: &str,
         node: &str,
@@ -221,7 +221,7 @@ impl Store {
     }
 
     /// Every entry of the cache of a project, by key.
-    pub async fn list(&self, gate: &Gate, files: &str) -> Result<Vec<Entry>, Error> {
+    pub async fn list(&self, gate: &FilePool, files: &str) -> Result<Vec<Entry>, Error> {
         let this = self.clone();
         let files = files.to_owned();
         gate.pass("list the node cache", move || {
@@ -241,7 +241,7 @@ impl Store {
     }
 
     /// Forgets entries of the cache of a project, and says how many. Their results stay as objects: receipts name them.
-    pub async fn drop(&self, gate: &Gate, files: &str, which: Which) -> Result<u64, Error> {
+    pub async fn drop(&self, gate: &FilePool, files: &str, which: Which) -> Result<u64, Error> {
         let files = files.to_owned();
         gate.pass("drop from the node cache", move || {
             let Some(vault) = open(&files)? else {
@@ -265,7 +265,7 @@ impl Store {
     }
 
     /// The object named `hash` of a project, verified.
-    pub async fn object(&self, gate: &Gate, files: &str, hash: &str) -> Result<Value, Error> {
+    pub async fn object(&self, gate: &FilePool, files: &str, hash: &str) -> Result<Value, Error> {
         let digest: Digest = hash.parse()?;
         let (this, files) = (self.clone(), files.to_owned());
         gate.pass("read an object", move || {
@@ -284,7 +284,7 @@ impl Store {
     /// The name of the newest `execution_snapshot` of `run`, verified; `None` if the run was neither suspended nor ended yet.
     pub async fn snapshot_of(
         &self,
-        gate: &Gate,
+        gate: &FilePool,
         files: &str,
         run: &RunId,
     ) -> Result<Option<String>, Error> {

@@ -22,7 +22,7 @@ use crate::journal::Change;
 use crate::port::{Nest, Nested, Refusal, Wanted, launched};
 use crate::services::{Ended, Services, timed_out};
 use crate::stop::{Stop, Urgency};
-use crate::task;
+use rye_host::task;
 
 /// The run that carries a call out.
 #[derive(Debug)]

@@ -50,7 +50,7 @@ use crate::services::{
     AttemptCtx, Dispatch, Ended, Order, Prepared, TraceMode, memory_exceeded, timed_out,
 };
 use crate::stop::Stop;
-use crate::task;
+use rye_host::task;
 
 /// Compiled schemas that are kept; more tools than this in use at once are compiled again.
 const MOST_SCHEMAS: usize = 1000;

@@ -267,7 +267,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             Life::Running if run.epoch == epoch => return Ok(()),
             Life::Ended(_) => return Ok(()),
             Life::Created | Life::Running => {
-                let death = self.services.journal.acting().death_in(&self.id);
+                let death = self.services.suspects.death_in(&self.id);
                 RunEvent::RunStarted {
                     epoch,
                     suspected: death.is_some(),
@@ -278,7 +278,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         let claim = self.changes([event.into()]);
         let claimed = self.services.journal.commit(claim).await?;
         self.services.journal.durable(claimed.ticket).await?;
-        self.services.journal.acting().settle(&self.id);
+        self.services.suspects.settle(&self.id);
         self.begin_anew(claimed.run(&self.id));
         Ok(())
     }
@@ -438,7 +438,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             None => Urgency::Cancel,
             Some(_) => Urgency::Shutdown,
         };
-        let actor = self.services.journal.acting().actor(&self.id);
+        let actor = self.services.suspects.actor(&self.id);
         let durable = announced.map(|at| attempt::announced(&self.services, at, calls.len()));
         let mut durable = durable.into_iter().flatten();
         let attempts = calls.into_iter().map(|planned| {

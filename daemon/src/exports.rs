@@ -55,9 +55,9 @@ use self::marks::{Mark, Marks};
 use self::slots::Slots;
 use self::table::Table;
 use self::transcript::Change;
-use crate::fail_point::{self, Place};
 use crate::journal::{self, ExportSource, Faults, RemovedRun, Signer, TouchKind};
-use crate::task;
+use rye_host::fail_point::{self, Place};
+use rye_host::task;
 
 /// How long a stop waits for projects if nothing else is said.
 const PATIENCE: Duration = Duration::from_secs(2);

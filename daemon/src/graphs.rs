@@ -11,7 +11,7 @@ use rye_core::model::{Failure, GraphSource};
 use rye_core::seal::sha256_hex;
 
 use crate::memo::Memo;
-use crate::task;
+use rye_host::task;
 
 /// Bytes of text whose graphs are kept: some hundred graphs of ordinary size, and any four that are as long as an item may be.
 const MOST_TEXT: usize = 32 << 20;

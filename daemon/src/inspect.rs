@@ -22,11 +22,11 @@ use rye_core::model::graph::At;
 use rye_core::model::{Run, StepStatus};
 
 use crate::chain::{self, Chain, Terminal};
-use crate::clock::Timer;
 use crate::graphs::Graphs;
 use crate::journal::Walked;
 use crate::projects::{self, Inside, Projects, Site};
-use crate::task;
+use rye_host::clock::Timer;
+use rye_host::task;
 
 /// How long a look at a file may take.
 const MOST_TIME: Duration = Duration::from_secs(1);

@@ -33,14 +33,13 @@ use rye_core::digest::Digest;
 use rye_core::id::{Epoch, ItemRef, Lsn, RunId, Seq};
 use rye_core::ledger::AccountId;
 use rye_core::memory::Memory;
-use rye_core::model::{Death, Event, Object, Run, RunKind, Status, Syncing};
+use rye_core::model::{Event, Object, Run, RunKind, Status, Syncing};
 use rye_core::seal::Token;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
-use crate::acting::Board;
 use crate::config::TREE_RUNS;
-use crate::task;
+use rye_host::task;
 
 mod accounts;
 mod backlog;
@@ -140,8 +139,6 @@ pub struct Options {
     pub tree_runs: NonZeroUsize,
     /// How long the start key of a removed run starts nothing.
     pub keys_kept: Duration,
-    /// How the last life of the daemon ended.
-    pub last_death: Death,
 }
 
 impl Options {
@@ -157,7 +154,6 @@ impl Options {
             memory: Arc::default(),
             tree_runs: TREE_RUNS,
             keys_kept: KEYS_KEPT,
-            last_death: Death::Unknown,
         }
     }
 }
@@ -328,11 +324,6 @@ impl Journal {
     /// Where the memory that the values of runs take is counted.
     pub fn memory(&self) -> Arc<Memory> {
         Arc::clone(&self.shared.memory)
-    }
-
-    /// Who computes, and did so when the last life ended.
-    pub fn acting(&self) -> &Arc<Board> {
-        &self.shared.acting
     }
 
     /// Commits `changes`, all or none. On return they are applied and on their way to the disk. Waits only while a slow disk

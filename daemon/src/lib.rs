@@ -3,19 +3,12 @@
 //! Rows of modules are separated by blank lines, the lowest first; a module uses only lower rows (ARCHITECTURE.md, "Rows").
 //! The rules that several modules rely on are written down in `daemon/docs`.
 
-pub mod acting;
-pub mod clock;
 pub mod config;
 pub mod exhausted;
 pub mod exit;
-pub mod fail_point;
 pub mod logging;
 pub mod memo;
 pub mod stop;
-pub mod task;
-
-pub mod beneath;
-pub mod gate;
 
 pub mod async_log;
 pub mod index;

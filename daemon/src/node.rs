@@ -35,20 +35,21 @@ pub use self::rebuild::rebuild;
 use self::socket::Socket;
 use crate::access::Access;
 use crate::chain;
-use crate::clock::HostClock;
 use crate::config::{Config, Retention};
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
 use crate::exports::{self, Exports};
-use crate::fail_point;
 use crate::journal::{self, Journal, Signer};
 use crate::mcp;
 use crate::process::{self, Leftover, Spawner};
 use crate::projects::{self, Projects};
 use crate::rpc;
 use crate::supervisor::{self, Prune, PruneToken, Supervisor};
-use crate::task::{self, Scope};
 use crate::trees;
+use rye_host::clock::HostClock;
+use rye_host::crash_suspects::Suspects;
+use rye_host::fail_point;
+use rye_host::task::{self, Scope};
 use tokio_util::sync::CancellationToken;
 
 /// Why the daemon did not start, or did not end well.
@@ -197,7 +198,7 @@ pub fn serve(config: Config, parent: Pid, adopt_copy: bool) -> ExitStatus {
 }
 
 fn run(config: Config, parent: Pid, adopt_copy: bool) -> Result<(), Error> {
-    fail_point::arm(&config.environment, parent)?;
+    fail_point::arm(config.environment.get(fail_point::VARIABLE), parent)?;
     let open_files = process::harden();
     let directory = Arc::new(Directory::claim(&config.state_dir, &config.socket, parent)?);
     let origin = directory.check(adopt_copy)?;
@@ -323,6 +324,8 @@ impl Node {
         let options = journal_of(&config, key, &wall);
         let (journal, recovered) = Journal::open(options).await?;
         let journal = Arc::new(journal);
+        let live = recovered.live.iter().map(|run| &run.id);
+        let suspects = Suspects::open(&config.state_dir, live, config.environment.last_death());
         let exports = Arc::new(exports_of(&config, &journal, &wall, adopted));
         if adoption.is_none() {
             clear_up(&recovered.live, &config.state_dir, wall.now()).await;
@@ -333,6 +336,7 @@ impl Node {
             Arc::new(Projects::new(Arc::clone(&config), wall)),
             clock,
             Arc::clone(&config),
+            Arc::new(suspects),
             recovered.epoch,
         );
         let facts = Arc::new(rpc::NodeFacts {
@@ -509,7 +513,6 @@ fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal:
         || process::memory_of_host() / 2,
         |most| most.get().saturating_mul(1 << 20),
     );
-    options.last_death = config.environment.last_death();
     options.memory = Arc::new(Memory::of_all_runs(most));
     options
 }

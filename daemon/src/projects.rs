@@ -1,6 +1,6 @@
 //! Which project a directory belongs to, and the items that can be seen from it.
 //!
-//! **Owns** one [`Library`] and one [`Gate`] per project, shared by all its runs, so that a verified item is verified once
+//! **Owns** one [`Library`] and one [`FilePool`] per project, shared by all its runs, so that a verified item is verified once
 //! and no project gets more than its share of threads; and one [`Policy`] per configuration, so that its patterns are
 //! compiled once. **Never** lends a library but to work that has passed the gate ([`Project::visit`], [`Projects::visit`]), though it
 //! answers what takes no file ([`Project::glance`]), never reads a file under a lock that another project needs, and never writes to a project.
@@ -27,13 +27,13 @@ use rye_item::spaces::find_project;
 use rye_item::{Library, Snapshot, Spaces, TrustStore, system};
 use serde_json::Value;
 
-use crate::beneath;
 use crate::config::Config;
 use crate::exhausted::Exhausted;
-use crate::gate::Gate;
 use crate::index::Search;
 use crate::memo::Memo;
-use crate::task;
+use rye_host::file_pool::FilePool;
+use rye_host::safe_path;
+use rye_host::task;
 
 /// Configurations whose policy is kept; more different ones in use at once are read again.
 const MOST_POLICIES: usize = 64;
@@ -121,7 +121,7 @@ pub struct Project {
     /// Which directory it is.
     pub identity: DirectoryIdentity,
     items: Arc<Items>,
-    gate: Gate,
+    gate: FilePool,
     #[cfg(test)]
     hang: Arc<hang::Hang>,
 }
@@ -150,7 +150,7 @@ impl Project {
             path: path.clone(),
             source,
         })?;
-        if self.identity.is_other(&beneath::identity(&found)) {
+        if self.identity.is_other(&safe_path::identity(&found)) {
             return Err(replaced(path, None));
         }
         Ok(())
@@ -167,12 +167,12 @@ impl Project {
 
     /// Whether `glance` saw the directory that this project has.
     pub fn is_seen_by(&self, glance: &Glance<'_>) -> bool {
-        let seen = glance.project_identity().map(beneath::identity_of);
+        let seen = glance.project_identity().map(safe_path::identity_of);
         seen.is_some_and(|seen| !self.identity.is_other(&seen))
     }
 
     /// The way to its files.
-    pub const fn gate(&self) -> &Gate {
+    pub const fn gate(&self) -> &FilePool {
         &self.gate
     }
 
@@ -283,7 +283,7 @@ pub struct Projects {
     config: Arc<Config>,
     clock: Arc<dyn Clock>,
     libraries: Mutex<HashMap<PathBuf, Opened>>,
-    gates: Mutex<HashMap<PathBuf, Gate>>,
+    gates: Mutex<HashMap<PathBuf, FilePool>>,
     policies: Arc<Memo<Policy>>,
     #[cfg(test)]
     pub(crate) hang: Arc<hang::Hang>,
@@ -340,7 +340,7 @@ impl Projects {
     }
 
     /// The gate of `directory`, spelt like that; no file is looked at.
-    pub fn gate_of(&self, directory: &Path) -> Gate {
+    pub fn gate_of(&self, directory: &Path) -> FilePool {
         let mut gates = lock(&self.gates);
         if gates.len() >= MOST_IDLE && !gates.contains_key(directory) {
             gates.retain(|_, gate| !gate.is_unused());
@@ -378,7 +378,7 @@ impl Projects {
         let found = std::fs::symlink_metadata(&directory).map_err(unusable)?;
         Ok(Project {
             gate: self.gate_of(&directory),
-            identity: beneath::identity(&found),
+            identity: safe_path::identity(&found),
             directory,
             files,
             items,
@@ -470,8 +470,8 @@ fn lock<T>(map: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::manual::ManualClock;
     use crate::config::{Args, Environment, load};
+    use rye_host::clock::manual::ManualClock;
 
     fn projects() -> Arc<Projects> {
         let environment = Environment::of([("HOME".into(), "/nowhere".into())]);

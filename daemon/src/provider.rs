@@ -28,10 +28,10 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::provider::failure::ErrorRows;
 use rye_core::provider::{Owner, ResolvedModel};
 
-use crate::clock::Timer;
 use crate::config::Environment;
 use crate::http::{BadRoots, Client};
-use crate::task;
+use rye_host::clock::Timer;
+use rye_host::task;
 
 use access::Access;
 pub use call::{Call, Failure, Heard, Message, Trouble};

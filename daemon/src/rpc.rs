@@ -132,7 +132,7 @@ pub async fn serve(
     let node = node_server::NodeServer::new(NodeService::new(access, Arc::clone(&facts)));
 
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
-    let mut accepting = crate::task::Scope::new();
+    let mut accepting = rye_host::task::Scope::new();
     let parent = facts.parent;
     let places = Places::new(guard.clone(), most_open_files());
     accepting.spawn("accept", |token| {

@@ -20,7 +20,6 @@ use rye_core::model::{Effect, Event, ProcessIdentity, RunEvent, Slot, Spec};
 
 pub use self::action::{Ended, Envelope, Order, Prepared, TraceMode, memory_exceeded, timed_out};
 use crate::async_log::{Logs, Voice};
-use crate::clock::Timer;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::journal::Journal;
@@ -28,6 +27,8 @@ use crate::port::Runs;
 use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::stop::Stop;
+use rye_host::clock::Timer;
+use rye_host::crash_suspects::Suspects;
 
 /// What the tasks of all runs work with.
 #[derive(Debug)]
@@ -52,6 +53,8 @@ pub struct Services {
     pub providers: Providers,
     /// What all runs together may spend: whoever makes a hold asks it for the meters in force.
     pub caps: Caps,
+    /// The runs that may have brought an earlier life of the daemon down.
+    pub suspects: Arc<Suspects>,
     /// This life of the daemon.
     pub epoch: Epoch,
 }

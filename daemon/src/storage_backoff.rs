@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rye_core::model::KillReceipt;
 
-use crate::clock::Timer;
 use crate::journal::{self, Journal, Storage};
 use crate::stop::{DriverExit, Stop, Urgency};
+use rye_host::clock::Timer;
 
 /// Pause before the first try.
 const SHORTEST: Duration = Duration::from_millis(500);

@@ -56,7 +56,6 @@ pub use self::removal::{Prune, PruneToken, Pruned};
 pub use self::request::{Lineage, Start, StartAt, Started};
 use self::resume::Hold;
 use crate::async_log::Logs;
-use crate::clock::Timer;
 use crate::config::Config;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
@@ -67,7 +66,9 @@ use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::services::{Dispatch, Envelope, Services, TraceMode};
 use crate::stop::Stop;
-use crate::task::{self, Scope};
+use rye_host::clock::Timer;
+use rye_host::crash_suspects::Suspects;
+use rye_host::task::{self, Scope};
 
 /// Launches that may wait for the owner of the tasks; a start waits when it is full.
 const LAUNCH_QUEUE: usize = 256;
@@ -151,6 +152,7 @@ impl Supervisor {
         projects: Arc<Projects>,
         clock: Arc<dyn Timer>,
         config: Arc<Config>,
+        suspects: Arc<Suspects>,
         epoch: Epoch,
     ) -> (Self, Launches) {
         let (launches, receiver) = mpsc::channel(LAUNCH_QUEUE);
@@ -167,6 +169,7 @@ impl Supervisor {
                 providers: Providers::new(&config.environment, Arc::clone(&clock)),
                 clock,
                 caps: config.budget,
+                suspects,
                 epoch,
             };
             Shared {

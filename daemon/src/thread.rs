@@ -33,11 +33,11 @@ use self::talk::Talk;
 use crate::chain::{Chain, dot_env};
 use crate::children::{self, Child, Lookup};
 use crate::drive::{self, Job, Kind, Reports, RunContext};
-use crate::fail_point;
 use crate::journal;
 use crate::provider::{Place, ProjectEnv};
 use crate::services::{Ended, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
+use rye_host::fail_point;
 
 /// A thread.
 struct ThreadRun {

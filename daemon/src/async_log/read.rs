@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::{Log, NEW, OLD, heading};
-use crate::gate::Gate;
+use rye_host::file_pool::FilePool;
 
 /// Bytes that are read at once.
 const CHUNK: u64 = 256 << 10;
@@ -61,7 +61,7 @@ impl Wanted {
 #[derive(Debug)]
 pub struct Reader {
     log: Arc<Log>,
-    gate: Gate,
+    gate: FilePool,
     wanted: Wanted,
     written: watch::Receiver<u64>,
     place: Place,
@@ -80,7 +80,7 @@ struct Place {
 
 impl Reader {
     /// A reader that begins with the oldest line there is.
-    pub fn new(log: Arc<Log>, gate: Gate, wanted: Wanted) -> Self {
+    pub fn new(log: Arc<Log>, gate: FilePool, wanted: Wanted) -> Self {
         Self {
             written: log.written.subscribe(),
             log,

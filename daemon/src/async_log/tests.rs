@@ -9,7 +9,7 @@ use rye_core::id::{ItemId, ItemRef};
 use rye_core::model::{Budget, Task};
 
 use super::*;
-use crate::gate::Gate;
+use rye_host::file_pool::FilePool;
 
 fn log(files: &Path) -> Arc<Log> {
     let run = RunId::new("r-1").unwrap();
@@ -26,7 +26,7 @@ fn reader(log: &Arc<Log>, node: Option<&str>, item: Option<&str>) -> Reader {
         node: node.map(str::to_owned),
         item: item.map(str::to_owned),
     };
-    Reader::new(Arc::clone(log), Gate::default(), wanted)
+    Reader::new(Arc::clone(log), FilePool::default(), wanted)
 }
 
 fn told(pieces: &[Piece]) -> Vec<(&str, &str)> {
@@ -37,7 +37,7 @@ fn told(pieces: &[Piece]) -> Vec<(&str, &str)> {
 }
 
 async fn say(log: &Arc<Log>, heading: &str, bytes: &[u8]) {
-    let voice = Voice::new(Arc::clone(log), Gate::default(), heading);
+    let voice = Voice::new(Arc::clone(log), FilePool::default(), heading);
     voice.hear(Source::Stdout, bytes);
     voice.close().await;
 }
@@ -47,7 +47,7 @@ async fn lines_stand_below_the_attempt_that_printed_them() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let [one, two] = ["step 1 a[0]", "step 1 a[1]"]
-        .map(|heading| Voice::new(Arc::clone(&log), Gate::default(), heading));
+        .map(|heading| Voice::new(Arc::clone(&log), FilePool::default(), heading));
     one.hear(Source::Stdout, b"half a ");
     one.hear(Source::Stderr, b"a warning\n");
     one.hear(Source::Stdout, b"line\n== step 9 z ==\n");
@@ -78,7 +78,7 @@ async fn lines_stand_below_the_attempt_that_printed_them() {
 async fn what_is_being_written_when_a_tool_ends_is_waited_for() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
+    let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
     voice.hear(Source::Stdout, b"one\n");
     let mut looking = Context::from_waker(Waker::noop());
     let busy = log.at();
@@ -225,7 +225,7 @@ async fn a_reader_that_is_two_files_behind_is_told_so() {
 async fn what_comes_too_fast_is_counted_and_the_tool_is_not_held_up() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
+    let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
     let line = [vec![b'y'; 999], b"\n".to_vec()].concat();
     for _ in 0..2000 {
         voice.hear(Source::Stdout, &line);
@@ -244,7 +244,7 @@ async fn what_comes_too_fast_is_counted_and_the_tool_is_not_held_up() {
 async fn a_flood_leaves_whole_lines_and_a_count_of_what_is_left_out() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
+    let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
     // Lines of their number; chunks end within them.
     let mut lines = String::new();
     for number in 0..400_000 {
@@ -274,7 +274,7 @@ async fn a_flood_leaves_whole_lines_and_a_count_of_what_is_left_out() {
 async fn a_burst_is_kept_whole_if_it_is_written_in_time() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
-    let voice = Voice::new(Arc::clone(&log), Gate::default(), "step 1 a");
+    let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
     let line = [vec![b'y'; 999], b"\n".to_vec()].concat();
     for _ in 0..8 {
         for _ in 0..1000 {

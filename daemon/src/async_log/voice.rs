@@ -9,7 +9,7 @@ use rye_core::sight;
 use tokio::sync::Notify;
 
 use super::{Log, heading};
-use crate::gate::Gate;
+use rye_host::file_pool::FilePool;
 
 /// Bytes of lines that wait to be written.
 const MOST_WAITING: usize = 1 << 20;
@@ -34,7 +34,7 @@ pub enum Source {
 /// One attempt on its way into the log.
 #[derive(Debug)]
 pub struct Voice {
-    gate: Gate,
+    gate: FilePool,
     said: Arc<Said>,
     more: Notify,
 }
@@ -97,7 +97,7 @@ impl Allowance {
 
 impl Voice {
     /// What an attempt says whose lines stand below `heading`; it goes through `gate`.
-    pub fn new(log: Arc<Log>, gate: Gate, heading: &str) -> Self {
+    pub fn new(log: Arc<Log>, gate: FilePool, heading: &str) -> Self {
         Self {
             gate,
             said: Arc::new(Said {

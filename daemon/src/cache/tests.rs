@@ -66,12 +66,12 @@ async fn stored() -> (Project, Store) {
     let (project, store) = (Project::new(), store(1));
     let at = Timestamp::from_ms(1_771_840_801_234);
     assert_eq!(
-        store.find(&Gate::default(), project.files(), KEY).await,
+        store.find(&FilePool::default(), project.files(), KEY).await,
         None
     );
     store
         .store(
-            &Gate::default(),
+            &FilePool::default(),
             project.files(),
             KEY,
             "a",
@@ -86,16 +86,18 @@ async fn stored() -> (Project, Store) {
 async fn what_is_stored_is_found_under_its_key_and_no_other() {
     let (project, store) = stored().await;
     assert_eq!(
-        store.find(&Gate::default(), project.files(), KEY).await,
+        store.find(&FilePool::default(), project.files(), KEY).await,
         Some(json!({"n": 1}))
     );
     assert_eq!(
-        store.find(&Gate::default(), project.files(), OTHER).await,
+        store
+            .find(&FilePool::default(), project.files(), OTHER)
+            .await,
         None
     );
     assert_eq!(
         store
-            .find(&Gate::default(), project.files(), "no hash")
+            .find(&FilePool::default(), project.files(), "no hash")
             .await,
         None
     );
@@ -117,7 +119,7 @@ async fn a_pointer_that_this_node_did_not_make_for_this_key_is_a_miss() {
     ] {
         fs::write(project.pointer(KEY), &forged).unwrap();
         assert_eq!(
-            ours.find(&Gate::default(), project.files(), KEY).await,
+            ours.find(&FilePool::default(), project.files(), KEY).await,
             None,
             "{forged}"
         );
@@ -125,17 +127,20 @@ async fn a_pointer_that_this_node_did_not_make_for_this_key_is_a_miss() {
     // A good one of another key.
     fs::write(project.pointer(OTHER), &good).unwrap();
     assert_eq!(
-        ours.find(&Gate::default(), project.files(), OTHER).await,
+        ours.find(&FilePool::default(), project.files(), OTHER)
+            .await,
         None
     );
     // A good one of another node.
     fs::write(project.pointer(KEY), &good).unwrap();
     assert_eq!(
-        store(2).find(&Gate::default(), project.files(), KEY).await,
+        store(2)
+            .find(&FilePool::default(), project.files(), KEY)
+            .await,
         None
     );
     assert_eq!(
-        ours.find(&Gate::default(), project.files(), KEY).await,
+        ours.find(&FilePool::default(), project.files(), KEY).await,
         Some(json!({"n": 1}))
     );
 }
@@ -144,7 +149,7 @@ async fn a_pointer_that_this_node_did_not_make_for_this_key_is_a_miss() {
 async fn a_pointer_to_an_object_that_was_changed_or_is_gone_is_a_miss() {
     let (project, store) = stored().await;
     let entry = store
-        .list(&Gate::default(), project.files())
+        .list(&FilePool::default(), project.files())
         .await
         .unwrap()
         .remove(0);
@@ -152,17 +157,21 @@ async fn a_pointer_to_an_object_that_was_changed_or_is_gone_is_a_miss() {
     let text = fs::read_to_string(&object).unwrap();
     fs::write(&object, text.replace('1', "2")).unwrap();
     assert_eq!(
-        store.find(&Gate::default(), project.files(), KEY).await,
+        store.find(&FilePool::default(), project.files(), KEY).await,
         None
     );
     let error = store
-        .object(&Gate::default(), project.files(), &entry.node_result_hash)
+        .object(
+            &FilePool::default(),
+            project.files(),
+            &entry.node_result_hash,
+        )
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DataLoss, "{error}");
     fs::remove_file(&object).unwrap();
     assert_eq!(
-        store.find(&Gate::default(), project.files(), KEY).await,
+        store.find(&FilePool::default(), project.files(), KEY).await,
         None
     );
 }
@@ -174,11 +183,18 @@ async fn an_entry_is_dropped_by_a_beginning_of_its_key_that_no_other_has() {
     let at = Timestamp::from_ms(0);
     let near = format!("{}{}", &KEY[..8], "7".repeat(56));
     store
-        .store(&Gate::default(), files, &near, "b", &Arc::new(json!(2)), at)
+        .store(
+            &FilePool::default(),
+            files,
+            &near,
+            "b",
+            &Arc::new(json!(2)),
+            at,
+        )
         .await;
     let drop = async |key: &str| {
         let which = Which::Key(key.to_owned());
-        store.drop(&Gate::default(), files, which).await
+        store.drop(&FilePool::default(), files, which).await
     };
     let vague = drop(&KEY[..8]).await.unwrap_err();
     assert!(matches!(vague, Error::Vague { .. }), "{vague}");
@@ -191,7 +207,7 @@ async fn an_entry_is_dropped_by_a_beginning_of_its_key_that_no_other_has() {
     assert_eq!(drop(&KEY[..8]).await.unwrap(), 1);
     assert!(
         store
-            .list(&Gate::default(), files)
+            .list(&FilePool::default(), files)
             .await
             .unwrap()
             .is_empty()
@@ -204,10 +220,17 @@ async fn the_cache_can_be_listed_and_dropped_and_its_objects_stay() {
     let files = project.files();
     let at = Timestamp::from_ms(0);
     store
-        .store(&Gate::default(), files, OTHER, "b", &Arc::new(json!(2)), at)
+        .store(
+            &FilePool::default(),
+            files,
+            OTHER,
+            "b",
+            &Arc::new(json!(2)),
+            at,
+        )
         .await;
     fs::write(project.pointer(&"9".repeat(64)), "{}").unwrap();
-    let entries = store.list(&Gate::default(), files).await.unwrap();
+    let entries = store.list(&FilePool::default(), files).await.unwrap();
     let told: Vec<_> = entries
         .iter()
         .map(|entry| (entry.node.as_str(), entry.trusted))
@@ -219,35 +242,35 @@ async fn the_cache_can_be_listed_and_dropped_and_its_objects_stay() {
     );
     assert_eq!(
         store
-            .drop(&Gate::default(), files, Which::Key(KEY.into()))
+            .drop(&FilePool::default(), files, Which::Key(KEY.into()))
             .await
             .unwrap(),
         1
     );
     assert_eq!(
         store
-            .drop(&Gate::default(), files, Which::Key(KEY.into()))
+            .drop(&FilePool::default(), files, Which::Key(KEY.into()))
             .await
             .unwrap(),
         0
     );
-    assert_eq!(store.find(&Gate::default(), files, KEY).await, None);
+    assert_eq!(store.find(&FilePool::default(), files, KEY).await, None);
     let result = store
-        .object(&Gate::default(), files, &entries[0].node_result_hash)
+        .object(&FilePool::default(), files, &entries[0].node_result_hash)
         .await
         .unwrap();
     assert_eq!(result["result"], json!({"n": 1}));
     assert_eq!(
         store
-            .drop(&Gate::default(), files, Which::All)
+            .drop(&FilePool::default(), files, Which::All)
             .await
             .unwrap(),
         2
     );
-    assert_eq!(store.list(&Gate::default(), files).await.unwrap(), []);
+    assert_eq!(store.list(&FilePool::default(), files).await.unwrap(), []);
     assert!(
         store
-            .drop(&Gate::default(), files, Which::Key("../x".into()))
+            .drop(&FilePool::default(), files, Which::Key("../x".into()))
             .await
             .is_err()
     );
@@ -257,23 +280,23 @@ async fn the_cache_can_be_listed_and_dropped_and_its_objects_stay() {
 async fn a_project_where_no_graph_ran_has_an_empty_cache_and_no_objects() {
     let (project, store) = (Project::new(), store(1));
     let files = project.files();
-    assert_eq!(store.list(&Gate::default(), files).await.unwrap(), []);
+    assert_eq!(store.list(&FilePool::default(), files).await.unwrap(), []);
     assert_eq!(
         store
-            .drop(&Gate::default(), files, Which::All)
+            .drop(&FilePool::default(), files, Which::All)
             .await
             .unwrap(),
         0
     );
     assert_eq!(
         store
-            .snapshot_of(&Gate::default(), files, &RunId::new("r-1").unwrap())
+            .snapshot_of(&FilePool::default(), files, &RunId::new("r-1").unwrap())
             .await
             .unwrap(),
         None
     );
     let error = store
-        .object(&Gate::default(), files, KEY)
+        .object(&FilePool::default(), files, KEY)
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");

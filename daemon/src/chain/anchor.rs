@@ -18,8 +18,8 @@ use super::environment::Environment;
 use super::lock::Cover;
 use super::template::Places;
 use super::{Error, close_keys, malformed};
-use crate::beneath::{Dir, Entry, EntryKind};
 use crate::trees::{MOST_BYTES, MOST_FILES, Tree};
+use rye_host::safe_path::{Dir, Entry, EntryKind};
 
 pub(super) const ANCHOR: [&str; 8] = [
     "enabled",

@@ -10,7 +10,7 @@ use rye_core::seal::{SecretKey, sha256_hex, sign_text};
 use rye_item::{Spaces, TrustStore, library, trust};
 
 use super::*;
-use crate::clock::HostClock;
+use rye_host::clock::HostClock;
 
 /// A project, its user who trusts two keys, and the items of the system.
 struct World {

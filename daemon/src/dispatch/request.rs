@@ -24,7 +24,7 @@ use super::{Unsuccessful, Work};
 use crate::chain::{Backoff, RequestPlan};
 use crate::http::{self, Answer, Client, Patience, Request, Url};
 use crate::services::{AttemptCtx, timed_out};
-use crate::task;
+use rye_host::task;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);

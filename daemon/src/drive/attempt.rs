@@ -19,7 +19,7 @@ use super::{Kind, Signal};
 use crate::journal::Ticket;
 use crate::services::{Ended, Services, memory_exceeded};
 use crate::stop::{Stop, Urgency};
-use crate::task::Group;
+use rye_host::task::Group;
 
 /// Attempts in flight.
 pub(super) type Attempts = Group<Finished>;

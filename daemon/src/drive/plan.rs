@@ -11,7 +11,7 @@ use rye_core::state::{Refused, Why};
 
 use super::{Drive, Job, Kind, Query};
 use crate::journal::Change;
-use crate::task;
+use rye_host::task;
 
 /// What is to happen next.
 pub(super) struct Plan<K: Kind> {

@@ -15,7 +15,7 @@ use rye_core::clock::Timestamp;
 use rye_core::id::Lsn;
 use serde::{Deserialize, Serialize};
 
-use crate::beneath;
+use rye_host::safe_path;
 
 /// Name of the file.
 const NAME: &str = "exports";
@@ -87,7 +87,7 @@ impl Marks {
                 "the marks of exports cannot be read: all runs are compared with their files");
             Stored::default()
         });
-        let is_same_boot = stored.boot == beneath::boot_id();
+        let is_same_boot = stored.boot == safe_path::boot_id();
         let newest = if is_same_boot {
             stored.newest
         } else {
@@ -120,7 +120,7 @@ impl Marks {
         let stored = Stored {
             newest: mark,
             before: self.before.clone(),
-            boot: beneath::boot_id().to_owned(),
+            boot: safe_path::boot_id().to_owned(),
         };
         let temporary = self.path.with_extension("tmp");
         fs::write(&temporary, serde_json::to_vec(&stored)?)?;
@@ -145,7 +145,7 @@ mod tests {
     fn reboot(dir: &Path) {
         let path = dir.join(NAME);
         let text = fs::read_to_string(&path).unwrap();
-        fs::write(path, text.replace(beneath::boot_id(), "earlier")).unwrap();
+        fs::write(path, text.replace(safe_path::boot_id(), "earlier")).unwrap();
     }
 
     #[test]

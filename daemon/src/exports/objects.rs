@@ -15,10 +15,10 @@ use rye_core::id::RunId;
 
 use super::transcript::Change;
 use super::{Stale, Trouble, Writes};
-use crate::beneath::Dir;
-use crate::fail_point::Place;
 use crate::object::run_objects::{self, Row, Rows};
 use crate::object::{OBJECTS, REFS};
+use rye_host::fail_point::Place;
+use rye_host::safe_path::Dir;
 
 /// Bytes of objects after which they are appended, whether or not the run has come to rest.
 const PIECE: u64 = 256 << 10;

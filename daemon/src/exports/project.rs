@@ -23,9 +23,9 @@ use super::run::{Context, Progress, RunFiles};
 use super::table::Table;
 use super::transcript::Change;
 use super::{Rebuilt, Shared, Trouble, Writes};
-use crate::beneath::Dir;
 use crate::journal::{ExportSource, Touch, TouchKind, Touched};
-use crate::task;
+use rye_host::safe_path::Dir;
+use rye_host::task;
 
 /// How long a turn takes at most, but for the run that has it.
 const PIECE: Duration = Duration::from_millis(10);

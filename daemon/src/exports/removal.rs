@@ -8,11 +8,11 @@ use std::path::Path;
 use rye_core::id::RunId;
 
 use super::Writes;
-use crate::beneath::{Dir, EntryKind};
-use crate::fail_point::Place;
 use crate::journal::THREADS;
 use crate::object::run_objects;
 use crate::object::{OBJECTS, REFS};
+use rye_host::fail_point::Place;
+use rye_host::safe_path::{Dir, EntryKind};
 
 /// Files in the directory of a run that are looked at. It holds some ten.
 const MAX_FILES: usize = 1000;

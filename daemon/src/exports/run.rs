@@ -18,9 +18,9 @@ use super::made::{Made, Outlines};
 use super::objects::{self, Objects};
 use super::transcript::{self, Change, Transcript};
 use super::{Stale, Trouble, Writes, render, thread_state};
-use crate::beneath::{Dir, Found};
-use crate::fail_point::Place;
 use crate::journal::{ExportSource, FoundRun, Money, PublishedRun, Signer, THREADS};
+use rye_host::fail_point::Place;
+use rye_host::safe_path::{Dir, Found};
 
 /// Shortest time between two renderings of the record and the page of a run that has not come to rest.
 const RENDER_EVERY: Duration = Duration::from_secs(1);

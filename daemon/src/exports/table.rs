@@ -14,7 +14,7 @@ use super::project::{self, Project};
 use super::queue::{Queue, Waiting};
 use super::{Rebuilt, Shared};
 use crate::journal::{RemovedRun, Touch, TouchKind};
-use crate::task;
+use rye_host::task;
 
 /// Time after which a turn is reported.
 const HANGS: Duration = Duration::from_secs(10);

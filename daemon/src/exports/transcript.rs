@@ -10,8 +10,8 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use super::Writes;
-use crate::beneath::{Dir, Found};
-use crate::fail_point::Place;
+use rye_host::fail_point::Place;
+use rye_host::safe_path::{Dir, Found};
 
 pub(super) const NAME: &str = "transcript.jsonl";
 const TEMPORARY: &str = ".transcript.jsonl.tmp";

@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::task::Group;
+use rye_host::task::Group;
 
 /// Longer than anything here takes.
 pub(crate) const LONG: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::peer::{LONG, STREAM, chunk, heard, is_closed, saying, server};
 use super::*;
-use crate::task::Group;
+use rye_host::task::Group;
 
 /// For what does not come.
 const SHORT: Duration = Duration::from_millis(20);

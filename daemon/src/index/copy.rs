@@ -7,7 +7,7 @@ use rye_item::spaces::FOLDER;
 use rye_item::{Item, Library, Space, unfinished};
 
 use super::Error;
-use crate::beneath::Dir;
+use rye_host::safe_path::Dir;
 
 /// Writes the verified text of `item` into `space`, where it keeps its id.
 pub(super) fn copy(

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::clock::HostClock;
+use rye_host::clock::HostClock;
 
 /// The directory of an empty project and a user, a key that this user trusts, and what is found there.
 pub(crate) fn project() -> (TempDir, SecretKey, Library) {

@@ -12,7 +12,7 @@ use rye_journal::history::{self, Compacted, Scope};
 use tokio::sync::oneshot;
 
 use super::{Error, Journal, Shared};
-use crate::task;
+use rye_host::task;
 
 /// What is requested of the compactor.
 #[derive(Debug, Default)]

@@ -14,7 +14,7 @@ use rye_journal::history;
 use super::index::IndexError;
 use super::long::COPIES;
 use super::watermark::Failure;
-use crate::object;
+use rye_host::blobs;
 
 /// Why the journal cannot do its part.
 #[derive(Debug, thiserror::Error)]
@@ -88,7 +88,7 @@ pub enum Error {
     },
     /// A long payload could not be put away.
     #[error("failed to keep a long payload")]
-    Object(#[source] object::Error),
+    Object(#[source] blobs::Error),
     /// The events of a run are not what was written.
     #[error("the history of run {run} is damaged")]
     DataLoss {
@@ -151,8 +151,8 @@ impl Error {
     pub const fn is_out_of_space(&self) -> bool {
         match self {
             Self::Refused(Refused { why: Why::Full, .. })
-            | Self::Object(object::Error::Store { .. }) => true,
-            Self::Object(object::Error::Read { .. } | object::Error::Damaged { .. })
+            | Self::Object(blobs::Error::Store { .. }) => true,
+            Self::Object(blobs::Error::Read { .. } | blobs::Error::Damaged { .. })
             | Self::Files { .. }
             | Self::Corrupt { .. }
             | Self::Missing { .. }

@@ -20,7 +20,8 @@ use super::base::Stored;
 use super::index::{Entry, Index, IndexError, KeyOwner};
 use super::sequencer::Sequencer;
 use super::{Error, IndexState, Journal, Shared, Summary, Ticket, stored, texts};
-use crate::{object, task};
+use rye_host::blobs;
+use rye_host::task;
 
 /// How long somebody waits for an index that is opened, or built again.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
@@ -458,7 +459,7 @@ fn read_record(
     history: &history::Store,
     run: &RunId,
     lsn: Lsn,
-    objects: Option<&object::Store>,
+    objects: Option<&blobs::Store>,
 ) -> Result<Option<Stored>, Error> {
     let lost = |source| Error::DataLoss {
         run: run.clone(),

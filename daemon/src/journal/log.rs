@@ -22,7 +22,7 @@ use super::faults::Faults;
 use super::mailbox::{LINGER, Mailbox};
 use super::segment::{self, Pool, Segment};
 use super::watermark::{Failure, Watermark, lock};
-use crate::fail_point::{self, Side};
+use rye_host::fail_point::{self, Side};
 
 /// A frame to be written.
 #[derive(Debug)]

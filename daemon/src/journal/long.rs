@@ -8,8 +8,8 @@ use rye_core::id::RunId;
 use rye_core::memory::Charge;
 
 use super::{Error, Journal, Line};
-use crate::object;
-use crate::task;
+use rye_host::blobs;
+use rye_host::task;
 
 /// How often a payload stands in memory while it is sent: as text, and as bytes of a message.
 pub(super) const COPIES: usize = 2;
@@ -50,7 +50,7 @@ impl Journal {
     }
 
     /// The text that is kept under `digest`; `None` if there is none. Blocks.
-    pub fn kept(&self, digest: &Digest) -> Result<Option<String>, object::Error> {
+    pub fn kept(&self, digest: &Digest) -> Result<Option<String>, blobs::Error> {
         kept(&self.shared.objects, digest)
     }
 
@@ -64,10 +64,10 @@ impl Journal {
     }
 }
 
-fn kept(objects: &object::Store, digest: &Digest) -> Result<Option<String>, object::Error> {
+fn kept(objects: &blobs::Store, digest: &Digest) -> Result<Option<String>, blobs::Error> {
     match objects.get(digest) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(object::Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+        Err(blobs::Error::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             Ok(None)
         }
         Err(error) => Err(error),

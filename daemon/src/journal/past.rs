@@ -19,7 +19,7 @@ use super::base::{Span, Stored};
 use super::record::{Body, Record};
 use super::run_stream::RunStream;
 use super::{Error, Line, Shared};
-use crate::task;
+use rye_host::task;
 
 /// Bytes of payloads after which a page is full.
 const PAGE_BYTES: usize = 128 << 10;

@@ -28,7 +28,7 @@ use super::sealer::Ended;
 use super::touches::TouchKind;
 use super::watermark::Failure;
 use super::{Line, Shared, wide};
-use crate::fail_point::{self, Place};
+use rye_host::fail_point::{self, Place};
 
 /// What the log held at open.
 #[derive(Debug)]

@@ -14,7 +14,7 @@ use super::cursor::Found;
 use super::past;
 use super::record::Body;
 use super::{Error, Shared, log};
-use crate::task;
+use rye_host::task;
 
 /// Events after which a page is full.
 const PAGE_EVENTS: usize = 512;

@@ -19,8 +19,8 @@ use rye_core::transcript::{Fact, Fault, Head, Signed};
 use super::past::{Event, Source};
 use super::record::Unreadable;
 use super::{Error, Journal, Shared};
-use crate::beneath::Dir;
-use crate::task;
+use rye_host::safe_path::Dir;
+use rye_host::task;
 
 /// Bytes of lines that are handed out together, roughly.
 const PIECE_BYTES: usize = 256 * 1024;

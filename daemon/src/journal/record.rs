@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::Line;
-use crate::object;
+use rye_host::blobs;
 
 /// Payloads longer than this are kept as objects, and the record names them.
 pub(super) const SPILL_BYTES: usize = 64 * 1024;
@@ -77,7 +77,7 @@ pub(super) enum Unreadable {
     Object {
         event_type: String,
         #[source]
-        source: object::Error,
+        source: blobs::Error,
     },
 }
 
@@ -92,7 +92,7 @@ impl Logged {
     }
 
     /// The event itself. Blocks if its payload is long.
-    pub(super) fn event(&self, objects: &object::Store) -> Result<Event, Unreadable> {
+    pub(super) fn event(&self, objects: &blobs::Store) -> Result<Event, Unreadable> {
         event(&self.event_type, &self.shown(), objects)
     }
 
@@ -118,7 +118,7 @@ impl Spilled {
 pub(super) fn event(
     event_type: &str,
     payload: &str,
-    objects: &object::Store,
+    objects: &blobs::Store,
 ) -> Result<Event, Unreadable> {
     let Some(Spilled { object, .. }) = Spilled::of_shown(payload) else {
         return Ok(Event::read(event_type, payload)?);
@@ -128,7 +128,7 @@ pub(super) fn event(
 }
 
 /// The payload of such an event could not be read.
-fn gone(event_type: &str) -> impl FnOnce(object::Error) -> Unreadable {
+fn gone(event_type: &str) -> impl FnOnce(blobs::Error) -> Unreadable {
     let event_type = event_type.to_owned();
     move |source| Unreadable::Object { event_type, source }
 }
@@ -136,7 +136,7 @@ fn gone(event_type: &str) -> impl FnOnce(object::Error) -> Unreadable {
 fn spilled_text(
     event_type: &str,
     spilled: &Spilled,
-    objects: &object::Store,
+    objects: &blobs::Store,
 ) -> Result<String, Unreadable> {
     let bytes = objects.get(&spilled.object).map_err(gone(event_type))?;
     // In its place: it may be large.
@@ -157,12 +157,12 @@ impl Line {
     }
 
     /// The event. Blocks if its payload is long.
-    pub(super) fn event(&self, objects: &object::Store) -> Result<Event, Unreadable> {
+    pub(super) fn event(&self, objects: &blobs::Store) -> Result<Event, Unreadable> {
         event(&self.event_type, &self.payload, objects)
     }
 
     /// The same with its payload in it, however long that is. Blocks if it is.
-    pub(super) fn whole(self, objects: &object::Store) -> Result<Self, Unreadable> {
+    pub(super) fn whole(self, objects: &blobs::Store) -> Result<Self, Unreadable> {
         let Some(spilled) = Spilled::of_shown(&self.payload) else {
             return Ok(self);
         };
@@ -204,7 +204,7 @@ impl Rendered {
 
     /// The event, its payload in `objects`. No more of that is in memory than a piece of it, as JSON may take six times what a text does.
     /// Blocks until it is on disk.
-    pub(super) fn spilled(event: &Event, objects: &object::Store) -> Result<Self, object::Error> {
+    pub(super) fn spilled(event: &Event, objects: &blobs::Store) -> Result<Self, blobs::Error> {
         let (object, bytes) = objects.put_written(|out| {
             let mut out = Payload::of(event, out);
             serde_json::to_writer(&mut out, event).map_err(Into::into)
@@ -329,7 +329,7 @@ mod tests {
     #[test]
     fn a_payload_is_rendered_alike_whether_it_stands_in_the_record_or_is_spilled() {
         let dir = tempfile::tempdir().unwrap();
-        let objects = object::Store::open(dir.path().join("objects"));
+        let objects = blobs::Store::open(dir.path().join("objects"));
         let warning = |message: String| {
             let node = None;
             Event::Run(RunEvent::Warning { node, message })

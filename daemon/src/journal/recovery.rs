@@ -27,7 +27,7 @@ use super::record::{Body, Record, Rendered};
 use super::segment::{self, Pool, Segment};
 use super::sequencer::Positions;
 use super::{Error, Options};
-use crate::object;
+use rye_host::blobs;
 
 /// What was found, made safe.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct Opened {
     pub(super) positions: Positions,
     /// What comes after the base, to be published again.
     pub(super) backlog: Vec<Replayed>,
-    pub(super) objects: object::Store,
+    pub(super) objects: blobs::Store,
     pub(super) history: history::Store,
     /// Sentences on what it has lost.
     pub(super) history_notes: Vec<String>,
@@ -65,7 +65,7 @@ pub(super) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     let state = &options.dir;
     let dir = log::directory(state);
     fs::create_dir_all(&dir).map_err(files("make", &dir))?;
-    let objects = object::Store::open(state.join("objects"));
+    let objects = blobs::Store::open(state.join("objects"));
 
     let base_path = Base::path(state);
     let base = Base::read(state).map_err(files("read", &base_path))?;
@@ -274,7 +274,7 @@ fn copy_tail(
 /// The state as it grows with every frame.
 #[derive(Debug)]
 struct Replay<'a> {
-    objects: &'a object::Store,
+    objects: &'a blobs::Store,
     base: Lsn,
     last: Option<Lsn>,
     epoch: Epoch,
@@ -289,7 +289,7 @@ struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    fn new(base: Base, objects: &'a object::Store, memory: &Arc<Memory>) -> Self {
+    fn new(base: Base, objects: &'a blobs::Store, memory: &Arc<Memory>) -> Self {
         let Base { head: base, runs } = base;
         let mut positions = Positions::default();
         for Stored {

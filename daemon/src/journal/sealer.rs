@@ -138,7 +138,7 @@ impl Sealer {
             if self.is_due() || !waiting.is_empty() {
                 let is_sealed = self.seal(published);
                 for asker in waiting {
-                    crate::task::reply(asker, is_sealed && self.sealed.is_empty());
+                    rye_host::task::reply(asker, is_sealed && self.sealed.is_empty());
                 }
             }
             if let Some(job) = checkpoint {
@@ -296,7 +296,7 @@ impl Sealer {
             tracing::warn!(%error, "the checkpoint failed; the log is kept");
         }
         if let Some(asker) = job.reply {
-            crate::task::reply(asker, ());
+            rye_host::task::reply(asker, ());
         }
     }
 

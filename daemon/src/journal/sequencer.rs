@@ -34,7 +34,7 @@ use super::record::{Body, Rendered, encode_commit};
 use super::run_stream::RunStream;
 use super::segment::Storage;
 use super::{Committed, Error, Shared, Ticket};
-use crate::fail_point;
+use rye_host::fail_point;
 
 /// Runs that a reader looks at in one go.
 pub(super) const SLICE: usize = 256;

@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::record::Unreadable;
 use super::{Error, Journal, Line, Of, Read, Since, Until};
-use crate::object;
-use crate::task;
+use rye_host::blobs;
+use rye_host::task;
 
 /// What a turn of a thread is called.
 const TURN: &str = "turn";
@@ -67,7 +67,7 @@ impl Reading {
     }
 
     /// Takes in what the events of a page say; reads what is not in them from `objects`. Blocks.
-    fn take_page(mut self, page: Vec<Line>, objects: &object::Store) -> Result<Self, Unreadable> {
+    fn take_page(mut self, page: Vec<Line>, objects: &blobs::Store) -> Result<Self, Unreadable> {
         for line in page {
             if Self::concerns(&line.event_type) {
                 self.take(line.event(objects)?);

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::record::SPILL_BYTES;
 use super::stored;
-use crate::object;
+use rye_host::blobs;
 
 /// What stands in the place of a text, before its digest.
 const NAMED: &str = "\0text:";
@@ -30,7 +30,7 @@ const CHUNK: usize = 32 << 10;
 
 /// The record as it is stored, its long texts kept in `objects`. Beside what it returns no more of the record is in memory than one of
 /// its texts, and those that are remembered. Blocks.
-pub(super) fn write<T: Serialize>(record: &T, objects: &object::Store) -> io::Result<Vec<u8>> {
+pub(super) fn write<T: Serialize>(record: &T, objects: &blobs::Store) -> io::Result<Vec<u8>> {
     let mut out = BufWriter::with_capacity(CHUNK, Naming::new(objects));
     stored::write_to(record, &mut out)?;
     let naming = out.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -39,7 +39,7 @@ pub(super) fn write<T: Serialize>(record: &T, objects: &object::Store) -> io::Re
 
 /// Takes JSON as it is written, and puts names in the place of long texts.
 struct Naming<'a> {
-    objects: &'a object::Store,
+    objects: &'a blobs::Store,
     out: Vec<u8>,
     place: Place,
     /// A text as JSON has it, without its quotes.
@@ -59,7 +59,7 @@ enum Place {
 }
 
 impl<'a> Naming<'a> {
-    const fn new(objects: &'a object::Store) -> Self {
+    const fn new(objects: &'a blobs::Store) -> Self {
         Self {
             objects,
             out: Vec::new(),
@@ -168,7 +168,7 @@ impl io::Write for Naming<'_> {
 }
 
 /// The record that was stored as `bytes`, with its long texts. Blocks.
-pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], objects: &object::Store) -> io::Result<T> {
+pub(super) fn read<T: DeserializeOwned>(bytes: &[u8], objects: &blobs::Store) -> io::Result<T> {
     if !names_texts(bytes) {
         return stored::read(bytes);
     }
@@ -217,10 +217,10 @@ fn damaged(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
 }
 
 /// What became of the object, with the kind of what the system said.
-fn failed(error: object::Error) -> io::Error {
+fn failed(error: blobs::Error) -> io::Error {
     let kind = match &error {
-        object::Error::Store { source, .. } => source.kind(),
-        object::Error::Read { .. } | object::Error::Damaged { .. } => io::ErrorKind::InvalidData,
+        blobs::Error::Store { source, .. } => source.kind(),
+        blobs::Error::Read { .. } | blobs::Error::Damaged { .. } => io::ErrorKind::InvalidData,
     };
     io::Error::new(kind, error)
 }
@@ -234,8 +234,8 @@ mod tests {
 
     use super::*;
 
-    fn store(root: &tempfile::TempDir) -> object::Store {
-        object::Store::open(root.path().join("objects"))
+    fn store(root: &tempfile::TempDir) -> blobs::Store {
+        blobs::Store::open(root.path().join("objects"))
     }
 
     fn kept(root: &tempfile::TempDir) -> u64 {

@@ -32,8 +32,8 @@ use super::touches::Touches;
 use super::watermark::{Failure, Watermark};
 use super::wide::Wide;
 use super::{Journal, Options, Recovered, Signer};
-use crate::acting::Board;
-use crate::{object, task};
+use rye_host::blobs;
+use rye_host::task;
 
 /// The index as readers see it.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ pub(super) struct Shared {
     pub(super) dir: PathBuf,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) signer: Arc<dyn Signer>,
-    pub(super) objects: object::Store,
+    pub(super) objects: blobs::Store,
     pub(super) sequencer: Mutex<Sequencer>,
     pub(super) backlog: Backlog,
     pub(super) log: Arc<Log>,
@@ -70,7 +70,6 @@ pub(super) struct Shared {
     pub(super) signatures: Signatures,
     pub(super) index: watch::Sender<IndexState>,
     pub(super) memory: Arc<Memory>,
-    pub(super) acting: Arc<Board>,
     /// Most runs of one tree that are not over at once.
     pub(super) tree_runs: NonZeroUsize,
 }
@@ -135,11 +134,6 @@ pub(super) fn start(
     let sync = Syncing::Now;
     log.queue
         .post(|jobs| jobs.push(log::Job { lsn, body, sync }));
-    let acting = Board::open(
-        &options.dir,
-        live.iter().map(|run| &run.id),
-        options.last_death,
-    );
     let shared = Arc::new(Shared {
         dir: options.dir,
         clock: options.clock,
@@ -160,7 +154,6 @@ pub(super) fn start(
         signatures: Signatures::default(),
         index: watch::Sender::new(IndexState::Opening),
         memory: options.memory,
-        acting: Arc::new(acting),
         tree_runs: options.tree_runs,
         keys_kept: options.keys_kept,
     });

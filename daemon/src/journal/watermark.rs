@@ -183,7 +183,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::task;
+    use rye_host::task;
 
     #[tokio::test]
     async fn each_waits_for_its_own_position_and_leaves_no_trace() {

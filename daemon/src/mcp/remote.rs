@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::inbox::{Inbox, MOST_MESSAGE, Message};
 use super::{LONGEST_CALL, Remote};
 use crate::http::{self, Answer, Client, Patience, Request};
-use crate::task;
+use rye_host::task;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(10);

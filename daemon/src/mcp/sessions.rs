@@ -33,7 +33,7 @@ use crate::http::{Client, Url};
 use crate::journal::Journal;
 use crate::process::{self, Exited, Running, Spawner, StopReason, Stopper, Tap};
 use crate::stop::Stop;
-use crate::task::{self, Group};
+use rye_host::task::{self, Group};
 
 /// How long a server stays that nobody calls.
 const IDLE: Duration = Duration::from_mins(5);

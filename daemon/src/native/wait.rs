@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 use super::processes::seconds;
 use super::reach::{actionable, is_within, visible};
 use super::{Session, invalid, report};
-use crate::fail_point::{self, Place};
 use crate::port::Refusal;
+use rye_host::fail_point::{self, Place};
 
 /// Most runs one call waits for.
 const MOST_RUNS: usize = 1000;

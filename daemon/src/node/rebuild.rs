@@ -20,13 +20,13 @@ use tonic::transport::Endpoint;
 use super::directory::{self, Directory};
 use super::identity::{self, NodeKey};
 use super::{Error, exports_of, journal_of};
-use crate::clock::HostClock;
 use crate::config::Config;
 use crate::exit::ExitStatus;
 use crate::exports::Rebuilt;
 use crate::journal::Journal;
 use crate::projects::Projects;
-use crate::task;
+use rye_host::clock::HostClock;
+use rye_host::task;
 
 /// Rebuilds the files of the runs of each of `projects`, and prints what that came to. Ends with the first project that cannot be rebuilt.
 pub fn rebuild(config: &Config, projects: &[PathBuf]) -> ExitStatus {

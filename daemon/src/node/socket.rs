@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 use super::Error;
 use super::directory::Directory;
 use crate::rpc::{Listener, Listeners};
-use crate::task;
+use rye_host::task;
 
 /// Time between two looks at the socket file.
 const CHECK_PAUSE: Duration = Duration::from_secs(1);

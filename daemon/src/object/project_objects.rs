@@ -22,8 +22,9 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::RunId;
 use serde_json::Value;
 
-use super::{PIECE, digest_of_file, run_objects};
-use crate::beneath::Dir;
+use super::run_objects;
+use rye_host::blobs::{PIECE, digest_of_file};
+use rye_host::safe_path::Dir;
 
 /// Longest object that is read back: more than the largest state a run may have.
 pub(super) const MAX_BYTES: u64 = 256 << 20;

@@ -14,9 +14,9 @@ use rye_core::digest::{Digest, Written};
 use rye_core::id::RunId;
 use sha2::{Digest as _, Sha256};
 
-use super::PIECE;
 use super::project_objects::{MAX_BYTES, OBJECTS};
-use crate::beneath::Dir;
+use rye_host::blobs::PIECE;
+use rye_host::safe_path::Dir;
 
 /// Directory of the files below the objects of a project.
 pub const RUNS: &str = "runs";

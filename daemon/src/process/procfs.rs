@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use rye_core::served_at::Host;
 
-use crate::beneath;
+use rye_host::safe_path;
 
 /// The line `/proc/<pid>/stat` as far as we use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +176,7 @@ pub(super) fn tree(root: i32) -> Vec<Stat> {
 
 /// The id of this boot of the machine; empty where the kernel does not tell.
 pub fn boot_id() -> String {
-    beneath::boot_id().to_owned()
+    safe_path::boot_id().to_owned()
 }
 
 /// Start time of the process `pid`, in clock ticks since the boot; `None` if there is no such process, or it has ended.

@@ -22,7 +22,7 @@ use super::procfs::{self, Stat};
 use super::spawn::Spawner;
 use super::sweep::{self, Orphans};
 use super::{Error, Exit, Exited, Stop, StopReason, Tap, number, reap};
-use crate::task;
+use rye_host::task;
 
 /// How long output may stay open once every process we know of is gone.
 const LEAK_PATIENCE: Duration = Duration::from_secs(1);

@@ -19,7 +19,7 @@ use super::procfs::{self, Stat};
 use super::running::{Leader, Running};
 use super::sweep::Orphans;
 use super::{Error, Input, Plan, reap};
-use crate::task;
+use rye_host::task;
 
 /// Starts that wait for the thread. More than this many at once wait in the tasks that want them.
 const QUEUE: usize = 64;

@@ -19,7 +19,7 @@ use rye_core::model::{KillReceipt, ProcessIdentity};
 use super::procfs::{Stat, Variable};
 use super::running::Leader;
 use super::*;
-use crate::task;
+use rye_host::task;
 
 /// Far beyond what any test takes; what has to end earlier is measured.
 const LONG: Duration = Duration::from_mins(1);

@@ -17,8 +17,8 @@ use tokio::time::{Instant, Sleep};
 use super::Place;
 use super::access::{Access, seconds};
 use super::gate::Pass;
-use crate::clock::Timer;
 use crate::http::{self, Answer, Client, Events};
+use rye_host::clock::Timer;
 
 /// Most bytes of an answer that is an error.
 const MOST_ERROR: usize = 64 << 10;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rye_core::clock::Uptime;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::clock::Timer;
+use rye_host::clock::Timer;
 
 /// The longest time for which a provider closes a line: the next call will hear if it is not over.
 const MOST_CLOSED: Duration = Duration::from_mins(5);
@@ -171,7 +171,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::clock::manual::ManualClock;
+    use rye_host::clock::manual::ManualClock;
 
     fn key(provider: &str) -> Key {
         Key {

@@ -20,8 +20,8 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::provider::{Endpoint, Owner};
 use zeroize::Zeroizing;
 
-use crate::beneath::Dir;
 use crate::config::Environment;
+use rye_host::safe_path::Dir;
 
 /// Most bytes of a secret.
 const MOST_BYTES: usize = 8 << 10;

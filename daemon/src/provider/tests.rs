@@ -13,7 +13,7 @@ use rye_item::library::Snapshot;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::clock::manual::ManualClock;
+use rye_host::clock::manual::ManualClock;
 
 mod accesses;
 mod calls;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::access::Visible;
 use crate::async_log::{Piece, Reader, Wanted};
-use crate::clock::Timer;
 use crate::journal::{self, DeltaKind, Live, Shown};
+use rye_host::clock::Timer;
 
 /// How long an event waits for the lines before it.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -30,7 +30,7 @@ use tonic::codegen::http;
 use tonic::{Response, Status};
 
 use super::status::with_reason;
-use crate::task;
+use rye_host::task;
 
 #[cfg(test)]
 mod tests;

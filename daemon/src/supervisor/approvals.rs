@@ -20,7 +20,7 @@ use rye_core::model::{
 use super::{Error, Supervisor};
 use crate::journal::{self, Change, Refused, Why};
 use crate::port::{Resume, Settled};
-use crate::task;
+use rye_host::task;
 
 impl Supervisor {
     /// Answers a question of the run `id`; one that is suspended for it resumes. Without an id the only open one is meant. The `verdicts`

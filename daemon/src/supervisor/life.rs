@@ -16,7 +16,8 @@ use crate::journal::{self, Change};
 use crate::projects::Project;
 use crate::stop::{DriverExit, Stop, Urgency};
 use crate::storage_backoff::Pauses;
-use crate::{graph, task, thread, tool};
+use crate::{graph, thread, tool};
+use rye_host::task;
 
 /// What looking for the project of a run comes to.
 enum Opened {
@@ -83,7 +84,7 @@ impl Supervisor {
             }
         }
         // If that brings the daemon down, it is known who did.
-        let actor = self.journal().acting().actor(&run.id);
+        let actor = self.services().suspects.actor(&run.id);
         let driven = actor.runs(self.drive(&run, &stop, asker));
         let driven = AssertUnwindSafe(driven).catch_unwind();
         let left = match driven.await {

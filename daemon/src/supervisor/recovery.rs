@@ -43,7 +43,7 @@ impl Supervisor {
             }
             if run.suspension().is_some() {
                 // Few suspended runs start again, and nothing computes for one.
-                self.journal().acting().settle(&run.id);
+                self.services().suspects.settle(&run.id);
                 continue;
             }
             let pause = tokio::time::sleep(RESUME_PAUSE);
@@ -115,8 +115,8 @@ impl Supervisor {
         if suspended.is_some_and(|reason| reason != SuspendReason::Storage) {
             return self.release(&run.id).await;
         }
-        let acting = self.journal().acting();
-        let death = acting.death_in(&run.id);
+        let suspects = &self.services().suspects;
+        let death = suspects.death_in(&run.id);
         let now = self.journal().now();
         let reason = if death.is_some_and(|death| run.is_in_crash_loop(death, now)) {
             SuspendReason::CrashLoop
@@ -126,7 +126,7 @@ impl Supervisor {
             return self.launch_created(run).await;
         };
         let _ticket = self.suspend_found(&run, reason).await?;
-        acting.settle(&run.id);
+        suspects.settle(&run.id);
         Ok(())
     }
 }

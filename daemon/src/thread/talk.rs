@@ -13,7 +13,7 @@ use rye_core::provider::{ResolvedModel, Wire};
 use rye_core::thread::{Answer, Reading, Reseeded};
 
 use crate::journal::{self, Journal};
-use crate::task;
+use rye_host::task;
 
 /// The conversation of a live thread.
 pub(super) struct Talk {

@@ -3,8 +3,8 @@ use std::os::unix::fs::MetadataExt as _;
 use rye_core::clock::Clock as _;
 
 use super::*;
-use crate::beneath::Dir;
-use crate::clock::HostClock;
+use rye_host::clock::HostClock;
+use rye_host::safe_path::Dir;
 
 fn tree() -> Tree {
     let mut tree = Tree::default();

@@ -11,11 +11,11 @@ use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Machine, Move};
 use rye_core::model::{Event, KillReceipt, Object, Outcome, Run, RunEvent, Slot, Status, Verdict};
 use rye_core::state::Change;
+use rye_host::task::Group;
 use ryed::drive::{self, Job, Kind, Reports};
 use ryed::journal::Error;
 use ryed::services::Ended;
 use ryed::stop::{DriverExit, Stop};
-use ryed::task::Group;
 use serde_json::json;
 use tokio::sync::Notify;
 

@@ -12,12 +12,13 @@ use rye_core::digest::Digest;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
 use rye_core::machine::CallOutcome;
-use rye_core::model::{Budget, Failure, Kill, Killed, Object, Run, RunEvent, Spec, Task};
+use rye_core::model::{Budget, Death, Failure, Kill, Killed, Object, Run, RunEvent, Spec, Task};
 use rye_core::money::Usd;
 use rye_core::seal::{SecretKey, Token};
 use rye_core::state::Change;
+use rye_host::clock::HostClock;
+use rye_host::crash_suspects::Suspects;
 use ryed::async_log::Logs;
-use ryed::clock::HostClock;
 use ryed::config::{Args, Environment, load};
 use ryed::contracts::Contracts;
 use ryed::drive::Job;
@@ -190,6 +191,7 @@ pub(crate) async fn recovered(
         providers: Providers::new(&Environment::default(), Arc::new(HostClock)),
         clock: Arc::new(HostClock),
         caps: Caps::default(),
+        suspects: Arc::new(Suspects::open(directory, [], Death::Unknown)),
         epoch: recovered.epoch,
     };
     (Arc::new(services), recovered.live)

@@ -29,12 +29,12 @@ use rye_core::model::{
 };
 use rye_core::money::Usd;
 use rye_core::state::{Change, Why};
+use rye_host::task::Group;
 use ryed::drive::{self, Job, Kind, Reports};
 use ryed::journal::{self, Of, Since, Until};
 use ryed::services::{Ended, Services};
 use ryed::stop::Stop;
 use ryed::supervisor::settle_open_calls;
-use ryed::task::Group;
 use serde_json::Value;
 use tempfile::TempDir;
 

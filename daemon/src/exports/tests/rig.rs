@@ -13,7 +13,7 @@ use super::super::{Exports, Options, Rebuilt};
 pub(super) use crate::journal::tests::rig::*;
 use crate::journal::{Change, Journal};
 use crate::object::ProjectObjects;
-use crate::task;
+use rye_host::task;
 
 /// One life of journal and exports.
 pub(super) struct Life {

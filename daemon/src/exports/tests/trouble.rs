@@ -9,8 +9,8 @@ use rye_core::id::RunId;
 use rye_core::model::{DirectoryIdentity, Spec};
 
 use super::rig::*;
-use crate::beneath;
 use crate::journal::{Change, Faults};
+use rye_host::safe_path;
 
 #[tokio::test]
 async fn project_that_hangs_holds_up_its_own_files_and_nothing_else() {
@@ -128,7 +128,7 @@ fn page_is_complete(files: &Path, run: &RunId) -> bool {
 /// Creates and ends a run that began in the directory that the project is now.
 async fn ended_in_place(life: &Life, rig: &Rig, name: &str) -> RunId {
     let found = fs::metadata(rig.root.path()).unwrap();
-    let identity: DirectoryIdentity = beneath::identity(&found);
+    let identity: DirectoryIdentity = safe_path::identity(&found);
     let run = id(name);
     let spec = Spec {
         directory: Some(identity),
@@ -156,7 +156,7 @@ async fn directory_in_the_place_of_a_project_gets_no_files_of_it() {
     let found = fs::metadata(other.path()).unwrap();
     let run = id("run-b");
     let spec = Spec {
-        directory: Some(beneath::identity(&found)),
+        directory: Some(safe_path::identity(&found)),
         chain_root: run.clone(),
         ..rig.spec(&run)
     };

@@ -369,7 +369,7 @@ async fn commits_that_race_to_one_run_are_all_made_whole_and_in_the_order_of_the
     let run = journal.put_run(&rig, "run-a", 0).await;
     let other = journal.put_run(&rig, "run-b", 0).await;
     let before = journal.record(&run).await.seq;
-    let mut scope = crate::task::Scope::new();
+    let mut scope = rye_host::task::Scope::new();
     for writer in 0..4 {
         let journal = Arc::clone(&journal);
         let (run, other) = (run.clone(), other.clone());
@@ -387,7 +387,7 @@ async fn commits_that_race_to_one_run_are_all_made_whole_and_in_the_order_of_the
         });
     }
     while let Some(ended) = scope.next_ended().await {
-        assert_eq!(ended.end, crate::task::End::Returned);
+        assert_eq!(ended.end, rye_host::task::End::Returned);
     }
     let history = journal.history(&run).await.unwrap();
     let lines: Vec<_> = history.iter().filter(|line| line.seq > before).collect();

@@ -11,7 +11,7 @@ async fn replay_and_live_meet_without_gap_or_duplicate() {
     let rig = Rig::with_segments_of(16 * 1024);
     let journal = Arc::new(rig.open().await);
     let run = journal.put_run(&rig, "run-a", 0).await;
-    let mut scope = crate::task::Scope::new();
+    let mut scope = rye_host::task::Scope::new();
     let (results, mut seen) = tokio::sync::mpsc::channel(64);
     for reader in 0..16_u64 {
         let (journal, run, results) = (Arc::clone(&journal), run.clone(), results.clone());

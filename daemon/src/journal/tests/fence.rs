@@ -9,7 +9,7 @@ use tokio::sync::watch;
 
 use super::super::{Change, Error, Why};
 use super::rig::*;
-use crate::task::Group;
+use rye_host::task::Group;
 
 const CALLERS: usize = 50;
 

@@ -10,7 +10,7 @@ use rye_core::money::Usd;
 
 use super::super::{Change, Error, Journal, Place};
 use super::rig::*;
-use crate::task::Group;
+use rye_host::task::Group;
 
 fn usd(text: &str) -> Usd {
     Usd::parse(text).unwrap()

@@ -101,7 +101,7 @@ async fn many_readers_of_many_runs_miss_nothing_and_get_nothing_twice() {
     let journal = Arc::new(rig.open().await);
     let begin = place(&mut journal.merged(all(None, true)).await.unwrap()).await;
     let names: Vec<RunId> = (0..RUNS).map(|run| id(&format!("run-{run}"))).collect();
-    let mut readers = crate::task::Group::new();
+    let mut readers = rye_host::task::Group::new();
     for reader in 0..8_u64 {
         let journal = Arc::clone(&journal);
         readers.spawn(async move {
@@ -118,7 +118,7 @@ async fn many_readers_of_many_runs_miss_nothing_and_get_nothing_twice() {
             told
         });
     }
-    let mut writers = crate::task::Group::new();
+    let mut writers = rye_host::task::Group::new();
     for run in names.clone() {
         let (journal, create) = (Arc::clone(&journal), rig.create(&run));
         writers.spawn(async move {

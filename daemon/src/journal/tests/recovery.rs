@@ -437,7 +437,7 @@ fn a_commit_is_encoded_as_it_is_decoded() {
     let Body::Commit { records, .. } = body else {
         panic!("not a commit")
     };
-    let objects = crate::object::Store::open("/nonexistent");
+    let objects = rye_host::blobs::Store::open("/nonexistent");
     for (record, event) in records.iter().zip(&events) {
         assert_eq!(record.event.event(&objects).unwrap(), *event);
     }

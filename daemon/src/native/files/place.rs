@@ -16,7 +16,7 @@ use nix::fcntl::OFlag;
 use rye_item::{unfinished, within};
 
 use super::{Error, MOST_BYTES, failed, shown};
-use crate::beneath::Dir;
+use rye_host::safe_path::Dir;
 
 /// A pipe that lies there must not hold us up, nor a terminal become ours.
 const TO_READ: OFlag = OFlag::O_RDONLY

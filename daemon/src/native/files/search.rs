@@ -13,7 +13,7 @@ use super::lines::{LineId, shown as line_shown, split};
 use super::place::Workspace;
 use super::walk::{Cut, MOST_ENTRIES, Visit, Walk, is_ignored, pattern, rules_of};
 use super::{Error, Watch, failed, shown};
-use crate::beneath::{Dir, EntryKind};
+use rye_host::safe_path::{Dir, EntryKind};
 
 /// Most entries, files and matches of an answer.
 const MOST_FOUND: usize = 100;

@@ -14,7 +14,7 @@ use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use super::place::Workspace;
 use super::{Error, Watch};
-use crate::beneath::{Dir, Entry, EntryKind};
+use rye_host::safe_path::{Dir, Entry, EntryKind};
 
 /// Most entries of one directory that are looked at.
 pub(super) const MOST_ENTRIES: usize = 100_000;

@@ -9,9 +9,9 @@ use rye_core::id::Seq;
 use rye_core::model::{Kill, Status};
 
 use super::rig::Rig;
-use crate::gate;
 use crate::journal::Filter;
-use crate::task::Group;
+use rye_host::file_pool;
+use rye_host::task::Group;
 
 /// Longest time that something takes which does not wait for a project that hangs, on a busy machine. Shorter than what a
 /// hang lasts, so that whatever does wait for it is seen.
@@ -49,7 +49,7 @@ async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
     let before = daemon.run(&alive, "t/endless").await;
 
     daemon.projects.hang.begin(&dead);
-    assert!(daemon.projects.hang.holds(gate::AT_ONCE));
+    assert!(daemon.projects.hang.holds(file_pool::AT_ONCE));
 
     // Others continue, and new ones end.
     for _ in 0..3 {
@@ -68,7 +68,7 @@ async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
     let filter = Filter::default();
     let listed = in_time("the list of runs", daemon.journal.list(&filter, None, 100)).await;
     assert!(listed.unwrap().runs.len() > RUNS);
-    assert_eq!(daemon.projects.hang.held(), gate::AT_ONCE);
+    assert_eq!(daemon.projects.hang.held(), file_pool::AT_ONCE);
 
     // A start in the project waits, and its caller may go away.
     let waits = tokio::time::timeout(Duration::from_millis(1), daemon.run(&dead, "t/short"));
@@ -137,13 +137,13 @@ async fn whatever_reaches_for_files_of_a_project_that_hangs_delays_no_run_of_ano
         runs.push(daemon.run(&dead, "t/endless").await);
     }
     daemon.projects.hang.begin(&dead);
-    assert!(daemon.projects.hang.holds(gate::AT_ONCE));
+    assert!(daemon.projects.hang.holds(file_pool::AT_ONCE));
     for _ in 0..2 {
         let run = in_time("a start elsewhere", daemon.run(&alive, "t/short")).await;
         let ended = in_time("a run elsewhere", daemon.settled(&run)).await;
         assert_eq!(ended, Status::Completed);
     }
-    assert_eq!(daemon.projects.hang.held(), gate::AT_ONCE);
+    assert_eq!(daemon.projects.hang.held(), file_pool::AT_ONCE);
     for run in &runs {
         let kill = Kill::new("a test", Duration::ZERO);
         in_time("a kill", daemon.supervisor.kill(run, kill))
@@ -178,7 +178,7 @@ async fn calls_inside_the_daemon_wait_for_no_file_of_their_project() {
     let (release, held) = std::sync::mpsc::channel::<()>();
     let held = Arc::new(Mutex::new(held));
     let mut stuck = Group::new();
-    for _ in 0..gate::AT_ONCE {
+    for _ in 0..file_pool::AT_ONCE {
         let (gate, begun, held) = (gate.clone(), begun.clone(), Arc::clone(&held));
         let work = move || {
             begun.send(()).unwrap();
@@ -186,7 +186,7 @@ async fn calls_inside_the_daemon_wait_for_no_file_of_their_project() {
         };
         stuck.spawn(async move { gate.pass("hang", work).await });
     }
-    for _ in 0..gate::AT_ONCE {
+    for _ in 0..file_pool::AT_ONCE {
         begins.recv_timeout(PATIENCE).unwrap();
     }
     let seen = daemon.supervisor.run_of(&run).await.unwrap().seq;

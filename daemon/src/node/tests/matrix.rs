@@ -28,7 +28,7 @@ use super::stage::{Act, Stage, is_node};
 use crate::journal::{Change, Filter, Storage, Syncs};
 use crate::port::Resume;
 use crate::services::AttemptCtx;
-use crate::task::Group;
+use rye_host::task::Group;
 
 /// Cells that are tried at once.
 const AT_ONCE: usize = 12;

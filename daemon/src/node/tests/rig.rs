@@ -16,8 +16,6 @@ use rye_item::keys::KeyDir;
 use tempfile::TempDir;
 
 use super::stage::Stage;
-use crate::clock::manual::ManualClock;
-use crate::clock::{HostClock, Timer};
 use crate::config::{Args, Config, Environment, load};
 use crate::dispatch::Dispatcher;
 use crate::exports::{self, Exports};
@@ -28,7 +26,10 @@ use crate::process::{self, Spawner};
 use crate::projects::Projects;
 use crate::services::Dispatch;
 use crate::supervisor::{Start, Supervisor};
-use crate::task::{self, Scope};
+use rye_host::clock::manual::ManualClock;
+use rye_host::clock::{HostClock, Timer};
+use rye_host::crash_suspects::Suspects;
+use rye_host::task::{self, Scope};
 
 /// Longest time anything takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -116,13 +117,14 @@ impl Rig {
         let options = journal::Options {
             segment_bytes: 1 << 16,
             memory: Arc::new(Memory::new(1 << 40)),
-            last_death: self.last_death,
             ..journal::Options::new(self.config.state_dir.clone(), clock, signer)
         };
         let faults = Faults::default();
         let opened = Journal::open_with(options, faults.clone()).await;
         let (journal, recovered) = opened.unwrap();
         let journal = Arc::new(journal);
+        let live = recovered.live.iter().map(|run| &run.id);
+        let suspects = Suspects::open(&self.config.state_dir, live, self.last_death);
         let projects = Arc::new(Projects::new(Arc::clone(&self.config), wall));
         let spawner = Spawner::new(None, process::harden());
         let real: Arc<dyn Dispatch> = Arc::new(Dispatcher::new(Arc::clone(&self.config), spawner));
@@ -136,6 +138,7 @@ impl Rig {
             Arc::clone(&projects),
             timer,
             Arc::clone(&self.config),
+            Arc::new(suspects),
             recovered.epoch,
         );
         let mut tasks = Scope::new();

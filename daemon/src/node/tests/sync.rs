@@ -15,7 +15,7 @@ use tokio::net::unix::pipe;
 
 use super::rig::{Daemon, PATIENCE, Rig};
 use crate::journal::Syncs;
-use crate::task::Group;
+use rye_host::task::Group;
 
 /// Three shell commands at once. Each says that it runs, waits until `go` is opened, writes more than a pipe holds, says that too,
 /// and stays. What they say goes through the pipe `said`, which ends when the last process that holds it does.

@@ -7,9 +7,9 @@ use rye_core::model::{Budget, Spec, Task};
 
 use super::*;
 use crate::async_log::{Log, Logs, Source, Voice};
-use crate::clock::manual::ManualClock;
-use crate::gate::{AT_ONCE, Gate};
-use crate::task::Scope;
+use rye_host::clock::manual::ManualClock;
+use rye_host::file_pool::{AT_ONCE, FilePool};
+use rye_host::task::Scope;
 
 fn log(files: &Path) -> Arc<Log> {
     let run = RunId::new("r-1").unwrap();
@@ -22,7 +22,7 @@ fn log(files: &Path) -> Arc<Log> {
 }
 
 async fn say(log: &Arc<Log>, line: &str) {
-    let voice = Voice::new(Arc::clone(log), Gate::default(), "step 1 a");
+    let voice = Voice::new(Arc::clone(log), FilePool::default(), "step 1 a");
     voice.hear(Source::Stdout, line.as_bytes());
     voice.close().await;
 }
@@ -32,7 +32,7 @@ async fn lines_are_read_for_what_waits_for_them() {
     let files = tempfile::tempdir().unwrap();
     let (log, clock) = (log(files.path()), ManualClock::default());
     say(&log, "before\n").await;
-    let reader = Reader::new(Arc::clone(&log), Gate::default(), Wanted::default());
+    let reader = Reader::new(Arc::clone(&log), FilePool::default(), Wanted::default());
     let mut output = Output::begin(reader, &clock).await;
     say(&log, "one\n").await;
     assert_eq!(output.next(&clock, false).await, None, "nothing waits");
@@ -58,7 +58,7 @@ async fn lines_are_read_for_what_waits_for_them() {
 async fn a_project_that_hangs_holds_one_event_up_and_is_read_when_it_answers() {
     let files = tempfile::tempdir().unwrap();
     let (log, clock) = (log(files.path()), ManualClock::default());
-    let gate = Gate::default();
+    let gate = FilePool::default();
     let reader = Reader::new(Arc::clone(&log), gate.clone(), Wanted::default());
     let mut output = Output::begin(reader, &clock).await;
     say(&log, "one\n").await;
@@ -106,7 +106,7 @@ async fn what_cannot_be_read_is_said_once() {
     let path = files.path().join("state/threads/r-1/async.log");
     std::fs::remove_file(&path).unwrap();
     std::fs::create_dir(&path).unwrap();
-    let reader = Reader::new(Arc::clone(&log), Gate::default(), Wanted::default());
+    let reader = Reader::new(Arc::clone(&log), FilePool::default(), Wanted::default());
     let mut output = Output::begin(reader, &clock).await;
     let piece = output.next(&clock, false).await.unwrap();
     let is_remark = piece.text.starts_with("[what tools print cannot be read: ");

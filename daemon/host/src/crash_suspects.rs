@@ -8,7 +8,7 @@
 //! work that it hands to another thread ([`carried`]) while that does it; not while it waits. Several compute at once, so an innocent run
 //! may stand there beside the one at fault: it takes several such deaths to be held against a run ([`rye_core::model::Death`]), and none
 //! counts of which the parent process says that it came from outside. What
-//! the last life left is kept until each run is settled ([`Board::settle`]), so that a daemon that dies at its start forgets nothing.
+//! the last life left is kept until each run is settled ([`Suspects::settle`]), so that a daemon that dies at its start forgets nothing.
 //! **Failure.** Without the file nobody is ever suspected, and that is logged. After a crash of the machine the file says who computed when the
 //! kernel last wrote it back, which is as good as any.
 #![expect(unsafe_code, reason = "shared memory of a file")]
@@ -40,7 +40,7 @@ const FAULT: u64 = 1;
 const WIDTH: usize = size_of::<u64>();
 
 /// Those who compute, by a hash of their names; 0 is nobody.
-pub struct Board {
+pub struct Suspects {
     /// Those who computed when the last life ended and are not settled, and those who compute now.
     map: Option<MmapMut>,
 }
@@ -54,7 +54,7 @@ struct Sheet<'a> {
 /// One who computes now and then.
 #[derive(Clone)]
 pub struct Actor {
-    board: Arc<Board>,
+    board: Arc<Suspects>,
     name: u64,
 }
 
@@ -68,7 +68,7 @@ thread_local! {
     };
 }
 
-impl Board {
+impl Suspects {
     /// Opens the file in the state directory `dir`. Of those that computed when the last life ended, by `death`, the ones among `live` are
     /// kept; none if it was killed from outside.
     pub fn open<'a>(dir: &Path, live: impl IntoIterator<Item = &'a RunId>, death: Death) -> Self {
@@ -152,9 +152,9 @@ impl Board {
     }
 }
 
-impl fmt::Debug for Board {
+impl fmt::Debug for Suspects {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Board")
+        f.debug_struct("Suspects")
             .field("mapped", &self.map.is_some())
             .finish()
     }
@@ -264,8 +264,8 @@ mod tests {
         RunId::new(name).unwrap()
     }
 
-    fn open(dir: &Path, live: &[RunId]) -> Arc<Board> {
-        Arc::new(Board::open(dir, live, Death::Unknown))
+    fn open(dir: &Path, live: &[RunId]) -> Arc<Suspects> {
+        Arc::new(Suspects::open(dir, live, Death::Unknown))
     }
 
     #[tokio::test]
@@ -298,7 +298,7 @@ mod tests {
         drop(release);
         thread.join().unwrap();
 
-        let suspected = |board: &Board| {
+        let suspected = |board: &Suspects| {
             let is_suspected = |run| board.death_in(run).is_some();
             live.each_ref().map(is_suspected)
         };
@@ -324,16 +324,17 @@ mod tests {
         let live = ["first", "second", "third"].map(run);
         let [first, second, third] = &live;
         // Leaves `run` on the board, as a death would.
-        let computes = |board: &Arc<Board>, run: &RunId| std::mem::forget(board.actor(run).stand());
-        let deaths = |board: &Board| live.each_ref().map(|run| board.death_in(run));
+        let computes =
+            |board: &Arc<Suspects>, run: &RunId| std::mem::forget(board.actor(run).stand());
+        let deaths = |board: &Suspects| live.each_ref().map(|run| board.death_in(run));
         computes(&open(dir.path(), &live), first);
-        let board = Arc::new(Board::open(dir.path(), &live, Death::Fault));
+        let board = Arc::new(Suspects::open(dir.path(), &live, Death::Fault));
         assert_eq!(deaths(&board), [Some(Death::Fault), None, None]);
         computes(&board, second);
-        let board = Arc::new(Board::open(dir.path(), &live, Death::Outside));
+        let board = Arc::new(Suspects::open(dir.path(), &live, Death::Outside));
         assert_eq!(deaths(&board), [Some(Death::Fault), None, None]);
         computes(&board, third);
-        let board = Arc::new(Board::open(dir.path(), &live, Death::Unknown));
+        let board = Arc::new(Suspects::open(dir.path(), &live, Death::Unknown));
         let unknown = Some(Death::Unknown);
         assert_eq!(deaths(&board), [Some(Death::Fault), None, unknown]);
         board.settle(first);

@@ -11,6 +11,7 @@
 //!
 //! **Order.** Commits are counted over all runs, from the start of the daemon, in the order of the log.
 
+use std::ffi::OsStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,8 +19,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getpid};
 use rye_core::id::Lsn;
 use rye_core::model::Event;
-
-use crate::config::Environment;
 
 /// The variable that names the fail point.
 pub const VARIABLE: &str = "RYE_FAIL_POINT";
@@ -126,9 +125,9 @@ impl Place {
     }
 }
 
-/// Reads the fail point of this process from its environment. Without debug assertions there is none.
-pub fn arm(environment: &Environment, parent: Pid) -> Result<(), Unknown> {
-    let Some(text) = environment.get(VARIABLE).filter(|_| cfg!(debug_assertions)) else {
+/// Sets the fail point of this process to `text`, the value of [`VARIABLE`]. Without debug assertions there is none.
+pub fn arm(text: Option<&OsStr>, parent: Pid) -> Result<(), Unknown> {
+    let Some(text) = text.filter(|_| cfg!(debug_assertions)) else {
         return Ok(());
     };
     let text = text.to_string_lossy();
@@ -192,7 +191,7 @@ impl FailPoint {
 }
 
 /// The next commit has the position `lsn` and these events. Called in the order of the log, before it can be written.
-pub(crate) fn commit<'a>(lsn: Lsn, mut events: impl Iterator<Item = &'a Event>) {
+pub fn commit<'a>(lsn: Lsn, mut events: impl Iterator<Item = &'a Event>) {
     let Some(point) = armed() else { return };
     if let Target::Commit(_, name) = point.target
         && events.any(|event| event.name() == name)
@@ -203,7 +202,7 @@ pub(crate) fn commit<'a>(lsn: Lsn, mut events: impl Iterator<Item = &'a Event>) 
 }
 
 /// Whether the log is to end on that side of the commit at `lsn`.
-pub(crate) fn ends(side: Side, lsn: Lsn) -> bool {
+pub fn ends(side: Side, lsn: Lsn) -> bool {
     armed().is_some_and(|point| {
         let is_side = matches!(point.target, Target::Commit(wanted, _) if wanted == side);
         is_side && point.end.load(Ordering::Acquire) == lsn.0
@@ -211,7 +210,7 @@ pub(crate) fn ends(side: Side, lsn: Lsn) -> bool {
 }
 
 /// The daemon has come to `place`.
-pub(crate) fn reach(place: Place) {
+pub fn reach(place: Place) {
     if let Some(point) = armed()
         && point.target == Target::Place(place)
         && point.is_reached()
@@ -221,7 +220,7 @@ pub(crate) fn reach(place: Place) {
 }
 
 /// Ends both processes, as the power would.
-pub(crate) fn die() -> ! {
+pub fn die() -> ! {
     let parent = armed().map(|point| point.parent);
     for process in parent.into_iter().chain([getpid()]) {
         if let Err(error) = kill(process, Signal::SIGKILL) {

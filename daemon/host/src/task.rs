@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::acting::carried;
+use crate::crash_suspects::carried;
 
 /// How a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use crate::acting::carried;
+use crate::crash_suspects::carried;
 use crate::task;
 
 /// Threads that work in one project at once.
@@ -24,7 +24,7 @@ pub const AT_ONCE: usize = 4;
 
 /// The gate of one project; clones are the same gate.
 #[derive(Clone, Default)]
-pub struct Gate {
+pub struct FilePool {
     queue: Arc<Mutex<Queue>>,
 }
 
@@ -40,7 +40,7 @@ struct Queue {
     next: u64,
 }
 
-impl Gate {
+impl FilePool {
     /// Does `work`, which may block, away from the runtime's workers. Cancel safe until the work begins.
     pub async fn pass<T: Send + 'static>(
         &self,
@@ -105,10 +105,10 @@ impl Gate {
     }
 }
 
-impl fmt::Debug for Gate {
+impl fmt::Debug for FilePool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let queue = self.queue();
-        f.debug_struct("Gate")
+        f.debug_struct("FilePool")
             .field("waiting", &queue.waiting.len())
             .field("threads", &queue.threads)
             .finish()
@@ -117,7 +117,7 @@ impl fmt::Debug for Gate {
 
 /// Somebody waits for work to be done.
 struct Waiting<'a> {
-    gate: &'a Gate,
+    gate: &'a FilePool,
     number: u64,
 }
 
@@ -160,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_project_that_hangs_holds_so_many_threads_and_no_other_project() {
-        let (gate, other) = (Gate::default(), Gate::default());
+        let (gate, other) = (FilePool::default(), FilePool::default());
         let (begun, begins) = mpsc::channel();
         let mut tasks = Scope::new();
         let mut releases = Vec::new();
@@ -187,7 +187,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_without_being_polled_keeps_nobody_out() {
-        let gate = Gate::default();
+        let gate = FilePool::default();
         let (begun, begins) = mpsc::channel();
         let mut ahead = Vec::new();
         for _ in 0..3 * AT_ONCE {
@@ -206,7 +206,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_dropped_while_it_waits_gives_its_place_to_the_next() {
-        let gate = Gate::default();
+        let gate = FilePool::default();
         let (begun, begins) = mpsc::channel();
         let mut tasks = Scope::new();
         let mut releases = Vec::new();

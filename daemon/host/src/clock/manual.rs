@@ -14,7 +14,7 @@ const START: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 
 /// The clock.
 #[derive(Debug)]
-pub(crate) struct ManualClock {
+pub struct ManualClock {
     passed: watch::Sender<Duration>,
     /// By how many milliseconds somebody has set the wall clock.
     stepped: AtomicI64,
@@ -33,17 +33,17 @@ impl Default for ManualClock {
 
 impl ManualClock {
     /// Moves the time on, and wakes those whose time has come.
-    pub(crate) fn advance(&self, by: Duration) {
+    pub fn advance(&self, by: Duration) {
         self.passed.send_modify(|passed| *passed += by);
     }
 
     /// Sets the wall clock, by so many milliseconds; nothing else notices.
-    pub(crate) fn step(&self, by: i64) {
+    pub fn step(&self, by: i64) {
         self.stepped.fetch_add(by, Ordering::Relaxed);
     }
 
     /// How many sleep now.
-    pub(crate) fn sleepers(&self) -> usize {
+    pub fn sleepers(&self) -> usize {
         self.passed.receiver_count()
     }
 }

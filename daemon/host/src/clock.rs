@@ -4,8 +4,8 @@
 //! clock, which people and servers set: delays are counted in [`Uptime`]. **Order.** Of two that sleep, the one whose time comes
 //! first wakes first. **Failure.** A machine that was suspended wakes its sleepers late, by no more than half a minute.
 
-#[cfg(test)]
-pub(crate) mod manual;
+#[cfg(any(test, feature = "testing"))]
+pub mod manual;
 
 use std::time::Duration;
 

@@ -1,0 +1,360 @@
+//! Content-addressed objects: bytes kept under their SHA-256.
+//!
+//! **Owns** `<state>/objects/ab/<sha256>`. **Never** overwrites or changes an object, and never hands out bytes that do
+//! not match their name. [`Store::put`] returns when the object is on disk with its directory, so that a log record may
+//! name it. **Order**: objects are independent; two writers of the same bytes both succeed, one after the other. A new file gets its name
+//! first and is synced then: the name and the bytes go to the disk in one transaction of its journal, where a sync before and after would make
+//! two. One that takes the place of what is damaged is synced before.
+//! **Failure**: what cannot be kept leaves nothing behind. A crash may leave a file below `objects/tmp`, which the next
+//! [`Store::open`] removes, or one with its name and not all of its bytes, which nothing names yet: the next [`Store::put`] of these
+//! bytes replaces it.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read as _, Seek as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rye_core::digest::Digest;
+use rye_core::error::{ErrorKind, Kinded};
+use sha2::{Digest as _, Sha256};
+
+/// Why an object could not be kept or given back.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system refused to keep it.
+    #[error("failed to store object {digest}")]
+    Store {
+        /// Its name.
+        digest: Digest,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It is not there, or cannot be read.
+    #[error("failed to read object {digest}")]
+    Read {
+        /// Its name.
+        digest: Digest,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The file is there, its content is not what it was.
+    #[error("object {digest} is damaged: its content is {found}")]
+    Damaged {
+        /// Its name.
+        digest: Digest,
+        /// What its bytes hash to.
+        found: Digest,
+    },
+}
+
+impl Kinded for Error {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Store { source, .. } if is_used_up(source) => ErrorKind::Exhausted,
+            Self::Store { .. } => ErrorKind::Unavailable,
+            Self::Read { .. } | Self::Damaged { .. } => ErrorKind::DataLoss,
+        }
+    }
+}
+
+/// Whether the disk, or what its owner may have of it, is used up.
+fn is_used_up(error: &io::Error) -> bool {
+    let kind = error.kind();
+    kind == io::ErrorKind::StorageFull || kind == io::ErrorKind::QuotaExceeded
+}
+
+/// Where objects are written before they get their name.
+const UNFINISHED: &str = "tmp";
+
+/// Bytes of an object that are written or read at once.
+pub const PIECE: usize = 128 << 10;
+
+/// Writes the bytes of an object.
+type Write<'a> = dyn Fn(&mut dyn io::Write) -> io::Result<()> + 'a;
+
+/// The digest of what is left to be read of `file`.
+pub fn digest_of_file(file: &mut File) -> io::Result<Digest> {
+    let mut named = Named::default();
+    let mut piece = vec![0; PIECE];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(named.name().0),
+            read => named.hasher.update(&piece[..read]),
+        }
+    }
+}
+
+/// Takes bytes for their name.
+#[derive(Default)]
+struct Named {
+    hasher: Sha256,
+    bytes: u64,
+}
+
+impl Named {
+    /// The name of what was written, and how many bytes it has.
+    fn name(self) -> (Digest, u64) {
+        (<[u8; 32]>::from(self.hasher.finalize()).into(), self.bytes)
+    }
+}
+
+impl io::Write for Named {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.hasher.update(bytes);
+        self.bytes += u64::try_from(bytes.len()).expect("lengths fit 64 bits");
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The objects below one directory.
+#[derive(Debug)]
+pub struct Store {
+    root: PathBuf,
+    temporaries: AtomicU64,
+    /// The directories, by the first byte of their objects' names: whether their own names are known to be on disk. Each is locked while an
+    /// object is put there: nobody takes for kept what another fails to sync.
+    directories: Box<[Mutex<bool>; 256]>,
+}
+
+impl Store {
+    /// The store at `root`, which is made with the first object. What an earlier owner did not finish is removed, so there
+    /// is one owner at a time. Blocks.
+    pub fn open(root: impl Into<PathBuf>) -> Self {
+        let root = root.into();
+        // A store that is not there, or that cannot be written to, says so with the first object.
+        drop(fs::remove_dir_all(root.join(UNFINISHED)));
+        Self {
+            root,
+            temporaries: AtomicU64::new(0),
+            directories: Box::new([const { Mutex::new(false) }; 256]),
+        }
+    }
+
+    /// Keeps `bytes`; they are on disk when this returns. Blocks.
+    pub fn put(&self, bytes: &[u8]) -> Result<Digest, Error> {
+        Ok(self.put_written(|out| out.write_all(bytes))?.0)
+    }
+
+    /// Keeps what `write` writes, which is the same each time it is called; it is on disk when this returns. How many bytes these are.
+    /// Blocks.
+    pub fn put_written(
+        &self,
+        write: impl Fn(&mut dyn io::Write) -> io::Result<()>,
+    ) -> Result<(Digest, u64), Error> {
+        let failed = |digest| move |source| Error::Store { digest, source };
+        let mut named = BufWriter::with_capacity(PIECE, Named::default());
+        let named = write(&mut named).and_then(|()| Ok(named.into_inner()?));
+        let (digest, bytes) = named.map_err(failed(Digest::default()))?.name();
+        self.write(digest, &write).map_err(failed(digest))?;
+        Ok((digest, bytes))
+    }
+
+    /// Hands the bytes named `digest`, which were verified before, to `read`, a piece at a time. Blocks.
+    pub fn read<T>(
+        &self,
+        digest: &Digest,
+        read: impl FnOnce(&mut dyn io::BufRead) -> T,
+    ) -> Result<T, Error> {
+        let failed = |source| Error::Read {
+            digest: *digest,
+            source,
+        };
+        let mut file = File::open(self.path(digest)).map_err(failed)?;
+        let found = digest_of_file(&mut file).map_err(failed)?;
+        if found != *digest {
+            let digest = *digest;
+            return Err(Error::Damaged { digest, found });
+        }
+        file.rewind().map_err(failed)?;
+        Ok(read(&mut BufReader::with_capacity(PIECE, file)))
+    }
+
+    /// The bytes named `digest`, verified. Blocks.
+    pub fn get(&self, digest: &Digest) -> Result<Vec<u8>, Error> {
+        let bytes = fs::read(self.path(digest)).map_err(|source| Error::Read {
+            digest: *digest,
+            source,
+        })?;
+        let found = Digest::of(&bytes);
+        if found == *digest {
+            Ok(bytes)
+        } else {
+            Err(Error::Damaged {
+                digest: *digest,
+                found,
+            })
+        }
+    }
+
+    fn path(&self, digest: &Digest) -> PathBuf {
+        let name = digest.to_string();
+        self.root.join(&name[..2]).join(name)
+    }
+
+    fn write(&self, digest: Digest, write: &Write<'_>) -> io::Result<()> {
+        let path = self.path(&digest);
+        let directory = path.parent().expect("an object lies in a directory");
+        let known = &self.directories[usize::from(digest.as_bytes()[0])];
+        let mut is_synced = known.lock().unwrap_or_else(PoisonError::into_inner);
+        match File::open(&path).and_then(|mut file| Ok((digest_of_file(&mut file)?, file))) {
+            // It may have been written by a process that died before its sync.
+            Ok((there, file)) if there == digest => file.sync_all()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if !directory.is_dir() {
+                    *is_synced = false;
+                    fs::create_dir_all(directory)?;
+                }
+                self.write_new(&path, write)?;
+            }
+            // The log may name it: until the whole of it is on disk, nothing takes the place of what is left.
+            Ok(_) | Err(_) => drop(self.write_as(&path, write, File::sync_all)?),
+        }
+        sync(directory)?;
+        if !*is_synced {
+            sync(&self.root)?;
+            self.root.parent().map_or(Ok(()), sync)?;
+            *is_synced = true;
+        }
+        Ok(())
+    }
+
+    /// Puts a file of what `write` writes at `path`, where nothing lies, on disk but for its name; or nothing at all.
+    fn write_new(&self, path: &Path, write: &Write<'_>) -> io::Result<()> {
+        let synced = self.write_as(path, write, |_| Ok(()))?.sync_all();
+        if synced.is_err() {
+            // What the system could not write it forgets, and says nothing of it the next time.
+            drop(fs::remove_file(path));
+        }
+        synced
+    }
+
+    /// Writes a file, which gets the name `path` once it is whole and `ready` has seen it.
+    fn write_as(
+        &self,
+        path: &Path,
+        write: &Write<'_>,
+        ready: impl FnOnce(&File) -> io::Result<()>,
+    ) -> io::Result<File> {
+        let unfinished = self.root.join(UNFINISHED);
+        fs::create_dir_all(&unfinished)?;
+        let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
+        let temporary = unfinished.join(number.to_string());
+        let named = File::create(&temporary).and_then(|file| {
+            let mut out = BufWriter::with_capacity(PIECE, file);
+            write(&mut out)?;
+            let file = out.into_inner()?;
+            ready(&file)?;
+            fs::rename(&temporary, path)?;
+            Ok(file)
+        });
+        if named.is_err() {
+            // The next start removes what is left if this fails too.
+            drop(fs::remove_file(&temporary));
+        }
+        named
+    }
+}
+
+/// Makes the names in `directory` survive a power cut.
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_comes_back_under_its_hash() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("objects"));
+        let digest = store.put(b"abc").unwrap();
+        assert_eq!(store.put(b"abc").unwrap(), digest);
+        assert_eq!(store.get(&digest).unwrap(), b"abc");
+        assert_eq!(digest, Digest::of(b"abc"));
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_kept_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("objects"));
+        let digest = Digest::of(b"abc");
+        fs::create_dir_all(store.path(&digest)).unwrap();
+        assert!(matches!(store.put(b"abc"), Err(Error::Store { .. })));
+        let left = fs::read_dir(store.root.join(UNFINISHED)).unwrap();
+        assert_eq!(left.count(), 0);
+        fs::remove_dir(store.path(&digest)).unwrap();
+        store.put(b"abc").unwrap();
+        assert_eq!(store.get(&digest).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn a_directory_that_was_taken_away_is_made_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("objects"));
+        for root in [dir.path().join("objects/ba"), dir.path().join("objects")] {
+            let digest = store.put(b"abc").unwrap();
+            assert!(*store.directories[0xba].lock().unwrap());
+            fs::remove_dir_all(&root).unwrap();
+            assert!(matches!(store.get(&digest), Err(Error::Read { .. })));
+        }
+        let digest = store.put(b"abc").unwrap();
+        assert_eq!(store.get(&digest).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn what_a_crash_left_unfinished_is_gone_after_the_next_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("objects");
+        let digest = Store::open(&root).put(b"abc").unwrap();
+        fs::write(root.join(UNFINISHED).join("7"), b"half").unwrap();
+        let store = Store::open(&root);
+        assert!(!root.join(UNFINISHED).join("7").exists());
+        assert_eq!(store.get(&digest).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn what_a_crash_left_cut_under_its_name_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("objects"));
+        let digest = store.put(b"abc").unwrap();
+        for cut in [&b""[..], b"ab"] {
+            fs::write(store.path(&digest), cut).unwrap();
+            assert!(matches!(store.get(&digest), Err(Error::Damaged { .. })));
+            assert_eq!(store.put(b"abc").unwrap(), digest);
+            assert_eq!(store.get(&digest).unwrap(), b"abc");
+        }
+    }
+
+    #[test]
+    fn a_disk_or_a_quota_that_is_used_up_is_exhausted() {
+        for (kind, means) in [
+            (io::ErrorKind::StorageFull, ErrorKind::Exhausted),
+            (io::ErrorKind::QuotaExceeded, ErrorKind::Exhausted),
+            (io::ErrorKind::NotADirectory, ErrorKind::Unavailable),
+        ] {
+            let (digest, source) = (Digest::default(), kind.into());
+            assert_eq!(Error::Store { digest, source }.kind(), means, "{kind}");
+        }
+    }
+
+    #[test]
+    fn damaged_and_missing_objects_are_not_handed_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path().join("objects"));
+        let digest = store.put(b"abc").unwrap();
+        fs::write(store.path(&digest), b"abd").unwrap();
+        assert!(matches!(store.get(&digest), Err(Error::Damaged { .. })));
+        store.put(b"abc").unwrap();
+        assert_eq!(store.get(&digest).unwrap(), b"abc");
+        let other = Digest::of(b"other");
+        assert!(matches!(store.get(&other), Err(Error::Read { .. })));
+    }
+}
