@@ -33,7 +33,7 @@ use rye_core::model::{
 use rye_core::money::Usd;
 use rye_core::seal::{SecretKey, Token, sha256_hex, sign_json};
 use rye_host::task::Scope;
-use ryed::journal::{Change, Journal, Options, Signed, Signer, Ticket};
+use rye_journal::{Change, Journal, Options, Signed, Signer, Ticket};
 use serde_json::json;
 
 const ROUNDS: usize = 9;

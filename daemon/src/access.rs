@@ -33,10 +33,6 @@ use crate::async_log::{self, Wanted};
 use crate::chain;
 use crate::index::{self, Asked, Described};
 use crate::inspect::Inspector;
-use crate::journal::{
-    self, Cursor, Extract, Filter, Journal, Line, Live, Of, Reader, RemovedRun, Signer, Since,
-    StepLine, Storage, Summary, Until, Walked,
-};
 use crate::models::Listing;
 use crate::native::SignAsked;
 use crate::port::{AccountView, MeterView, Refusal, Resume, reach};
@@ -48,6 +44,10 @@ use crate::supervisor::{
 };
 use rye_host::clock::Timer;
 use rye_host::task;
+use rye_journal::{
+    self, Cursor, Extract, Filter, Journal, Line, Live, Of, Reader, RemovedRun, Signer, Since,
+    StepLine, Storage, Summary, Until, Walked,
+};
 
 /// The daemon as callers from outside have it.
 #[derive(Debug, Clone)]
@@ -147,7 +147,7 @@ impl Access {
     }
 
     /// Writes history again without the runs that were removed.
-    pub async fn purge(&self) -> Result<(), journal::Error> {
+    pub async fn purge(&self) -> Result<(), rye_journal::Error> {
         self.journal().purge().await
     }
 
@@ -357,7 +357,7 @@ impl Access {
     }
 
     /// A long payload that a transcript names; a caller that knows its digest has seen the transcript.
-    pub async fn long_payload(&self, digest: Digest) -> Result<Option<String>, journal::Error> {
+    pub async fn long_payload(&self, digest: Digest) -> Result<Option<String>, rye_journal::Error> {
         self.journal().long_payload(digest).await
     }
 
@@ -479,28 +479,28 @@ impl Visible {
     }
 
     /// The steps it has taken.
-    pub async fn steps(&self) -> Result<Vec<StepLine>, journal::Error> {
+    pub async fn steps(&self) -> Result<Vec<StepLine>, rye_journal::Error> {
         self.journal().steps(&self.id).await
     }
 
     /// How far it has come, step by step.
-    pub async fn walked(&self) -> Result<Walked, journal::Error> {
+    pub async fn walked(&self) -> Result<Walked, rye_journal::Error> {
         self.journal().walked(&self.id).await
     }
 
     /// Its events from `from` on, those included that are yet to come.
-    pub async fn events(&self, since: Seq, until: Until) -> Result<Cursor, journal::Error> {
+    pub async fn events(&self, since: Seq, until: Until) -> Result<Cursor, rye_journal::Error> {
         let of = Of::Run(self.id.clone());
         self.journal().read(of, Since::Seq(since), until).await
     }
 
     /// Its events from one on, and what its model says meanwhile.
-    pub async fn listen(&self, since: Seq) -> Result<Live, journal::Error> {
+    pub async fn listen(&self, since: Seq) -> Result<Live, rye_journal::Error> {
         self.journal().listen(&self.id, since).await
     }
 
     /// Its transcript as it was written.
-    pub async fn transcript(&self, extract: Extract) -> Result<Reader, journal::Error> {
+    pub async fn transcript(&self, extract: Extract) -> Result<Reader, rye_journal::Error> {
         self.journal().transcript(&self.id, extract).await
     }
 
@@ -520,7 +520,7 @@ impl Visible {
     }
 
     /// One of its events with its payload in it, however long that is, and the memory that it takes.
-    pub async fn whole(&self, line: Line) -> Result<(Line, Charge), journal::Error> {
+    pub async fn whole(&self, line: Line) -> Result<(Line, Charge), rye_journal::Error> {
         self.journal().whole(&self.id, line).await
     }
 }

@@ -21,9 +21,9 @@ use rye_core::model::Object;
 use rye_core::seal;
 use serde_json::{Value, json};
 
-use crate::journal::Signer;
 use crate::object::{ProjectObjects, ProjectObjectsError};
 use rye_host::file_pool::FilePool;
+use rye_journal::Signer;
 
 /// Why something about a project's objects cannot be answered.
 #[derive(Debug, thiserror::Error)]

@@ -18,11 +18,11 @@ use rye_core::thread::ThreadTool;
 use serde_json::{Value, json};
 
 use crate::drive::Job;
-use crate::journal::Change;
 use crate::port::{Nest, Nested, Refusal, Wanted, launched};
 use crate::services::{Ended, Services, timed_out};
 use crate::stop::{Stop, Urgency};
 use rye_host::task;
+use rye_journal::Change;
 
 /// The run that carries a call out.
 #[derive(Debug)]

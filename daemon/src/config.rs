@@ -73,9 +73,6 @@ pub struct Limits {
     pub tree_runs: NonZeroUsize,
 }
 
-/// Most runs of one tree that are not over, where nobody sets another number.
-pub const TREE_RUNS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
-
 /// Retention of ended runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
@@ -488,7 +485,7 @@ fn limits(stack: &mut Stack) -> Limits {
             .and_then(|Megabytes(most)| most),
         tree_runs: stack
             .pick("limits.tree_runs", |layer| layer.limits.tree_runs)
-            .unwrap_or(TREE_RUNS),
+            .unwrap_or(rye_journal::TREE_RUNS),
     }
 }
 

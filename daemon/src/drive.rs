@@ -55,10 +55,10 @@ use self::line::Line;
 use self::plan::{Plan, Then, limit};
 use self::space::{Lack, Live};
 use crate::exhausted::Exhausted;
-use crate::journal::{self, Change, Committed, Ticket, Why};
 use crate::services::{Ended, Services};
 use crate::stop::{Changes, DriverExit, Stop, Urgency};
 use crate::storage_backoff;
+use rye_journal::{Change, Committed, Ticket, Why};
 
 /// Changes that are committed together at most, give or take those of one call. Calls that are concluded on the spot never
 /// make the machine wait, and there may be a hundred thousand of them.
@@ -107,7 +107,7 @@ pub trait Kind: Send + Sync + 'static {
         &self,
         run: &Run,
         query: &Query<Self>,
-    ) -> impl Future<Output = Result<Answer<Self>, journal::Error>> + Send;
+    ) -> impl Future<Output = Result<Answer<Self>, rye_journal::Error>> + Send;
 
     /// Carries out a call whose announcement is durable; it ends by itself, or as `stop` says. Until then it may report.
     fn carry_out(
@@ -120,8 +120,8 @@ pub trait Kind: Send + Sync + 'static {
 }
 
 /// Whether nothing begins in the run any more, because it is being killed.
-fn is_stopping(error: &journal::Error) -> bool {
-    matches!(error, journal::Error::Refused(refused) if matches!(refused.why, Why::Stopping(_)))
+fn is_stopping(error: &rye_journal::Error) -> bool {
+    matches!(error, rye_journal::Error::Refused(refused) if matches!(refused.why, Why::Stopping(_)))
 }
 
 /// Drives `run` to its end, until it is suspended, or until the daemon stops.
@@ -130,7 +130,7 @@ pub async fn drive<K: Kind>(
     kind: Arc<K>,
     run: &Arc<Run>,
     stop: &Stop,
-) -> Result<DriverExit, journal::Error> {
+) -> Result<DriverExit, rye_journal::Error> {
     let mut drive = Drive::new(services, kind, run, stop)?;
     loop {
         let lacking = match drive.live().await {
@@ -193,9 +193,9 @@ impl<'a, K: Kind> Drive<'a, K> {
         kind: Arc<K>,
         run: &Arc<Run>,
         stop: &'a Stop,
-    ) -> Result<Self, journal::Error> {
+    ) -> Result<Self, rye_journal::Error> {
         let commits = services.journal.commits(&run.id);
-        let commits = commits.ok_or_else(|| journal::Error::Unknown {
+        let commits = commits.ok_or_else(|| rye_journal::Error::Unknown {
             run: run.id.clone(),
         })?;
         let (reporter, reports) = mpsc::channel(MOST_REPORTS);
@@ -224,7 +224,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// Claims the run, then plans, commits and waits, over and over.
-    async fn live(&mut self) -> Result<Live, journal::Error> {
+    async fn live(&mut self) -> Result<Live, rye_journal::Error> {
         self.claim().await?;
         self.begin_unstarted().await;
         loop {
@@ -258,7 +258,7 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// The run is ours from here on. That is durable before the first move: if that move brings the daemon down, it is on
     /// record who made it.
-    async fn claim(&mut self) -> Result<(), journal::Error> {
+    async fn claim(&mut self) -> Result<(), rye_journal::Error> {
         let epoch = self.services.epoch;
         let run = self.machine.run();
         let event = match &run.life {
@@ -284,7 +284,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// What others have committed to the run reaches the machine.
-    async fn take_news(&mut self) -> Result<(), journal::Error> {
+    async fn take_news(&mut self) -> Result<(), rye_journal::Error> {
         if *self.commits.borrow() == self.base {
             return Ok(());
         }
@@ -296,14 +296,14 @@ impl<'a, K: Kind> Drive<'a, K> {
         let Some(record) = self.services.journal.snapshot(&self.id) else {
             // Somebody else has ended it, and it has left memory.
             let run = self.id.clone();
-            return Err(journal::Error::Unknown { run });
+            return Err(rye_journal::Error::Unknown { run });
         };
         self.rebase(Some(&record));
         Ok(())
     }
 
     /// Asks the machine for its moves until there is something to wait for.
-    async fn draw_up(&mut self, plan: &mut Plan<K>) -> Result<Then, journal::Error> {
+    async fn draw_up(&mut self, plan: &mut Plan<K>) -> Result<Then, rye_journal::Error> {
         let mut ahead = Ahead::new();
         loop {
             match plan.next(self.services.clock.tick()).await {
@@ -342,7 +342,11 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// Finds out what the machine asks, unless something is asked of the run meanwhile, which is heeded first. What the answer leads to
     /// is committed before anything more is asked, which may take long.
-    async fn ask(&mut self, plan: &mut Plan<K>, query: &Query<K>) -> Result<(), journal::Error> {
+    async fn ask(
+        &mut self,
+        plan: &mut Plan<K>,
+        query: &Query<K>,
+    ) -> Result<(), rye_journal::Error> {
         let answer = tokio::select! {
             answer = self.kind.answer(plan.machine.run(), query) => answer?,
             () = self.signal.changed() => return Ok(()),
@@ -393,7 +397,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// Commits the facts and the plan, and spawns its calls; `false` if it was refused and nothing of it has happened.
-    async fn carry(&mut self, plan: Plan<K>) -> Result<bool, journal::Error> {
+    async fn carry(&mut self, plan: Plan<K>) -> Result<bool, rye_journal::Error> {
         if self.facts.is_empty() && plan.is_empty() {
             self.machine = plan.machine;
             return Ok(true);
@@ -401,7 +405,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         let facts = self.facts.len();
         let announced = match self.commit_in_line(plan.changes).await {
             Err(error) if is_stopping(&error) => return Err(error),
-            Err(journal::Error::Refused(refused)) if refused.why != Why::Full => {
+            Err(rye_journal::Error::Refused(refused)) if refused.why != Why::Full => {
                 let change = refused.change.checked_sub(facts);
                 let is_unpaid = matches!(refused.why, Why::Budget(_));
                 let mut calls = plan.calls.iter();
@@ -416,7 +420,7 @@ impl<'a, K: Kind> Drive<'a, K> {
                     (None, Some(planned)) => self.refuse(&planned.call, &refused),
                     // It was drawn up on a record that was not the last.
                     (None, None) if change.is_some() && *self.commits.borrow() != self.base => {}
-                    (None, None) => return Err(journal::Error::Refused(refused)),
+                    (None, None) => return Err(rye_journal::Error::Refused(refused)),
                 }
                 return Ok(false);
             }
@@ -523,7 +527,7 @@ impl<'a, K: Kind> Drive<'a, K> {
 
     /// The daemon stops, or the run is being killed: waits until nothing is in flight any more, and writes down what ended by
     /// itself.
-    async fn leave(&mut self) -> Result<DriverExit, journal::Error> {
+    async fn leave(&mut self) -> Result<DriverExit, rye_journal::Error> {
         self.line.leave();
         let mut receipt = KillReceipt::default();
         while let Some((call, ended)) = self.next_end().await {
@@ -551,7 +555,7 @@ impl<'a, K: Kind> Drive<'a, K> {
     }
 
     /// Commits the facts and then `plans`, as one. If the journal refuses, the facts stay.
-    async fn commit(&mut self, plans: Vec<Change>) -> Result<Committed, journal::Error> {
+    async fn commit(&mut self, plans: Vec<Change>) -> Result<Committed, rye_journal::Error> {
         let mut changes = self.changes(self.facts.iter().cloned());
         changes.extend(plans);
         let committed = self.services.journal.commit(changes).await?;

@@ -19,26 +19,33 @@
 //! nothing else; one that is not there, or another one by now, is passed over.
 
 mod cancel;
-mod made;
 mod marks;
-mod objects;
-mod page;
-mod project;
-mod queue;
 mod receipts;
-mod removal;
 mod render;
-mod run;
 mod slots;
-mod table;
-#[cfg(test)]
-mod tests;
-mod thread_page;
 mod thread_state;
+
+mod page;
+mod thread_page;
 mod transcript;
 
+mod common;
+mod made;
+
+mod objects;
+mod queue;
+mod removal;
+
+mod run;
+
+mod project;
+
+mod table;
+
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
-use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,18 +53,19 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rye_core::clock::{Clock, Timestamp};
-use rye_core::error::{ErrorKind, Kinded as _, with_sources};
-use rye_core::id::{Lsn, Name, RunId};
+
+use rye_core::id::{Lsn, Name};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::cancel::cancel_requests;
+pub use self::common::Rebuilt;
+use self::common::Shared;
 use self::marks::{Mark, Marks};
 use self::slots::Slots;
 use self::table::Table;
-use self::transcript::Change;
-use crate::journal::{self, ExportSource, Faults, RemovedRun, Signer, TouchKind};
 use rye_host::fail_point::{self, Place};
 use rye_host::task;
+use rye_journal::{ExportSource, Faults, RemovedRun, Signer, TouchKind};
 
 /// How long a stop waits for projects if nothing else is said.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -88,108 +96,11 @@ pub struct Exports {
     router: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What all threads share.
-struct Shared {
-    source: ExportSource,
-    signer: Arc<dyn Signer>,
-    clock: Arc<dyn Clock>,
-    adopted: Option<Timestamp>,
-    slots: Slots,
-    /// Runs that are open in all projects.
-    open: AtomicUsize,
-    /// When threads are no longer waited for.
-    end: Mutex<Option<Instant>>,
-    faults: Faults,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
-            .field("source", &self.source)
-            .field("open", &self.open)
-            .finish_non_exhaustive()
-    }
-}
-
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("dir", &self.dir)
             .finish_non_exhaustive()
-    }
-}
-
-/// Passed before each write to a project, where tests let it fail or the daemon die.
-#[derive(Debug, Clone, Copy)]
-struct Writes<'a> {
-    faults: &'a Faults,
-    files: &'a str,
-}
-
-impl Writes<'_> {
-    fn reach(&self, place: Place) -> io::Result<()> {
-        fail_point::reach(place);
-        self.faults.before_write(self.files)
-    }
-}
-
-/// What a rebuild of a project has come to.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Rebuilt {
-    /// Runs that were compared.
-    pub runs: u64,
-    /// Those of which something was missing.
-    pub written: u64,
-    /// Those of which something was not as it should be.
-    pub replaced: u64,
-    /// Those that could not be compared.
-    pub failed: u64,
-    /// Why the first of these could not.
-    pub failure: Option<String>,
-}
-
-impl Rebuilt {
-    fn count(&mut self, change: Change) {
-        self.runs += 1;
-        self.replaced += u64::from(change.replaced);
-        self.written += u64::from(change.written && !change.replaced);
-    }
-
-    fn fail(&mut self, run: &RunId, trouble: &Trouble) {
-        self.runs += 1;
-        self.failed += 1;
-        self.failure
-            .get_or_insert_with(|| format!("{run}: {}", with_sources(trouble)));
-    }
-}
-
-/// Why the files of a run cannot be written.
-#[derive(Debug, thiserror::Error)]
-enum Trouble {
-    #[error("the project is not there")]
-    Gone(#[source] io::Error),
-    #[error("the project does not take its files")]
-    Files(#[from] io::Error),
-    #[error(transparent)]
-    Stale(Stale),
-    #[error("the run cannot be read")]
-    Lost(#[source] journal::Error),
-    #[error("the journal does not answer")]
-    Journal(#[source] journal::Error),
-}
-
-/// A file is not the one that was written.
-#[derive(Debug, thiserror::Error)]
-#[error("its files were removed or changed")]
-struct Stale;
-
-impl From<journal::Error> for Trouble {
-    fn from(error: journal::Error) -> Self {
-        if error.kind() == ErrorKind::DataLoss {
-            Self::Lost(error)
-        } else {
-            Self::Journal(error)
-        }
     }
 }
 
@@ -288,7 +199,7 @@ struct Router {
     /// Everything up to this position was handed on.
     upto: Lsn,
     /// The range in which the journal reported nothing, because nothing was taken for too long.
-    missed: Option<journal::Missed>,
+    missed: Option<rye_journal::Missed>,
     /// Where history ended when the marks were written.
     sealed: Lsn,
 }

@@ -21,7 +21,6 @@ use rye_core::walker::{CostSource, Walker};
 use self::attend::Planned;
 use crate::cache;
 use crate::drive::{self, Job, Kind, Reports, RunContext};
-use crate::journal;
 use crate::services::Ended;
 use crate::stop::{DriverExit, Stop};
 
@@ -42,7 +41,7 @@ pub async fn drive(
     policy: Arc<Policy>,
     run: &Arc<Run>,
     stop: &Stop,
-) -> Result<DriverExit, journal::Error> {
+) -> Result<DriverExit, rye_journal::Error> {
     let services = Arc::clone(&at.services);
     let journal = &services.journal;
     let graph = match services.graphs.of_run(source).await {
@@ -84,7 +83,11 @@ impl Kind for GraphRun {
         plan.stricter()
     }
 
-    async fn answer(&self, _run: &Run, query: &Infallible) -> Result<Infallible, journal::Error> {
+    async fn answer(
+        &self,
+        _run: &Run,
+        query: &Infallible,
+    ) -> Result<Infallible, rye_journal::Error> {
         match *query {}
     }
 

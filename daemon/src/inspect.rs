@@ -23,10 +23,10 @@ use rye_core::model::{Run, StepStatus};
 
 use crate::chain::{self, Chain, Terminal};
 use crate::graphs::Graphs;
-use crate::journal::Walked;
 use crate::projects::{self, Inside, Projects, Site};
 use rye_host::clock::Timer;
 use rye_host::task;
+use rye_journal::Walked;
 
 /// How long a look at a file may take.
 const MOST_TIME: Duration = Duration::from_secs(1);

@@ -14,8 +14,6 @@ pub mod async_log;
 pub mod index;
 pub mod object;
 
-pub mod journal;
-
 pub mod cache;
 pub mod contracts;
 pub mod exports;

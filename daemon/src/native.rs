@@ -5,32 +5,32 @@
 //! stands in `reach`, what it may do to files in `files`. **Order.** A call that waits is dropped when its run is to stop; waiting changes
 //! nothing, so a call repeated after a restart waits again, for what is left of its time.
 
+mod session;
+
+mod reach;
+
 mod budget;
 mod control;
 mod emitter;
 mod fetch;
 mod files;
-mod orchestrator;
 mod processes;
-mod reach;
 mod report;
 mod resume;
 mod sign;
 mod wait;
 
-use std::sync::Arc;
+mod orchestrator;
 
-use rye_core::clock::Clock;
-use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
+use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::machine::TextForm;
-use rye_core::model::{Event, Failure, Object, Slot, Spec};
-use serde::de::DeserializeOwned;
+use rye_core::model::{Failure, Object};
 use serde_json::Value;
 
 pub use self::files::FileTool;
+pub use self::session::Session;
+use self::session::read;
 pub use self::sign::{Asked as SignAsked, Error as SignError};
-use crate::port::Runs;
-use crate::projects::Projects;
 
 /// A native tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,29 +148,6 @@ pub fn find(id: &ItemId) -> Option<Tool> {
     }
 }
 
-/// On whose behalf a tool is called, and whom it may ask.
-#[derive(Clone, Copy)]
-#[expect(
-    missing_debug_implementations,
-    reason = "what puts events on record cannot be shown"
-)]
-pub struct Session<'a> {
-    /// The run.
-    pub run: &'a RunId,
-    /// Which step of it, and which part of that.
-    pub attempt: (u32, Slot),
-    /// Its authority and its project.
-    pub spec: &'a Spec,
-    /// The owner of all runs.
-    pub runs: &'a dyn Runs,
-    /// The projects in use.
-    pub projects: &'a Arc<Projects>,
-    /// The source of what nobody can guess.
-    pub clock: &'a dyn Clock,
-    /// Puts on record what has happened on behalf of the run.
-    pub note: &'a (dyn Fn(Event) + Sync),
-}
-
 /// Calls `tool`.
 pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     match tool {
@@ -190,15 +167,4 @@ pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<V
         Tool::Sign => sign::sign(params, session).await,
         Tool::Files(tool) => files::call(tool, params, session).await,
     }
-}
-
-/// Parameters that do not fit; the message says which, and the fix.
-fn invalid(problem: impl std::fmt::Display) -> Failure {
-    Failure::permanent("invalid_params", problem.to_string())
-}
-
-/// The parameters as `T`; those that are null count as absent.
-fn read<T: DeserializeOwned>(mut params: Object) -> Result<T, Failure> {
-    params.retain(|_, value| !value.is_null());
-    serde_json::from_value(Value::Object(params)).map_err(invalid)
 }

@@ -39,7 +39,6 @@ use crate::config::{Config, Retention};
 use crate::dispatch::Dispatcher;
 use crate::exit::ExitStatus;
 use crate::exports::{self, Exports};
-use crate::journal::{self, Journal, Signer};
 use crate::mcp;
 use crate::process::{self, Leftover, Spawner};
 use crate::projects::{self, Projects};
@@ -50,6 +49,7 @@ use rye_host::clock::HostClock;
 use rye_host::crash_suspects::Suspects;
 use rye_host::fail_point;
 use rye_host::task::{self, Scope};
+use rye_journal::{Journal, Signer};
 use tokio_util::sync::CancellationToken;
 
 /// Why the daemon did not start, or did not end well.
@@ -117,7 +117,7 @@ pub enum Error {
     Identity(#[source] identity::Error),
     /// The journal.
     #[error("failed to keep the journal")]
-    Journal(#[from] journal::Error),
+    Journal(#[from] rye_journal::Error),
     /// A test asks for what there is not.
     #[error(transparent)]
     FailPoint(#[from] fail_point::Unknown),
@@ -173,7 +173,7 @@ impl Error {
     /// How the daemon ends because of it. A log that cannot be written any more is no state of the host that a second try finds
     /// changed: nobody starts the daemon again unasked.
     fn exit(&self) -> ExitStatus {
-        if matches!(self, Self::Journal(journal::Error::Failed(_))) {
+        if matches!(self, Self::Journal(rye_journal::Error::Failed(_))) {
             return ExitStatus::Internal;
         }
         self.kind().into()
@@ -399,7 +399,7 @@ impl Node {
         let mut serving = true;
         let ended = tokio::select! {
             end = &mut server => { serving = false; end.map_err(Error::Serve) }
-            failure = journal.failed() => Err(journal::Error::Failed(failure).into()),
+            failure = journal.failed() => Err(rye_journal::Error::Failed(failure).into()),
             () = signals.next() => { tracing::info!("stopping"); Ok(()) }
             () = supervisor.stopped() => Ok(()),
         };
@@ -502,10 +502,10 @@ async fn give_memory_back(stopping: CancellationToken) {
 }
 
 /// How the journal in the state directory is kept.
-fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> journal::Options {
+fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> rye_journal::Options {
     let dir = config.state_dir.clone();
     let signer: Arc<dyn Signer> = Arc::new(key);
-    let mut options = journal::Options::new(dir, Arc::clone(clock), signer);
+    let mut options = rye_journal::Options::new(dir, Arc::clone(clock), signer);
     options.segment_bytes = config.segment_bytes;
     options.tree_runs = config.limits.tree_runs;
     options.keys_kept = config.retention.keys;

@@ -20,7 +20,7 @@ use rye_core::money::Usd;
 use rye_core::thread::ThreadOrder;
 use serde_json::{Value, json};
 
-use crate::journal::{AccountRow, Filter, Summary};
+use rye_journal::{AccountRow, Filter, Summary};
 
 /// Parameters of an action on a graph that say how the graph runs, and what a caller who starts a run at the top says instead.
 pub const CONTROL: [(&str, &str); 10] = [

@@ -6,35 +6,38 @@
 //! what it shows is durable; that is the journal's promise, not ours.
 
 mod authority;
-mod budgets;
-mod caller;
-mod decode;
-mod encode;
-mod items;
+mod listener;
 mod live;
+mod models;
+mod status;
+
+mod caller;
+mod encode;
 mod logs;
 mod long;
-mod models;
+mod streams;
+
+mod decode;
+mod stream;
+
+mod visible;
+
+mod budgets;
+mod items;
 mod node;
 mod objects;
 mod runs;
-mod status;
-mod stream;
-mod streams;
+
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rye_proto::v1::{budgets_server, items_server, node_server, objects_server, runs_server};
-use tokio::net::UnixListener;
-use tokio::sync::watch;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
-use tonic::{Request, Status};
 use tower::util::MapResponseLayer;
 
 use self::authority::Lenient;
@@ -45,40 +48,16 @@ use self::node::{Facts, NodeService};
 use self::objects::ObjectsService;
 use self::runs::RunsService;
 use self::streams::Streams;
-use crate::access::{Access, Visible};
+use crate::access::Access;
 use crate::process::most_open_files;
 
+pub use self::listener::{Listener, Listeners};
 pub use self::node::Facts as NodeFacts;
 
 /// Connections accepted and not yet handled by the server.
 const ACCEPT_QUEUE: usize = 64;
 /// Calls at once on one connection; a client's next one waits.
 const MOST_CALLS: u32 = 2048;
-
-/// A bound socket.
-#[derive(Debug)]
-pub struct Listener {
-    /// Path of the socket.
-    pub path: PathBuf,
-    /// File system and inode of the path when it was bound.
-    pub file: (u64, u64),
-    /// The socket.
-    pub socket: UnixListener,
-}
-
-/// The socket to accept connections on, which may be replaced by another one.
-pub type Listeners = watch::Receiver<Arc<Listener>>;
-
-/// The run that a request names, if the caller sees it.
-async fn visible<T>(
-    access: &Access,
-    request: Request<T>,
-    named: impl FnOnce(T) -> String,
-) -> Result<Visible, Status> {
-    let (caller, request) = decode::open(request)?;
-    let id = decode::run_id(&named(request))?;
-    Ok(access.visible(&caller, &id).await?)
-}
 
 /// Serves on `listeners`, taking requests of at most `max_message` bytes, until `stop` is cancelled, then lets calls in flight end for up to `grace`.
 pub async fn serve(

@@ -22,13 +22,13 @@ pub use self::action::{Ended, Envelope, Order, Prepared, TraceMode, memory_excee
 use crate::async_log::{Logs, Voice};
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
-use crate::journal::Journal;
 use crate::port::Runs;
 use crate::projects::Projects;
 use crate::provider::Providers;
 use crate::stop::Stop;
 use rye_host::clock::Timer;
 use rye_host::crash_suspects::Suspects;
+use rye_journal::Journal;
 
 /// What the tasks of all runs work with.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! Waiting for space on the disk.
 //!
-//! A run whose commit was refused on ENOSPC ([`journal::Error::is_out_of_space`]) is suspended, keeps its pending events in memory, and
+//! A run whose commit was refused on ENOSPC ([`rye_journal::Error::is_out_of_space`]) is suspended, keeps its pending events in memory, and
 //! commits them when there is space. **Owns** the pauses between its tries. **Never** commits. **Order.** While
 //! the disk that holds the log is full, nothing is tried. The store of long payloads does not tell when it has space, so it
 //! is tried again and again, after pauses that grow to half a minute.
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rye_core::model::KillReceipt;
 
-use crate::journal::{self, Journal, Storage};
 use crate::stop::{DriverExit, Stop, Urgency};
 use rye_host::clock::Timer;
+use rye_journal::{Journal, Storage};
 
 /// Pause before the first try.
 const SHORTEST: Duration = Duration::from_millis(500);
@@ -43,12 +43,12 @@ impl Pauses {
         journal: &Journal,
         clock: &dyn Timer,
         stop: &Stop,
-    ) -> Result<Option<DriverExit>, journal::Error> {
+    ) -> Result<Option<DriverExit>, rye_journal::Error> {
         let pause = self.lengthen();
         let mut storage = journal.storage();
         let space = async {
             let found = storage.wait_for(|storage| *storage == Storage::Ok).await;
-            drop(found.map_err(|_gone| journal::Error::Closed)?);
+            drop(found.map_err(|_gone| rye_journal::Error::Closed)?);
             clock.sleep_until(clock.up().plus(pause)).await;
             Ok(None)
         };

@@ -60,7 +60,6 @@ use crate::config::Config;
 use crate::contracts::Contracts;
 use crate::graphs::Graphs;
 use crate::inspect::Inspector;
-use crate::journal::{self, Change, Journal, KeyOwner, Of, Refused, Since, Until, Why};
 use crate::port::Runs;
 use crate::projects::Projects;
 use crate::provider::Providers;
@@ -69,6 +68,7 @@ use crate::stop::Stop;
 use rye_host::clock::Timer;
 use rye_host::crash_suspects::Suspects;
 use rye_host::task::{self, Scope};
+use rye_journal::{Change, Journal, KeyOwner, Of, Refused, Since, Until, Why};
 
 /// Launches that may wait for the owner of the tasks; a start waits when it is full.
 const LAUNCH_QUEUE: usize = 256;
@@ -420,7 +420,7 @@ impl Supervisor {
             Change::event(&id, warning.into())
         }));
         let committed = match journal.commit(changes).await {
-            Err(journal::Error::Refused(Refused {
+            Err(rye_journal::Error::Refused(Refused {
                 why: Why::KeyTaken(run),
                 ..
             })) => {
@@ -492,7 +492,7 @@ impl Supervisor {
         id: &RunId,
         events: Vec<Event>,
         wanted: &'static str,
-    ) -> Result<journal::Ticket, Error> {
+    ) -> Result<rye_journal::Ticket, Error> {
         let changes = events
             .into_iter()
             .map(|event| Change::event(id, event))

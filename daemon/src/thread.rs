@@ -33,7 +33,6 @@ use self::talk::Talk;
 use crate::chain::{Chain, dot_env};
 use crate::children::{self, Child, Lookup};
 use crate::drive::{self, Job, Kind, Reports, RunContext};
-use crate::journal;
 use crate::provider::{Place, ProjectEnv};
 use crate::services::{Ended, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
@@ -64,7 +63,7 @@ pub async fn drive(
     source: &ThreadSource,
     run: &Arc<Run>,
     stop: &Stop,
-) -> Result<DriverExit, journal::Error> {
+) -> Result<DriverExit, rye_journal::Error> {
     let services = Arc::clone(&at.services);
     let terms = match services.contracts.read(&source.contract) {
         Ok(terms) => terms,
@@ -89,7 +88,7 @@ impl ThreadRun {
     }
 
     /// Puts the prompt together, and keeps the entry with which the conversation begins.
-    async fn compose(&self) -> Result<Answer, journal::Error> {
+    async fn compose(&self) -> Result<Answer, rye_journal::Error> {
         let contract = &self.terms.contract;
         fail_point::reach(fail_point::Place::Composing);
         let prompt = match compose::compose(&self.at, contract).await {
@@ -247,7 +246,7 @@ impl Kind for ThreadRun {
         }
     }
 
-    async fn answer(&self, run: &Run, query: &Query) -> Result<Answer, journal::Error> {
+    async fn answer(&self, run: &Run, query: &Query) -> Result<Answer, rye_journal::Error> {
         match query {
             Query::Compose => self.compose().await,
             Query::Funds => Ok(self.funds().await),

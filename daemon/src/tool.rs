@@ -12,7 +12,6 @@ use rye_core::tool::ToolMachine;
 use serde_json::{Value, json};
 
 use crate::drive::{self, Job, Kind, Reports, RunContext};
-use crate::journal;
 use crate::services::{Ended, Envelope, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
 
@@ -30,7 +29,7 @@ pub async fn drive(
     run: &Arc<Run>,
     stop: &Stop,
     trace: TraceMode,
-) -> Result<(DriverExit, Option<Envelope>), journal::Error> {
+) -> Result<(DriverExit, Option<Envelope>), rye_journal::Error> {
     let services = Arc::clone(&at.services);
     let kind = Arc::new(ToolRun {
         at,
@@ -73,7 +72,11 @@ impl Kind for ToolRun {
         prepared.into_iter().zip(calls).map(begin).collect()
     }
 
-    async fn answer(&self, _run: &Run, query: &Infallible) -> Result<Infallible, journal::Error> {
+    async fn answer(
+        &self,
+        _run: &Run,
+        query: &Infallible,
+    ) -> Result<Infallible, rye_journal::Error> {
         match *query {}
     }
 

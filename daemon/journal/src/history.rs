@@ -16,24 +16,32 @@
 //!
 //! One descriptor is open for each file of 64 MiB.
 
-mod block;
-mod compact;
-mod directory;
 mod error;
 mod faults;
-mod file;
-mod frames;
-mod load;
-mod payload;
-mod reader;
 mod removal;
-mod rewrite;
-mod scan;
+
+mod payload;
 mod section;
-mod store;
+
+mod block;
+mod directory;
+mod file;
+
+mod dead_runs;
+mod frames;
+mod reader;
 mod table;
 mod usage;
+
+mod rewrite;
+mod scan;
 mod writer;
+
+mod load;
+
+mod store;
+
+mod compact;
 
 #[cfg(test)]
 mod tests;
@@ -41,7 +49,8 @@ mod tests;
 pub use compact::{Compacted, Scope};
 pub use directory::{Directory, RunEntry};
 pub use error::Error;
+pub use file::FileEnd;
 pub use reader::{SectionReader, SectionRef};
 pub use removal::{Removal, RemovedRun};
 pub use section::{Event, RunPart, Section};
-pub use store::{FileEnd, Found, Options, Store};
+pub use store::{Found, Options, Store};

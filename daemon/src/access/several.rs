@@ -6,8 +6,8 @@ use rye_core::memory::Charge;
 use rye_core::model::Spec;
 
 use super::{Access, Visible};
-use crate::journal::{self, Cursor, Of, Read, Sees, Since, Spot, Until};
 use crate::supervisor::{Error, Reach, Supervisor};
+use rye_journal::{Cursor, Of, Read, Sees, Since, Spot, Until};
 
 /// The events of several runs that the caller sees.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Access {
         caller: Layer,
         project: Option<String>,
         extent: Extent,
-    ) -> Result<Several, journal::Error> {
+    ) -> Result<Several, rye_journal::Error> {
         let sees = move |spec: &Spec| {
             let is_of_project = |project: &String| *project == spec.project;
             Caller::User(&caller).sees(spec) && project.as_ref().is_none_or(is_of_project)
@@ -60,7 +60,7 @@ async fn several(
     supervisor: &Supervisor,
     of: Of,
     extent: Extent,
-) -> Result<Several, journal::Error> {
+) -> Result<Several, rye_journal::Error> {
     let since = extent.since.map_or(Since::Begin, Since::Spot);
     let until = if extent.follow {
         Until::Ended
@@ -75,7 +75,7 @@ async fn several(
 impl Several {
     /// What is told next, an event with its payload in it, however long that is, and the memory that it takes; `None` when there is
     /// no more.
-    pub async fn next(&mut self) -> Option<Result<(Read, Option<Charge>), journal::Error>> {
+    pub async fn next(&mut self) -> Option<Result<(Read, Option<Charge>), rye_journal::Error>> {
         Some(match self.events.next().await? {
             Ok(Read::Event {
                 run,

@@ -1,6 +1,6 @@
 use super::*;
-use crate::journal::Signed;
 use rye_core::seal::{SecretKey, Token, sign_json};
+use rye_journal::Signed;
 use std::fs;
 use std::path::PathBuf;
 

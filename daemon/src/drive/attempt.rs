@@ -16,10 +16,10 @@ use tokio::sync::mpsc;
 
 use super::plan::Planned;
 use super::{Kind, Signal};
-use crate::journal::Ticket;
 use crate::services::{Ended, Services, memory_exceeded};
 use crate::stop::{Stop, Urgency};
 use rye_host::task::Group;
+use rye_journal::Ticket;
 
 /// Attempts in flight.
 pub(super) type Attempts = Group<Finished>;

@@ -2,15 +2,15 @@
 
 use rye_core::model::{Failure, Run};
 
-use crate::journal::{self, Change, Journal};
 use crate::stop::DriverExit;
+use rye_journal::{Change, Journal};
 
 /// Ends `run`, which cannot be driven, with `failure`; that is durable.
 pub async fn fail(
     journal: &Journal,
     run: &Run,
     failure: Failure,
-) -> Result<DriverExit, journal::Error> {
+) -> Result<DriverExit, rye_journal::Error> {
     let end = Change::event(&run.id, run.end_by_failure(journal.now(), failure));
     let ticket = journal.commit(vec![end]).await?.ticket;
     journal.durable(ticket).await?;

@@ -5,7 +5,7 @@ use rye_core::id::RunId;
 use rye_core::machine::CallOutcome;
 
 use crate::exhausted::Exhausted;
-use crate::journal::Change;
+use rye_journal::Change;
 
 /// What a call needs.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use rye_core::state::Refused;
 
 use super::plan::Plan;
 use super::{Drive, Kind};
-use crate::journal::{self, Change, Committed, Place};
+use rye_journal::{Change, Committed, Place};
 
 /// Who waits longer says so.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -124,7 +124,7 @@ impl<K: Kind> Drive<'_, K> {
     pub(super) async fn commit_in_line(
         &mut self,
         plans: Vec<Change>,
-    ) -> Result<Committed, journal::Error> {
+    ) -> Result<Committed, rye_journal::Error> {
         if self.line.is_waiting() {
             return self.commit(plans).await;
         }

@@ -10,8 +10,8 @@ use rye_core::model::{Effect, Event, Failure, Slot};
 use rye_core::state::{Refused, Why};
 
 use super::{Drive, Job, Kind, Query};
-use crate::journal::Change;
 use rye_host::task;
+use rye_journal::Change;
 
 /// What is to happen next.
 pub(super) struct Plan<K: Kind> {

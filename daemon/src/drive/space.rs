@@ -9,14 +9,13 @@ use rye_core::model::{Event, RunEvent, SuspendReason, Suspension};
 use super::plan::{Plan, Planned};
 use super::{Drive, Job, Kind};
 use crate::exhausted::Exhausted;
-use crate::journal;
 use crate::services::Ended;
 use crate::stop::DriverExit;
 
 /// What there is too little of.
 pub(super) enum Lack {
     /// Space on the disk.
-    Space(journal::Error),
+    Space(rye_journal::Error),
     /// Something without which nothing begins.
     Host(Exhausted),
 }
@@ -52,7 +51,7 @@ impl<K: Kind> Drive<'_, K> {
     pub(super) async fn wait_for(
         &mut self,
         lack: &Lack,
-    ) -> Result<Option<DriverExit>, journal::Error> {
+    ) -> Result<Option<DriverExit>, rye_journal::Error> {
         let code = match lack {
             Lack::Space(error) => {
                 tracing::warn!(error = %with_sources(error), "there is no space to write: the run is suspended");
@@ -94,7 +93,7 @@ impl<K: Kind> Drive<'_, K> {
 
     /// Suspends the run with the facts, or, if there is no space for those, without them. One that the daemon found suspended
     /// when it started stays so.
-    async fn suspend(&mut self, code: Option<&str>) -> Result<(), journal::Error> {
+    async fn suspend(&mut self, code: Option<&str>) -> Result<(), rye_journal::Error> {
         let record = self.services.journal.snapshot(&self.id);
         if record
             .as_ref()
@@ -128,7 +127,7 @@ impl<K: Kind> Drive<'_, K> {
     }
 
     /// Resumes the run from its record and the facts that it does not hold yet, if there is space for these.
-    async fn resume(&mut self) -> Result<(), journal::Error> {
+    async fn resume(&mut self) -> Result<(), rye_journal::Error> {
         let resumes = RunEvent::resumed(self.services.epoch);
         let facts = self.facts.iter().cloned();
         let changes = self.changes([resumes.into()].into_iter().chain(facts));

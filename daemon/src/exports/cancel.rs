@@ -12,8 +12,8 @@ use rye_core::json;
 use rye_core::model::Run;
 use serde_json::Value;
 
-use crate::journal::THREADS;
 use rye_host::safe_path::Dir;
+use rye_journal::THREADS;
 
 /// Names of such a file.
 const NAMES: [&str; 2] = ["cancel", "cancel.requested"];

@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use rye_core::digest::{Digest, Written};
 use rye_core::id::RunId;
 
-use super::transcript::Change;
-use super::{Stale, Trouble, Writes};
+use super::common::{Change, Stale, Trouble, Writes};
 use crate::object::run_objects::{self, Row, Rows};
 use crate::object::{OBJECTS, REFS};
 use rye_host::fail_point::Place;
@@ -209,7 +208,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::journal::Faults;
+    use rye_journal::Faults;
 
     struct Files(tempfile::TempDir);
 

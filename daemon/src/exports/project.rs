@@ -16,25 +16,19 @@ use rye_core::id::{Lsn, Name, RunId};
 use rye_core::model::{DirectoryIdentity, Spec};
 use tokio::sync::oneshot;
 
+use super::common::{Change, Rebuilt, Shared, Trouble, Writes};
 use super::made::Outlines;
-use super::queue::{Queue, Turn, Wake};
+use super::queue::{Queue, Turn};
 use super::removal;
 use super::run::{Context, Progress, RunFiles};
-use super::table::Table;
-use super::transcript::Change;
-use super::{Rebuilt, Shared, Trouble, Writes};
-use crate::journal::{ExportSource, Touch, TouchKind, Touched};
 use rye_host::safe_path::Dir;
 use rye_host::task;
+use rye_journal::{ExportSource, Touch, TouchKind, Touched};
 
 /// How long a turn takes at most, but for the run that has it.
 const PIECE: Duration = Duration::from_millis(10);
 /// Time for which the directory of a project is taken for the one that it was.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Time after which a thread without work ends.
-const IDLE: Duration = Duration::from_secs(5);
-/// Priority of a thread: lower than that of all else.
-const NICE: i32 = 10;
 /// Runs that a project keeps open.
 const MAX_OPEN: usize = 64;
 /// Runs that all projects together keep open, besides the one that each works on.
@@ -43,9 +37,9 @@ const MAX_OPEN_IN_ALL: usize = 256;
 /// State of a project.
 #[derive(Debug)]
 pub(super) struct Project {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     files: Name,
-    queue: Arc<Queue>,
+    pub(super) queue: Arc<Queue>,
     root: Option<Root>,
     runs: HashMap<RunId, RunFiles>,
     /// Open runs, in the order in which they were used, the last one at the end.
@@ -450,41 +444,5 @@ impl Root {
             dir: root.enter(below)?,
             looked,
         })
-    }
-}
-
-/// Works until nothing is to be done for [`IDLE`], or the queue is closed. The body of the thread of a project.
-pub(super) fn run(mut project: Project, table: &Table) {
-    lower_priority();
-    let queue = Arc::clone(&project.queue);
-    let shared = Arc::clone(&project.shared);
-    loop {
-        match queue.wait(IDLE, || shared.source.sealed()) {
-            Wake::Work => {
-                let _slot = shared.slots.enter();
-                queue.begin_turn();
-                project.turn();
-                queue.end_turn();
-            }
-            Wake::Idle => {
-                project.close();
-                match table.park(project) {
-                    Some(again) => project = again,
-                    None => return,
-                }
-            }
-            Wake::Closed => {
-                project.close();
-                return;
-            }
-        }
-    }
-}
-
-/// Runs come first.
-fn lower_priority() {
-    // On Linux this is about the calling thread alone.
-    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
-        tracing::debug!(%error, "the priority of a thread cannot be lowered");
     }
 }

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rye_core::id::{Lsn, Name, RunId};
 use tokio::sync::{mpsc, oneshot};
 
-use super::Rebuilt;
-use crate::journal::Touch;
+use super::common::Rebuilt;
+use rye_journal::Touch;
 
 /// Runs that are known one by one.
 const MAX_RUNS: usize = 65_536;

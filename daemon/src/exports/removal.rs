@@ -7,12 +7,12 @@ use std::path::Path;
 
 use rye_core::id::RunId;
 
-use super::Writes;
-use crate::journal::THREADS;
+use super::common::Writes;
 use crate::object::run_objects;
 use crate::object::{OBJECTS, REFS};
 use rye_host::fail_point::Place;
 use rye_host::safe_path::{Dir, EntryKind};
+use rye_journal::THREADS;
 
 /// Files in the directory of a run that are looked at. It holds some ten.
 const MAX_FILES: usize = 1000;

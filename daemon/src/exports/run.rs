@@ -14,13 +14,14 @@ use rye_core::model::{Object, Run, Spec};
 use rye_core::transcript::{Fact, Head, Signed};
 use serde_json::json;
 
+use super::common::{Change, Stale, Trouble, Writes};
 use super::made::{Made, Outlines};
 use super::objects::{self, Objects};
-use super::transcript::{self, Change, Transcript};
-use super::{Stale, Trouble, Writes, render, thread_state};
-use crate::journal::{ExportSource, FoundRun, Money, PublishedRun, Signer, THREADS};
+use super::transcript::{self, Transcript};
+use super::{render, thread_state};
 use rye_host::fail_point::Place;
 use rye_host::safe_path::{Dir, Found};
+use rye_journal::{ExportSource, FoundRun, Money, PublishedRun, Signer, THREADS};
 
 /// Shortest time between two renderings of the record and the page of a run that has not come to rest.
 const RENDER_EVERY: Duration = Duration::from_secs(1);

@@ -10,12 +10,16 @@ use std::time::{Duration, Instant};
 use rye_core::id::{Lsn, Name};
 use tokio::sync::oneshot;
 
-use super::project::{self, Project};
-use super::queue::{Queue, Waiting};
-use super::{Rebuilt, Shared};
-use crate::journal::{RemovedRun, Touch, TouchKind};
+use super::common::{Rebuilt, Shared};
+use super::project::Project;
+use super::queue::{Queue, Waiting, Wake};
 use rye_host::task;
+use rye_journal::{RemovedRun, Touch, TouchKind};
 
+/// Time after which a thread without work ends.
+const IDLE: Duration = Duration::from_secs(5);
+/// Priority of a thread: lower than that of all else.
+const NICE: i32 = 10;
 /// Time after which a turn is reported.
 const HANGS: Duration = Duration::from_secs(10);
 
@@ -108,7 +112,7 @@ impl Table {
         let (table, shared) = (Arc::clone(self), Arc::clone(shared));
         // It is not joined: it may hang.
         let _thread = task::worker("export", move || {
-            let work = || project::run(project, &table);
+            let work = || run(project, &table);
             let worked = catch_unwind(AssertUnwindSafe(work));
             let mut content = table.content();
             if worked.is_err() {
@@ -185,5 +189,41 @@ impl Table {
     #[cfg(test)]
     pub(super) fn threads(&self) -> usize {
         self.content().threads
+    }
+}
+
+/// Works until nothing is to be done for [`IDLE`], or the queue is closed. The body of the thread of a project.
+fn run(mut project: Project, table: &Table) {
+    lower_priority();
+    let queue = Arc::clone(&project.queue);
+    let shared = Arc::clone(&project.shared);
+    loop {
+        match queue.wait(IDLE, || shared.source.sealed()) {
+            Wake::Work => {
+                let _slot = shared.slots.enter();
+                queue.begin_turn();
+                project.turn();
+                queue.end_turn();
+            }
+            Wake::Idle => {
+                project.close();
+                match table.park(project) {
+                    Some(again) => project = again,
+                    None => return,
+                }
+            }
+            Wake::Closed => {
+                project.close();
+                return;
+            }
+        }
+    }
+}
+
+/// Runs come first.
+fn lower_priority() {
+    // On Linux this is about the calling thread alone.
+    if let Err(error) = rustix::process::setpriority_process(None, NICE) {
+        tracing::debug!(%error, "the priority of a thread cannot be lowered");
     }
 }

@@ -7,7 +7,7 @@ use rye_core::model::{Object, Raisable, Run, SuspendReason};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
 
-use crate::journal::Money;
+use rye_journal::Money;
 
 /// The unsigned content of `state.json`; `None` for other runs.
 pub(super) fn state(run: &Run, money: &Money) -> Option<Object> {

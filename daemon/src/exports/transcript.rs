@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
-use super::Writes;
+use super::common::{Change, Writes};
 use rye_host::fail_point::Place;
 use rye_host::safe_path::{Dir, Found};
 
@@ -22,15 +22,6 @@ const MAX_ASIDE: u32 = 3;
 pub(super) struct Transcript {
     file: File,
     found: Found,
-}
-
-/// What became of lines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Change {
-    /// Something was missing in the file.
-    pub(super) written: bool,
-    /// The file was moved aside.
-    pub(super) replaced: bool,
 }
 
 impl Transcript {
@@ -153,7 +144,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::journal::Faults;
+    use rye_journal::Faults;
 
     const LINES: [&str; 3] = ["{\"seq\":1}\n", "{\"seq\":2}\n", "{\"seq\":3}\n"];
 

@@ -30,10 +30,10 @@ use super::{
 };
 use crate::async_log::Source;
 use crate::http::{Client, Url};
-use crate::journal::Journal;
 use crate::process::{self, Exited, Running, Spawner, StopReason, Stopper, Tap};
 use crate::stop::Stop;
 use rye_host::task::{self, Group};
+use rye_journal::Journal;
 
 /// How long a server stays that nobody calls.
 const IDLE: Duration = Duration::from_mins(5);

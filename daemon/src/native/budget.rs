@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::reach::visible;
-use super::{Session, invalid, read};
+use super::session::{Session, invalid, read};
 use crate::port::{AccountState, AccountView, Refusal};
 
 /// What the original offers beside: here it happens by itself, with the run that it is for.
@@ -240,7 +240,7 @@ mod tests {
     use rye_core::ledger::{Account, AccountId, Cost, Usage};
 
     use super::*;
-    use crate::journal::AccountRow;
+    use rye_journal::AccountRow;
 
     fn dollars(text: &str) -> Usd {
         Usd::parse(text).unwrap()

@@ -3,7 +3,7 @@
 use rye_core::model::{Control, Failure, Object};
 use serde_json::Value;
 
-use super::invalid;
+use super::session::invalid;
 
 /// The parameters, if they are an answer.
 pub(super) fn answer(mut params: Object) -> Result<Value, Failure> {

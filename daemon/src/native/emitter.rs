@@ -7,7 +7,7 @@ use rye_core::model::{Event, Failure, Object};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Session, invalid, read};
+use super::session::{Session, invalid, read};
 use crate::port::Refusal;
 
 /// Longest name of an event.

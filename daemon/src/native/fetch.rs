@@ -6,7 +6,7 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::model::{Failure, Object};
 use serde_json::Value;
 
-use super::Session;
+use super::session::Session;
 use crate::index::{self, Asked, Caller};
 use crate::port::Refusal;
 use crate::projects;

@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 
 use super::processes::{ACTIVE, records, seconds};
 use super::reach::{actionable, is_within, visible};
-use super::{Session, read, report, resume, wait};
-use crate::journal::Filter;
+use super::session::{Session, read};
+use super::{report, resume, wait};
 use crate::port::Refusal;
 use crate::process::KILL_GRACE;
+use rye_journal::Filter;
 
 /// What is asked, by the word of `operation`.
 #[derive(Debug, Deserialize)]

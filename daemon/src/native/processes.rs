@@ -8,9 +8,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::reach::{self, actionable, is_within, visible};
-use super::{Session, invalid, read, report};
-use crate::journal::Filter;
+use super::report;
+use super::session::{Session, invalid, read};
 use crate::port::Refusal;
+use rye_journal::Filter;
 
 /// Statuses of runs that have not ended.
 pub(super) const ACTIVE: [Status; 3] = [Status::Created, Status::Running, Status::Suspended];

@@ -9,7 +9,7 @@ use rye_core::access::Caller;
 use rye_core::id::RunId;
 use rye_core::model::{Failure, Run};
 
-use super::{Session, invalid};
+use super::session::{Session, invalid};
 use crate::port::{Refusal, reach};
 
 /// The run that calls, as one who asks.

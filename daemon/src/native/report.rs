@@ -6,7 +6,7 @@ use rye_core::ledger::Cost;
 use rye_core::model::{Failure, Run, Status};
 use serde_json::{Value, json};
 
-use super::Session;
+use super::session::Session;
 use crate::port::Refusal;
 
 /// What the chain of `run` and all below it have cost so far.

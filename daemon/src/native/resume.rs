@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::reach::{actionable, caller};
-use super::{Session, invalid};
+use super::session::{Session, invalid};
 use crate::port::{Refusal, Resume};
 
 /// By how much a limit is raised that nobody names.

@@ -21,7 +21,7 @@ use rye_item::{Item, Library, Origin, Space};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Session, read};
+use super::session::{Session, read};
 use crate::port::Refusal;
 use crate::projects::{self, Inside, Projects, Site};
 

@@ -20,7 +20,8 @@ use serde_json::{Value, json};
 
 use super::processes::seconds;
 use super::reach::{actionable, is_within, visible};
-use super::{Session, invalid, report};
+use super::report;
+use super::session::{Session, invalid};
 use crate::port::Refusal;
 use rye_host::fail_point::{self, Place};
 

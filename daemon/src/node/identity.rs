@@ -24,8 +24,8 @@ use rye_item::{system, trust};
 
 use super::directory::{Former, Origin, Signers};
 use crate::config::Config;
-use crate::journal::{Signed, Signer};
 use rye_host::fail_point::{self, Place};
+use rye_journal::{Signed, Signer};
 
 /// Why the node has no identity.
 #[derive(Debug, thiserror::Error)]

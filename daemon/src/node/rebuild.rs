@@ -23,10 +23,10 @@ use super::{Error, exports_of, journal_of};
 use crate::config::Config;
 use crate::exit::ExitStatus;
 use crate::exports::Rebuilt;
-use crate::journal::Journal;
 use crate::projects::Projects;
 use rye_host::clock::HostClock;
 use rye_host::task;
+use rye_journal::Journal;
 
 /// Rebuilds the files of the runs of each of `projects`, and prints what that came to. Ends with the first project that cannot be rebuilt.
 pub fn rebuild(config: &Config, projects: &[PathBuf]) -> ExitStatus {

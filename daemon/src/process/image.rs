@@ -25,8 +25,11 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::wait::waitpid;
 use nix::unistd::{AccessFlags, Pid, access, chdir, getpid, getppid, pipe2, setsid};
 
+use super::ending::number;
+use super::error::Error;
 use super::host::OpenFiles;
-use super::{ATTEMPT_VARIABLE, Error, Plan, number, pidfd, reap};
+use super::plan::{ATTEMPT_VARIABLE, Plan};
+use super::{pidfd, reap};
 
 /// Stack of a child until it executes. It calls a dozen thin wrappers; a debug build needs the most.
 pub(super) const STACK_BYTES: usize = 256 * 1024;

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::StopReason;
+use super::ending::StopReason;
 
 /// How long we wait for the end of a process that was killed. Only one that hangs in the kernel takes this long.
 const PATIENCE: Duration = Duration::from_secs(10);

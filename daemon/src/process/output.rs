@@ -9,7 +9,8 @@ use tokio::net::unix::pipe;
 
 use rye_core::memory::{Charge, Memory};
 
-use super::{Captured, Tap};
+use super::ending::Captured;
+use super::plan::Tap;
 use crate::async_log::Source;
 
 /// Bytes read at once: what a pipe holds by default.

@@ -33,8 +33,10 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{Pid, getpid, getppid, setpgid};
 use rye_core::model::Death;
 
+use super::ending::Exit;
+use super::error::Error;
 use super::procfs::{self, Stat};
-use super::{Error, Exit, oom, reap};
+use super::{oom, reap};
 use crate::config::{DEATH_VARIABLE, PARENT_VARIABLE};
 
 /// What is passed on to the daemon.
@@ -341,7 +343,7 @@ fn wait(signals: &SignalFd, timeout: PollTimeout) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::number;
+    use super::super::ending::number;
     use super::*;
 
     #[test]

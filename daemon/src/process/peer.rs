@@ -8,9 +8,10 @@ use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{PeerCredentials, PeerPidfd};
 use nix::unistd::{Pid, getpid};
 
+use super::error::Error;
 use super::pidfd;
+use super::plan::ATTEMPT_VARIABLE;
 use super::procfs::{Stat, Variable};
-use super::{ATTEMPT_VARIABLE, Error};
 
 /// How often the walk is repeated when the table changes under it.
 const TRIES: usize = 4;

@@ -1,6 +1,7 @@
 //! Process file descriptors: handles on one process that never mean another one, whatever happens to its pid.
 #![expect(unsafe_code, reason = "the C library has no wrapper for two calls")]
 
+use super::ending::number;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Instant;
 
@@ -21,7 +22,7 @@ pub(super) fn open(pid: i32) -> Result<OwnedFd, Errno> {
 
 /// Sends `signal` to the process, if it is still there.
 pub(super) fn send(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
-    let signal = super::number(signal);
+    let signal = number(signal);
     let info = std::ptr::null::<libc::siginfo_t>();
     // SAFETY: the descriptor is open while it is borrowed; a null siginfo means "as kill(2) fills it".
     let sent = unsafe {

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use nix::errno::Errno;
 
-use super::Exit;
+use super::ending::Exit;
 
 /// Whether [`child`] waits for the child to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! One process from its birth to its end.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::pin::pin;
@@ -15,17 +16,25 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 
+use super::ending::{Exit, Exited, Stop, StopReason, number};
+use super::error::Error;
 use super::ladder::{Ladder, Step};
 use super::output::{Pipes, Streams};
 use super::pidfd::Held;
+use super::plan::Tap;
 use super::procfs::{self, Stat};
-use super::spawn::Spawner;
+use super::reap;
 use super::sweep::{self, Orphans};
-use super::{Error, Exit, Exited, Stop, StopReason, Tap, number, reap};
 use rye_host::task;
 
 /// How long output may stay open once every process we know of is gone.
 const LEAK_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Reaps leaders that no one follows any more. It lives as long as its leaders.
+pub(super) trait Reaper: fmt::Debug + Send + Sync {
+    /// Takes over a leader that was killed.
+    fn abandon(&self, leader: OwnedFd);
+}
 
 /// A child of ours that leads a session and a group. Dropped before it was reaped, it is killed with its group, and
 /// the spawner reaps it later.
@@ -36,11 +45,16 @@ pub(super) struct Leader {
     /// `None` once it is reaped.
     pidfd: Option<OwnedFd>,
     /// Its PDEATHSIG hangs on the thread that started it: the spawner stays while it lives.
-    spawner: Spawner,
+    spawner: Arc<dyn Reaper>,
 }
 
 impl Leader {
-    pub(super) fn new(pid: Pid, pidfd: OwnedFd, started: Instant, spawner: Spawner) -> Self {
+    pub(super) fn new(
+        pid: Pid,
+        pidfd: OwnedFd,
+        started: Instant,
+        spawner: Arc<dyn Reaper>,
+    ) -> Self {
         Self {
             pid,
             started,

@@ -12,13 +12,15 @@ use nix::unistd::Pid;
 use rye_core::model::ProcessIdentity;
 use tokio::sync::{mpsc, oneshot};
 
+use super::error::Error;
 use super::host::OpenFiles;
 use super::image::{Image, STACK_BYTES};
 use super::output::Pipes;
+use super::plan::{Input, Plan};
 use super::procfs::{self, Stat};
-use super::running::{Leader, Running};
+use super::reap;
+use super::running::{Leader, Reaper, Running};
 use super::sweep::Orphans;
-use super::{Error, Input, Plan, reap};
 use rye_host::task;
 
 /// Starts that wait for the thread. More than this many at once wait in the tasks that want them.
@@ -111,15 +113,16 @@ impl Spawner {
             memory: Arc::default(),
         })
     }
+}
 
-    /// Leaves a killed leader to be reaped before the next start.
-    pub(super) fn abandon(&self, pidfd: OwnedFd) {
+impl Reaper for Spawner {
+    fn abandon(&self, leader: OwnedFd) {
         let mut abandoned = self
             .shared
             .abandoned
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        abandoned.push(pidfd);
+        abandoned.push(leader);
     }
 }
 
@@ -156,7 +159,7 @@ fn serve(mut queue: mpsc::Receiver<Request>, abandoned: &Abandoned, open_files: 
         } = request;
         let leader = image
             .start(&mut stack, open_files)
-            .map(|(pid, pidfd, started)| Leader::new(pid, pidfd, started, spawner));
+            .map(|(pid, pidfd, started)| Leader::new(pid, pidfd, started, Arc::new(spawner)));
         task::reply(asker, leader);
     }
 }

@@ -7,10 +7,11 @@ use nix::sys::signal::Signal;
 use nix::unistd::{getpid, getppid};
 use rye_core::model::{EndedProcess, KillReceipt, ProcessIdentity};
 
+use super::ending::number;
 use super::host;
 use super::pidfd::Held;
+use super::plan::ATTEMPT_VARIABLE;
 use super::procfs::{self, Stat, Variable};
-use super::{ATTEMPT_VARIABLE, number};
 
 /// How long a sweep lasts. Processes die of KILL in milliseconds; only one that hangs in the kernel, or a swarm that
 /// forks faster than it is killed, takes this long, and is reported as surviving.

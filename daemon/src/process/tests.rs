@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::prctl;
-use nix::sys::signal::kill;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, getpid, mkfifo};
 use tempfile::TempDir;
@@ -845,7 +846,7 @@ async fn a_process_that_does_not_die_of_kill_is_a_survivor() {
     } = &started;
     let (pid, began) = (identity.pid, leader.started);
     let immune = Running {
-        leader: Leader::new(nowhere, pidfd, began, bench.spawner.clone()),
+        leader: Leader::new(nowhere, pidfd, began, Arc::new(bench.spawner.clone())),
         ..started
     };
     let stopper = Stopper::new();

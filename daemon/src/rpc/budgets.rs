@@ -4,7 +4,8 @@ use rye_proto::v1;
 use rye_proto::v1::budgets_server::Budgets;
 use tonic::{Request, Response, Status};
 
-use super::{decode, encode, visible};
+use super::visible::visible;
+use super::{decode, encode};
 use crate::access::Access;
 
 #[derive(Debug)]

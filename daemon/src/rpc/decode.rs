@@ -18,9 +18,9 @@ use super::encode::{cursors_of, spots_of};
 use super::live::Kinds;
 use super::status::invalid;
 use crate::index::{Asked, Wanted};
-use crate::journal::{DeltaKind, Spot};
 use crate::native::SignAsked;
 use crate::supervisor::Start;
+use rye_journal::{DeltaKind, Spot};
 
 /// Longest reason that somebody may give for what is asked.
 const REASON_BYTES: usize = 1000;

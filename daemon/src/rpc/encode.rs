@@ -23,8 +23,8 @@ use crate::async_log::Piece;
 use crate::cache::Entry;
 use crate::chain::{self, Standing};
 use crate::inspect::Checked;
-use crate::journal::{Delta, DeltaKind, Line, Spot, StepLine, Summary, Verdict, WrittenLine};
 use crate::port::{AccountView, MeterView};
+use rye_journal::{Delta, DeltaKind, Line, Spot, StepLine, Summary, Verdict, WrittenLine};
 
 /// Characters of a finding that are shown: it may repeat a text of the file.
 const FINDING_CHARS: usize = 1000;

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::access::Visible;
 use crate::async_log::{Piece, Reader, Wanted};
-use crate::journal::{self, DeltaKind, Live, Shown};
 use rye_host::clock::Timer;
+use rye_journal::{DeltaKind, Live, Shown};
 
 /// How long an event waits for the lines before it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ impl Going {
     }
 
     /// What is shown next of `run`; `None` after the event that ended it.
-    pub(super) async fn next(&mut self, run: &Visible) -> Option<Result<Told, journal::Error>> {
+    pub(super) async fn next(&mut self, run: &Visible) -> Option<Result<Told, rye_journal::Error>> {
         loop {
             if let Some(output) = &mut self.output
                 && let Some(piece) = output.next(run.clock(), self.held.is_some()).await

@@ -11,10 +11,11 @@ use rye_proto::v1::node_server::Node;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use super::{Listeners, encode};
+use super::encode;
+use super::listener::Listeners;
 use crate::access::Access;
 use crate::exports::Exports;
-use crate::journal::Storage;
+use rye_journal::Storage;
 
 /// What this daemon is.
 #[derive(Debug, Clone)]

@@ -6,7 +6,7 @@ use rye_proto::v1::objects_server::Objects;
 use tonic::{Request, Response, Status};
 
 use super::encode;
-use super::status::invalid;
+use super::status::{invalid, of_journal};
 use crate::access::Access;
 use crate::cache::{self, Store, Which};
 
@@ -41,7 +41,7 @@ impl Objects for ObjectsService {
             Err(missing) if missing.kind() == ErrorKind::NotFound => {
                 // A transcript of the project names long payloads, which the journal keeps.
                 let digest = request.hash.parse().map_err(cache::Error::from)?;
-                let payload = self.access.long_payload(digest).await?;
+                let payload = self.access.long_payload(digest).await.map_err(of_journal)?;
                 payload.ok_or(missing)?
             }
             Err(error) => return Err(error.into()),

@@ -16,16 +16,17 @@ use tonic::{Request, Response, Status};
 use super::decode::{Group, Streamed};
 use super::live::Going;
 use super::long::Long;
-use super::status::{invalid, with_reason};
+use super::status::{invalid, of_journal, with_reason};
 use super::streams::Streams;
-use super::{decode, encode, logs, stream, visible};
+use super::visible::visible;
+use super::{decode, encode, logs, stream};
 use crate::access::{Access, Actionable, Extent, Visible};
 use crate::async_log::Wanted;
 use crate::exports::Exports;
-use crate::journal::{Extract, Filter, RemovedRun, Until};
 use crate::port::Resume;
 use crate::process::KILL_GRACE;
 use crate::supervisor::{Error, Prune, PruneToken, Pruned, Reach, Step};
+use rye_journal::{Extract, Filter, RemovedRun, Until};
 
 /// Runs of one page where the caller names no number.
 const PAGE: u32 = 100;
@@ -82,7 +83,7 @@ impl RunsService {
     ) -> Result<(Vec<String>, bool), Status> {
         let files_remain = !self.exports.remove(&removed, FILES_PATIENCE).await;
         if purge {
-            self.access.purge().await?;
+            self.access.purge().await.map_err(of_journal)?;
         }
         let ids = removed.iter().map(|removed| removed.run.to_string());
         Ok((ids.collect(), files_remain))
@@ -105,7 +106,11 @@ impl RunsService {
                 let root = self.access.visible(&caller, &root).await?;
                 root.watch_tree(caller, extent).await?
             }
-            Group::All(project) => self.access.watch(caller, project, extent).await?,
+            Group::All(project) => self
+                .access
+                .watch(caller, project, extent)
+                .await
+                .map_err(of_journal)?,
         };
         let events = stream::several(events, Arc::clone(&self.log));
         Ok(Response::new(Box::pin(place.held_by(events))))
@@ -428,7 +433,7 @@ impl Runs for RunsService {
             }
             Some(run) => {
                 let run = self.access.visible(&caller, &run).await?;
-                let (record, walked) = (Arc::clone(&run), run.walked().await?);
+                let (record, walked) = (Arc::clone(&run), run.walked().await.map_err(of_journal)?);
                 inspector.show_run(&item, format, record, walked).await?
             }
         };
@@ -494,7 +499,12 @@ impl Runs for RunsService {
 
     async fn steps(&self, request: Request<v1::StepsRequest>) -> Answer<v1::StepsResponse> {
         let run = visible(&self.access, request, |request| request.run_id).await?;
-        let ended = run.steps().await?.into_iter().map(encode::step);
+        let ended = run
+            .steps()
+            .await
+            .map_err(of_journal)?
+            .into_iter()
+            .map(encode::step);
         let mut steps: Vec<v1::Step> = ended.collect();
         // The record is older than what was read: the step may have ended meanwhile.
         let last = steps.last().map_or(0, |step| step.step);
@@ -531,7 +541,7 @@ impl Runs for RunsService {
             verify: request.verify,
         };
         let place = self.streams.take(&caller)?;
-        let reader = run.transcript(extract).await?;
+        let reader = run.transcript(extract).await.map_err(of_journal)?;
         let lines = place.held_by(stream::transcript(reader));
         Ok(Response::new(Box::pin(lines)))
     }
@@ -564,7 +574,7 @@ impl Runs for RunsService {
         let from = decode::cursor(&id, &request.cursor)?;
         if let Some(kinds) = decode::deltas(&request)? {
             let place = self.streams.take(&caller)?;
-            let live = run.listen(from).await?;
+            let live = run.listen(from).await.map_err(of_journal)?;
             let going = Going::new(&run, live, kinds).await;
             let told = place.held_by(stream::live(run, going));
             return Ok(Response::new(Box::pin(told)));
@@ -575,7 +585,7 @@ impl Runs for RunsService {
         } else {
             Until::Now
         };
-        let events = run.events(from, until).await?;
+        let events = run.events(from, until).await.map_err(of_journal)?;
         let events = place.held_by(stream::events(Arc::clone(&run), events));
         Ok(Response::new(Box::pin(events)))
     }

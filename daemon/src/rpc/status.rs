@@ -4,7 +4,6 @@ use rye_core::error::{ErrorKind, Kinded, with_sources};
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
-use crate::journal;
 use crate::port::Refusal;
 use crate::{cache, inspect, projects, supervisor};
 
@@ -78,15 +77,18 @@ impl From<supervisor::Error> for Status {
     }
 }
 
-impl From<journal::Error> for Status {
-    fn from(error: journal::Error) -> Self {
-        use journal::Error::{MemoryFull, TooLong};
-        if matches!(error, MemoryFull { .. } | TooLong { .. }) {
-            // A reader that is cut because it is slow reads on at once; here that does not help.
-            return told(&error, "memory_exceeded");
-        }
-        of(&error)
+/// The status of an error of the journal.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "errors are mapped by name, and `Status` is foreign to `From` here"
+)]
+pub(super) fn of_journal(error: rye_journal::Error) -> Status {
+    use rye_journal::Error::{MemoryFull, TooLong};
+    if matches!(error, MemoryFull { .. } | TooLong { .. }) {
+        // A reader that is cut because it is slow reads on at once; here that does not help.
+        return told(&error, "memory_exceeded");
     }
+    of(&error)
 }
 
 impl From<Refusal> for Status {

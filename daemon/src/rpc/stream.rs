@@ -9,8 +9,9 @@ use tonic::Status;
 
 use super::encode;
 use super::live::{self, Going};
+use super::status::of_journal;
 use crate::access::{Several, Visible};
-use crate::journal::{Cursor, Line, Piece, Read, Reader, Shown};
+use rye_journal::{Cursor, Line, Piece, Read, Reader, Shown};
 
 /// What a stream of events carries.
 type Told = Result<v1::StreamResponse, Status>;
@@ -18,7 +19,7 @@ type Told = Result<v1::StreamResponse, Status>;
 /// An event with its payload, however long that is, and the memory that it takes. A reader that is cut because there is too little of
 /// that continues behind the cursor of the event it got last.
 async fn event(run: &Visible, line: Line) -> Result<(v1::StreamResponse, Charge), Status> {
-    let (line, charge) = run.whole(line).await?;
+    let (line, charge) = run.whole(line).await.map_err(of_journal)?;
     let told = v1::StreamResponse {
         event: Some(encode::event(
             &run.id,
@@ -45,7 +46,7 @@ pub(super) fn events(run: Arc<Visible>, events: Cursor) -> impl Stream<Item = To
         drop::<Option<Charge>>(last);
         let shown = match line {
             Ok(line) => event(&run, line).await,
-            Err(error) => Err(error.into()),
+            Err(error) => Err(of_journal(error)),
         };
         Some(match shown {
             Ok((told, charge)) => (Ok(told), Some((run, events, Some(charge)))),
@@ -72,7 +73,7 @@ pub(super) fn live(run: Arc<Visible>, going: Going) -> impl Stream<Item = Told> 
                 Ok((of_delta(encode::delta(&run.id, said)), None))
             }
             Ok(live::Told::Lines(piece)) => Ok((of_delta(encode::lines(&run.id, piece)), None)),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(of_journal(error)),
         };
         Some(match told {
             Ok((told, charge)) => (Ok(told), Some((run, going, charge))),
@@ -108,7 +109,7 @@ pub(super) fn several(of: Several, log: Arc<str>) -> impl Stream<Item = Told> + 
                 };
                 (Ok(told), Some((of, log, charge)))
             }
-            Err(error) => (Err(error.into()), None),
+            Err(error) => (Err(of_journal(error)), None),
         })
     })
 }
@@ -125,7 +126,7 @@ pub(super) fn transcript(
         let told: Vec<_> = match piece {
             Ok(Piece::Lines(lines)) => lines.into_iter().map(encode::written).map(Ok).collect(),
             Ok(Piece::End(verdict)) => vec![Ok(encode::verdict(verdict))],
-            Err(error) => vec![Err(error.into())],
+            Err(error) => vec![Err(of_journal(error))],
         };
         stream::iter(told)
     })

@@ -18,9 +18,9 @@ use rye_core::model::{
 };
 
 use super::{Error, Supervisor};
-use crate::journal::{self, Change, Refused, Why};
 use crate::port::{Resume, Settled};
 use rye_host::task;
+use rye_journal::{Change, Refused, Why};
 
 impl Supervisor {
     /// Answers a question of the run `id`; one that is suspended for it resumes. Without an id the only open one is meant. The `verdicts`
@@ -64,7 +64,7 @@ impl Supervisor {
         let event = RunEvent::ApprovalAnswered(answer).into();
         match self.journal().commit(vec![Change::event(id, event)]).await {
             Ok(committed) => self.journal().published(committed.ticket).await?,
-            Err(journal::Error::Refused(Refused {
+            Err(rye_journal::Error::Refused(Refused {
                 why: Why::Illegal(_),
                 ..
             })) => return Err(nothing_open(&run)),

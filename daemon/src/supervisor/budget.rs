@@ -14,8 +14,8 @@ use rye_core::money::Usd;
 
 use super::raises::{is_short, too_little_above};
 use super::{Error, Reach, Start, StartAt, Supervisor};
-use crate::journal::{self, AccountRow, Change};
 use crate::port::{AccountView, MeterView};
+use rye_journal::{AccountRow, Change};
 
 impl Supervisor {
     /// The account of the run `id` that `start` asks for, with the limit that the request names.
@@ -222,14 +222,14 @@ impl Supervisor {
             Change::event(&run.id, event.into())
         });
         let committed = match self.journal().commit(changes.collect()).await {
-            Err(journal::Error::Refused(refused)) if is_short(&refused) => {
+            Err(rye_journal::Error::Refused(refused)) if is_short(&refused) => {
                 return Err(too_little_above(
                     run,
                     &refused,
                     Some(to).filter(|_| !through),
                 ));
             }
-            Err(journal::Error::Refused(refused)) => {
+            Err(rye_journal::Error::Refused(refused)) => {
                 return Err(Error::Unfit {
                     run: run.id.clone(),
                     problem: with_sources(&refused),

@@ -22,8 +22,8 @@ use rye_core::id::RunId;
 use rye_core::model::{Event, Kill, KillReceipt, Killed, Run, RunEvent, RunKind};
 
 use super::{Error, Supervisor};
-use crate::journal::{self, Ticket};
 use crate::stop::{DriverExit, Stop, Urgency};
+use rye_journal::Ticket;
 
 impl Supervisor {
     /// Asks a run and its child runs to stop before their next step; answers when the requests are durable.
@@ -106,7 +106,7 @@ impl Supervisor {
         &self,
         id: &RunId,
         cause: &str,
-    ) -> Result<Option<Ticket>, journal::Error> {
+    ) -> Result<Option<Ticket>, rye_journal::Error> {
         // Under the lock of the tasks: nobody else asks between the look and the note.
         let tasks = self.live();
         let run = self.journal().snapshot(id);

@@ -8,7 +8,7 @@ use rye_core::provider::Unresolved;
 
 use super::admission::variables;
 use crate::port::Refusal;
-use crate::{chain, directives, index, inspect, journal, models, native, projects, thread};
+use crate::{chain, directives, index, inspect, models, native, projects, thread};
 
 /// The code of [`Error::Removed`].
 const REMOVED: &str = "run_removed";
@@ -150,7 +150,7 @@ pub enum Error {
     Stopping,
     /// The journal did not take it.
     #[error("failed to record the run")]
-    Journal(#[from] journal::Error),
+    Journal(#[from] rye_journal::Error),
 }
 
 impl Error {

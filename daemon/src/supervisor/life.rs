@@ -12,12 +12,12 @@ use rye_core::model::{
 use super::{Asker, Begin, Beginner, Supervisor};
 use crate::drive::{self, RunContext};
 use crate::exhausted::Exhausted;
-use crate::journal::{self, Change};
 use crate::projects::Project;
 use crate::stop::{DriverExit, Stop, Urgency};
 use crate::storage_backoff::Pauses;
 use crate::{graph, thread, tool};
 use rye_host::task;
+use rye_journal::Change;
 
 /// What looking for the project of a run comes to.
 enum Opened {
@@ -105,7 +105,7 @@ impl Supervisor {
 
     /// The driver could not continue its run because of `error`. Either somebody else ended it, or resumed it in another
     /// task, or is about to end it (a kill, the end of the daemon): or it ends here. No run is left that nobody drives.
-    async fn give_up(&self, run: &Run, stop: &Stop, error: &journal::Error) {
+    async fn give_up(&self, run: &Run, stop: &Stop, error: &rye_journal::Error) {
         let record = self.journal().run(&run.id).await.ok().flatten();
         let run = record.as_deref().unwrap_or(run);
         let is_over = run.status().is_terminal();
@@ -143,7 +143,11 @@ impl Supervisor {
     }
 
     /// A run that is to stop while it waits for the files of its project.
-    async fn leave_unopened(&self, run: &Run, stop: &Stop) -> Result<DriverExit, journal::Error> {
+    async fn leave_unopened(
+        &self,
+        run: &Run,
+        stop: &Stop,
+    ) -> Result<DriverExit, rye_journal::Error> {
         match stop.cancel_cause() {
             Some(cause) if !stop.is_shutdown() => {
                 let record = self.journal().run(&run.id).await?;
@@ -158,7 +162,7 @@ impl Supervisor {
 
     /// The project of `run`. While its directory is gone, or its path leads to another one, the run is suspended: that passes, as a full disk
     /// does.
-    async fn open(&self, run: &Arc<Run>, stop: &Stop) -> Result<Opened, journal::Error> {
+    async fn open(&self, run: &Arc<Run>, stop: &Stop) -> Result<Opened, rye_journal::Error> {
         let services = &self.shared.services;
         let mut pauses = Pauses::default();
         loop {
@@ -187,7 +191,7 @@ impl Supervisor {
     }
 
     /// Suspends `run`, unless it is.
-    async fn suspend_without_project(&self, run: &Run) -> Result<(), journal::Error> {
+    async fn suspend_without_project(&self, run: &Run) -> Result<(), rye_journal::Error> {
         let record = self.journal().snapshot(&run.id);
         if record.is_some_and(|record| record.suspension().is_some()) {
             return Ok(());
@@ -204,7 +208,7 @@ impl Supervisor {
         run: &Arc<Run>,
         stop: &Stop,
         asker: Option<Asker>,
-    ) -> Result<DriverExit, journal::Error> {
+    ) -> Result<DriverExit, rye_journal::Error> {
         let services = &self.shared.services;
         let projects = &services.projects;
         let project = match self.open(run, stop).await? {

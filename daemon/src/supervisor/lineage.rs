@@ -25,9 +25,9 @@ use super::asked::Asked;
 use super::resume::continuation_key;
 use super::{Error, Lineage, Shared, Start, StartAt, Supervisor};
 use crate::directives;
-use crate::journal::{Change, Filter, Summary};
 use crate::port::{AccountView, Nest, Nested, Refusal, Resume, Runs, Wanted};
 use crate::projects::Site;
+use rye_journal::{Change, Filter, Summary};
 
 /// Runs that are gathered in one go.
 const PAGE: usize = 1000;

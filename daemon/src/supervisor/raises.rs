@@ -6,8 +6,8 @@ use rye_core::model::{Limits, Raisable, Raised, Run, SuspendReason, thread};
 use rye_core::money::Usd;
 
 use super::Error;
-use crate::journal::{Refused, Why};
 use crate::port::Resume;
+use rye_journal::{Refused, Why};
 
 /// The part of `request`, which names `run`, that is for `suspended`. An answer is for `target`, the run that waits for one. Money is for
 /// the account of the run that is named. The other limits bind one run each: they are for the one that stands at such a limit, else

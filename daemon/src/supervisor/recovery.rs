@@ -14,7 +14,7 @@ use rye_core::model::{
 };
 
 use super::{Error, Supervisor};
-use crate::journal::{self, Change, Journal, Ticket};
+use rye_journal::{Change, Journal, Ticket};
 
 /// Pause between two runs recovered after a restart, so that a thousand of them do not start at once.
 const RESUME_PAUSE: Duration = Duration::from_millis(2);
@@ -132,7 +132,10 @@ impl Supervisor {
 }
 
 /// Settles the paid calls of `live` that the end of an earlier life cut off, at what was held for them: nobody knows what they cost.
-pub async fn settle_open_calls(journal: &Journal, live: &[Arc<Run>]) -> Result<(), journal::Error> {
+pub async fn settle_open_calls(
+    journal: &Journal,
+    live: &[Arc<Run>],
+) -> Result<(), rye_journal::Error> {
     let settled = live.iter().filter_map(|run| {
         let event = run.settlement(Because::Crash)?;
         Some(Change::event(&run.id, event))

@@ -13,7 +13,7 @@ use rye_core::model::Status;
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Supervisor};
-use crate::journal::{self, Filter, RemovedRun, Summary};
+use rye_journal::{Filter, RemovedRun, Summary};
 
 /// Runs that are gathered in one go.
 const PAGE: usize = 1000;
@@ -138,7 +138,7 @@ impl Supervisor {
             if run.parent.is_some() || run.continuation_of.is_some() {
                 continue;
             }
-            let position = journal::page_token(&run);
+            let position = rye_journal::page_token(&run);
             let passed = passed.entry(run.project.clone()).or_default();
             *passed += 1;
             if *passed <= prune.keep {
@@ -177,7 +177,7 @@ impl Supervisor {
     async fn remove_trees(&self, trees: &[Tree], by: &str) -> Result<Vec<RemovedRun>, Error> {
         let all: Vec<RunId> = trees.iter().flat_map(Tree::ids).cloned().collect();
         match self.journal().remove(&all, by).await {
-            Err(journal::Error::Refused(_)) => {}
+            Err(rye_journal::Error::Refused(_)) => {}
             removed => return Ok(removed?),
         }
         let mut removed = Vec::new();
@@ -185,7 +185,7 @@ impl Supervisor {
             let runs: Vec<RunId> = tree.ids().cloned().collect();
             match self.journal().remove(&runs, by).await {
                 Ok(runs) => removed.extend(runs),
-                Err(journal::Error::Refused(refused)) => {
+                Err(rye_journal::Error::Refused(refused)) => {
                     tracing::info!(%refused, "runs are kept that were to be pruned");
                 }
                 Err(error) => return Err(error.into()),

@@ -33,8 +33,8 @@ use super::say::{self, said};
 use super::unknown::check_answers;
 use super::{CONTINUES, Error, Start, StartAt, Supervisor, approvals};
 use crate::exhausted::Exhausted;
-use crate::journal::{self, Change, KeyOwner, Refused, Summary, Why};
 use crate::port::{Resume, Settled, reach};
+use rye_journal::{Change, KeyOwner, Refused, Summary, Why};
 
 /// A run that is to be suspended, and its last event when that was asked.
 pub(super) type Hold = (RunId, Seq);
@@ -330,7 +330,7 @@ impl Supervisor {
         }
         let ticket = match self.journal().commit(changes).await {
             Ok(committed) => committed.ticket,
-            Err(journal::Error::Refused(Refused {
+            Err(rye_journal::Error::Refused(Refused {
                 run,
                 why: Why::Illegal(_),
                 ..
@@ -341,7 +341,7 @@ impl Supervisor {
                     status: now.status(),
                 });
             }
-            Err(journal::Error::Refused(refused)) if is_short(&refused) => {
+            Err(rye_journal::Error::Refused(refused)) if is_short(&refused) => {
                 return Err(too_little_above(&run, &refused, request.spend));
             }
             Err(error) => return Err(error.into()),
@@ -375,7 +375,7 @@ impl Supervisor {
             match self.journal().commit(changes).await {
                 Ok(committed) => self.journal().published(committed.ticket).await?,
                 // Somebody else resumed it, and looks at its ancestors; or ended it, or is about to.
-                Err(journal::Error::Refused(Refused {
+                Err(rye_journal::Error::Refused(Refused {
                     why: Why::Illegal(_) | Why::NotLive | Why::Stopping(_),
                     ..
                 })) => {

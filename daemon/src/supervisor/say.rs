@@ -11,7 +11,7 @@ use rye_core::model::thread::{MOST_MESSAGE_BYTES, MOST_QUEUED};
 use rye_core::model::{Run, ThreadEvent};
 
 use super::{Error, Supervisor};
-use crate::journal::{self, Change, Refused, Why};
+use rye_journal::{Change, Refused, Why};
 
 impl Supervisor {
     /// Says `text` to the thread `id` in the name of `by`; answers with the thread when that is on record.
@@ -19,7 +19,7 @@ impl Supervisor {
         let run = self.run_of(id).await?;
         let change = said(&run, text, by)?;
         let committed = match self.journal().commit(vec![change]).await {
-            Err(journal::Error::Refused(Refused {
+            Err(rye_journal::Error::Refused(Refused {
                 why: Why::Illegal(_) | Why::NotLive,
                 ..
             })) => {

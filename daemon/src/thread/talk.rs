@@ -12,8 +12,8 @@ use rye_core::model::Failure;
 use rye_core::provider::{ResolvedModel, Wire};
 use rye_core::thread::{Answer, Reading, Reseeded};
 
-use crate::journal::{self, Journal};
 use rye_host::task;
+use rye_journal::Journal;
 
 /// The conversation of a live thread.
 pub(super) struct Talk {
@@ -50,7 +50,7 @@ impl Talk {
         root: Root,
         first: Message,
         model: &ResolvedModel,
-    ) -> Result<(Digest, usize), journal::Error> {
+    ) -> Result<(Digest, usize), rye_journal::Error> {
         let entry = Entry::root(root.clone(), vec![first.clone()]);
         let head = self.keep(entry.encode().text).await?;
         let conversation = Conversation::begin(head, root, vec![first])
@@ -78,7 +78,7 @@ impl Talk {
     }
 
     /// Adds the entry of a turn.
-    pub(super) async fn push(&self, entry: Entry) -> Result<Digest, journal::Error> {
+    pub(super) async fn push(&self, entry: Entry) -> Result<Digest, rye_journal::Error> {
         let head = self.keep(entry.encode().text).await?;
         let mut memory = self.memory();
         let follows = memory.as_mut().is_some_and(|known| {
@@ -133,7 +133,7 @@ impl Talk {
         &self,
         head: &Digest,
         model: &ResolvedModel,
-    ) -> Result<Answer, journal::Error> {
+    ) -> Result<Answer, rye_journal::Error> {
         let conversation = match self.read(*head).await {
             Ok(conversation) => conversation,
             Err(failure) => return Ok(Answer::Failed(failure)),
@@ -149,7 +149,7 @@ impl Talk {
     }
 
     /// Keeps `text` under its name.
-    pub(super) async fn keep(&self, text: String) -> Result<Digest, journal::Error> {
+    pub(super) async fn keep(&self, text: String) -> Result<Digest, rye_journal::Error> {
         self.journal.keep(text).await
     }
 

@@ -6,7 +6,7 @@ use rye_core::id::{RunId, Seq};
 use rye_core::model::thread::Turn;
 use rye_core::provider::stream::Signal;
 
-use crate::journal::{Delta, DeltaKind, Journal, Speaker};
+use rye_journal::{Delta, DeltaKind, Journal, Speaker};
 
 /// Most bytes of the texts so far that a listener gets again: less than what may wait for it.
 const MOST_KEPT: usize = 16 << 10;

@@ -30,8 +30,8 @@ use rye_core::model::{
 use rye_core::money::Usd;
 use rye_core::state::{Change, Why};
 use rye_host::task::Group;
+use rye_journal::{self, Of, Since, Until};
 use ryed::drive::{self, Job, Kind, Reports};
-use ryed::journal::{self, Of, Since, Until};
 use ryed::services::{Ended, Services};
 use ryed::stop::Stop;
 use ryed::supervisor::settle_open_calls;
@@ -214,7 +214,11 @@ impl Kind for Pays {
         calls.iter().map(|_| begin()).collect()
     }
 
-    async fn answer(&self, _run: &Run, query: &Infallible) -> Result<Infallible, journal::Error> {
+    async fn answer(
+        &self,
+        _run: &Run,
+        query: &Infallible,
+    ) -> Result<Infallible, rye_journal::Error> {
         match *query {}
     }
 

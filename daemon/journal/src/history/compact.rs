@@ -5,7 +5,7 @@
 //! no space. A file replaces its predecessor once it is synced. **Failure** ends the compaction: the files before it are done, the
 //! others as they were.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
@@ -14,15 +14,16 @@ use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::RunId;
 
+use super::dead_runs::DeadRuns;
 use super::directory::Directory;
 use super::error::Error;
 use super::file::{Extent, HistoryFile};
 use super::reader::SectionRef;
-use super::removal::Removal;
 use super::rewrite::Rewriter;
-use super::store::{Store, lock};
+use super::store::Store;
 use super::table::Row;
 use super::usage;
+use crate::watermark::lock;
 
 /// Files that a compaction writes again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,56 +45,6 @@ pub struct Compacted {
     pub after: u64,
     /// Sentences on damage because of which something of a removed run may remain.
     pub notes: Vec<String>,
-}
-
-/// Removed runs, and their directory entries in the whole history.
-pub(super) struct Removed<'d> {
-    dead: &'d HashSet<RunId>,
-    /// Directory entries of each run that a removal or the caller names.
-    entries: HashMap<RunId, u64>,
-    /// True if a directory cannot be read, which may have entries of any run.
-    has_unknown: bool,
-    keys_since: Timestamp,
-}
-
-impl Removed<'_> {
-    pub(super) fn has(&self, run: &RunId) -> bool {
-        self.dead.contains(run)
-    }
-
-    /// The part of `removal` that stays on record; `None` if nothing does.
-    pub(super) fn needed(&self, mut removal: Removal) -> Option<Removal> {
-        let keeps_keys = removal.at >= self.keys_since;
-        removal.runs.retain(|removed| {
-            let entries = self.entries.get(&removed.run);
-            let is_in_history = self.has_unknown || entries.is_none_or(|count| *count > 0);
-            is_in_history || keeps_keys && removed.start_key.is_some()
-        });
-        let is_needed = !removal.runs.is_empty() || !removal.kept.is_empty();
-        is_needed.then_some(removal)
-    }
-
-    /// Counts the entries in `directory`. Later directories come first: a removal comes after the entries of its runs.
-    fn add(&mut self, directory: &Directory) {
-        for removed in directory.removed.iter().flat_map(|removal| &removal.runs) {
-            self.entries.entry(removed.run.clone()).or_default();
-        }
-        for entry in &directory.runs {
-            if let Some(count) = self.entries.get_mut(&entry.run) {
-                *count += 1;
-            }
-        }
-    }
-
-    /// Subtracts the entries of dead runs in `directory`.
-    fn subtract(&mut self, directory: &Directory) {
-        let runs = directory.runs.iter();
-        for entry in runs.filter(|entry| self.dead.contains(&entry.run)) {
-            if let Some(count) = self.entries.get_mut(&entry.run) {
-                *count = count.saturating_sub(1);
-            }
-        }
-    }
 }
 
 /// Content of a file.
@@ -140,7 +91,7 @@ impl Store {
     ) -> Result<Compacted, Error> {
         let mut rewriter = lock(&self.rewriter);
         let mut compacted = Compacted::default();
-        let mut removed = Removed {
+        let mut removed = DeadRuns {
             dead,
             entries: dead.iter().map(|run| (run.clone(), 0)).collect(),
             has_unknown: false,
@@ -161,7 +112,7 @@ impl Store {
     /// Reads all directories. Files of which one is damaged are noted and left out.
     fn survey(
         &self,
-        removed: &mut Removed<'_>,
+        removed: &mut DeadRuns<'_>,
         notes: &mut Vec<String>,
     ) -> Result<BTreeMap<u32, Content>, Error> {
         let files = lock(&self.table).files();
@@ -206,7 +157,7 @@ impl Store {
         &self,
         number: u32,
         rewriter: &mut Rewriter,
-        removed: &mut Removed<'_>,
+        removed: &mut DeadRuns<'_>,
         compacted: &mut Compacted,
     ) -> Result<(), Error> {
         let (source, rows) = {

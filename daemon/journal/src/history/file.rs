@@ -10,6 +10,15 @@ use rye_core::id::Lsn;
 
 use super::payload::{self, MAX_TEXT_BYTES, damaged};
 
+/// End of a file of history, as a caller has it on record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileEnd {
+    /// Number of the file.
+    pub file: u32,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
 /// Segments of the log have ids below this bit.
 const SEGMENT_BIT: u64 = 1 << 63;
 

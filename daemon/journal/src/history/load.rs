@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use super::error::Error;
 use super::faults::Faults;
-use super::file::{self, HistoryFile};
+use super::file::{self, FileEnd, HistoryFile};
 use super::scan::{self, Scan};
-use super::store::FileEnd;
 use super::table::Table;
 use super::writer::Current;
 

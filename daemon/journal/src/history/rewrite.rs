@@ -12,7 +12,7 @@ use rye_core::id::{Lsn, Name, RunId};
 use rye_core::seal::Fingerprint;
 
 use super::block;
-use super::compact::Removed;
+use super::dead_runs::DeadRuns;
 use super::directory::{Block, Directory, RunEntry, by_project};
 use super::faults::Faults;
 use super::file::{Extent, HistoryFile};
@@ -44,7 +44,7 @@ impl Rewriter {
         &mut self,
         source: &HistoryFile,
         groups: Vec<Vec<Directory>>,
-        removed: &Removed<'_>,
+        removed: &DeadRuns<'_>,
     ) -> io::Result<Rewritten> {
         let tmp = HistoryFile::create_tmp(&self.dir, source.number)?;
         let mut notes = Vec::new();
@@ -81,7 +81,7 @@ impl Rewriter {
         tmp: &HistoryFile,
         source: &HistoryFile,
         groups: Vec<Vec<Directory>>,
-        removed: &Removed<'_>,
+        removed: &DeadRuns<'_>,
         notes: &mut Vec<String>,
     ) -> io::Result<(Vec<Row>, u64)> {
         let mut rows: Vec<Row> = Vec::with_capacity(groups.len());
@@ -129,7 +129,7 @@ impl Rewriter {
 struct Merger<'w> {
     frames: FrameWriter<'w>,
     source: &'w HistoryFile,
-    removed: &'w Removed<'w>,
+    removed: &'w DeadRuns<'w>,
     notes: &'w mut Vec<String>,
     /// Living runs, each with its project.
     runs: Vec<(Name, RunEntry)>,
@@ -144,7 +144,7 @@ impl<'w> Merger<'w> {
     fn new(
         frames: FrameWriter<'w>,
         source: &'w HistoryFile,
-        removed: &'w Removed<'w>,
+        removed: &'w DeadRuns<'w>,
         notes: &'w mut Vec<String>,
     ) -> Self {
         Self {

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
 use rye_core::id::Lsn;
 
 use super::error::Error;
 use super::faults::{Faults, sync_dir};
+use super::file::FileEnd;
 use super::load::{self, Loader};
 use super::payload::Encoder;
 use super::reader::SectionRef;
@@ -16,15 +17,7 @@ use super::rewrite::Rewriter;
 use super::section::Section;
 use super::table::Table;
 use super::writer::Writer;
-
-/// End of a file of history, as a caller has it on record.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileEnd {
-    /// Number of the file.
-    pub file: u32,
-    /// Its length in bytes.
-    pub length: u64,
-}
+use crate::watermark::lock;
 
 /// Settings of a store.
 #[derive(Debug, Clone, Copy)]
@@ -194,11 +187,4 @@ fn make_dir(dir: &Path) -> Result<(), Error> {
     }
     let parent = dir.parent().unwrap_or(dir);
     sync_dir(parent).map_err(Error::files("sync", parent))
-}
-
-/// Locks; a poisoned lock means that a thread panicked inside, so what it guards is not to be trusted.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .expect("a lock is poisoned only by a panic, which ends the journal")
 }

@@ -12,12 +12,12 @@ use super::block::{self, Packer};
 use super::directory::{Directory, RunEntry, Span, by_project};
 use super::error::Error;
 use super::faults::Faults;
-use super::file::{self, Extent, HistoryFile};
+use super::file::{self, Extent, FileEnd, HistoryFile};
 use super::frames::FrameWriter;
 use super::payload::{ENTRIES, EVENTS, Encoder, RECORDS};
 use super::section::{RunPart, Section};
-use super::store::{FileEnd, lock};
 use super::table::{self, Row, Table};
+use crate::watermark::lock;
 
 #[derive(Debug)]
 pub(super) struct Writer {

@@ -13,8 +13,8 @@ use rye_core::model::{
 use serde_json::{Value, json};
 
 use super::rig::*;
-use crate::journal::Change;
 use crate::object::ProjectObjects;
+use rye_journal::Change;
 
 /// A step that gave `result` back.
 fn gave(run: &RunId, step: u32, result: &Value) -> Change {

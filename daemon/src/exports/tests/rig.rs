@@ -10,10 +10,10 @@ use rye_core::model::Spec;
 use serde_json::{Value, json};
 
 use super::super::{Exports, Options, Rebuilt};
-pub(super) use crate::journal::tests::rig::*;
-use crate::journal::{Change, Journal};
 use crate::object::ProjectObjects;
 use rye_host::task;
+pub(super) use rye_journal::testing::*;
+use rye_journal::{Change, Journal};
 
 /// One life of journal and exports.
 pub(super) struct Life {

@@ -9,8 +9,8 @@ use rye_core::id::RunId;
 use rye_core::model::{DirectoryIdentity, Spec};
 
 use super::rig::*;
-use crate::journal::{Change, Faults};
 use rye_host::safe_path;
+use rye_journal::{Change, Faults};
 
 #[tokio::test]
 async fn project_that_hangs_holds_up_its_own_files_and_nothing_else() {

@@ -3,7 +3,7 @@
 use rye_core::model::Status;
 
 use super::rig::Rig;
-use crate::journal::Filter;
+use rye_journal::Filter;
 
 /// A graph with these limits that calls `item`, once by each of the nodes `first` and `second`.
 fn calls(limits: &str, item: &str) -> String {

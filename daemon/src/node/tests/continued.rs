@@ -11,8 +11,8 @@ use rye_core::money::Usd;
 use serde_json::Value;
 
 use super::rig::{Daemon, PATIENCE, Rig};
-use crate::journal::{AccountRow, Change};
 use crate::port::Resume;
+use rye_journal::{AccountRow, Change};
 
 /// A graph of these nodes, the first of which is where it starts.
 fn graph(limits: &str, nodes: &[&str]) -> String {

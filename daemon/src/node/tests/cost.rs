@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::rig::{Daemon, PATIENCE, Rig};
 use crate::access::Access;
-use crate::journal::{Change, Filter};
+use rye_journal::{Change, Filter};
 
 /// Calls `t/child`, and returns.
 const PARENT: &str = "config:

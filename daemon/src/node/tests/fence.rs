@@ -7,7 +7,7 @@ use rye_core::model::{Kill, RunEvent, Status};
 
 use super::rig::Rig;
 use super::stage::{Act, Stage};
-use crate::journal::Change;
+use rye_journal::Change;
 
 /// Calls `t/child`, and then takes a step of its own.
 pub(super) const PARENT: &str = "config:

@@ -9,9 +9,9 @@ use rye_core::id::Seq;
 use rye_core::model::{Kill, Status};
 
 use super::rig::Rig;
-use crate::journal::Filter;
 use rye_host::file_pool;
 use rye_host::task::Group;
+use rye_journal::Filter;
 
 /// Longest time that something takes which does not wait for a project that hangs, on a busy machine. Shorter than what a
 /// hang lasts, so that whatever does wait for it is seen.

@@ -25,10 +25,10 @@ use rye_core::model::{ApprovalAnswer, Event, Kill, KillReceipt, Run, RunEvent, S
 use self::cells::{Cell, Kind, Place, Request, cells};
 use super::rig::{Daemon, PATIENCE, Rig};
 use super::stage::{Act, Stage, is_node};
-use crate::journal::{Change, Filter, Storage, Syncs};
 use crate::port::Resume;
 use crate::services::AttemptCtx;
 use rye_host::task::Group;
+use rye_journal::{Change, Filter, Storage, Syncs};
 
 /// Cells that are tried at once.
 const AT_ONCE: usize = 12;

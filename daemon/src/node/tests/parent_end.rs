@@ -8,7 +8,7 @@ use rye_core::model::{Budget, Event, Failure, Fate, ParentEnd, Run, Spec, Status
 use super::fence::PARENT;
 use super::rig::{Daemon, Rig};
 use super::stage::{Act, Stage};
-use crate::journal::Change;
+use rye_journal::Change;
 
 const CHILD: &str = "config:
   start: a

@@ -19,7 +19,6 @@ use super::stage::Stage;
 use crate::config::{Args, Config, Environment, load};
 use crate::dispatch::Dispatcher;
 use crate::exports::{self, Exports};
-use crate::journal::{self, Faults, Journal};
 use crate::node::directory::Origin;
 use crate::node::identity::{self, NodeKey};
 use crate::process::{self, Spawner};
@@ -30,6 +29,7 @@ use rye_host::clock::manual::ManualClock;
 use rye_host::clock::{HostClock, Timer};
 use rye_host::crash_suspects::Suspects;
 use rye_host::task::{self, Scope};
+use rye_journal::{Faults, Journal};
 
 /// Longest time anything takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -114,10 +114,10 @@ impl Rig {
             (Arc::clone(&wall), Arc::new(HostClock))
         };
         let signer = Arc::<NodeKey>::clone(&self.signer);
-        let options = journal::Options {
+        let options = rye_journal::Options {
             segment_bytes: 1 << 16,
             memory: Arc::new(Memory::new(1 << 40)),
-            ..journal::Options::new(self.config.state_dir.clone(), clock, signer)
+            ..rye_journal::Options::new(self.config.state_dir.clone(), clock, signer)
         };
         let faults = Faults::default();
         let opened = Journal::open_with(options, faults.clone()).await;
@@ -206,7 +206,7 @@ impl Rig {
         } = daemon;
         drop(tasks);
         faults.inner.hold(None);
-        faults.inner.sync(journal::Syncs::Works);
+        faults.inner.sync(rye_journal::Syncs::Works);
         drop((supervisor, projects));
         let mut journal = journal;
         // Tasks that were aborted let go of it when the runtime gets to them.

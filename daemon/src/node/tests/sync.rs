@@ -14,8 +14,8 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::net::unix::pipe;
 
 use super::rig::{Daemon, PATIENCE, Rig};
-use crate::journal::Syncs;
 use rye_host::task::Group;
+use rye_journal::Syncs;
 
 /// Three shell commands at once. Each says that it runs, waits until `go` is opened, writes more than a pipe holds, says that too,
 /// and stays. What they say goes through the pipe `said`, which ends when the last process that holds it does.

@@ -10,7 +10,7 @@ use super::{item, timestamp};
 use crate::index::Described;
 
 /// An item as a line of a list.
-pub(in crate::rpc) fn entry(entry: &Entry) -> v1::Item {
+pub(crate) fn entry(entry: &Entry) -> v1::Item {
     let (report, metadata) = (&entry.report, &entry.metadata);
     let said = |text: &Option<String>| text.clone().unwrap_or_default();
     v1::Item {
@@ -37,7 +37,7 @@ pub(in crate::rpc) fn entry(entry: &Entry) -> v1::Item {
 }
 
 /// All that is told of one.
-pub(in crate::rpc) fn described(described: Described) -> v1::DescribeResponse {
+pub(crate) fn described(described: Described) -> v1::DescribeResponse {
     let metadata = &described.entry.metadata;
     let effect = match metadata.effect {
         None => "",
@@ -68,7 +68,7 @@ pub(in crate::rpc) fn described(described: Described) -> v1::DescribeResponse {
 }
 
 /// A key; `node` is the fingerprint of the daemon's own.
-pub(in crate::rpc) fn key(trusted: &TrustedKey, node: &str) -> v1::TrustedKey {
+pub(crate) fn key(trusted: &TrustedKey, node: &str) -> v1::TrustedKey {
     let fingerprint = trusted.key.fingerprint().to_string();
     v1::TrustedKey {
         is_node: fingerprint == node,

@@ -1,0 +1,144 @@
+//! `<state>/base`: the records of live runs at one position of the log, replaced as a whole.
+//!
+//! **Owns** the file. It is one frame that says what the records belong to, and one frame for each record. Base, history and log are the
+//! truth together; the index only finds things in them. **Never** holds more than one record in memory while it is written: one may be as
+//! large as a run may be. **Failure.** The file takes its name when it is whole and synced, so a crash leaves the old base or the new one.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rye_core::frame::{Frame, HEADER_BYTES, SegmentId};
+use rye_core::id::{Epoch, Lsn, Seq};
+use rye_core::ledger::Rows;
+use rye_core::model::Run;
+use rye_core::state::Closed;
+use rye_core::transcript::Head;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::log::{size, sync_dir};
+use crate::record::stored;
+
+/// No segment of the log and no file of history has this id.
+const BASE: SegmentId = SegmentId(u64::MAX);
+
+/// The record of a run, and what is needed to read its events and to continue its transcript.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Stored {
+    pub(crate) run: Arc<Run>,
+    pub(crate) head: Head,
+    /// Accounts that its end closed.
+    #[serde(default, skip_serializing_if = "Closed::is_empty")]
+    pub(crate) closed: Closed,
+    /// Sections of history with its events, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) spans: Vec<Span>,
+}
+
+/// Events of a run in one section of history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(Seq, Lsn)", into = "(Seq, Lsn)")]
+pub(crate) struct Span {
+    /// The first event.
+    pub(crate) first: Seq,
+    /// Position of the last event. It finds the section, even after this was merged with its neighbours.
+    pub(crate) lsn: Lsn,
+}
+
+impl From<(Seq, Lsn)> for Span {
+    fn from((first, lsn): (Seq, Lsn)) -> Self {
+        Self { first, lsn }
+    }
+}
+
+impl From<Span> for (Seq, Lsn) {
+    fn from(span: Span) -> Self {
+        (span.first, span.lsn)
+    }
+}
+
+/// The live runs at one position of the log.
+#[derive(Debug, Default)]
+pub(crate) struct Base {
+    pub(crate) head: BaseHead,
+    pub(crate) runs: Vec<Stored>,
+}
+
+/// What the records of a base belong to.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct BaseHead {
+    pub(crate) lsn: Lsn,
+    pub(crate) epoch: Epoch,
+    /// Number and length of the last file of history. A shorter one has lost events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) history: Option<(u32, u64)>,
+    /// Number of records.
+    pub(crate) runs: usize,
+    /// Accounts that the records do not hold, and the meters.
+    #[serde(default, skip_serializing_if = "Rows::is_empty")]
+    pub(crate) ledger: Rows,
+}
+
+impl Base {
+    pub(crate) fn path(state: &Path) -> PathBuf {
+        state.join("base")
+    }
+
+    /// Returns the base in `state`, or `None` before the first checkpoint.
+    pub(crate) fn read(state: &Path) -> io::Result<Option<Self>> {
+        let mut reader = match File::open(Self::path(state)) {
+            Ok(file) => BufReader::new(file),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let head: BaseHead = read_record(&mut reader)?;
+        let runs = (0..head.runs).map(|_| read_record(&mut reader));
+        let runs = runs.collect::<io::Result<_>>()?;
+        Ok(Some(Self { head, runs }))
+    }
+
+    /// Replaces the base in `state`. The new one is on disk on return.
+    pub(crate) fn write(
+        state: &Path,
+        head: &BaseHead,
+        runs: impl ExactSizeIterator<Item = Stored>,
+    ) -> io::Result<()> {
+        debug_assert_eq!(head.runs, runs.len(), "each record is counted");
+        let path = Self::path(state);
+        let temporary = path.with_extension("tmp");
+        let mut out = BufWriter::new(File::create(&temporary)?);
+        frame(head.lsn, &stored::write(head)?).write(&mut out)?;
+        for run in runs {
+            frame(head.lsn, &stored::write(&run)?).write(&mut out)?;
+        }
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)?;
+        sync_dir(state)
+    }
+}
+
+const fn frame(lsn: Lsn, payload: &[u8]) -> Frame<'_> {
+    Frame {
+        segment: BASE,
+        lsn,
+        durable: lsn,
+        payload,
+    }
+}
+
+fn read_record<T: DeserializeOwned>(reader: &mut BufReader<File>) -> io::Result<T> {
+    let damaged = || io::Error::new(io::ErrorKind::InvalidData, "its checksum does not match");
+    let mut bytes = vec![0; HEADER_BYTES];
+    reader.read_exact(&mut bytes).map_err(|error| {
+        let is_cut = error.kind() == io::ErrorKind::UnexpectedEof;
+        if is_cut { damaged() } else { error }
+    })?;
+    let length = Frame::payload_length(&bytes).ok_or_else(damaged)?;
+    // A damaged length must not allocate what the file cannot hold.
+    reader.take(size(length)).read_to_end(&mut bytes)?;
+    let frame = Frame::decode(BASE, &bytes).ok_or_else(damaged)?;
+    stored::read(frame.payload)
+}

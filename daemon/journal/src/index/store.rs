@@ -1,0 +1,276 @@
+//! Where the keys of the index are: in sled, or in memory while sled cannot be used.
+//!
+//! **Owns** what a batch is, and that what was written is on disk. What is in memory is counted among all that runs hold, and has a bound
+//! of its own. **Failure.** sled fails and panics; both are errors here.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::ops::{Bound, ControlFlow};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use rye_core::memory::{Charge, Memory};
+
+use crate::index::IndexError;
+use crate::watermark::lock;
+
+const CACHE_BYTES: u64 = 16 << 20;
+/// What the keys and values of an index in memory may take: some hundred thousand runs.
+const MOST_IN_MEMORY: usize = 256 << 20;
+/// What an entry of a map takes beside its key and its value, roughly.
+const ENTRY: usize = 96;
+
+/// Keys, each with its new value, or none if it goes.
+pub(crate) type Batch = Vec<(Vec<u8>, Option<Vec<u8>>)>;
+
+/// Keys from one bound to another.
+pub(crate) type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Keys and their values. A copy is another handle.
+#[derive(Debug, Clone)]
+pub(crate) enum Store {
+    Sled(Tree),
+    Memory(Arc<Mutex<Kept>>),
+}
+
+/// sled, whose last handle writes when it is dropped, and panics if it cannot.
+#[derive(Debug, Clone)]
+pub(crate) struct Tree {
+    db: Option<sled::Db>,
+    /// Its file.
+    file: Arc<Path>,
+}
+
+/// An index that is kept in memory.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    map: BTreeMap<Vec<u8>, Vec<u8>>,
+    bytes: usize,
+    charge: Charge,
+}
+
+/// Runs `work` on sled, which is known to panic on images it does not like.
+fn guarded<T>(work: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(IndexError::Panicked))
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        let db = self.db.take();
+        if let Err(error) = guarded(|| {
+            drop(db);
+            Ok(())
+        }) {
+            tracing::warn!(%error, "the index was not closed in good order");
+        }
+    }
+}
+
+impl Tree {
+    /// Does `work` with sled.
+    pub(crate) fn with<T>(
+        &self,
+        work: impl FnOnce(&sled::Db) -> Result<T, IndexError>,
+    ) -> Result<T, IndexError> {
+        let db = self.db.as_ref().expect("it is taken when it is dropped");
+        guarded(|| work(db))
+    }
+}
+
+impl Kept {
+    fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> Result<(), IndexError> {
+        let more = match self.map.get(&key) {
+            Some(earlier) => value.len().saturating_sub(earlier.len()),
+            None => key.len() + value.len() + ENTRY,
+        };
+        if self.bytes + more > MOST_IN_MEMORY || !self.charge.grow(more) {
+            return Err(IndexError::TooLarge);
+        }
+        self.bytes += more;
+        self.map.insert(key, value);
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        if let Some(value) = self.map.remove(key) {
+            let less = key.len() + value.len() + ENTRY;
+            self.bytes = self.bytes.saturating_sub(less);
+            self.charge.shrink(less);
+        }
+    }
+}
+
+impl Store {
+    /// sled in `dir`. Blocks.
+    pub(crate) fn open(dir: &Path) -> Result<Self, IndexError> {
+        guarded(|| {
+            let config = sled::Config::new()
+                .path(dir)
+                .cache_capacity(CACHE_BYTES)
+                .flush_every_ms(None);
+            let db = Some(config.open()?);
+            let file = dir.join("db").into();
+            Ok(Self::Sled(Tree { db, file }))
+        })
+    }
+
+    /// Nothing yet, in memory.
+    pub(crate) fn in_memory(memory: &Arc<Memory>) -> Self {
+        Self::Memory(Arc::new(Mutex::new(Kept {
+            map: BTreeMap::new(),
+            bytes: 0,
+            charge: memory.open(),
+        })))
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, IndexError> {
+        match self {
+            Self::Sled(tree) => tree.with(|db| Ok(db.get(key)?.map(|value| value.to_vec()))),
+            Self::Memory(kept) => Ok(lock(kept).map.get(key).cloned()),
+        }
+    }
+
+    /// Writes all of `batch`, in its order. Of sled it is on disk then: that flushes with `sync_file_range`, which a power cut does not
+    /// respect, so its file is synced through a descriptor of our own. Blocks.
+    pub(crate) fn write(&self, batch: Batch) -> Result<(), IndexError> {
+        match self {
+            Self::Sled(tree) => {
+                tree.with(|db| {
+                    let mut changes = sled::Batch::default();
+                    for (key, value) in batch {
+                        match value {
+                            Some(value) => changes.insert(key, value),
+                            None => changes.remove(key),
+                        }
+                    }
+                    db.apply_batch(changes)?;
+                    db.flush()?;
+                    Ok(())
+                })?;
+                Ok(File::open(&tree.file)?.sync_data()?)
+            }
+            Self::Memory(kept) => {
+                let mut kept = lock(kept);
+                batch.into_iter().try_for_each(|(key, value)| {
+                    let Some(value) = value else {
+                        kept.remove(&key);
+                        return Ok(());
+                    };
+                    kept.put(key, value)
+                })
+            }
+        }
+    }
+
+    /// Shows the keys of `range`, the last first, until `look` has seen enough.
+    pub(crate) fn backwards(
+        &self,
+        range: Range,
+        mut look: impl FnMut(&[u8]) -> Result<ControlFlow<()>, IndexError>,
+    ) -> Result<(), IndexError> {
+        match self {
+            Self::Sled(tree) => tree.with(|db| {
+                for key in db.range(range).keys().rev() {
+                    if look(&key?)?.is_break() {
+                        break;
+                    }
+                }
+                Ok(())
+            }),
+            Self::Memory(kept) => {
+                let (from, mut to) = range;
+                loop {
+                    // Not locked while somebody looks: that asks for values.
+                    let next = {
+                        let kept = lock(kept);
+                        let mut rest = kept.map.range((from.clone(), to));
+                        rest.next_back().map(|(key, _)| key.clone())
+                    };
+                    let Some(key) = next else { return Ok(()) };
+                    if look(&key)?.is_break() {
+                        return Ok(());
+                    }
+                    to = Bound::Excluded(key);
+                }
+            }
+        }
+    }
+}
+
+/// Gives what lies in `dir` another name, `index.broken-<n>`.
+pub(crate) fn set_aside(dir: &Path) -> std::io::Result<()> {
+    if !fs::exists(dir)? {
+        return Ok(());
+    }
+    let mut number = 1_u64;
+    let aside = |number| dir.with_extension(format!("broken-{number}"));
+    while fs::exists(aside(number))? {
+        number += 1;
+    }
+    fs::rename(dir, aside(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    #[test]
+    #[expect(
+        unsafe_code,
+        reason = "the file of the index is made one that refuses every write"
+    )]
+    fn an_index_that_cannot_be_written_when_it_is_closed_brings_nobody_down() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).unwrap();
+        let Store::Sled(tree) = &store else {
+            unreachable!("it was opened")
+        };
+        tree.with(|db| Ok(db.insert("not yet", "on disk")?))
+            .unwrap();
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let file = fs::canonicalize(&tree.file).unwrap();
+        let mut found = 0;
+        for entry in fs::read_dir("/proc/self/fd").unwrap() {
+            let entry = entry.unwrap().path();
+            if fs::read_link(&entry).is_ok_and(|target| target == file) {
+                let number = entry.file_name().unwrap().to_str().unwrap();
+                // SAFETY: the descriptor is sled's, which keeps using it under its number and closes it.
+                let replaced =
+                    unsafe { libc::dup2(full.as_raw_fd(), number.parse::<i32>().unwrap()) };
+                assert!(replaced >= 0);
+                found += 1;
+            }
+        }
+        assert!(found > 0, "the file is open");
+        drop(store);
+    }
+
+    #[test]
+    fn an_index_in_memory_counts_among_what_runs_hold_and_ends_at_that_bound() {
+        let memory = Arc::new(Memory::new(1000));
+        let store = Store::in_memory(&memory);
+        let pair = |key: &str| (key.as_bytes().to_vec(), Some(vec![0; 200]));
+        store.write(vec![pair("a"), pair("b"), pair("c")]).unwrap();
+        let taken = memory.taken();
+        assert!((600..1000).contains(&taken), "{taken}");
+        let full = store.write(vec![pair("d")]);
+        assert!(matches!(full, Err(IndexError::TooLarge)), "{full:?}");
+        // What goes makes room.
+        store.write(vec![(b"a".to_vec(), None), pair("a")]).unwrap();
+        assert_eq!(memory.taken(), taken);
+        let mut seen = Vec::new();
+        let from_b = (Bound::Included(b"b".to_vec()), Bound::Unbounded);
+        let look = |key: &[u8]| {
+            assert!(store.get(key)?.is_some());
+            seen.push(key.to_vec());
+            Ok(ControlFlow::Continue(()))
+        };
+        store.backwards(from_b, look).unwrap();
+        assert_eq!(seen, [b"c", b"b"]);
+        drop(store);
+        assert_eq!(memory.taken(), 0);
+    }
+}

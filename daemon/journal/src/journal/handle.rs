@@ -1,0 +1,244 @@
+//! The handle on a journal: commits, and what follows them.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use rye_core::clock::{Clock, Timestamp};
+use rye_core::id::{RunId, Seq};
+use rye_core::memory::Memory;
+use rye_core::model::Event;
+use rye_core::state::Change;
+use rye_host::{blobs, task};
+use tokio::sync::watch;
+
+use crate::compactor::Compactor;
+use crate::error::Error;
+use crate::jobs::Inbox;
+use crate::log::{Log, Storage};
+use crate::mailbox::Mailbox;
+use crate::options::Signer;
+use crate::reader::{Cursor, EventStore, Extract, Live, Of, Reader, RunStore, Since, Until};
+use crate::record::Rendered;
+use crate::sequencer::{Asker, Committed, Place, Sequencer, Ticket};
+use crate::stream::run_stream::Rest;
+use crate::stream::{Published, Speaker};
+use crate::watermark::Failure;
+
+/// The journal of one state directory. See the module.
+pub struct Journal {
+    pub(crate) runs: Arc<RunStore>,
+    pub(crate) events: Arc<EventStore>,
+    pub(crate) sequencer: Arc<Sequencer>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) published: Arc<Published>,
+    pub(crate) sealer: Arc<Mailbox<Inbox>>,
+    pub(crate) compactor: Arc<Compactor>,
+    pub(crate) objects: Arc<blobs::Store>,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) signer: Arc<dyn Signer>,
+    /// Sentences on what history has lost, as it was found at the start.
+    pub(crate) history_notes: Vec<String>,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Journal {
+    /// Where the memory that the values of runs take is counted.
+    pub fn memory(&self) -> Arc<Memory> {
+        Arc::clone(&self.memory)
+    }
+
+    /// Commits `changes`, all or none. On return they are applied and on their way to the disk. Waits only while a slow disk
+    /// keeps thousands of commits waiting, and to put payloads over 64 KiB into the object store: that is done for a
+    /// commit that would be accepted, so that one that is refused leaves none there. Cancel safe: all or nothing then too.
+    pub async fn commit(&self, changes: Vec<Change>) -> Result<Committed, Error> {
+        self.commit_as(changes, None).await
+    }
+
+    /// The same. If the commit is refused because money lacks that only open calls hold, there is a `place` in the line from then on,
+    /// with which to ask again once it is called; a commit that is accepted leaves the line.
+    pub async fn commit_in_line(
+        &self,
+        changes: Vec<Change>,
+        place: &mut Option<Place>,
+    ) -> Result<Committed, Error> {
+        let committed = self.commit_as(changes, Some(place)).await?;
+        *place = None;
+        Ok(committed)
+    }
+
+    async fn commit_as(&self, changes: Vec<Change>, asker: Asker<'_>) -> Result<Committed, Error> {
+        let depth = |change: &Change| Some(self.snapshot(&change.run)?.spec.depth);
+        self.log.faults.before_commit(depth, &changes).await;
+        let permit = self.sequencer.backlog.place().await?;
+        let short = |change: &Change| Rendered::short(&change.event);
+        let texts: Vec<Option<Rendered>> = changes.iter().map(short).collect();
+        let (changes, texts) = if texts.iter().all(Option::is_some) {
+            (changes, texts.into_iter().flatten().collect())
+        } else {
+            self.spill(changes, texts).await?
+        };
+        self.sequencer.append(changes, texts, permit, asker)
+    }
+
+    /// Puts the payloads of `changes` for which there is no text into the object store, one at a time.
+    async fn spill(
+        &self,
+        changes: Vec<Change>,
+        texts: Vec<Option<Rendered>>,
+    ) -> Result<(Vec<Change>, Vec<Rendered>), Error> {
+        let changes = self.sequencer.admit(changes)?;
+        let objects = Arc::clone(&self.objects);
+        let spilled = task::blocking("keep long payloads", move || {
+            let spill = |(change, text): (&Change, Option<Rendered>)| match text {
+                Some(text) => Ok(text),
+                None => Rendered::spilled(&change.event, &objects),
+            };
+            let texts = changes.iter().zip(texts).map(spill);
+            let texts = texts.collect::<Result<_, _>>()?;
+            Ok((changes, texts))
+        });
+        spilled.await.map_err(Error::Object)
+    }
+
+    /// Commits one short fact without waiting for anything, from where nothing can wait.
+    pub fn note(&self, run: &RunId, event: Event) -> Result<Committed, Error> {
+        let permit = self.sequencer.backlog.place_now()?;
+        let text = Rendered::of(&event);
+        let change = Change::event(run, event);
+        self.sequencer
+            .append(vec![change], vec![text], permit, None)
+    }
+
+    /// The last event of a live run as committed, durable or not; `None` if the run is not in memory.
+    pub fn commits(&self, id: &RunId) -> Option<watch::Receiver<Seq>> {
+        Some(self.sequencer.stream(id)?.committed.subscribe())
+    }
+
+    /// The time as the log knows it.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// 64 unpredictable bits.
+    pub fn random(&self) -> u64 {
+        self.clock.random()
+    }
+
+    /// Resolves when the commit is on disk: effects that depend on it may start. Cancel safe.
+    pub async fn durable(&self, ticket: Ticket) -> Result<(), Error> {
+        self.log
+            .durable
+            .reach(ticket.lsn)
+            .await
+            .map_err(Error::Failed)
+    }
+
+    /// Resolves when the commit is durable, its heads are signed and listeners have it. Cancel safe.
+    pub async fn published(&self, ticket: Ticket) -> Result<(), Error> {
+        self.published
+            .mark
+            .reach(ticket.lsn)
+            .await
+            .map_err(Error::Failed)
+    }
+
+    /// Resolves with the reason when the journal has given up, or is closed.
+    pub async fn failed(&self) -> Failure {
+        self.log.durable.failed().await
+    }
+
+    /// Sentences on what history has lost or cannot read, as it was found at the start.
+    pub fn history_notes(&self) -> &[String] {
+        &self.history_notes
+    }
+
+    /// Whether the log can grow, as it changes.
+    pub fn storage(&self) -> watch::Receiver<Storage> {
+        self.log.pool.storage().subscribe()
+    }
+
+    /// As if the disk of the log had filled up, or had space again.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn pretend(&self, storage: Storage) {
+        self.log.pool.storage().send_replace(storage);
+    }
+
+    /// Who signs what the journal shows.
+    pub fn signer(&self) -> Arc<dyn Signer> {
+        Arc::clone(&self.signer)
+    }
+
+    /// Resolves when the run has ended and its end is durable. Cancel safe.
+    pub async fn ended(&self, id: &RunId) -> Result<(), Error> {
+        self.rests(id, |rest| rest.ended).await
+    }
+
+    /// Resolves when the run has ended, or was suspended by an event after `since` even if it resumed at once, and that is
+    /// published. Cancel safe.
+    pub async fn rested(&self, id: &RunId, since: Seq) -> Result<(), Error> {
+        self.rests(id, |rest| rest.ended || rest.at > since).await
+    }
+
+    async fn rests(&self, id: &RunId, enough: impl Fn(&Rest) -> bool) -> Result<(), Error> {
+        let Some(stream) = self.sequencer.stream(id) else {
+            return match self.runs.indexed(id).await? {
+                Some(_) => Ok(()),
+                None => Err(Error::Unknown { run: id.clone() }),
+            };
+        };
+        let mut rest = stream.rest.subscribe();
+        tokio::select! {
+            _ = rest.wait_for(enough) => Ok(()),
+            failure = self.log.durable.failed() => Err(Error::Failed(failure)),
+        }
+    }
+
+    /// Opens a cursor and reads the first page, so that the caller gets the error if that cannot be read.
+    pub async fn read(&self, of: Of, since: Since, until: Until) -> Result<Cursor, Error> {
+        Cursor::open(&self.events, of, since, until).await
+    }
+
+    /// Reads the transcript of `id` as far as it is published now.
+    pub async fn transcript(&self, id: &RunId, extract: Extract) -> Result<Reader, Error> {
+        Reader::open(&self.events, Arc::clone(&self.signer), id, extract).await
+    }
+
+    /// Reads the events of `id` after `since` and those that come, and what its model says meanwhile.
+    pub async fn listen(&self, id: &RunId, since: Seq) -> Result<Live, Error> {
+        let stream = self.sequencer.stream(id);
+        let events = self
+            .read(Of::Run(id.clone()), Since::Seq(since), Until::Ended)
+            .await?;
+        let ears = stream.map(|stream| Arc::clone(&stream.ears));
+        Ok(Live::new(events, ears, since))
+    }
+
+    /// Who tells what a model says in the call that begins; `None` if the run is not in memory.
+    pub fn speaker(&self, id: &RunId) -> Option<Speaker> {
+        let stream = self.sequencer.stream(id)?;
+        Some(Speaker::begin(Arc::clone(&stream.ears)))
+    }
+
+    /// All events that are published now.
+    #[cfg(any(test, feature = "testing"))]
+    pub async fn history(&self, id: &RunId) -> Result<Vec<crate::record::Line>, Error> {
+        let mut cursor = self
+            .read(Of::Run(id.clone()), Since::Begin, Until::Now)
+            .await?;
+        let mut lines = Vec::new();
+        while let Some(page) = cursor.next_page().await? {
+            lines.extend(page.into_iter().filter_map(crate::reader::Read::line));
+        }
+        Ok(lines)
+    }
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal")
+            .field("log", &self.log)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,291 @@
+//! Segment files: `<state>/log/<id>.seg`, zeroed and synced to their full length before the first frame goes in, so
+//! that a sync of the log never has to wait for the file system to allocate. The last bytes are a mark that no frame
+//! overwrites: a segment without it was cut, and what it lost was acknowledged.
+//!
+//! **Owns** the pool of prepared files (`spare-<n>.ready`): two are kept, one that comes next and one that is left for
+//! endings when the disk is full. **Never** touches a file that holds frames. A file enters the pool by rename
+//! after its sync, and leaves it by rename before its first byte, so a crash leaves only whole files and `.tmp` rubbish.
+//! **Failure** to prepare one is not final: [`Storage::Full`] is announced and preparing is tried again.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use rye_core::frame::SegmentId;
+use tokio::sync::watch;
+
+use crate::faults::Faults;
+use crate::watermark::{POISON, lock};
+
+/// A length in memory as a length in a file.
+pub(crate) fn size(length: usize) -> u64 {
+    u64::try_from(length).expect("a length in memory fits 64 bits")
+}
+
+/// Prepared files that are kept: the next one, and one for endings.
+const KEPT: usize = 2;
+/// Pause between tries while the disk is full.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What every segment ends with, behind its capacity.
+pub(crate) const MARK: &[u8] = b"rye log segment\n";
+
+/// Whether the log can grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Storage {
+    /// It can.
+    Ok,
+    /// No further segment could be prepared, or history cannot be written for so long that the log holds many of them: nothing new is
+    /// admitted, what runs may still end or be suspended.
+    Full,
+}
+
+/// An open segment file.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub(crate) id: SegmentId,
+    pub(crate) file: File,
+    /// Bytes for frames, all of them zeroed.
+    pub(crate) capacity: u64,
+}
+
+pub(crate) fn path(dir: &Path, id: SegmentId) -> PathBuf {
+    dir.join(format!("{:016x}.seg", id.0))
+}
+
+/// The segments in `dir`, in order.
+pub(crate) fn list(dir: &Path) -> io::Result<Vec<SegmentId>> {
+    let mut ids = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let id = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(".seg"))
+            .and_then(|stem| u64::from_str_radix(stem, 16).ok());
+        ids.extend(id.map(SegmentId));
+    }
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+#[derive(Debug)]
+pub(crate) struct Pool {
+    dir: PathBuf,
+    segment_bytes: u64,
+    stock: Mutex<Stock>,
+    changed: Condvar,
+    storage: watch::Sender<Storage>,
+    faults: Faults,
+}
+
+#[derive(Debug, Default)]
+struct Stock {
+    files: Vec<PathBuf>,
+    made: u64,
+    full: bool,
+    /// True if history is far behind the log.
+    is_behind: bool,
+    stopped: bool,
+}
+
+impl Pool {
+    /// The pool in `dir`, with the files an earlier life left.
+    pub(crate) fn open(dir: &Path, segment_bytes: u64, faults: Faults) -> io::Result<Self> {
+        let mut stock = Stock::default();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            let path = entry.path();
+            let part = |part: Option<&std::ffi::OsStr>| {
+                part.and_then(|part| part.to_str()).map(str::to_owned)
+            };
+            let number = part(path.file_stem())
+                .and_then(|stem| stem.strip_prefix("spare-")?.parse::<u64>().ok());
+            match (number, part(path.extension()).as_deref()) {
+                (_, Some("tmp")) => fs::remove_file(path)?,
+                (Some(number), Some("ready")) => {
+                    stock.made = stock.made.max(number);
+                    if entry.metadata()?.len() == segment_bytes + size(MARK.len()) {
+                        stock.files.push(path);
+                    } else {
+                        fs::remove_file(path)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Self {
+            dir: dir.to_owned(),
+            segment_bytes,
+            stock: Mutex::new(stock),
+            changed: Condvar::new(),
+            storage: watch::Sender::new(Storage::Ok),
+            faults,
+        })
+    }
+
+    pub(crate) fn storage(&self) -> &watch::Sender<Storage> {
+        &self.storage
+    }
+
+    /// Ends [`Pool::maintain`], and fails the tasks that wait for a file.
+    pub(crate) fn stop(&self) {
+        lock(&self.stock).stopped = true;
+        self.changed.notify_all();
+    }
+
+    /// Keeps the pool filled until [`Pool::stop`]; the body of the preparing thread.
+    pub(crate) fn maintain(&self) {
+        let mut stock = lock(&self.stock);
+        while !stock.stopped {
+            if stock.files.len() >= KEPT {
+                stock = self.changed.wait(stock).expect(POISON);
+                continue;
+            }
+            stock.made += 1;
+            let number = stock.made;
+            drop(stock);
+            let prepared = self.prepare(number, self.segment_bytes);
+            stock = lock(&self.stock);
+            match prepared {
+                Ok(path) => {
+                    stock.files.push(path);
+                    self.announce(&mut stock, Storage::Ok);
+                }
+                Err(error) => {
+                    if !stock.full {
+                        tracing::warn!(%error, dir = %self.dir.display(), "no log segment could be prepared");
+                    }
+                    self.announce(&mut stock, Storage::Full);
+                    if !stock.stopped {
+                        stock = self.changed.wait_timeout(stock, RETRY).expect(POISON).0;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Enters whether history is far behind the log, which counts as a full disk.
+    pub(crate) fn set_behind(&self, is_behind: bool) {
+        let mut stock = lock(&self.stock);
+        if stock.is_behind != is_behind {
+            stock.is_behind = is_behind;
+            self.publish(&stock);
+        }
+    }
+
+    fn announce(&self, stock: &mut Stock, storage: Storage) {
+        stock.full = storage == Storage::Full;
+        self.publish(stock);
+    }
+
+    fn publish(&self, stock: &Stock) {
+        let storage = if stock.full || stock.is_behind {
+            Storage::Full
+        } else {
+            Storage::Ok
+        };
+        self.storage.send_if_modified(|told| {
+            let news = *told != storage;
+            *told = storage;
+            news
+        });
+        self.changed.notify_all();
+    }
+
+    /// Makes one file of `bytes` zeros and the mark, synced with its directory.
+    fn prepare(&self, number: u64, bytes: u64) -> io::Result<PathBuf> {
+        let temporary = self.dir.join(format!("spare-{number}.tmp"));
+        let ready = self.dir.join(format!("spare-{number}.ready"));
+        let written = self.faults.before_prepare().and_then(|()| {
+            let zeros = vec![0_u8; 1 << 20];
+            let mut file = File::create(&temporary)?;
+            let mut left = usize::try_from(bytes).map_err(io::Error::other)?;
+            while left > 0 {
+                let piece = left.min(zeros.len());
+                file.write_all(&zeros[..piece])?;
+                left -= piece;
+            }
+            file.write_all(MARK)?;
+            file.sync_all()?;
+            fs::rename(&temporary, &ready)?;
+            sync_dir(&self.dir)
+        });
+        if written.is_err() && temporary.exists() {
+            // Half a file would keep the space that is missing.
+            fs::remove_file(&temporary)?;
+        }
+        written.map(|()| ready)
+    }
+
+    /// A file for at least `bytes`, taken out of the pool under a temporary name or made on the spot; the
+    /// caller renames it. Does not wait.
+    pub(crate) fn take_now(&self, bytes: u64) -> io::Result<(PathBuf, u64)> {
+        let from_stock = if bytes <= self.segment_bytes {
+            lock(&self.stock).files.pop()
+        } else {
+            None
+        };
+        self.changed.notify_all();
+        let capacity = bytes.max(self.segment_bytes);
+        let ready = if let Some(path) = from_stock {
+            path
+        } else {
+            let number = {
+                let mut stock = lock(&self.stock);
+                stock.made += 1;
+                stock.made
+            };
+            self.prepare(number, capacity)?
+        };
+        let taken = ready.with_extension("tmp");
+        fs::rename(&ready, &taken)?;
+        Ok((taken, capacity))
+    }
+
+    /// The next segment, for a frame of `bytes`. Waits for the preparing thread; while the disk is full the last file
+    /// is given away, because then only endings come here. `None` once the pool is stopped.
+    pub(crate) fn take(&self, id: SegmentId, bytes: u64) -> io::Result<Option<Segment>> {
+        if bytes <= self.segment_bytes {
+            let mut stock = lock(&self.stock);
+            let enough = |stock: &Stock| {
+                stock.files.len() >= KEPT || (stock.full && !stock.files.is_empty())
+            };
+            while !enough(&stock) {
+                if stock.stopped {
+                    return Ok(None);
+                }
+                stock = self.changed.wait(stock).expect(POISON);
+            }
+        }
+        let (taken, capacity) = self.take_now(bytes)?;
+        self.install(&taken, id, capacity).map(Some)
+    }
+
+    /// The segment `id` as it lies there.
+    pub(crate) fn reopen(&self, id: SegmentId) -> io::Result<Segment> {
+        let path = path(&self.dir, id);
+        let file = OpenOptions::new().read(true).write(true).open(path)?;
+        let capacity = file.metadata()?.len().saturating_sub(size(MARK.len()));
+        Ok(Segment { id, file, capacity })
+    }
+
+    /// Gives a taken file its place as segment `id`, replacing an older file of that id in one step.
+    pub(crate) fn install(
+        &self,
+        taken: &Path,
+        id: SegmentId,
+        capacity: u64,
+    ) -> io::Result<Segment> {
+        let path = path(&self.dir, id);
+        fs::rename(taken, &path)?;
+        sync_dir(&self.dir)?;
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        Ok(Segment { id, file, capacity })
+    }
+}

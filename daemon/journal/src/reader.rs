@@ -1,0 +1,23 @@
+//! Runs and their events, read back from memory, log and history.
+
+mod run_store;
+mod spot;
+
+mod event_store;
+
+mod past;
+
+mod range;
+
+mod cursor;
+
+mod live;
+mod transcript;
+
+pub use cursor::{Cursor, Of, Read, Sees, Since, Until};
+pub(crate) use event_store::EventStore;
+pub use live::{Live, Shown};
+pub(crate) use past::Source;
+pub(crate) use run_store::RunStore;
+pub use spot::Spot;
+pub use transcript::{Extract, Piece, Reader, THREADS, Verdict, WrittenLine};

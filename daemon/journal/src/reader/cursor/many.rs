@@ -1,0 +1,274 @@
+//! A cursor over several runs, in the order of the log.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Weak};
+
+use rye_core::id::{Lsn, RunId, Seq};
+use rye_core::model::Spec;
+
+use super::{Fetched, Listener, Read, Sees, Since, State, Until};
+use crate::error::Error;
+use crate::reader::event_store::EventStore;
+use crate::reader::past::Source;
+use crate::reader::range::{self, Decoded};
+use crate::reader::spot::{Found, Spot};
+use crate::record::Line;
+use crate::stream::run_stream::RunStream;
+use crate::stream::wide::Commit;
+
+pub(crate) struct Many {
+    sees: Sees,
+    tree: Option<Tree>,
+    /// Runs of the tree whose past is still to be read, each up to an event if it was in memory.
+    past: VecDeque<(RunId, Option<Seq>)>,
+    /// The run whose past is being read: its next event and its last.
+    reading: Option<(Source, Seq, Seq)>,
+    /// What was read, or passed over.
+    at: Spot,
+    /// True if the reader is still to be told where it is.
+    announces: bool,
+    /// Where it ends; `None` if it stays.
+    until: Option<Lsn>,
+    /// The section of history that is being read.
+    section: Option<Arc<Decoded>>,
+}
+
+/// The runs of a tree.
+struct Tree {
+    members: HashSet<RunId>,
+    /// Those that may not have ended. Not kept alive.
+    live: HashMap<RunId, Weak<RunStream>>,
+}
+
+impl Tree {
+    fn enter(&mut self, run: &RunId, stream: Option<&Arc<RunStream>>) {
+        self.members.insert(run.clone());
+        if let Some(stream) = stream {
+            self.live.insert(run.clone(), Arc::downgrade(stream));
+        }
+    }
+
+    /// True if all its runs have ended, as far as is published.
+    fn is_over(&mut self) -> bool {
+        let runs = |stream: &Weak<RunStream>| {
+            let stream = stream.upgrade();
+            stream.is_some_and(|stream| !stream.rest.borrow().ended)
+        };
+        self.live.retain(|_, stream| runs(stream));
+        self.live.is_empty()
+    }
+}
+
+/// A page of what all runs did.
+pub(crate) struct Range {
+    upto: Lsn,
+    found: Vec<(Found, Owner)>,
+    section: Option<Arc<Decoded>>,
+}
+
+/// What is known of a run.
+#[derive(Clone)]
+struct Owner {
+    /// `None` if it has left memory.
+    stream: Option<Arc<RunStream>>,
+    spec: Arc<Spec>,
+}
+
+impl Many {
+    pub(crate) fn new(
+        store: &Arc<EventStore>,
+        tree: Option<&[RunId]>,
+        sees: Sees,
+        since: Since,
+        until: Until,
+    ) -> Result<Self, Error> {
+        let runs = tree.into_iter().flatten();
+        let known: Vec<_> = runs
+            .map(|id| (id.clone(), store.runs.sequencer.stream(id)))
+            .collect();
+        let (now, heads) = {
+            let position = store.published.wide.lock();
+            let head = |stream: &Option<Arc<RunStream>>| Some(stream.as_ref()?.head().seq);
+            let heads = known.iter().map(|(id, stream)| (id.clone(), head(stream)));
+            (position.lsn(), heads.collect())
+        };
+        let (at, past) = match since {
+            Since::Spot(spot) => (spot, VecDeque::new()),
+            Since::Begin | Since::Seq(_) => (Spot::after_commit(now), heads),
+            Since::Now => (Spot::after_commit(now), VecDeque::new()),
+        };
+        if at.behind > now {
+            return Err(Error::Passed);
+        }
+        let enter = |mut tree: Tree, (run, stream): &(RunId, Option<Arc<RunStream>>)| {
+            tree.enter(run, stream.as_ref());
+            tree
+        };
+        let none = Tree {
+            members: HashSet::new(),
+            live: HashMap::new(),
+        };
+        Ok(Self {
+            sees,
+            tree: tree.is_some().then(|| known.iter().fold(none, enter)),
+            past,
+            reading: None,
+            at,
+            announces: true,
+            until: (until == Until::Now).then_some(now),
+            section: None,
+        })
+    }
+
+    /// Finds out where the next events come from.
+    pub(crate) fn turn(&mut self, store: &Arc<EventStore>, ready: &mut VecDeque<Read>) -> State {
+        if let Some((source, next, last)) = self.reading.clone() {
+            if next <= last {
+                let store = Arc::clone(store);
+                return State::Reading(Box::pin(async move {
+                    let (events, charge) = source.page(&store, next, last).await?;
+                    Ok(Fetched::Events(source.run().clone(), events, charge))
+                }));
+            }
+            self.reading = None;
+        }
+        if let Some((run, _)) = self.past.front() {
+            let (store, run) = (Arc::clone(store), run.clone());
+            return State::Reading(Box::pin(async move {
+                Source::find(&store, &run).await.map(Fetched::Source)
+            }));
+        }
+        if std::mem::take(&mut self.announces) {
+            ready.push_back(Read::At(self.at));
+        }
+        let mut position = store.published.wide.lock();
+        let until = self.until.unwrap_or(position.lsn());
+        if self.at.behind < until {
+            let (store, at, section) = (Arc::clone(store), self.at, self.section.take());
+            return State::Reading(Box::pin(async move {
+                fetch(&store, at, until, section).await.map(Fetched::Range)
+            }));
+        }
+        if self.until.is_some() || self.tree.as_mut().is_some_and(Tree::is_over) {
+            return State::Over;
+        }
+        self.section = None;
+        State::Listening(Listener::Many(position.listen()))
+    }
+
+    /// Begins to read the past of the run that is next.
+    pub(crate) fn enter(&mut self, source: Source) {
+        if let Some((_, last)) = self.past.pop_front() {
+            let last = last.unwrap_or_else(|| source.head().seq);
+            self.reading = Some((source, Seq(1), last));
+        }
+    }
+
+    /// The past of the run that is being read was read up to `seq`.
+    pub(crate) const fn passed(&mut self, seq: Seq) {
+        if let Some((_, next, _)) = &mut self.reading {
+            *next = seq.next();
+        }
+    }
+
+    pub(crate) fn take(&mut self, range: Range, ready: &mut VecDeque<Read>) {
+        for (Found { run, spot, line }, owner) in range.found {
+            if self.includes(&run, &owner.spec, owner.stream.as_ref()) {
+                ready.push_back(event(run, spot, line));
+            }
+        }
+        self.section = range.section;
+        self.at = Spot::after_commit(range.upto);
+    }
+
+    /// Takes what is published. Returns true if it may have been the end of the tree.
+    pub(crate) fn hear(&mut self, commit: &Commit, ready: &mut VecDeque<Read>) -> bool {
+        if commit.lsn <= self.at.behind {
+            return false;
+        }
+        let count = commit.events.len();
+        let mut may_be_over = false;
+        for (place, heard) in commit.events.iter().enumerate() {
+            let stream = &heard.stream;
+            if self.includes(&stream.id, &stream.spec, Some(stream)) {
+                let spot = Spot::after(commit.lsn, place, count);
+                ready.push_back(event(stream.id.clone(), spot, heard.line.clone()));
+                may_be_over |= heard.last && self.tree.is_some();
+            }
+        }
+        self.at = Spot::after_commit(commit.lsn);
+        may_be_over
+    }
+
+    /// True if the reader gets the events of a run. One that a run of the tree started belongs to the tree from then on.
+    fn includes(&mut self, run: &RunId, spec: &Spec, stream: Option<&Arc<RunStream>>) -> bool {
+        if !(self.sees)(spec) {
+            return false;
+        }
+        let Some(tree) = &mut self.tree else {
+            return true;
+        };
+        if tree.members.contains(run) {
+            return true;
+        }
+        let parent = spec.parent.as_ref();
+        let belongs = parent.is_some_and(|parent| tree.members.contains(parent));
+        if belongs {
+            tree.enter(run, stream);
+        }
+        belongs
+    }
+}
+
+const fn event(run: RunId, spot: Spot, line: Line) -> Read {
+    Read::Event {
+        run,
+        spot: Some(spot),
+        line,
+        signed: None,
+    }
+}
+
+/// Reads a page of what all runs did after `at`, up to `until`. `section` is the section of history that was read last.
+async fn fetch(
+    store: &Arc<EventStore>,
+    at: Spot,
+    until: Lsn,
+    section: Option<Arc<Decoded>>,
+) -> Result<Range, Error> {
+    let (upto, events, section) = range::read(store, at, until, section).await?;
+    // What follows is found with the streams of the runs, which have to show what was read.
+    let published = store.published.mark.reach(upto);
+    published.await.map_err(Error::Failed)?;
+    let mut owners: HashMap<RunId, Option<Owner>> = HashMap::new();
+    let mut found = Vec::with_capacity(events.len());
+    for event in events {
+        let owner = if let Some(known) = owners.get(&event.run) {
+            known.clone()
+        } else {
+            let owner = owner(store, &event.run).await?;
+            owners.insert(event.run.clone(), owner.clone());
+            owner
+        };
+        // A run that is nowhere was removed.
+        found.extend(owner.map(|owner| (event, owner)));
+    }
+    Ok(Range {
+        upto,
+        found,
+        section,
+    })
+}
+
+async fn owner(store: &Arc<EventStore>, run: &RunId) -> Result<Option<Owner>, Error> {
+    if let Some(stream) = store.runs.sequencer.stream(run) {
+        let spec = Arc::clone(&stream.spec);
+        let stream = Some(stream);
+        return Ok(Some(Owner { stream, spec }));
+    }
+    let stored = store.runs.ended(run).await?;
+    Ok(stored.map(|stored| Owner {
+        stream: None,
+        spec: Arc::clone(&stored.run.spec),
+    }))
+}

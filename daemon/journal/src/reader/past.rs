@@ -1,0 +1,263 @@
+//! Published events, read back a page at a time: from the log while it holds them, from history before.
+//!
+//! **Owns** where an event is looked for. Each page is looked for anew, for between two pages a range may move from the log to history,
+//! and a run may leave memory. **Order.** The sealer enters a span with the stream of its run before it forgets the signatures in it, and
+//! before the log drops its frames. A reader of the log that finds the span afterwards reads the page again, from history.
+//! **Failure.** What neither holds is lost, and named: the run, its events, the file.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use crate::history;
+use rye_core::clock::Timestamp;
+use rye_core::id::{Lsn, RunId, Seq};
+use rye_core::memory::Charge;
+use rye_core::seal::{Fingerprint, Signature};
+use rye_core::transcript::Head;
+
+use super::event_store::EventStore;
+use crate::base::{Span, Stored};
+use crate::error::Error;
+use crate::record::{Body, Line, Record};
+use crate::stream::run_stream::RunStream;
+use rye_host::task;
+
+/// Bytes of payloads after which a page is full.
+const PAGE_BYTES: usize = 128 << 10;
+/// Events after which a page is full.
+const PAGE_EVENTS: usize = 512;
+
+/// A published event.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Event {
+    pub(crate) line: Line,
+    /// Signature of the checkpoint that follows it in the transcript, and its key.
+    pub(crate) signed: Option<(Signature, Fingerprint)>,
+}
+
+/// Events, and the memory that they take.
+#[derive(Debug, Default)]
+pub(crate) struct Page {
+    pub(crate) events: Vec<Event>,
+    bytes: usize,
+}
+
+impl Page {
+    fn push(&mut self, event: Event) {
+        self.bytes += event.line.payload.len();
+        self.events.push(event);
+    }
+
+    const fn is_full(&self) -> bool {
+        self.bytes >= PAGE_BYTES || self.events.len() >= PAGE_EVENTS
+    }
+}
+
+/// A run whose events are read.
+#[derive(Debug, Clone)]
+pub(crate) enum Source {
+    Live(Arc<RunStream>),
+    /// It has ended and left memory.
+    Ended(Arc<Stored>),
+}
+
+impl Source {
+    pub(crate) async fn find(store: &Arc<EventStore>, run: &RunId) -> Result<Self, Error> {
+        if let Some(stream) = store.runs.sequencer.stream(run) {
+            return Ok(Self::Live(stream));
+        }
+        let stored = store.runs.ended(run).await?;
+        let stored = stored.ok_or_else(|| Error::Unknown { run: run.clone() })?;
+        Ok(Self::Ended(Arc::new(stored)))
+    }
+
+    pub(crate) fn run(&self) -> &RunId {
+        match self {
+            Self::Live(stream) => &stream.id,
+            Self::Ended(stored) => &stored.run.id,
+        }
+    }
+
+    /// Directory that holds the files of its project.
+    pub(crate) fn files(&self) -> &str {
+        match self {
+            Self::Live(stream) => &stream.spec.files,
+            Self::Ended(stored) => &stored.run.spec.files,
+        }
+    }
+
+    /// How far it is published.
+    pub(crate) fn head(&self) -> Head {
+        match self {
+            Self::Live(stream) => stream.head(),
+            Self::Ended(stored) => stored.head,
+        }
+    }
+
+    /// Reads the events from `next` to `last`, as many as fit on a page, at least one. There have to be such events. Waits for memory to
+    /// hold them: it is an error if there is none.
+    pub(crate) async fn page(
+        &self,
+        store: &Arc<EventStore>,
+        next: Seq,
+        last: Seq,
+    ) -> Result<(Vec<Event>, Charge), Error> {
+        let mut charge = store.memory.open();
+        if !charge.grow(PAGE_BYTES) {
+            return Err(Error::memory_full(&store.memory));
+        }
+        let (own, store) = (self.clone(), Arc::clone(store));
+        let read = task::blocking("read the events of a run", move || {
+            own.read(&store, next, last)
+        });
+        let page = read.await?;
+        charge.shrink(PAGE_BYTES.saturating_sub(page.bytes));
+        Ok((page.events, charge))
+    }
+
+    /// As [`Source::page`]. Blocks.
+    pub(crate) fn read(&self, store: &EventStore, next: Seq, last: Seq) -> Result<Page, Error> {
+        let failed = |source| Error::DataLoss {
+            run: self.run().clone(),
+            source,
+        };
+        loop {
+            let place = self.place(next, last);
+            let is_in_log = matches!(place, Place::Log(_));
+            let read = match place {
+                Place::Section(span) => of_history(store, self.run(), span, next, last),
+                Place::Log(places) => of_log(store, self.run(), &places),
+            };
+            // It was sealed meanwhile: its signatures are forgotten, and its frames may be gone.
+            if is_in_log && matches!(self.place(next, last), Place::Section(_)) {
+                continue;
+            }
+            if read.is_err() && store.runs.sequencer.is_gone(self.run()) {
+                let run = self.run().clone();
+                return Err(Error::Unknown { run });
+            }
+            return read.map_err(failed);
+        }
+    }
+
+    fn place(&self, next: Seq, last: Seq) -> Place {
+        let in_section = |spans: &[Span]| {
+            let span = spans
+                .partition_point(|span| span.first <= next)
+                .checked_sub(1)?;
+            Some(Place::Section(spans[span]))
+        };
+        match self {
+            Self::Ended(stored) => in_section(&stored.spans),
+            Self::Live(stream) => {
+                let published = stream.published();
+                if next > published.sealed {
+                    let most = u64::try_from(PAGE_EVENTS).unwrap_or(u64::MAX);
+                    let last = last.min(Seq(next.0.saturating_add(most)));
+                    Some(Place::Log(published.places(next, last)))
+                } else {
+                    in_section(&published.spans)
+                }
+            }
+        }
+        .unwrap_or(Place::Log(Vec::new()))
+    }
+}
+
+/// Why an event cannot be read.
+type Cause = Box<dyn StdError + Send + Sync>;
+
+/// Where an event is.
+enum Place {
+    /// In this section of history.
+    Section(Span),
+    /// In the log, where it and those after it are.
+    Log(Vec<(Seq, Lsn)>),
+}
+
+/// No section and no frame holds the event.
+fn missing(seq: Seq) -> Cause {
+    format!("event {seq} is neither in the log nor in history").into()
+}
+
+fn of_history(
+    store: &EventStore,
+    run: &RunId,
+    span: Span,
+    next: Seq,
+    last: Seq,
+) -> Result<Page, Cause> {
+    let section = store
+        .runs
+        .history
+        .find(span.lsn)
+        .ok_or_else(|| missing(next))?;
+    let section = section.read()?;
+    let mut page = Page::default();
+    for event in section.events_of(run, next..=last) {
+        let event = event?;
+        let key = section.directory().fingerprint(event.lsn).cloned();
+        let signed = event.signature.zip(key);
+        let line = line_of(&event);
+        page.push(Event { line, signed });
+        if page.is_full() {
+            break;
+        }
+    }
+    if page.events.is_empty() {
+        return Err(missing(next));
+    }
+    Ok(page)
+}
+
+/// Reads the records of `run` at `places`, which are in order. A frame is read once, however many of them it holds.
+fn of_log(store: &EventStore, run: &RunId, places: &[(Seq, Lsn)]) -> Result<Page, Cause> {
+    let mut page = Page::default();
+    for frame in places.chunk_by(|(_, one), (_, next)| one == next) {
+        let Some(&(first, lsn)) = frame.first() else {
+            continue;
+        };
+        let body = store.log.read(lsn)?.ok_or_else(|| missing(first))?;
+        let Body::Commit { at, records } = serde_json::from_slice(&body)? else {
+            return Err(missing(first));
+        };
+        let records = records.into_iter().enumerate();
+        let mut own = records.filter(|(_, record)| record.run == *run);
+        for &(seq, _) in frame {
+            let found = own.find(|(_, record)| record.seq == seq);
+            let (place, record) = found.ok_or_else(|| missing(seq))?;
+            let signed = store.published.signatures.of((lsn, place));
+            let line = line(lsn, at, record);
+            page.push(Event { line, signed });
+            if page.is_full() {
+                return Ok(page);
+            }
+        }
+    }
+    if page.events.is_empty() {
+        return Err("there are no such events".into());
+    }
+    Ok(page)
+}
+
+/// The event of a record as readers get it.
+pub(crate) fn line(lsn: Lsn, at: Timestamp, record: Record) -> Line {
+    Line {
+        seq: record.seq,
+        lsn,
+        timestamp: at,
+        payload: record.event.shown().into(),
+        event_type: record.event.event_type,
+    }
+}
+
+/// An event of history as readers get it.
+pub(crate) fn line_of(event: &history::Event) -> Line {
+    Line {
+        seq: event.seq,
+        lsn: event.lsn,
+        timestamp: event.at,
+        event_type: event.event_type.to_string(),
+        payload: event.payload.get().into(),
+    }
+}

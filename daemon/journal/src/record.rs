@@ -1,0 +1,379 @@
+//! What a frame of the log says: the serialised form of commits. A promise: old forms stay readable, a new form gets
+//! a new name (`commit/2`).
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io;
+use std::sync::Arc;
+
+use crate::history::Removal;
+use rye_core::clock::Timestamp;
+use rye_core::digest::Digest;
+use rye_core::id::{Epoch, Lsn, RunId, Seq};
+use rye_core::model::{self, Event};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use rye_host::blobs;
+
+pub(crate) mod stored;
+pub(crate) mod texts;
+
+/// Payloads longer than this are kept as objects, and the record names them.
+pub(crate) const SPILL_BYTES: usize = 64 * 1024;
+
+/// One event of a run as readers get it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// Position in the run.
+    pub seq: Seq,
+    /// Position in the log; 0 if it was read from the transcript.
+    pub lsn: Lsn,
+    /// When it was committed.
+    pub timestamp: Timestamp,
+    /// What kind of event.
+    pub event_type: String,
+    /// Its content, as JSON text; a long one as `{"object": <sha256>, "bytes": n}`.
+    pub payload: Arc<str>,
+}
+
+/// The payload of one frame.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Body {
+    /// A life of the daemon begins.
+    #[serde(rename = "epoch/1")]
+    Epoch { at: Timestamp, epoch: Epoch },
+    /// Events of any number of runs, all or nothing.
+    #[serde(rename = "commit/1")]
+    Commit { at: Timestamp, records: Vec<Record> },
+    /// Ended runs were removed.
+    #[serde(rename = "removed/1")]
+    Removed(Removal),
+    /// The log was closed in order; by its position it says that everything before is on disk.
+    #[serde(rename = "closed/1")]
+    Closed { at: Timestamp },
+}
+
+impl Body {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("records are plain data")
+    }
+}
+
+/// One event of one run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) run: RunId,
+    pub(crate) seq: Seq,
+    pub(crate) event: Logged,
+}
+
+/// An event as the log holds it: its payload, or the object that is its payload.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Logged {
+    pub(crate) event_type: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    payload: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    spilled: Option<Spilled>,
+}
+
+/// Where a long payload lies.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Spilled {
+    object: Digest,
+    bytes: u64,
+}
+
+/// Why a record cannot be understood.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unreadable {
+    #[error("the record is not one this version knows")]
+    Event(#[from] model::Unreadable),
+    #[error("the payload of `{event_type}` is gone")]
+    Object {
+        event_type: String,
+        #[source]
+        source: blobs::Error,
+    },
+}
+
+impl Logged {
+    /// The payload as transcripts and streams show it: a long one by the object that holds it.
+    pub(crate) fn shown(&self) -> Cow<'_, str> {
+        match (&self.payload, &self.spilled) {
+            (_, Some(spilled)) => Cow::Owned(spilled.shown()),
+            (Some(payload), None) => Cow::Borrowed(payload.get()),
+            (None, None) => Cow::Borrowed("null"),
+        }
+    }
+
+    /// The event itself. Blocks if its payload is long.
+    pub(crate) fn event(&self, objects: &blobs::Store) -> Result<Event, Unreadable> {
+        event(&self.event_type, &self.shown(), objects)
+    }
+
+    /// The object that is its payload, if it is a long one.
+    pub(crate) fn object(&self) -> Option<Digest> {
+        self.spilled.as_ref().map(|spilled| spilled.object)
+    }
+}
+
+impl Spilled {
+    /// What `payload`, as a transcript shows it, says about where the payload lies.
+    fn of_shown(payload: &str) -> Option<Self> {
+        let may_be = payload.starts_with(r#"{"object":"#);
+        may_be.then(|| serde_json::from_str(payload).ok())?
+    }
+
+    fn shown(&self) -> String {
+        serde_json::to_string(self).expect("a reference is plain data")
+    }
+}
+
+/// The event that transcripts and streams show as `payload`. Blocks if its payload is long.
+pub(crate) fn event(
+    event_type: &str,
+    payload: &str,
+    objects: &blobs::Store,
+) -> Result<Event, Unreadable> {
+    let Some(Spilled { object, .. }) = Spilled::of_shown(payload) else {
+        return Ok(Event::read(event_type, payload)?);
+    };
+    let read = objects.read(&object, |payload| Event::read_from(event_type, payload));
+    Ok(read.map_err(gone(event_type))??)
+}
+
+/// The payload of such an event could not be read.
+fn gone(event_type: &str) -> impl FnOnce(blobs::Error) -> Unreadable {
+    let event_type = event_type.to_owned();
+    move |source| Unreadable::Object { event_type, source }
+}
+
+fn spilled_text(
+    event_type: &str,
+    spilled: &Spilled,
+    objects: &blobs::Store,
+) -> Result<String, Unreadable> {
+    let bytes = objects.get(&spilled.object).map_err(gone(event_type))?;
+    // In its place: it may be large.
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()))
+}
+
+impl Line {
+    /// Whether the payload lies elsewhere.
+    pub(crate) fn is_spilled(&self) -> bool {
+        Spilled::of_shown(&self.payload).is_some()
+    }
+
+    /// How long the payload is, if it lies elsewhere.
+    pub(crate) fn spilled_bytes(&self) -> Option<usize> {
+        let spilled = Spilled::of_shown(&self.payload)?;
+        Some(usize::try_from(spilled.bytes).unwrap_or(usize::MAX))
+    }
+
+    /// The event. Blocks if its payload is long.
+    pub(crate) fn event(&self, objects: &blobs::Store) -> Result<Event, Unreadable> {
+        event(&self.event_type, &self.payload, objects)
+    }
+
+    /// The same with its payload in it, however long that is. Blocks if it is.
+    pub(crate) fn whole(self, objects: &blobs::Store) -> Result<Self, Unreadable> {
+        let Some(spilled) = Spilled::of_shown(&self.payload) else {
+            return Ok(self);
+        };
+        let payload = spilled_text(&self.event_type, &spilled, objects)?.into();
+        Ok(Self { payload, ..self })
+    }
+}
+
+/// An event in the text form that the log, the transcript and the stream share, made before the lock is taken.
+#[derive(Debug, Clone)]
+pub(crate) struct Rendered {
+    pub(crate) name: &'static str,
+    /// The payload, or `{"object","bytes"}` once it is spilled.
+    pub(crate) payload: String,
+    spilled: bool,
+}
+
+impl Rendered {
+    /// The event with its payload, however long that is.
+    pub(crate) fn of(event: &Event) -> Self {
+        Self::within(event, usize::MAX).expect("there is no bound")
+    }
+
+    /// The event with its payload; `None` if that is so long that it is to be spilled.
+    pub(crate) fn short(event: &Event) -> Option<Self> {
+        Self::within(event, SPILL_BYTES)
+    }
+
+    fn within(event: &Event, most: usize) -> Option<Self> {
+        let mut out = Payload::of(event, Bounded::new(most));
+        serde_json::to_writer(&mut out, event).ok()?;
+        let payload = String::from_utf8(out.out.bytes).expect("JSON is text");
+        Some(Self {
+            name: event.name(),
+            payload,
+            spilled: false,
+        })
+    }
+
+    /// The event, its payload in `objects`. No more of that is in memory than a piece of it, as JSON may take six times what a text does.
+    /// Blocks until it is on disk.
+    pub(crate) fn spilled(event: &Event, objects: &blobs::Store) -> Result<Self, blobs::Error> {
+        let (object, bytes) = objects.put_written(|out| {
+            let mut out = Payload::of(event, out);
+            serde_json::to_writer(&mut out, event).map_err(Into::into)
+        })?;
+        Ok(Self {
+            name: event.name(),
+            payload: Spilled { object, bytes }.shown(),
+            spilled: true,
+        })
+    }
+
+    /// The form of an event that was read back.
+    pub(crate) fn again(name: &'static str, logged: &Logged) -> Self {
+        Self {
+            name,
+            payload: logged.shown().into_owned(),
+            spilled: logged.spilled.is_some(),
+        }
+    }
+}
+
+/// Takes the JSON of an event, `{"event_type":…,"payload":…}`, and hands its payload on.
+struct Payload<W> {
+    /// Bytes before the payload that are still to come.
+    before: usize,
+    /// Whether a byte is held back, which is `}`: the last one closes the event.
+    closes: bool,
+    out: W,
+}
+
+impl<W> Payload<W> {
+    fn of(event: &Event, out: W) -> Self {
+        Self {
+            before: r#"{"event_type":"","payload":"#.len() + event.name().len(),
+            closes: false,
+            out,
+        }
+    }
+}
+
+impl<W: io::Write> io::Write for Payload<W> {
+    fn write(&mut self, json: &[u8]) -> io::Result<usize> {
+        let before = self.before.min(json.len());
+        self.before -= before;
+        let payload = &json[before..];
+        if payload.is_empty() {
+            return Ok(json.len());
+        }
+        if std::mem::take(&mut self.closes) {
+            self.out.write_all(b"}")?;
+        }
+        let kept = payload.strip_suffix(b"}");
+        self.closes = kept.is_some();
+        self.out.write_all(kept.unwrap_or(payload))?;
+        Ok(json.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Bytes, as long as they are few.
+struct Bounded {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Bounded {
+    const fn new(most: usize) -> Self {
+        let bytes = Vec::new();
+        Self { bytes, most }
+    }
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if self.bytes.len().saturating_add(more.len()) > self.most {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The body of a commit, byte for byte what [`Body::encode`] would write, without parsing payloads again.
+pub(crate) fn encode_commit<'a>(
+    at: Timestamp,
+    records: impl Iterator<Item = (&'a RunId, Seq, &'a Rendered)>,
+) -> Vec<u8> {
+    let mut text = String::with_capacity(1024);
+    let mut put = |args: std::fmt::Arguments<'_>| {
+        text.write_fmt(args)
+            .expect("writing to a String cannot fail");
+    };
+    put(format_args!(
+        r#"{{"commit/1":{{"at":{},"records":["#,
+        at.ms()
+    ));
+    for (place, (run, seq, event)) in records.enumerate() {
+        let comma = if place == 0 { "" } else { "," };
+        let field = if event.spilled { "spilled" } else { "payload" };
+        put(format_args!(
+            r#"{comma}{{"run":"{run}","seq":{seq},"event":{{"event_type":"{}","{field}":{}}}}}"#,
+            event.name, event.payload
+        ));
+    }
+    put(format_args!("]}}}}"));
+    text.into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use rye_core::model::RunEvent;
+
+    use super::*;
+
+    #[test]
+    fn a_payload_is_rendered_alike_whether_it_stands_in_the_record_or_is_spilled() {
+        let dir = tempfile::tempdir().unwrap();
+        let objects = blobs::Store::open(dir.path().join("objects"));
+        let warning = |message: String| {
+            let node = None;
+            Event::Run(RunEvent::Warning { node, message })
+        };
+        let events = [
+            warning("}".repeat(100)),
+            warning("{\"a\": {}}\u{0}é".repeat(SPILL_BYTES / 20)),
+            warning("\u{0}".repeat(SPILL_BYTES)),
+        ];
+        let is_long = [false, false, true];
+        for (event, is_long) in events.iter().zip(is_long) {
+            let tagged = serde_json::to_value(event).unwrap();
+            let whole = Rendered::of(event);
+            let payload: serde_json::Value = serde_json::from_str(&whole.payload).unwrap();
+            assert_eq!((&payload, whole.name), (&tagged["payload"], "warning"));
+            let short = Rendered::short(event).map(|short| short.payload);
+            assert_eq!(short, (!is_long).then(|| whole.payload.clone()));
+            let spilled = Rendered::spilled(event, &objects).unwrap();
+            let shown = Spilled::of_shown(&spilled.payload).unwrap();
+            assert_eq!(shown.bytes, u64::try_from(whole.payload.len()).unwrap());
+            assert_eq!(
+                objects.get(&shown.object).unwrap(),
+                whole.payload.as_bytes()
+            );
+            let read = super::event(spilled.name, &spilled.payload, &objects).unwrap();
+            assert_eq!(read, *event);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Warnings about settlements, of calls that cost more than was held and of limits that are mostly used up: they stand behind them, in
+//! the same commit.
+//!
+//! What there is to say about a settlement is known when its commit is checked, under the lock. A commit whose warnings are not those that
+//! are due is drafted once more with these. So a crash leaves both or none, and no other settlement can come in between.
+
+use rye_core::ledger::Notice;
+use rye_core::model::{Event, RunEvent};
+use rye_core::state::Refused;
+
+use crate::record::Rendered;
+use rye_core::state::Change;
+
+/// The warnings in a commit.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings {
+    due: Vec<(usize, Notice)>,
+    /// Where they stand among the changes.
+    places: Vec<usize>,
+}
+
+impl Warnings {
+    /// Whether they are those about `notices`.
+    pub(crate) fn are(&self, notices: &[(usize, Notice)]) -> bool {
+        self.due == notices
+    }
+
+    /// A refusal as it concerns the changes without the warnings.
+    pub(crate) fn told(&self, refused: Refused) -> Refused {
+        let before = self.places.iter().filter(|place| **place < refused.change);
+        Refused {
+            change: refused.change - before.count(),
+            ..refused
+        }
+    }
+
+    /// Replaces those among `changes`, which are rendered in `texts`, by those about `notices`.
+    pub(crate) fn replace(
+        &mut self,
+        notices: Vec<(usize, Notice)>,
+        changes: &mut Vec<Change>,
+        texts: &mut Vec<Rendered>,
+    ) {
+        for place in self.places.drain(..).rev() {
+            changes.remove(place);
+            texts.remove(place);
+        }
+        let settlements = changes
+            .iter()
+            .enumerate()
+            .filter(|(_, change)| change.settles().is_some());
+        let settlements: Vec<usize> = settlements.map(|(place, _)| place).collect();
+        for (settlement, notice) in &notices {
+            let Some(settled) = settlements.get(*settlement) else {
+                continue;
+            };
+            // Those before stand in front of it by now.
+            let place = settled + 1 + self.places.len();
+            let event = Event::Run(RunEvent::Warning {
+                node: None,
+                message: notice.to_string(),
+            });
+            texts.insert(place, Rendered::of(&event));
+            let run = changes[*settled + self.places.len()].run.clone();
+            changes.insert(place, Change::event(&run, event));
+            self.places.push(place);
+        }
+        self.due = notices;
+    }
+}

@@ -1,0 +1,252 @@
+//! Which runs have moved, for the one consumer that makes files of them.
+//!
+//! **Owns** a mark for each run that moved since the consumer last took them: its project, its position, and how it moved; no lines.
+//! **Never** holds the publisher up. Above [`MAX_RUNS`] marks all are forgotten, and the consumer gets the range in which they were made.
+//! **Order**: a mark is made when its event is published, so that what the consumer reads afterwards includes it.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use crate::history::{Removal, RemovedRun};
+use rye_core::id::{Lsn, Name, RunId};
+
+use crate::mailbox::{Mailbox, Taken};
+
+/// Marks that are kept.
+const MAX_RUNS: usize = 65_536;
+
+/// How a run moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TouchKind {
+    /// Something happened in it.
+    Moved,
+    /// It was suspended.
+    Rested,
+    /// It ended.
+    Ended,
+    /// It was removed.
+    Removed,
+}
+
+/// A run that moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Touch {
+    /// Directory that holds the files of its project.
+    pub files: Name,
+    /// The run.
+    pub run: RunId,
+    /// Position of its last event, or of a later one that is not its own.
+    pub lsn: Lsn,
+    /// How it moved.
+    pub kind: TouchKind,
+    /// Its item, if it was removed: its record is gone.
+    pub item: Option<Name>,
+}
+
+impl Touch {
+    /// That `removed` was removed at `lsn`.
+    pub(crate) fn of_removal(removed: &RemovedRun, lsn: Lsn) -> Self {
+        let RemovedRun {
+            run, files, item, ..
+        } = removed;
+        Self {
+            files: Name::clone(files),
+            run: run.clone(),
+            lsn,
+            kind: TouchKind::Removed,
+            item: Some(Name::clone(item)),
+        }
+    }
+}
+
+/// Positions after `after`, up to `upto`, in which runs moved that are not reported one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missed {
+    /// Position before the first.
+    pub after: Lsn,
+    /// The last position.
+    pub upto: Lsn,
+}
+
+/// What is reported together.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Reported {
+    /// The runs that moved, each once.
+    pub touches: Vec<Touch>,
+    /// The range that has to be looked for in history.
+    pub missed: Option<Missed>,
+    /// Everything up to this position is reported; 0 if nothing new is.
+    pub upto: Lsn,
+    /// True if nothing will be reported any more.
+    pub is_closed: bool,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Touches(Mailbox<Content>);
+
+#[derive(Debug, Default)]
+struct Content {
+    runs: HashMap<RunId, Touch>,
+    projects: HashSet<Name>,
+    missed: Option<Missed>,
+    /// Position of the first mark that is kept.
+    first: Lsn,
+    upto: Lsn,
+}
+
+impl Touches {
+    /// Enters what the commit at `lsn` did: the runs, with their `files`.
+    pub(crate) fn mark<'a>(
+        &self,
+        lsn: Lsn,
+        moved: impl Iterator<Item = (&'a RunId, &'a str, TouchKind)> + Clone,
+    ) {
+        let rests = moved.clone().any(|(_, _, kind)| kind != TouchKind::Moved);
+        let enter = |content: &mut Content| {
+            for (run, files, kind) in moved {
+                let files = content.files(files);
+                content.enter(Touch {
+                    files,
+                    run: run.clone(),
+                    lsn,
+                    kind,
+                    item: None,
+                });
+            }
+            content.upto = lsn;
+        };
+        if rests {
+            self.0.post(enter);
+        } else {
+            self.0.leave(enter);
+        }
+    }
+
+    /// Enters what was removed at `lsn`.
+    pub(crate) fn remove(&self, lsn: Lsn, removal: &Removal) {
+        self.0.post(|content| {
+            for removed in &removal.runs {
+                content.enter(Touch::of_removal(removed, lsn));
+            }
+            content.upto = lsn;
+        });
+    }
+
+    /// Reports the rest, and nothing after it.
+    pub(crate) fn close(&self) {
+        self.0.close();
+    }
+
+    /// Waits for marks, at most for `patience`, and takes them. Blocks.
+    pub(crate) fn take(&self, patience: Duration) -> Reported {
+        let Taken { value, closed } = self.0.take(Some(patience));
+        Reported {
+            touches: value.runs.into_values().collect(),
+            missed: value.missed,
+            upto: value.upto,
+            is_closed: closed,
+        }
+    }
+}
+
+impl Content {
+    fn files(&mut self, files: &str) -> Name {
+        if let Some(known) = self.projects.get(files) {
+            return Name::clone(known);
+        }
+        let files = Name::from(files);
+        self.projects.insert(Name::clone(&files));
+        files
+    }
+
+    fn enter(&mut self, touch: Touch) {
+        let lsn = touch.lsn;
+        if self.runs.is_empty() {
+            self.first = lsn;
+        }
+        if let Some(known) = self.runs.get_mut(&touch.run) {
+            let kind = known.kind.max(touch.kind);
+            *known = Touch { kind, ..touch };
+            return;
+        }
+        if self.runs.len() >= MAX_RUNS {
+            self.forget(lsn);
+            self.first = lsn;
+        }
+        self.runs.insert(touch.run.clone(), touch);
+    }
+
+    fn forget(&mut self, upto: Lsn) {
+        let before = Lsn(self.first.0.saturating_sub(1));
+        self.missed = Some(Missed {
+            after: self.missed.map_or(before, |missed| missed.after),
+            upto,
+        });
+        self.runs.clear();
+        self.projects.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::mailbox::LINGER;
+
+    const WAIT: Duration = Duration::from_mins(1);
+
+    fn mark(touches: &Touches, lsn: u64, run: &str, kind: TouchKind) {
+        let run = RunId::new(run).unwrap();
+        touches.mark(Lsn(lsn), [(&run, "/p/.ai", kind)].into_iter());
+    }
+
+    #[test]
+    fn marks_of_a_run_are_one_touch_and_its_rest_does_not_linger() {
+        let touches = Touches::default();
+        mark(&touches, 3, "a", TouchKind::Moved);
+        mark(&touches, 4, "a", TouchKind::Rested);
+        mark(&touches, 5, "a", TouchKind::Moved);
+        let taken = touches.take(WAIT);
+        let [touch] = &taken.touches[..] else {
+            panic!("{taken:?}");
+        };
+        assert_eq!((touch.lsn, touch.kind), (Lsn(5), TouchKind::Rested));
+        assert_eq!(
+            (taken.upto, taken.missed, taken.is_closed),
+            (Lsn(5), None, false)
+        );
+    }
+
+    #[test]
+    fn moves_linger_and_the_close_ends_every_wait() {
+        let touches = Touches::default();
+        let begun = Instant::now();
+        mark(&touches, 1, "a", TouchKind::Moved);
+        assert_eq!(touches.take(WAIT).touches.len(), 1);
+        assert!(begun.elapsed() >= LINGER);
+        mark(&touches, 2, "a", TouchKind::Moved);
+        touches.close();
+        let last = touches.take(WAIT);
+        assert_eq!((last.touches.len(), last.is_closed), (1, true));
+    }
+
+    #[test]
+    fn too_many_marks_become_a_range() {
+        let touches = Touches::default();
+        let most = u64::try_from(MAX_RUNS).unwrap();
+        for number in 0..=most {
+            mark(
+                &touches,
+                10 + number,
+                &format!("r{number}"),
+                TouchKind::Moved,
+            );
+        }
+        let taken = touches.take(WAIT);
+        let (after, upto) = (Lsn(9), Lsn(10 + most));
+        assert_eq!(taken.missed, Some(Missed { after, upto }));
+        assert_eq!(taken.touches.len(), 1);
+        assert_eq!(taken.upto, Lsn(10 + most));
+    }
+}

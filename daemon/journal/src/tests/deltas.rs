@@ -1,0 +1,165 @@
+//! What a model says reaches those who listen, in order with the events of its run.
+
+use rye_core::id::{RunId, Seq};
+
+use crate::Journal;
+use crate::testing::*;
+use crate::{Delta, DeltaKind, Live, Shown, Speaker};
+
+/// What waits for a listener at most.
+const MOST: usize = 32 << 10;
+
+fn text(after: u64, text: &str) -> Delta {
+    Delta {
+        after: Seq(after),
+        turn: 1,
+        attempt: 1,
+        kind: DeltaKind::Text,
+        position: 0,
+        text: text.to_owned(),
+        left_out: 0,
+    }
+}
+
+fn reset(after: u64, so_far: &str) -> Delta {
+    Delta {
+        kind: DeltaKind::Reset,
+        ..text(after, so_far)
+    }
+}
+
+/// Tells more of a text to which nobody has missed anything.
+fn tell(speaker: &Speaker, delta: &Delta) {
+    speaker.tell(delta, || panic!("nobody is behind"));
+}
+
+/// What a listener is shown next: the number of an event, or a delta.
+async fn next(live: &mut Live) -> Result<u64, Delta> {
+    match live.next().await.unwrap().unwrap() {
+        Shown::Line(event) => Ok(event.seq.0),
+        Shown::Delta(delta) => Err(delta),
+    }
+}
+
+/// A run whose events up to 4 are published, a listener behind them, and a speaker.
+async fn listening(rig: &Rig) -> (Journal, RunId, Live, Speaker) {
+    let journal = rig.open().await;
+    let run = journal.put_run(rig, "run-a", 0).await;
+    let live = journal.listen(&run, Seq(4)).await.unwrap();
+    let speaker = journal.speaker(&run).unwrap();
+    (journal, run, live, speaker)
+}
+
+#[tokio::test]
+async fn what_is_said_comes_behind_its_event_and_before_the_later_ones() {
+    let rig = Rig::new();
+    let (journal, run, mut live, speaker) = listening(&rig).await;
+    // Said behind event 6, which nobody has yet, and then behind event 8.
+    tell(&speaker, &text(6, "Hel"));
+    tell(&speaker, &text(6, "lo"));
+    tell(&speaker, &text(8, "Again."));
+    journal.put(turn(&run, 1)).await;
+    journal.put(turn(&run, 2)).await;
+    let mut shown = Vec::new();
+    for _ in 0..6 {
+        shown.push(next(&mut live).await);
+    }
+    let expected = [
+        Ok(5),
+        Ok(6),
+        Err(text(6, "Hello")),
+        Ok(7),
+        Ok(8),
+        Err(text(8, "Again.")),
+    ];
+    assert_eq!(shown, expected);
+}
+
+#[tokio::test]
+async fn what_is_said_is_shown_at_once_to_who_waits() {
+    let rig = Rig::new();
+    let (_journal, _run, mut live, speaker) = listening(&rig).await;
+    let (shown, ()) = tokio::join!(next(&mut live), async {
+        tokio::task::yield_now().await;
+        tell(&speaker, &text(4, "Hello"));
+    });
+    assert_eq!(shown, Err(text(4, "Hello")));
+}
+
+#[tokio::test]
+async fn who_reads_too_slowly_gets_the_text_so_far_and_never_holds_more_than_its_share() {
+    let rig = Rig::new();
+    let (journal, run, mut live, speaker) = listening(&rig).await;
+    let mut quick = journal.listen(&run, Seq(4)).await.unwrap();
+    speaker.catch_up(|| reset(4, ""));
+    assert_eq!(next(&mut quick).await, Err(reset(4, "")));
+    for step in 0..2_000_u32 {
+        // Texts at many places, so that none joins another.
+        let said = Delta {
+            position: step,
+            ..text(4, "word ")
+        };
+        speaker.tell(&said, || reset(4, &format!("up to {step}")));
+        assert_eq!(
+            next(&mut quick).await,
+            Err(said),
+            "who reads misses nothing"
+        );
+    }
+    let Err(first) = next(&mut live).await else {
+        panic!("no delta");
+    };
+    assert_eq!(first.kind, DeltaKind::Reset);
+    let from: u32 = first.text.strip_prefix("up to ").unwrap().parse().unwrap();
+    let mut waited = 0;
+    for step in from + 1..2_000 {
+        let said = next(&mut live).await.unwrap_err();
+        assert_eq!((said.kind, said.position), (DeltaKind::Text, step));
+        waited += said.text.len();
+    }
+    assert!(waited > 0 && waited < MOST, "{waited}");
+    // One that is too long by itself is no delta, but the text so far.
+    speaker.tell(&text(4, &"x".repeat(MOST)), || reset(4, "the end"));
+    assert_eq!(next(&mut live).await, Err(reset(4, "the end")));
+}
+
+#[tokio::test]
+async fn who_comes_late_is_told_what_was_said_before_anything_new() {
+    let rig = Rig::new();
+    let journal = rig.open().await;
+    let run = journal.put_run(&rig, "run-a", 0).await;
+    let speaker = journal.speaker(&run).unwrap();
+    assert!(!speaker.is_heard(), "nobody listens yet");
+    let mut late = journal.listen(&run, Seq(4)).await.unwrap();
+    assert!(speaker.is_heard());
+    // The speaker learns of the listener while it says nothing.
+    speaker.joined().await;
+    speaker.catch_up(|| reset(4, "Hel"));
+    tell(&speaker, &text(4, "lo"));
+    assert_eq!(next(&mut late).await, Err(reset(4, "Hel")));
+    assert_eq!(next(&mut late).await, Err(text(4, "lo")));
+    // Or with the next that it says.
+    let mut later = journal.listen(&run, Seq(4)).await.unwrap();
+    speaker.tell(&text(4, "!"), || reset(4, "Hello!"));
+    assert_eq!(next(&mut later).await, Err(reset(4, "Hello!")));
+    assert_eq!(next(&mut late).await, Err(text(4, "!")));
+    drop((late, later));
+    assert!(!speaker.is_heard(), "who left is told nothing any more");
+}
+
+#[tokio::test]
+async fn what_is_taken_back_is_not_shown_and_a_new_call_finds_nobody_behind() {
+    let rig = Rig::new();
+    let (journal, run, mut live, speaker) = listening(&rig).await;
+    tell(&speaker, &text(4, "Half a th"));
+    tell(&speaker, &reset(4, ""));
+    assert_eq!(next(&mut live).await, Err(reset(4, "")));
+    let _idle = journal.listen(&run, Seq(4)).await.unwrap();
+    let speaker = journal.speaker(&run).unwrap();
+    tell(&speaker, &text(4, "Anew."));
+    assert_eq!(next(&mut live).await, Err(text(4, "Anew.")));
+    // The run ends, and so does the subscription.
+    journal.put(vec![change(&run, finish())]).await;
+    while live.next().await.is_some() {}
+    journal.ended(&run).await.unwrap();
+}

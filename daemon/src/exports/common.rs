@@ -1,0 +1,121 @@
+//! What the threads of exports share, and how a turn of one may fail.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use rye_core::clock::{Clock, Timestamp};
+use rye_core::error::{ErrorKind, Kinded as _, with_sources};
+use rye_core::id::RunId;
+use rye_host::fail_point::{self, Place};
+use rye_journal::{ExportSource, Faults, Signer};
+
+use super::slots::Slots;
+
+/// What all threads share.
+pub(super) struct Shared {
+    pub(super) source: ExportSource,
+    pub(super) signer: Arc<dyn Signer>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) adopted: Option<Timestamp>,
+    pub(super) slots: Slots,
+    /// Runs that are open in all projects.
+    pub(super) open: AtomicUsize,
+    /// When threads are no longer waited for.
+    pub(super) end: Mutex<Option<Instant>>,
+    pub(super) faults: Faults,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("source", &self.source)
+            .field("open", &self.open)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Passed before each write to a project, where tests let it fail or the daemon die.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Writes<'a> {
+    pub(super) faults: &'a Faults,
+    pub(super) files: &'a str,
+}
+
+impl Writes<'_> {
+    pub(super) fn reach(&self, place: Place) -> io::Result<()> {
+        fail_point::reach(place);
+        self.faults.before_write(self.files)
+    }
+}
+
+/// What became of lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Change {
+    /// Something was missing in the file.
+    pub(super) written: bool,
+    /// The file was moved aside.
+    pub(super) replaced: bool,
+}
+
+/// What a rebuild of a project has come to.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rebuilt {
+    /// Runs that were compared.
+    pub runs: u64,
+    /// Those of which something was missing.
+    pub written: u64,
+    /// Those of which something was not as it should be.
+    pub replaced: u64,
+    /// Those that could not be compared.
+    pub failed: u64,
+    /// Why the first of these could not.
+    pub failure: Option<String>,
+}
+
+impl Rebuilt {
+    pub(super) fn count(&mut self, change: Change) {
+        self.runs += 1;
+        self.replaced += u64::from(change.replaced);
+        self.written += u64::from(change.written && !change.replaced);
+    }
+
+    pub(super) fn fail(&mut self, run: &RunId, trouble: &Trouble) {
+        self.runs += 1;
+        self.failed += 1;
+        self.failure
+            .get_or_insert_with(|| format!("{run}: {}", with_sources(trouble)));
+    }
+}
+
+/// Why the files of a run cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Trouble {
+    #[error("the project is not there")]
+    Gone(#[source] io::Error),
+    #[error("the project does not take its files")]
+    Files(#[from] io::Error),
+    #[error(transparent)]
+    Stale(Stale),
+    #[error("the run cannot be read")]
+    Lost(#[source] rye_journal::Error),
+    #[error("the journal does not answer")]
+    Journal(#[source] rye_journal::Error),
+}
+
+/// A file is not the one that was written.
+#[derive(Debug, thiserror::Error)]
+#[error("its files were removed or changed")]
+pub(super) struct Stale;
+
+impl From<rye_journal::Error> for Trouble {
+    fn from(error: rye_journal::Error) -> Self {
+        if error.kind() == ErrorKind::DataLoss {
+            Self::Lost(error)
+        } else {
+            Self::Journal(error)
+        }
+    }
+}
