@@ -6,12 +6,12 @@
 pub mod config;
 pub mod exhausted;
 pub mod exit;
-pub mod logging;
 pub mod memo;
 pub mod stop;
 
 pub mod async_log;
 pub mod index;
+pub mod logging;
 pub mod object;
 
 pub mod cache;

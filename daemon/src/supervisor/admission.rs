@@ -31,8 +31,10 @@ use rye_core::policy::Policy;
 use rye_item::{Library, Snapshot};
 
 pub(super) use self::thread::risks;
+use super::error::Error;
+use super::handle::Supervisor;
 use super::lineage::{limits_of_child, of_runs_only};
-use super::{Error, Start, StartAt, Supervisor};
+use super::request::{Admitted, Start, StartAt};
 use crate::chain::{self, Chain, Terminal};
 use crate::config::Config;
 use crate::dispatch;
@@ -40,20 +42,6 @@ use crate::inspect::runnable;
 use crate::offers::LeftOut;
 use crate::projects::{Inside, Site};
 use crate::services::Services;
-
-/// A run that may be created.
-pub(super) struct Admitted {
-    /// Everything that is fixed about it.
-    pub(super) spec: Spec,
-    /// Why it fails at once, if it does; only a child run is made that does.
-    pub(super) fault: Option<Failure>,
-    /// What the caller should know.
-    pub(super) warnings: Vec<String>,
-    /// What the readers of the run should know as well.
-    pub(super) notes: Vec<String>,
-    /// The tools that a model is not offered by name; empty where the offer was made earlier.
-    pub(super) left_out: LeftOut,
-}
 
 impl Supervisor {
     /// Verifies the item and fixes everything about the run `id`, away from the runtime's workers.

@@ -10,14 +10,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rye_core::clock::Uptime;
 use rye_core::error::with_sources;
-use rye_core::id::{Name, RunId};
+use rye_core::id::RunId;
 use rye_core::model::{
     Approval, ApprovalAnswer, Event, Expired, Run, RunEvent, SuspendReason, Verdict,
 };
 
-use super::{Error, Supervisor};
+use super::error::Error;
+use super::handle::Supervisor;
+use super::request::Deadlines;
 use crate::port::{Resume, Settled};
 use rye_host::task;
 use rye_journal::{Change, Refused, Why};
@@ -123,12 +124,6 @@ impl Supervisor {
         deadlines.unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// A question, by its run and its name there.
-type Question = (RunId, Name);
-
-/// Until when questions may be answered.
-pub(super) type Deadlines = HashMap<Question, Uptime>;
 
 /// The open question of `run` that `asked` names.
 fn open<'r>(run: &'r Run, asked: Option<&str>) -> Result<&'r Approval, Error> {

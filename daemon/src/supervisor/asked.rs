@@ -9,7 +9,9 @@ use rye_core::machine::{Params, wrong};
 use rye_core::model::{Failure, Object, Run};
 use serde_json::Value;
 
-use super::{Error, Start, StartAt, Supervisor};
+use super::error::Error;
+use super::handle::Supervisor;
+use super::request::{Start, StartAt};
 use crate::chain::Terminal;
 use crate::port::CONTROL;
 

@@ -12,8 +12,10 @@ use rye_core::ledger::{AccountId, Denied, Metered, Operation};
 use rye_core::model::{Budget, Funding, Run, RunEvent};
 use rye_core::money::Usd;
 
+use super::error::Error;
+use super::handle::Supervisor;
 use super::raises::{is_short, too_little_above};
-use super::{Error, Reach, Start, StartAt, Supervisor};
+use super::request::{Reach, Start, StartAt};
 use crate::port::{AccountView, MeterView};
 use rye_journal::{AccountRow, Change};
 

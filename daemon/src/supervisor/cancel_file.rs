@@ -17,7 +17,7 @@ use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::model::Run;
 
-use super::Supervisor;
+use super::handle::Supervisor;
 use crate::exports;
 
 /// Pause between two looks.

@@ -21,7 +21,8 @@ use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::model::{Event, Kill, KillReceipt, Killed, Run, RunEvent, RunKind};
 
-use super::{Error, Supervisor};
+use super::error::Error;
+use super::handle::Supervisor;
 use crate::stop::{DriverExit, Stop, Urgency};
 use rye_journal::Ticket;
 

@@ -6,10 +6,11 @@ use rye_core::id::{ItemRef, RunId};
 use rye_core::model::Failure;
 use rye_core::provider::Unresolved;
 
-use super::admission::variables;
 use crate::port::Refusal;
 use crate::{chain, directives, index, inspect, models, native, projects, thread};
 
+/// The code of the failure of a run whose tools would miss variables of the environment.
+pub(super) const VARIABLES_MISSING: &str = "missing_environment_variables";
 /// The code of [`Error::Removed`].
 const REMOVED: &str = "run_removed";
 
@@ -188,7 +189,9 @@ impl Kinded for Error {
             Self::Fetch(source) => source.kind(),
             Self::Models(source) => source.kind(),
             Self::NoModel(source) => source.kind(),
-            Self::Faulty { failure } if failure.code == variables::CODE => ErrorKind::Precondition,
+            Self::Faulty { failure } if failure.code == VARIABLES_MISSING => {
+                ErrorKind::Precondition
+            }
             Self::Faulty { .. }
             | Self::NotAGraph { .. }
             | Self::Params { .. }

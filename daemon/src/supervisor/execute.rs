@@ -15,7 +15,9 @@ use tokio::sync::oneshot;
 
 use super::admission::{inherited_layers, refused};
 use super::asked::Asked;
-use super::{Asker, Error, Start, StartAt, Started, Supervisor};
+use super::error::Error;
+use super::handle::{Asker, Supervisor};
+use super::request::{Start, StartAt, Started};
 use crate::chain::{self, Chain, Origin, Terminal};
 use crate::inspect::runnable;
 use crate::projects::Inside;

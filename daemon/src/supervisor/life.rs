@@ -9,7 +9,7 @@ use rye_core::model::{
     Event, Failure, KillReceipt, Run, RunEvent, SuspendReason, Suspension, Task,
 };
 
-use super::{Asker, Begin, Beginner, Supervisor};
+use super::handle::{Asker, Begin, Beginner, Supervisor};
 use crate::drive::{self, RunContext};
 use crate::exhausted::Exhausted;
 use crate::projects::Project;

@@ -22,8 +22,10 @@ use rye_core::thread::ThreadOrder;
 use serde_json::{Value, json};
 
 use super::asked::Asked;
+use super::error::Error;
+use super::handle::{Shared, Supervisor};
+use super::request::{Lineage, Reach, Start, StartAt};
 use super::resume::continuation_key;
-use super::{Error, Lineage, Shared, Start, StartAt, Supervisor};
 use crate::directives;
 use crate::port::{AccountView, Nest, Nested, Refusal, Resume, Runs, Wanted};
 use crate::projects::Site;
@@ -31,15 +33,6 @@ use rye_journal::{Change, Filter, Summary};
 
 /// Runs that are gathered in one go.
 const PAGE: usize = 1000;
-
-/// How far down the descendants of a run are listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// Those it started itself.
-    Children,
-    /// All of them.
-    Tree,
-}
 
 /// What a run leaves to each of those that it starts: no more than it has itself, and of the time in turns what is left of its own.
 fn limits_below(run: &Run) -> Limits {

@@ -17,7 +17,10 @@ use rye_core::thread::{Contract, Terms};
 use rye_item::Library;
 use serde_json::Value;
 
-use super::{Error, Start, Supervisor, admission};
+use super::admission;
+use super::error::Error;
+use super::handle::Supervisor;
+use super::request::Start;
 use crate::chain;
 use crate::index::{Asked, Caller};
 use crate::models::{Listing, Models};

@@ -5,7 +5,7 @@ use rye_core::ledger::Denied;
 use rye_core::model::{Limits, Raisable, Raised, Run, SuspendReason, thread};
 use rye_core::money::Usd;
 
-use super::Error;
+use super::error::Error;
 use crate::port::Resume;
 use rye_journal::{Refused, Why};
 

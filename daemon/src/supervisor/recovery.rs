@@ -13,7 +13,8 @@ use rye_core::model::{
     Because, Event, KillReceipt, Raised, Recovery, Run, RunEvent, SuspendReason, Suspension,
 };
 
-use super::{Error, Supervisor};
+use super::error::Error;
+use super::handle::Supervisor;
 use rye_journal::{Change, Journal, Ticket};
 
 /// Pause between two runs recovered after a restart, so that a thousand of them do not start at once.

@@ -12,7 +12,8 @@ use rye_core::id::RunId;
 use rye_core::model::Status;
 use serde::{Deserialize, Serialize};
 
-use super::{Error, Supervisor};
+use super::error::Error;
+use super::handle::Supervisor;
 use rye_journal::{Filter, RemovedRun, Summary};
 
 /// Runs that are gathered in one go.

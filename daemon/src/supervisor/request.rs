@@ -1,15 +1,18 @@
 //! What callers ask of the supervisor, and what they get.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rye_core::capability::Layer;
-use rye_core::id::{ItemRef, RunId};
+use rye_core::clock::Uptime;
+use rye_core::id::{ItemRef, Name, RunId, Seq};
 use rye_core::ledger::AccountId;
-use rye_core::model::{Durability, Limits, Object, ParentEnd, Run, Spec, Verdict};
+use rye_core::model::{Durability, Failure, Limits, Object, ParentEnd, Run, Spec, Verdict};
 use rye_core::seal::{canonical, sha256_hex};
 use serde_json::json;
+
+use crate::offers::LeftOut;
 
 /// What a caller asks for.
 #[derive(Debug, Clone)]
@@ -150,4 +153,36 @@ pub struct Started {
     pub warnings: Vec<String>,
     /// Whether it had been started before, with the same key.
     pub existed: bool,
+}
+
+/// A run that may be created.
+pub(super) struct Admitted {
+    /// Everything that is fixed about it.
+    pub(super) spec: Spec,
+    /// Why it fails at once, if it does; only a child run is made that does.
+    pub(super) fault: Option<Failure>,
+    /// What the caller should know.
+    pub(super) warnings: Vec<String>,
+    /// What the readers of the run should know as well.
+    pub(super) notes: Vec<String>,
+    /// The tools that a model is not offered by name; empty where the offer was made earlier.
+    pub(super) left_out: LeftOut,
+}
+
+/// A run that is to be suspended, and its last event when that was asked.
+pub(super) type Hold = (RunId, Seq);
+
+/// A question, by its run and its name there.
+type Question = (RunId, Name);
+
+/// Until when questions may be answered.
+pub(super) type Deadlines = HashMap<Question, Uptime>;
+
+/// How far down the descendants of a run are listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    /// Those it started itself.
+    Children,
+    /// All of them.
+    Tree,
 }

@@ -18,26 +18,26 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
-use rye_core::id::{Epoch, RunId, Seq};
+use rye_core::id::{Epoch, RunId};
 use rye_core::model::{
     Event, Life, Outcome, Raised, Run, RunEvent, RunKind, Status, SuspendReason, Verdict,
 };
 use rye_core::sight::shell_word;
 
+use super::approvals;
 use super::asked::brings_other_inputs;
+use super::error::Error;
+use super::handle::{CONTINUES, Supervisor};
 use super::raises::{
     check_account, check_raise, check_spend, is_short, limits_of_continuation, part_of,
     too_little_above,
 };
+use super::request::{Hold, Start, StartAt};
 use super::say::{self, said};
 use super::unknown::check_answers;
-use super::{CONTINUES, Error, Start, StartAt, Supervisor, approvals};
 use crate::exhausted::Exhausted;
 use crate::port::{Resume, Settled, reach};
 use rye_journal::{Change, KeyOwner, Refused, Summary, Why};
-
-/// A run that is to be suspended, and its last event when that was asked.
-pub(super) type Hold = (RunId, Seq);
 
 /// A request to suspend that a caller waits for.
 struct Held<'a> {

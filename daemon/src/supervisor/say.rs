@@ -10,7 +10,8 @@ use rye_core::id::RunId;
 use rye_core::model::thread::{MOST_MESSAGE_BYTES, MOST_QUEUED};
 use rye_core::model::{Run, ThreadEvent};
 
-use super::{Error, Supervisor};
+use super::error::Error;
+use super::handle::Supervisor;
 use rye_journal::{Change, Refused, Why};
 
 impl Supervisor {

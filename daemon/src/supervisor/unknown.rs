@@ -15,7 +15,8 @@ use rye_core::model::{Run, Status, Verdict};
 use rye_core::sight::shell_word;
 use rye_core::walker::InDoubt;
 
-use super::{Error, Supervisor};
+use super::error::Error;
+use super::handle::Supervisor;
 use crate::port::Resume;
 
 /// An at-most-once attempt of unknown outcome, in a run or below it.

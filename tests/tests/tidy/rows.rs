@@ -39,7 +39,15 @@ fn modules_use_earlier_rows_only() {
 
 /// The source directories of all crates that are not tests.
 fn crates() -> Vec<PathBuf> {
-    let manifests = ["client", "daemon", "daemon/core", "daemon/host", "daemon/item", "daemon/journal", "daemon/schema"];
+    let manifests = [
+        "client",
+        "daemon",
+        "daemon/core",
+        "daemon/host",
+        "daemon/item",
+        "daemon/journal",
+        "daemon/schema",
+    ];
     manifests.map(|at| clone_root().join(at).join("src")).into()
 }
 
@@ -113,7 +121,9 @@ impl Crate {
             match used.filter(|used| children.contains(used)) {
                 None => {
                     let name = used.map_or("itself", String::as_str);
-                    wrong.push(format!("{place} uses its parent ({name}): name the module that defines it"));
+                    wrong.push(format!(
+                        "{place} uses its parent ({name}): name the module that defines it"
+                    ));
                 }
                 Some(used) if rows.get(used) >= rows.get(child) => {
                     wrong.push(format!("{place} uses `{used}`, which is in no earlier row"));
@@ -149,7 +159,8 @@ fn code_of(text: &str) -> String {
     .expect("it is valid");
     let blank = |found: &regex::Captures<'_>| "\n".repeat(found[0].matches('\n').count());
     let code = skipped.replace_all(without_tests(text), blank);
-    let tested = Regex::new(r"#\[cfg\((?:test|any\(test, [^\n]*)\)\][^\n]*\n[^\n]*").expect("it is valid");
+    let tested =
+        Regex::new(r"#\[cfg\((?:test|any\(test, [^\n]*)\)\][^\n]*\n[^\n]*").expect("it is valid");
     tested.replace_all(&code, "\n").into_owned()
 }
 
@@ -179,14 +190,22 @@ fn tree(code: &str) -> (Vec<Module>, &str) {
             rest = list.trim_start();
             while !rest.is_empty() && !rest.starts_with('}') {
                 let (inner, after) = tree(rest);
-                paths.extend(inner.into_iter().map(|path| [segments.clone(), path].concat()));
+                paths.extend(
+                    inner
+                        .into_iter()
+                        .map(|path| [segments.clone(), path].concat()),
+                );
                 let next = after.find([',', '}']).unwrap_or(after.len());
                 rest = after[next..].trim_start_matches(',').trim_start();
             }
             return (paths, rest.strip_prefix('}').unwrap_or(rest));
         }
-        let is_name = |character: char| character.is_ascii_alphanumeric() || character == '_' || character == '*';
-        let end = rest.find(|character| !is_name(character)).unwrap_or(rest.len());
+        let is_name = |character: char| {
+            character.is_ascii_alphanumeric() || character == '_' || character == '*'
+        };
+        let end = rest
+            .find(|character| !is_name(character))
+            .unwrap_or(rest.len());
         if end == 0 {
             return (vec![segments], rest);
         }
@@ -217,13 +236,26 @@ fn resolve(module: &Module, path: Module) -> Module {
 
 #[test]
 fn rows_are_groups_of_declarations_and_paths_are_found_in_trees() {
-    let rows = rows_of("mod a;\npub mod b;\n\n/// Doc.\npub(crate) mod c;\n#[cfg(test)]\nmod tests;\n");
-    let rows: Vec<_> = rows.iter().map(|(name, row)| (name.as_str(), *row)).collect();
+    let rows =
+        rows_of("mod a;\npub mod b;\n\n/// Doc.\npub(crate) mod c;\n#[cfg(test)]\nmod tests;\n");
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|(name, row)| (name.as_str(), *row))
+        .collect();
     assert_eq!(rows, [("a", 1), ("b", 1), ("c", 2), ("tests", 2)]);
-    let code = code_of("use super::{a::{self, X}, b};\n// crate::no\nlet x = crate::c::f(\"super::no\");");
+    let code =
+        code_of("use super::{a::{self, X}, b};\n// crate::no\nlet x = crate::c::f(\"super::no\");");
     let module = vec!["m".to_owned(), "n".to_owned()];
     let found = paths_in(&code).into_iter();
-    let found: Vec<_> = found.map(|(line, path)| (line, resolve(&module, path).join("::"))).collect();
-    let found: Vec<_> = found.iter().map(|(line, path)| (*line, path.as_str())).collect();
-    assert_eq!(found, [(1, "m::a"), (1, "m::a::X"), (1, "m::b"), (3, "c::f")]);
+    let found: Vec<_> = found
+        .map(|(line, path)| (line, resolve(&module, path).join("::")))
+        .collect();
+    let found: Vec<_> = found
+        .iter()
+        .map(|(line, path)| (*line, path.as_str()))
+        .collect();
+    assert_eq!(
+        found,
+        [(1, "m::a"), (1, "m::a::X"), (1, "m::b"), (3, "c::f")]
+    );
 }

@@ -20,7 +20,8 @@ use rye_core::thread::{Contract, ungranted};
 use rye_item::{Item, Library, Space};
 use serde_json::json;
 
-use super::{Admission, Admitted, inherited_layers, limits_of_child, refused};
+use super::super::request::Admitted;
+use super::{Admission, inherited_layers, limits_of_child, refused};
 use crate::models::Models;
 use crate::projects::{self, Inside};
 use crate::provider::ProjectEnv;
@@ -300,7 +301,7 @@ fn not_granted(own: &Layer, above: &[Layer]) -> Option<String> {
 }
 
 /// What is risky.
-pub(in crate::supervisor) fn risks(library: &Library) -> Result<Risks, Error> {
+pub(crate) fn risks(library: &Library) -> Result<Risks, Error> {
     offers::risks(library).map_err(|error| not_offered(Path::new("."), error))
 }
 

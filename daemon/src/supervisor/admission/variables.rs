@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::super::error::VARIABLES_MISSING;
 use rye_core::definition::{Action, Graph};
 use rye_core::id::ItemRef;
 use rye_core::model::{Failure, Spec};
@@ -12,9 +13,6 @@ use crate::chain::{self, Offer};
 use crate::config::Config;
 use crate::models;
 use crate::port::Refusal;
-
-/// The code of that failure.
-pub(in crate::supervisor) const CODE: &str = "missing_environment_variables";
 
 /// The failure of a graph whose tools would miss variables it requires. A node has those of its own tool as well.
 pub(super) fn unset(
@@ -64,6 +62,6 @@ pub(super) fn unset(
              `env.pass` (RYE_ENV_PASS) and start it where they are set; what a provider file uses as a secret is not given to tools",
             told.join(", ")
         );
-        Failure::permanent(CODE, text)
+        Failure::permanent(VARIABLES_MISSING, text)
     })
 }

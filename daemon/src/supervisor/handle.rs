@@ -1,0 +1,499 @@
+//! The handle on all runs, and what the owner of their tasks is given.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rye_core::id::{Epoch, ItemRef, RunId};
+use rye_core::model::{Event, Failure, Life, Run, RunEvent};
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
+
+use super::error::Error;
+use super::request::{Admitted, Deadlines, Hold, Start, StartAt, Started};
+use crate::async_log::Logs;
+use crate::config::Config;
+use crate::contracts::Contracts;
+use crate::graphs::Graphs;
+use crate::inspect::Inspector;
+use crate::port::Runs;
+use crate::projects::Projects;
+use crate::provider::Providers;
+use crate::services::{Dispatch, Envelope, Services, TraceMode};
+use crate::stop::Stop;
+use rye_host::clock::Timer;
+use rye_host::crash_suspects::Suspects;
+use rye_host::task::{self, Scope};
+use rye_journal::{Change, Journal, KeyOwner, Of, Refused, Since, Until, Why};
+
+/// Launches that may wait for the owner of the tasks; a start waits when it is full.
+pub(super) const LAUNCH_QUEUE: usize = 256;
+/// How long it may take, once the grace is over, to end what is left of the calls in flight.
+pub(super) const SWEEP_TIME: Duration = Duration::from_secs(2);
+/// Longest idempotency key of a caller.
+pub(super) const KEY_BYTES: usize = 255;
+/// What the start keys of runs that continue another one begin with.
+pub(super) const CONTINUES: &str = "continues:";
+
+/// The owner of all runs; clones share it, and what it hands to tasks does not keep it alive.
+#[derive(Debug, Clone)]
+pub struct Supervisor {
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// This very value, for the handles that tasks hold.
+    pub(super) this: Weak<Self>,
+    pub(super) services: Arc<Services>,
+    pub(super) config: Arc<Config>,
+    pub(super) live: Mutex<HashMap<RunId, Stop>>,
+    pub(super) holds: Mutex<Vec<Hold>>,
+    pub(super) deadlines: Mutex<Deadlines>,
+    pub(super) launches: mpsc::Sender<Launch>,
+    pub(super) stopping: CancellationToken,
+}
+
+/// What the owner of the tasks is to begin.
+pub(super) enum Launch {
+    /// The task of a run.
+    Run(Beginner),
+    /// Something that is done to its end, whether or not somebody still waits for it.
+    Errand(BoxFuture<'static, ()>),
+}
+
+/// A run that is to get its task.
+pub(super) struct Beginner {
+    pub(super) begin: Begin,
+    pub(super) asker: Option<Asker>,
+}
+
+/// How the task of a run begins.
+pub(super) enum Begin {
+    /// With its creation.
+    Create {
+        run: RunId,
+        admitted: Box<Admitted>,
+        reply: oneshot::Sender<Result<Started, Error>>,
+    },
+    /// With its record, which exists already.
+    Existing(Arc<Run>),
+}
+
+impl Begin {
+    pub(super) fn run(&self) -> &RunId {
+        match self {
+            Self::Create { run, .. } => run,
+            Self::Existing(run) => &run.id,
+        }
+    }
+}
+
+/// Who waits for the envelope of a tool run.
+#[derive(Debug)]
+pub(super) struct Asker {
+    pub(super) trace: TraceMode,
+    pub(super) envelope: oneshot::Sender<Envelope>,
+}
+
+/// The end of the launch queue that the owner of the tasks holds.
+#[derive(Debug)]
+pub struct Launches(mpsc::Receiver<Launch>);
+
+impl Supervisor {
+    /// A supervisor without runs; [`Supervisor::own`] must be polled with the launches.
+    pub fn new(
+        journal: Arc<Journal>,
+        dispatch: Arc<dyn Dispatch>,
+        projects: Arc<Projects>,
+        clock: Arc<dyn Timer>,
+        config: Arc<Config>,
+        suspects: Arc<Suspects>,
+        epoch: Epoch,
+    ) -> (Self, Launches) {
+        let (launches, receiver) = mpsc::channel(LAUNCH_QUEUE);
+        let shared = Arc::new_cyclic(|this: &Weak<Shared>| {
+            let runs: Weak<dyn Runs> = Weak::<Shared>::clone(this);
+            let services = Services {
+                journal,
+                dispatch,
+                projects,
+                graphs: Graphs::default(),
+                contracts: Contracts::default(),
+                logs: Logs::default(),
+                runs,
+                providers: Providers::new(&config.environment, Arc::clone(&clock)),
+                clock,
+                caps: config.budget,
+                suspects,
+                epoch,
+            };
+            Shared {
+                this: Weak::clone(this),
+                services: Arc::new(services),
+                config,
+                live: Mutex::default(),
+                holds: Mutex::default(),
+                deadlines: Mutex::default(),
+                launches,
+                stopping: CancellationToken::new(),
+            }
+        });
+        (Self { shared }, Launches(receiver))
+    }
+
+    /// Owns the tasks of all runs until the daemon stops; returns when the last one has been left.
+    pub async fn own(self, mut launches: Launches) {
+        let mut tasks = Scope::new();
+        let watcher = self.clone();
+        tasks.spawn("cancel files", |_| async move {
+            watcher.heed_cancel_files().await;
+        });
+        loop {
+            tokio::select! {
+                Some(launch) = launches.0.recv() => self.begin(launch, &mut tasks),
+                Some(_) = tasks.next_ended() => {}
+                () = self.shared.stopping.cancelled() => break,
+            }
+        }
+        // The tasks that wait for one of these are notified; some of them are tasks that are to end now.
+        drop(launches);
+        let grace = self.shared.config.shutdown_grace;
+        for stop in self.live().values() {
+            stop.shut_down(grace);
+        }
+        tasks.close(grace + SWEEP_TIME).await;
+    }
+
+    pub(super) fn begin(&self, launch: Launch, tasks: &mut Scope) {
+        match launch {
+            Launch::Run(launch) => {
+                let span = tracing::info_span!("run", run = %launch.begin.run());
+                let supervisor = self.clone();
+                tasks.spawn("run", |_| supervisor.run(launch).instrument(span));
+            }
+            Launch::Errand(errand) => tasks.spawn("errand", |stopping| async move {
+                tokio::select! {
+                    () = errand => {}
+                    () = stopping.cancelled() => {}
+                }
+            }),
+        }
+    }
+
+    /// Does `work` to its end, even if its caller goes away meanwhile.
+    pub(super) async fn run_to_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (reply, answer) = oneshot::channel();
+        let errand = async move { task::reply(reply, work.await) };
+        self.launch(Launch::Errand(errand.boxed())).await?;
+        answer.await.unwrap_or(Err(Error::Stopping))
+    }
+
+    /// Stops: nothing new starts, calls in flight are ended, and what runs is recovered at the next start.
+    pub fn stop(&self) {
+        self.shared.stopping.cancel();
+    }
+
+    /// Stops at once: processes get no grace.
+    pub fn stop_now(&self) {
+        self.stop();
+        for stop in self.live().values() {
+            stop.kill("the daemon stops", Duration::ZERO);
+        }
+    }
+
+    /// Cancelled once somebody asked the daemon to stop.
+    pub fn stopping(&self) -> CancellationToken {
+        self.shared.stopping.clone()
+    }
+
+    /// Resolves when somebody asked the daemon to stop.
+    pub async fn stopped(&self) {
+        self.shared.stopping.cancelled().await;
+    }
+
+    /// The projects in use.
+    pub fn projects(&self) -> &Arc<Projects> {
+        &self.shared.services.projects
+    }
+
+    /// What the tasks of runs work with.
+    pub fn services(&self) -> &Arc<Services> {
+        &self.shared.services
+    }
+
+    /// Who looks at their graphs.
+    pub fn inspector(&self) -> Inspector {
+        let services = &self.shared.services;
+        Inspector {
+            projects: Arc::clone(&services.projects),
+            graphs: services.graphs.clone(),
+            memory: services.journal.memory(),
+            clock: Arc::clone(&services.clock),
+        }
+    }
+
+    /// The journal, for reading.
+    pub fn journal(&self) -> &Journal {
+        &self.shared.services.journal
+    }
+
+    /// This, as drivers and native tools see it.
+    pub fn runs(&self) -> Arc<dyn Runs> {
+        Arc::<Shared>::clone(&self.shared)
+    }
+
+    /// How many runs run or are about to, those included that wait to be recovered after a restart. Suspended ones do not count.
+    pub fn live_count(&self) -> usize {
+        self.journal().active()
+    }
+
+    /// Accepts a run; answers when it is durable.
+    pub async fn start(&self, request: Start) -> Result<Started, Error> {
+        if let Some(key) = &request.start_key {
+            check_key(key)?;
+        }
+        match request.start_at {
+            // Its inputs were looked at when it was started.
+            StartAt::Continue { .. } => {}
+            StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => {
+                self.refuse_control_inputs(&request).await?;
+            }
+        }
+        self.admit_and_launch(request, None).await
+    }
+
+    /// Accepts a run; the key of a continuation may be among its keys.
+    pub(super) async fn admit_and_launch(
+        &self,
+        request: Start,
+        asker: Option<Asker>,
+    ) -> Result<Started, Error> {
+        let journal = self.journal();
+        if self.shared.stopping.is_cancelled() {
+            return Err(Error::Stopping);
+        }
+        if let Some(key) = &request.start_key
+            && let Some(owner) = journal.by_start_key(request.principal(), key).await?
+        {
+            let run = match owner {
+                KeyOwner::Run(run) => run,
+                KeyOwner::Removed(run, _) => return Err(Error::Removed { run }),
+            };
+            let project = self.projects().open(&request.directory).await?;
+            let project = project.directory.to_string_lossy();
+            let item = request.item.canonical();
+            return self
+                .started_before(run, &item, &project, &request.digest())
+                .await;
+        }
+        let id = RunId::generate(&request.item.id, journal.now().seconds(), journal.random());
+        let id = match request.start_at {
+            StartAt::Node { .. } => id.single_step(),
+            StartAt::Start | StartAt::Injected(_) | StartAt::Continue { .. } => id,
+        };
+        let mut admitted = self.admit(&id, request).await?;
+        if let Some(failure) = admitted.fault.take() {
+            let failure = Box::new(failure);
+            return Err(Error::Faulty { failure });
+        }
+        let (reply, created) = oneshot::channel();
+        let begin = Begin::Create {
+            run: id,
+            admitted: Box::new(admitted),
+            reply,
+        };
+        self.launch(Launch::Run(Beginner { begin, asker })).await?;
+        created.await.unwrap_or(Err(Error::Stopping))
+    }
+
+    /// Answers with `run`, which was started with the same key, if the same is asked for now: an item of a project with inputs
+    /// and options of that digest.
+    pub(super) async fn started_before(
+        &self,
+        run: RunId,
+        item: &ItemRef,
+        project: &str,
+        digest: &str,
+    ) -> Result<Started, Error> {
+        let record = self.run_of(&run).await?;
+        let spec = &record.spec;
+        let what = if spec.item != *item {
+            Some(format!("another item, `{}`", spec.item))
+        } else if spec.project != project {
+            Some(format!("another project, `{}`", spec.project))
+        } else if spec
+            .start_digest
+            .as_deref()
+            .is_some_and(|old| old != digest)
+        {
+            Some("other inputs or options".to_owned())
+        } else {
+            None
+        };
+        match what {
+            Some(what) => Err(Error::KeyReused { run, what }),
+            None => Ok(Started {
+                run,
+                warnings: Vec::new(),
+                existed: true,
+            }),
+        }
+    }
+
+    /// Gives a run whose record exists its task.
+    pub(super) async fn launch_created(&self, run: Arc<Run>) -> Result<(), Error> {
+        let begin = Begin::Existing(run);
+        let asker = None;
+        self.launch(Launch::Run(Beginner { begin, asker })).await
+    }
+
+    pub(super) async fn launch(&self, launch: Launch) -> Result<(), Error> {
+        let sent = self.shared.launches.send(launch).await;
+        sent.map_err(|_closed| Error::Stopping)
+    }
+
+    /// Creates a run; `None` as its record if it ended at once, or if another start with the same key was faster.
+    pub(super) async fn create(
+        &self,
+        id: RunId,
+        admitted: Admitted,
+    ) -> Result<(Started, Option<Arc<Run>>), Error> {
+        let journal = self.journal();
+        let spec = Arc::new(admitted.spec);
+        let mut changes = vec![Change::create(&id, Arc::clone(&spec))];
+        let fails = admitted.fault.is_some();
+        changes.push(Change::event(&id, self.first_event(admitted.fault)));
+        let notes = admitted.notes.into_iter().filter(|_| !fails);
+        changes.extend(notes.map(|message| {
+            let warning = RunEvent::Warning {
+                node: None,
+                message,
+            };
+            Change::event(&id, warning.into())
+        }));
+        let committed = match journal.commit(changes).await {
+            Err(rye_journal::Error::Refused(Refused {
+                why: Why::KeyTaken(run),
+                ..
+            })) => {
+                // It was not there when we looked for the key.
+                let digest = spec.start_digest.as_deref().unwrap_or_default();
+                let started = self.started_before(run, &spec.item, &spec.project, digest);
+                return Ok((started.await?, None));
+            }
+            committed => committed?,
+        };
+        journal.published(committed.ticket).await?;
+        let run = committed.run(&id).map(Arc::clone);
+        let started = Started {
+            run: id,
+            warnings: admitted.warnings,
+            existed: false,
+        };
+        Ok((started, run.filter(|_| !fails)))
+    }
+
+    /// What stands beside the creation of a run in one commit: that this life of the daemon owns it, so that a life is on
+    /// record before it acts; or why the run cannot begin.
+    pub(super) fn first_event(&self, fault: Option<Failure>) -> Event {
+        let epoch = self.shared.services.epoch;
+        fault.map_or(RunEvent::started(epoch).into(), Event::never_started)
+    }
+
+    /// Resolves when the run has ended or is suspended, and that is durable.
+    pub async fn settled(&self, id: &RunId) -> Result<(), Error> {
+        let run = self.run_of(id).await?;
+        match run.life {
+            Life::Suspended(_) | Life::Ended(_) => Ok(()),
+            Life::Created | Life::Running => Ok(self.journal().rested(id, run.seq).await?),
+        }
+    }
+
+    /// Resolves when the run has moved on from where `run` stands.
+    pub(super) async fn moved_on(&self, run: &Run) -> Result<(), Error> {
+        let (of, since) = (Of::Run(run.id.clone()), Since::Seq(run.seq));
+        let mut events = self.journal().read(of, since, Until::Ended).await?;
+        match events.next().await {
+            None | Some(Ok(_)) => Ok(()),
+            Some(Err(error)) => Err(error.into()),
+        }
+    }
+
+    /// The record of a run.
+    pub async fn run_of(&self, id: &RunId) -> Result<Arc<Run>, Error> {
+        self.journal()
+            .run(id)
+            .await?
+            .ok_or_else(|| Error::UnknownRun { run: id.clone() })
+    }
+
+    pub(super) async fn live_run(
+        &self,
+        id: &RunId,
+        wanted: &'static str,
+    ) -> Result<Arc<Run>, Error> {
+        let run = self.run_of(id).await?;
+        if run.status().is_terminal() {
+            return Err(Error::Over {
+                run: id.clone(),
+                status: run.status(),
+                wanted,
+            });
+        }
+        Ok(run)
+    }
+
+    pub(super) async fn commit_unless_over(
+        &self,
+        id: &RunId,
+        events: Vec<Event>,
+        wanted: &'static str,
+    ) -> Result<rye_journal::Ticket, Error> {
+        let changes = events
+            .into_iter()
+            .map(|event| Change::event(id, event))
+            .collect();
+        match self.journal().commit(changes).await {
+            Ok(committed) => Ok(committed.ticket),
+            Err(error) => {
+                self.live_run(id, wanted).await?;
+                Err(error.into())
+            }
+        }
+    }
+
+    pub(super) fn live(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Stop>> {
+        // A panic elsewhere leaves the map whole: every use is one insert, remove or read.
+        self.shared
+            .live
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns when nobody who looked at the tasks before still holds them.
+    #[cfg(test)]
+    pub(crate) fn pass_tasks(&self) {
+        drop(self.live());
+    }
+}
+
+/// Refuses what is no key of a caller.
+fn check_key(key: &str) -> Result<(), Error> {
+    let problem = if key.len() > KEY_BYTES {
+        format!("it is longer than {KEY_BYTES} bytes")
+    } else if key.starts_with(CONTINUES) {
+        format!("keys that begin with `{CONTINUES}` are the daemon's own")
+    } else {
+        return Ok(());
+    };
+    let message = format!("`idempotency_key`: {problem}");
+    Err(Error::Params { message })
+}
