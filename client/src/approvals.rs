@@ -2,8 +2,8 @@
 
 use rye_proto::v1;
 
-use crate::Error;
 use crate::client::Client;
+use crate::error::Error;
 
 impl Client {
     /// What is asked and nobody has answered: all pages from that of `request` on.

@@ -27,10 +27,7 @@ use tonic::transport::{Channel, Endpoint};
 
 pub(crate) use self::outage::Outage;
 pub use self::outage::{Revival, Reviver, Teller};
-use crate::Error;
-use crate::error::NotStarted;
-use crate::events::{Events, Follow, Of};
-use crate::transcript::Transcript;
+use crate::error::{Error, NotStarted};
 use crate::wire;
 
 /// Largest request: the daemon refuses longer ones.
@@ -338,24 +335,6 @@ impl Client {
         self.prompt(self.runs().state(request)).await
     }
 
-    /// The events of a run behind `cursor` (empty: from the beginning).
-    pub fn events(&self, run_id: &str, cursor: &str, follow: Follow) -> Events {
-        self.events_of(Of::Run(run_id.to_owned()), cursor, follow)
-    }
-
-    /// The events of one run or of several behind `cursor`; see [`v1::StreamRequest`].
-    pub fn events_of(&self, of: Of, cursor: &str, follow: Follow) -> Events {
-        Events::new(self.clone(), of, cursor, follow)
-    }
-
-    /// Opens the stream behind [`Client::events`] once.
-    pub(crate) async fn stream(
-        &self,
-        request: v1::StreamRequest,
-    ) -> Result<tonic::Streaming<v1::StreamResponse>, Error> {
-        self.answer(self.runs().stream(request).await)
-    }
-
     /// Runs one item and answers with its envelope.
     pub async fn execute(&self, request: v1::ExecuteRequest) -> Result<v1::ExecuteResponse, Error> {
         check_length(&request)?;
@@ -445,12 +424,6 @@ impl Client {
     pub async fn drain(&self) -> Result<(), Error> {
         let v1::DrainResponse {} = self.prompt(self.node().drain(v1::DrainRequest {})).await?;
         Ok(())
-    }
-
-    /// Reads the transcript of a run.
-    pub async fn transcript(&self, request: v1::TranscriptRequest) -> Result<Transcript, Error> {
-        let stream = self.answer(self.runs().transcript(request).await)?;
-        Ok(Transcript::new(self.clone(), stream))
     }
 
     pub(crate) fn runs(&self) -> RunsClient<Channel> {

@@ -26,10 +26,9 @@ use rye_core::served_at::{Attempt, Holder, Next};
 use tokio::time::Instant;
 
 use self::probe::Probe;
-use crate::client::PATIENCE;
+use crate::client::{Client, PATIENCE};
 use crate::environment::Environment;
-use crate::error::NotStarted;
-use crate::{Client, Error};
+use crate::error::{Error, NotStarted};
 
 /// Where the system unit listens.
 const SYSTEM_SOCKET: &str = "/run/rye/ryed.sock";

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rye_core::clock::Timestamp;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The time now, for what takes long enough to show a clock.
 pub fn now() -> Timestamp {

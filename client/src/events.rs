@@ -11,7 +11,8 @@ use rye_proto::v1;
 use tonic::Streaming;
 
 use crate::client::{Client, Outage};
-use crate::{Error, wire};
+use crate::error::Error;
+use crate::wire;
 
 /// Whose events they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +84,26 @@ pub enum Told {
     Delta(v1::Delta),
 }
 
+impl Client {
+    /// The events of a run behind `cursor` (empty: from the beginning).
+    pub fn events(&self, run_id: &str, cursor: &str, follow: Follow) -> Events {
+        self.events_of(Of::Run(run_id.to_owned()), cursor, follow)
+    }
+
+    /// The events of one run or of several behind `cursor`; see [`v1::StreamRequest`].
+    pub fn events_of(&self, of: Of, cursor: &str, follow: Follow) -> Events {
+        Events::new(self.clone(), of, cursor, follow)
+    }
+
+    /// Opens the stream behind [`Client::events`] once.
+    async fn stream(
+        &self,
+        request: v1::StreamRequest,
+    ) -> Result<Streaming<v1::StreamResponse>, Error> {
+        self.answer(self.runs().stream(request).await)
+    }
+}
+
 /// A stream of events; see [`Client::events`].
 #[derive(Debug)]
 pub struct Events {
@@ -99,7 +120,7 @@ pub struct Events {
 }
 
 impl Events {
-    pub(crate) fn new(client: Client, of: Of, cursor: &str, follow: Follow) -> Self {
+    fn new(client: Client, of: Of, cursor: &str, follow: Follow) -> Self {
         let outage = client.outage();
         Self {
             client,

@@ -5,11 +5,10 @@ use std::path::PathBuf;
 
 use rye_client::exit::Exit;
 use rye_core::error::{ErrorKind, Kinded as _};
-use rye_core::expr::BadJson;
 use rye_core::id::InvalidId;
 use rye_item::{draft, init, keys, library, lock, sign, spaces, trust};
 
-use crate::verbs::TestError;
+use crate::{input, testing};
 
 /// The end of a verb that could not do its part. Large causes are boxed: a result is moved more often than it fails.
 #[derive(Debug, thiserror::Error)]
@@ -37,7 +36,7 @@ pub(crate) enum Failure {
     Init(Box<init::Error>),
     /// Running tests.
     #[error(transparent)]
-    Test(Box<TestError>),
+    Test(#[from] testing::Error),
     /// A tool that is to be imported is there already.
     #[error("`{}` is there already and says something else; look at both, then write over it with `--replace`", path.display())]
     Imported {
@@ -56,33 +55,14 @@ pub(crate) enum Failure {
     /// A name that is none.
     #[error(transparent)]
     Name(#[from] InvalidId),
+    /// A value on the command line that cannot be used.
+    #[error(transparent)]
+    Input(#[from] input::Error),
     /// Flags that do not go together, or not with what they are given for.
     #[error("{problem}")]
     Flags {
         /// The rule that they break.
         problem: &'static str,
-    },
-    /// A value on the command line that is not JSON.
-    #[error("{place} is not JSON that can be used")]
-    NotJson {
-        /// The flag.
-        flag: &'static str,
-        /// The flag, and the file it names.
-        place: String,
-        /// With line and column.
-        source: BadJson,
-    },
-    /// JSON, but no object.
-    #[error("{place} must be a JSON object, such as {{\"key\": 1}}")]
-    NotAnObject {
-        /// The flag, and the file it names.
-        place: String,
-    },
-    /// One input given twice.
-    #[error("the input `{key}` is given twice with -i")]
-    GivenTwice {
-        /// Its key.
-        key: String,
     },
     /// One attempt answered twice.
     #[error("what became of `{item}` is said twice with --uncertain")]
@@ -146,12 +126,12 @@ pub(crate) enum Failure {
         /// As it was given.
         target: String,
     },
-    /// A file or stdin that cannot be read.
+    /// A file that cannot be read.
     #[error("cannot read {place}")]
     Unreadable {
         /// The flag, and the file it names.
         place: String,
-        /// Why.
+        /// The reason of the system.
         source: io::Error,
     },
     /// The log of the daemon cannot be read.
@@ -198,15 +178,13 @@ impl Failure {
             Self::Lock(error) => local(error.kind()),
             Self::Init(error) => local(error.kind()),
             Self::Draft(error) => local(error.kind()),
-            Self::Test(error) => error.exit(),
+            Self::Test(error) => error.exit,
             Self::Item(error) => local(error.kind()),
             Self::Path(error) => local(error.kind()),
             Self::NoKey(_)
             | Self::Name(_)
             | Self::Flags { .. }
-            | Self::NotJson { .. }
-            | Self::NotAnObject { .. }
-            | Self::GivenTwice { .. }
+            | Self::Input(_)
             | Self::AnsweredTwice { .. }
             | Self::NoType { .. }
             | Self::OtherItem { .. }
@@ -253,12 +231,7 @@ impl Failure {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Client(error) => error.hint(),
-            Self::NotJson { flag: "-i", .. } => {
-                Some("text is given as `-i key=text`; JSON as `-i key:=JSON`".to_owned())
-            }
-            Self::NotJson { flag, .. } => Some(format!(
-                "give an object: {flag} '{{\"key\": \"text\"}}', {flag} @FILE, or {flag} - for stdin"
-            )),
+            Self::Input(error) => error.hint(),
             Self::NoLog { .. } => Some(
                 "a daemon that `ryectl` starts logs there; that of a service manager logs where this one keeps logs, as in `journalctl -u ryed`"
                     .to_owned(),
@@ -280,8 +253,6 @@ impl Failure {
             | Self::Path(_)
             | Self::Name(_)
             | Self::Flags { .. }
-            | Self::NotAnObject { .. }
-            | Self::GivenTwice { .. }
             | Self::AnsweredTwice { .. }
             | Self::NoType { .. }
             | Self::NoFile { .. }
@@ -319,12 +290,6 @@ const fn local(kind: ErrorKind) -> Exit {
 impl From<sign::Error> for Failure {
     fn from(error: sign::Error) -> Self {
         Self::Sign(Box::new(error))
-    }
-}
-
-impl From<TestError> for Failure {
-    fn from(error: TestError) -> Self {
-        Self::Test(Box::new(error))
     }
 }
 

@@ -3,15 +3,63 @@
 //! JSON is read here as strictly as the daemon reads it: what would be lost on the way is refused before anything starts.
 
 use std::collections::HashMap;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use rye_core::expr::parse_json;
+use rye_core::expr::{BadJson, parse_json};
 use rye_core::model::Object;
 use serde_json::Value;
 
-use crate::failure::Failure;
+/// Why a value on the command line cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// It is not JSON.
+    #[error("{place} is not JSON that can be used")]
+    NotJson {
+        /// The flag.
+        flag: &'static str,
+        /// The flag, and the file it names.
+        place: String,
+        /// With line and column.
+        source: BadJson,
+    },
+    /// JSON, but no object.
+    #[error("{place} must be a JSON object, such as {{\"key\": 1}}")]
+    NotAnObject {
+        /// The flag, and the file it names.
+        place: String,
+    },
+    /// One input given twice.
+    #[error("the input `{key}` is given twice with -i")]
+    GivenTwice {
+        /// Its key.
+        key: String,
+    },
+    /// A file or stdin that cannot be read.
+    #[error("cannot read {place}")]
+    Unreadable {
+        /// The flag, and the file it names.
+        place: String,
+        /// The reason of the system.
+        source: io::Error,
+    },
+}
+
+impl Error {
+    /// The form in which the flag takes its value.
+    pub(crate) fn hint(&self) -> Option<String> {
+        match self {
+            Self::NotJson { flag: "-i", .. } => {
+                Some("text is given as `-i key=text`; JSON as `-i key:=JSON`".to_owned())
+            }
+            Self::NotJson { flag, .. } => Some(format!(
+                "give an object: {flag} '{{\"key\": \"text\"}}', {flag} @FILE, or {flag} - for stdin"
+            )),
+            Self::NotAnObject { .. } | Self::GivenTwice { .. } | Self::Unreadable { .. } => None,
+        }
+    }
+}
 
 /// One `-i`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +138,7 @@ impl FromStr for Source {
 
 impl Source {
     /// The JSON that lies there, and where that is. `flag` is where it was given.
-    fn value(self, flag: &'static str) -> Result<(Value, String), Failure> {
+    fn value(self, flag: &'static str) -> Result<(Value, String), Error> {
         let (place, text) = match self {
             Self::Inline(text) => (format!("the value of {flag}"), Ok(text)),
             Self::File(path) => (
@@ -99,11 +147,11 @@ impl Source {
             ),
             Self::Stdin => {
                 let mut text = String::new();
-                let read = std::io::stdin().lock().read_to_string(&mut text);
+                let read = io::stdin().lock().read_to_string(&mut text);
                 (format!("stdin ({flag})"), read.map(|_bytes| text))
             }
         };
-        let text = text.map_err(|source| Failure::Unreadable {
+        let text = text.map_err(|source| Error::Unreadable {
             place: place.clone(),
             source,
         })?;
@@ -111,12 +159,12 @@ impl Source {
     }
 
     /// The JSON that lies there.
-    pub(crate) fn json(self, flag: &'static str) -> Result<Value, Failure> {
+    pub(crate) fn json(self, flag: &'static str) -> Result<Value, Error> {
         Ok(self.value(flag)?.0)
     }
 
     /// The JSON object that lies there.
-    pub(crate) fn object(self, flag: &'static str) -> Result<Object, Failure> {
+    pub(crate) fn object(self, flag: &'static str) -> Result<Object, Error> {
         let (value, place) = self.value(flag)?;
         match value {
             Value::Object(object) => Ok(object),
@@ -124,7 +172,7 @@ impl Source {
             | Value::Bool(_)
             | Value::Number(_)
             | Value::String(_)
-            | Value::Array(_) => Err(Failure::NotAnObject { place }),
+            | Value::Array(_) => Err(Error::NotAnObject { place }),
         }
     }
 }
@@ -139,10 +187,10 @@ pub(crate) struct Inputs {
 }
 
 /// Puts together `--input` and all `-i`; the latter win.
-pub(crate) fn inputs(document: Option<Source>, singles: Vec<Input>) -> Result<Inputs, Failure> {
+pub(crate) fn inputs(document: Option<Source>, singles: Vec<Input>) -> Result<Inputs, Error> {
     let mut seen = std::collections::HashSet::new();
     if let Some(twice) = singles.iter().find(|input| !seen.insert(input.key())) {
-        return Err(Failure::GivenTwice {
+        return Err(Error::GivenTwice {
             key: twice.key().to_owned(),
         });
     }
@@ -167,8 +215,8 @@ pub(crate) fn inputs(document: Option<Source>, singles: Vec<Input>) -> Result<In
     })
 }
 
-fn read(text: &str, flag: &'static str, place: &str) -> Result<Value, Failure> {
-    parse_json(text).map_err(|source| Failure::NotJson {
+fn read(text: &str, flag: &'static str, place: &str) -> Result<Value, Error> {
+    parse_json(text).map_err(|source| Error::NotJson {
         flag,
         place: place.to_owned(),
         source,
@@ -177,7 +225,10 @@ fn read(text: &str, flag: &'static str, place: &str) -> Result<Value, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use rye_client::exit::Exit;
+
     use super::*;
+    use crate::failure::Failure;
 
     fn parsed(singles: &[&str]) -> Vec<Input> {
         singles.iter().map(|text| text.parse().unwrap()).collect()
@@ -233,7 +284,7 @@ mod tests {
         ] {
             let document = Some(Source::Inline(document.to_owned()));
             let error = inputs(document, parsed(&[single])).unwrap_err();
-            assert_eq!(error.exit(), rye_client::exit::Exit::Usage, "{single}");
+            assert_eq!(Failure::from(error).exit(), Exit::Usage, "{single}");
         }
     }
 
@@ -265,8 +316,8 @@ mod tests {
     #[test]
     fn malformed_input_names_its_flag_and_position() {
         let error = inputs(None, parsed(&["n:=[1,"])).unwrap_err();
-        assert_eq!(error.exit(), rye_client::exit::Exit::Usage);
         let text = rye_core::error::with_sources(&error);
+        assert_eq!(Failure::from(error).exit(), Exit::Usage);
         assert_eq!(
             text,
             "the value of -i n:= is not JSON that can be used: EOF while parsing a value at line 1 column 3"
@@ -282,7 +333,7 @@ mod tests {
     #[test]
     fn an_input_given_twice_is_refused() {
         let error = inputs(None, parsed(&["a=1", "a:=2"])).unwrap_err();
-        assert!(matches!(error, Failure::GivenTwice { key } if key == "a"));
+        assert!(matches!(error, Error::GivenTwice { key } if key == "a"));
     }
 
     #[test]

@@ -18,7 +18,8 @@ use rye_proto::v1;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use crate::{Error, wire};
+use crate::error::Error;
+use crate::wire;
 
 pub use self::approvals::Approval;
 pub use self::daemon::Daemon;

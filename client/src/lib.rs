@@ -5,16 +5,18 @@
 //! promises. Errors know what they mean ([`Error::kind`](rye_core::error::Kinded::kind)) and how to fix it
 //! ([`Error::hint`]); [`exit`] maps both them and the end of a run to the exit codes of `ryectl`.
 
-pub mod environment;
 pub mod error;
+
+pub mod environment;
+pub mod exit;
 pub mod wire;
 
-mod approvals;
 pub mod client;
+pub mod json;
+
+mod approvals;
 pub mod endpoint;
 pub mod events;
-pub mod exit;
-pub mod json;
 pub mod logs;
 pub mod needs;
 pub mod transcript;

@@ -3,8 +3,8 @@
 use rye_proto::v1;
 use tonic::Streaming;
 
-use crate::Error;
 use crate::client::Client;
+use crate::error::Error;
 
 /// Lines that are being read; see [`Client::logs`]. A stream that breaks off is an error: it is not asked for again.
 #[derive(Debug)]

@@ -1,11 +1,18 @@
 //! `ryectl`: the command line of Rye.
 
-mod cli;
-mod failure;
 mod input;
-mod output;
 mod project;
 mod render;
+
+mod cli;
+mod testing;
+
+mod failure;
+
+mod output;
+
+mod session;
+
 mod verbs;
 
 use std::io::Write as _;
@@ -17,8 +24,8 @@ use rye_client::environment::Environment;
 use rye_client::exit::Exit;
 
 use crate::cli::Cli;
-use crate::output::Output;
-use crate::verbs::Session;
+use crate::output::{Format, Output};
+use crate::session::Session;
 
 fn main() -> ExitCode {
     let environment = Environment::read();
@@ -27,7 +34,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(usage) => return explain(usage),
     };
-    let mut output = Output::new(cli.global.format(), &environment);
+    let mut output = Output::new(Format::of(cli.global.json), &environment);
     let checked = environment.check();
     let exit = match tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -28,6 +28,13 @@ pub(crate) enum Format {
     Json,
 }
 
+impl Format {
+    /// The one that `--json` selects.
+    pub(crate) const fn of(json: bool) -> Self {
+        if json { Self::Json } else { Self::Text }
+    }
+}
+
 /// Who reads a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reader {
@@ -284,6 +291,21 @@ impl Output {
             self.hint(&hint);
         } else if failure.exit() == Exit::Internal {
             self.hint("this is a fault in Rye; please report it, with `ryectl --version` and the daemon's log");
+        }
+    }
+
+    /// Reports how one of several parts of a verb ended, and returns the exit code of all so far: the first failure names it.
+    pub(crate) fn part(&mut self, exit: Exit, done: Result<(), Failure>) -> Exit {
+        match done {
+            Ok(()) => exit,
+            Err(failure) => {
+                self.failure(&failure);
+                if exit == Exit::Done {
+                    failure.exit()
+                } else {
+                    exit
+                }
+            }
         }
     }
 

@@ -3,8 +3,8 @@
 use rye_proto::v1;
 use tonic::Streaming;
 
-use crate::Error;
 use crate::client::Client;
+use crate::error::Error;
 
 /// What a transcript comes to, piece by piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,11 +22,18 @@ pub struct Transcript {
     stream: Streaming<v1::TranscriptResponse>,
 }
 
-impl Transcript {
-    pub(crate) const fn new(client: Client, stream: Streaming<v1::TranscriptResponse>) -> Self {
-        Self { client, stream }
+impl Client {
+    /// Reads the transcript of a run.
+    pub async fn transcript(&self, request: v1::TranscriptRequest) -> Result<Transcript, Error> {
+        let stream = self.answer(self.runs().transcript(request).await)?;
+        Ok(Transcript {
+            client: self.clone(),
+            stream,
+        })
     }
+}
 
+impl Transcript {
     /// The next piece. The last one is the verdict.
     pub async fn next(&mut self) -> Result<Piece, Error> {
         loop {

@@ -1,7 +1,12 @@
 //! One function per verb: take the arguments, make the calls, print.
 
-mod approvals;
 mod attach;
+mod local;
+
+mod keys;
+mod run;
+
+mod approvals;
 mod budget;
 mod capability;
 mod daemon;
@@ -12,8 +17,6 @@ mod find;
 mod graph;
 mod init;
 mod items;
-mod keys;
-mod local;
 mod lock;
 mod logs;
 mod man;
@@ -22,7 +25,6 @@ mod models;
 mod new;
 mod objects;
 mod removal;
-mod run;
 mod runs;
 mod schema;
 mod sign;
@@ -30,119 +32,13 @@ mod test;
 mod transcript;
 mod verify;
 
-use std::path::PathBuf;
-
-use rye_client::Client;
-use rye_client::client::{Revival, Reviver};
-use rye_client::endpoint::{Autostart, Choice, Endpoint};
-use rye_client::environment::Environment;
-use rye_client::error::NotStarted;
 use rye_client::exit::Exit;
 
 use crate::cli::{
-    BudgetVerb, CacheVerb, Global, GraphVerb, LockVerb, McpVerb, ObjectsVerb, ThreadVerb, Verb,
+    BudgetVerb, CacheVerb, GraphVerb, LockVerb, McpVerb, ObjectsVerb, ThreadVerb, Verb,
 };
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::project;
-
-pub(crate) use self::test::Error as TestError;
-use self::test::schema as test_schema;
-
-/// What every verb works with.
-#[derive(Debug)]
-pub(crate) struct Session {
-    global: Global,
-    environment: Environment,
-    output: Output,
-}
-
-impl Session {
-    pub(crate) const fn new(global: Global, environment: Environment, output: Output) -> Self {
-        Self {
-            global,
-            environment,
-            output,
-        }
-    }
-
-    pub(crate) fn into_output(self) -> Output {
-        self.output
-    }
-
-    /// The project, or the directory the user stands in.
-    fn project(&self) -> Result<PathBuf, Failure> {
-        match project::find(self.global.project.as_deref(), &self.environment)? {
-            Some(project) => Ok(project),
-            None => Ok(self.environment.here()?.to_owned()),
-        }
-    }
-
-    fn choice(&self) -> Choice {
-        Choice {
-            socket: self.global.socket.clone(),
-            state_dir: self.global.state_dir.clone(),
-        }
-    }
-
-    fn endpoint(&self) -> Result<Endpoint, Failure> {
-        Ok(Endpoint::find(&self.choice(), &self.environment)?)
-    }
-
-    /// A daemon to talk to; started if none runs and nothing forbids it.
-    async fn client(&mut self) -> Result<Client, Failure> {
-        let autostart = if self.global.no_autostart {
-            Autostart::Off(NotStarted::SwitchedOff)
-        } else {
-            Autostart::On
-        };
-        self.connect(autostart).await
-    }
-
-    async fn connect(&mut self, autostart: Autostart) -> Result<Client, Failure> {
-        let autostart = match autostart {
-            Autostart::On if self.environment.inside_run => Autostart::Off(NotStarted::InsideRun),
-            Autostart::On | Autostart::Off(_) => autostart,
-        };
-        let endpoint = self.endpoint()?;
-        let output = &mut self.output;
-        let mut notify = |text: &str| output.note(text);
-        let (client, started) = endpoint.connect(autostart, &mut notify).await?;
-        if let Some(started) = started {
-            self.output.note(&format!(
-                "started ryed in the background; its state is in {}",
-                started.state_dir.display()
-            ));
-        }
-        let (Autostart::On, Some(endpoint)) = (autostart, endpoint.again(&client)) else {
-            return Ok(client);
-        };
-        let revive = move || -> Revival {
-            let endpoint = endpoint.clone();
-            Box::pin(async move {
-                let connected = endpoint.connect(Autostart::On, &mut |_| {}).await;
-                connected.map(drop)
-            })
-        };
-        Ok(client.reviving(Reviver::new(revive)))
-    }
-}
-
-/// One of several things a verb does has failed or not: prints it and continues with the next. The first failure names
-/// the exit code.
-fn go_on(exit: Exit, done: Result<(), Failure>, output: &mut Output) -> Exit {
-    match done {
-        Ok(()) => exit,
-        Err(failure) => {
-            output.failure(&failure);
-            if exit == Exit::Done {
-                failure.exit()
-            } else {
-                exit
-            }
-        }
-    }
-}
+use crate::session::Session;
 
 /// Does what the user asked for.
 pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, Failure> {

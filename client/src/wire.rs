@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{ItemKind, ItemRef};
-use rye_core::model::{self, Durability, RunKind, Status, Verdict};
+use rye_core::model::{self, Durability, Object, RunKind, Status, Verdict};
 use rye_core::money::Usd;
 use rye_proto::v1;
 use serde_json::Value;
 
-use crate::Error;
+use crate::error::Error;
 
 /// Whole milliseconds, as the contract counts; a time beyond 64 bits is the longest there is.
 pub fn milliseconds(duration: Duration) -> u64 {
@@ -145,6 +145,19 @@ pub fn json(name: &str, text: &str) -> Result<Option<Value>, Error> {
         Ok(value) => Ok(Some(value)),
         Err(error) => Err(Error::Malformed {
             what: format!("malformed JSON in `{name}`: {error}"),
+        }),
+    }
+}
+
+/// A JSON object of the contract. `name` is the field.
+pub fn object(name: &str, text: &str) -> Result<Object, Error> {
+    match json(name, text)? {
+        Some(Value::Object(object)) => Ok(object),
+        Some(
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
+        )
+        | None => Err(Error::Malformed {
+            what: format!("no JSON object in `{name}`"),
         }),
     }
 }

@@ -2,7 +2,8 @@
 
 use clap::Args;
 
-use super::{Answer, RunName};
+use super::run_name::RunName;
+use super::values::Answer;
 use crate::input::Source;
 
 /// Whose questions to list.

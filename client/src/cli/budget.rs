@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 use rye_core::money::Usd;
 
-use super::OneRun;
-use super::RunName;
+use super::run_name::RunName;
+use super::runs::OneRun;
 use super::values::usd;
 
 /// Verbs about budgets.

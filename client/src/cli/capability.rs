@@ -3,7 +3,7 @@
 use clap::Args;
 use rye_core::capability::Capability;
 
-use super::RunName;
+use super::run_name::RunName;
 
 /// A run to show.
 #[derive(Debug, Args)]

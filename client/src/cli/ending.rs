@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use rye_core::model::Status;
 
-use super::Runs;
+use super::runs::Runs;
 use super::values::{duration, status};
 
 /// Runs to end.

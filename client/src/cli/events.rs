@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::RunName;
+use super::run_name::RunName;
 
 /// Events of a run, or of several.
 #[derive(Debug, Args)]

@@ -3,9 +3,9 @@
 use clap::builder::{FalseyValueParser, NonEmptyStringValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::item_name::{only_tool, tool_name};
-use super::values::{Durability, Limit, capability};
-use super::{Answer, ItemName, RunName};
+use super::item_name::{ItemName, only_tool, tool_name};
+use super::run_name::RunName;
+use super::values::{Answer, Durability, Limit, capability};
 use crate::input::{Input, Source};
 
 /// Verbs about graphs.

@@ -3,7 +3,7 @@
 use clap::builder::StyledStr;
 use clap::{Command, CommandFactory as _};
 
-use super::Cli;
+use super::verb::Cli;
 
 /// The verbs by what they are about, each in one group.
 const GROUPS: [(&str, &[&str]); 6] = [

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap_complete::Shell;
+use rye_core::id::ItemKind;
 
-use super::ItemName;
-use super::item_name::any_name;
+use super::item_name::{ItemName, any_name};
+use super::values::executable;
+use crate::input::Source;
 
 /// Which items to list.
 #[derive(Debug, Args)]
@@ -44,4 +46,58 @@ pub(crate) struct Man {
     /// The directory; it is made if it is not there.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+}
+
+/// What to fetch.
+#[derive(Debug, Args)]
+pub(crate) struct Fetch {
+    /// The item; without a type it is looked for as a tool, a directive and knowledge.
+    #[arg(
+        value_name = "ITEM",
+        value_parser = any_name,
+        required_unless_present = "query",
+        conflicts_with = "query"
+    )]
+    pub(crate) item: Option<ItemName>,
+    /// Words, joined by AND, OR and NOT, with parentheses, "phrases" and beginnings like `auth*`.
+    #[arg(long, value_name = "WORDS")]
+    pub(crate) query: Option<String>,
+    /// A type and a folder to look in, such as `tool.team`.
+    #[arg(long, requires = "query")]
+    pub(crate) scope: Option<String>,
+    /// Most results.
+    #[arg(long, value_name = "N", requires = "query")]
+    pub(crate) limit: Option<u32>,
+    /// How many results to pass over.
+    #[arg(long, value_name = "N", requires = "query")]
+    pub(crate) offset: Option<u32>,
+    /// The space to look in: project, user or system.
+    #[arg(long, value_name = "SPACE")]
+    pub(crate) source: Option<String>,
+    /// Copy the item to this space, project or user, signature and all.
+    #[arg(long, value_name = "SPACE", requires = "item")]
+    pub(crate) copy_to: Option<String>,
+    /// Let the copy take the place of what is there.
+    #[arg(long, requires = "copy_to")]
+    pub(crate) replace: bool,
+}
+
+/// An item to execute.
+#[derive(Debug, Args)]
+pub(crate) struct Execute {
+    /// tool, directive or knowledge.
+    #[arg(value_name = "TYPE", value_parser = executable)]
+    pub(crate) kind: ItemKind,
+    /// The item.
+    #[arg(value_name = "ID", value_parser = any_name)]
+    pub(crate) item: ItemName,
+    /// Parameters as a JSON object; `-` reads stdin.
+    #[arg(long, value_name = "JSON|@FILE|-")]
+    pub(crate) params: Option<Source>,
+    /// Also tell which files were resolved, what they shadow, and who signed them.
+    #[arg(long)]
+    pub(crate) trace: bool,
+    /// Run nothing: tell how the item would be resolved, and what would be started.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }

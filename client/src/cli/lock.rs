@@ -2,8 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::ItemName;
-use super::item_name::only_tool;
+use super::item_name::{ItemName, only_tool};
 
 /// Verbs about locks.
 #[derive(Debug, Subcommand)]

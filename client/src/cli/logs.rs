@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::RunName;
+use super::run_name::RunName;
 
 /// What of the output of a run's tools to print.
 #[derive(Debug, Args)]

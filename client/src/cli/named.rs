@@ -1,6 +1,12 @@
 //! Which runs and items a verb names, and whether it does something to the runs.
 
-use super::{BudgetVerb, GraphVerb, ItemName, LockVerb, RunName, ThreadVerb, Verb};
+use super::budget::BudgetVerb;
+use super::graph::GraphVerb;
+use super::item_name::ItemName;
+use super::lock::LockVerb;
+use super::run_name::RunName;
+use super::thread::ThreadVerb;
+use super::verb::Verb;
 
 impl Verb {
     /// Whether something becomes of the runs that it names: such a name means none of another project by chance.

@@ -1,7 +1,11 @@
+use std::time::Duration;
+
+use clap::{CommandFactory as _, Parser as _};
+use rye_core::money::Usd;
+
 use super::values::Durability;
 use super::*;
-use clap::CommandFactory as _;
-use rye_core::money::Usd;
+use crate::input::Source;
 
 fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
     Cli::try_parse_from(std::iter::once("ryectl").chain(arguments.iter().copied()))

@@ -3,8 +3,8 @@
 use clap::{Args, Subcommand};
 
 use super::graph::{Asked, Attach, Given, Run};
-use super::item_name::directive_name;
-use super::{ItemName, RunName};
+use super::item_name::{ItemName, directive_name};
+use super::run_name::RunName;
 
 /// Verbs about threads.
 #[derive(Debug, Subcommand)]

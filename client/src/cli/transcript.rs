@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::Args;
 
-use super::RunName;
+use super::run_name::RunName;
 
 /// A transcript to print or to check.
 #[derive(Debug, Args)]

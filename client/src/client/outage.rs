@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::PATIENCE;
-use crate::Error;
+use crate::error::Error;
 
 /// How long a daemon is away before that is reported: a restart takes less.
 const TOLD_AFTER: Duration = Duration::from_secs(1);

@@ -23,8 +23,9 @@ use tokio::time::Instant;
 use rye_core::served_at::Holder;
 
 use super::{Endpoint, Pause};
+use crate::client::Client;
+use crate::error::Error;
 use crate::exit::Exit;
-use crate::{Client, Error};
 
 /// How long a start may take; recovering a long log is part of it.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::probe::Probe;
 use super::{Pause, STOP_PATIENCE, holder};
-use crate::Error;
+use crate::error::Error;
 
 /// Most time that each step may take.
 #[derive(Debug, Clone, Copy)]

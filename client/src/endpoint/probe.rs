@@ -8,8 +8,8 @@ use rye_core::served_at::{Attempt, GREETING};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use crate::Error;
 use crate::client::{listener_of, open};
+use crate::error::Error;
 
 /// Time that one look waits for an answer.
 const LOOK: Duration = Duration::from_millis(250);

@@ -5,7 +5,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{some, time};
-use crate::{Error, wire};
+use crate::error::Error;
+use crate::wire;
 
 /// An element of `approvals --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

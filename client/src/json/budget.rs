@@ -4,7 +4,7 @@ use rye_proto::v1;
 use serde::Serialize;
 
 use super::{Dollars, some};
-use crate::Error;
+use crate::error::Error;
 
 /// The account of a run and of those that continue it: an element of `budget raise --json` and of the path of
 /// `budget show --json`.

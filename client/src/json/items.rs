@@ -5,7 +5,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::some;
-use crate::{Error, wire};
+use crate::error::Error;
+use crate::wire;
 
 /// An item as it lies in a space.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

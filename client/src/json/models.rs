@@ -8,7 +8,8 @@ use serde_json::Value;
 
 use super::capability::Risk;
 use super::some;
-use crate::{Error, wire};
+use crate::error::Error;
+use crate::wire;
 
 /// `models --json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -5,7 +5,8 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::{some, time};
-use crate::{Error, wire};
+use crate::error::Error;
+use crate::wire;
 
 /// Why a run is suspended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

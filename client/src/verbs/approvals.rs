@@ -4,12 +4,13 @@ use rye_client::exit::Exit;
 use rye_client::json;
 use rye_proto::v1;
 
+use super::attach;
 use super::run::verdicts;
-use super::{Session, attach};
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::render;
+use crate::session::Session;
 
 pub(super) async fn list(asked: &cli::Approvals, session: &mut Session) -> Result<Exit, Failure> {
     let project = match &session.global.project {

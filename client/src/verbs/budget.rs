@@ -4,11 +4,11 @@ use rye_client::exit::Exit;
 use rye_client::json::budget::{Budget, Path, Tree};
 use rye_proto::v1;
 
-use super::Session;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::render::budget as render;
+use crate::session::Session;
 
 pub(super) async fn show(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let answer = session.client().await?.budget(run.as_str()).await?;

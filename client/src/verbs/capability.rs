@@ -3,11 +3,11 @@
 use rye_client::exit::Exit;
 use rye_client::json::capability::{Answer, Risk, layers};
 
-use super::Session;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::render::capability as render;
+use crate::session::Session;
 
 pub(super) async fn show(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let run = session.client().await?.get(run.as_str()).await?;

@@ -11,11 +11,11 @@ use rye_client::{Client, Error, json};
 use rye_core::clock::Timestamp;
 use serde_json::json;
 
-use super::Session;
 use crate::cli::{self, DaemonVerb};
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::render;
+use crate::session::Session;
 
 pub(super) async fn daemon(verb: DaemonVerb, session: &mut Session) -> Result<Exit, Failure> {
     match verb {

@@ -8,12 +8,13 @@ use rye_client::view::View;
 use rye_core::model::RunKind;
 use rye_proto::v1;
 
-use super::{Session, attach};
+use super::attach;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
 use crate::render;
 use crate::render::lines::Lines;
+use crate::session::Session;
 
 pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result<Exit, Failure> {
     let of = of(asked, session)?;

@@ -2,14 +2,15 @@
 
 use rye_client::exit::Exit;
 use rye_client::{json, wire};
-use rye_core::model::{Object, Status};
+use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::Value;
 
-use super::{Session, attach};
+use super::attach;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Format;
+use crate::session::Session;
 
 pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Result<Exit, Failure> {
     let params_json = match execute.params {
@@ -25,7 +26,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
     };
     let client = session.client().await?;
     let answer = client.execute(request).await?;
-    let envelope = object("envelope_json", &answer.envelope_json)?;
+    let envelope = wire::object("envelope_json", &answer.envelope_json)?;
     let output = &mut session.output;
     let text = |key: &str| envelope.get(key).and_then(Value::as_str);
     let failed = text("status") == Some("error");
@@ -72,18 +73,5 @@ fn of_graph<'d>(data: &'d Value, run_id: &str) -> Option<&'d Value> {
     match output.as_object() {
         Some(members) if members.is_empty() => data.get("state"),
         Some(_) | None => Some(output),
-    }
-}
-
-/// The JSON object in a field of an answer.
-pub(super) fn object(field: &str, text: &str) -> Result<Object, Failure> {
-    match wire::json(field, text)? {
-        Some(Value::Object(object)) => Ok(object),
-        Some(
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_),
-        )
-        | None => Err(Failure::Client(rye_client::Error::Malformed {
-            what: format!("no JSON object in `{field}`"),
-        })),
     }
 }

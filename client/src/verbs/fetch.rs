@@ -1,15 +1,15 @@
 //! `fetch`.
 
 use rye_client::exit::Exit;
+use rye_client::wire;
 use rye_proto::v1;
 use serde_json::Value;
 
-use super::Session;
-use super::execute::object;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::render;
+use crate::session::Session;
 
 pub(super) async fn fetch(fetch: cli::Fetch, session: &mut Session) -> Result<Exit, Failure> {
     let request = v1::FetchRequest {
@@ -26,7 +26,7 @@ pub(super) async fn fetch(fetch: cli::Fetch, session: &mut Session) -> Result<Ex
         offset: fetch.offset,
     };
     let answer = session.client().await?.fetch(request).await?;
-    let answer = object("result_json", &answer.result_json)?;
+    let answer = wire::object("result_json", &answer.result_json)?;
     let output = &mut session.output;
     let text = |key: &str| answer.get(key).and_then(Value::as_str);
     if let Format::Json = output.format() {

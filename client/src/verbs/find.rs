@@ -7,11 +7,11 @@
 use rye_core::id::ItemRef;
 use rye_proto::v1;
 
-use super::Session;
 use super::local::Local;
 use crate::cli::{ItemName, RunName, Verb};
 use crate::failure::Failure;
 use crate::project;
+use crate::session::Session;
 
 /// Runs that are asked for at once.
 const PAGE: u32 = 1000;

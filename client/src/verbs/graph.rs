@@ -6,13 +6,14 @@ use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::{Value, json};
 
+use super::attach;
 use super::run::verdicts;
-use super::{Session, attach};
 use crate::cli::{self, Diagram};
 use crate::failure::Failure;
 use crate::input;
 use crate::output::{Format, Output};
 use crate::render;
+use crate::session::Session;
 
 pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit, Failure> {
     let inputs = input::inputs(step.input, step.inputs)?;

@@ -6,9 +6,9 @@ use rye_item::init;
 use rye_item::keys::{Found, KeyDir};
 use serde_json::json;
 
-use super::Session;
 use crate::failure::Failure;
 use crate::output::Format;
+use crate::session::Session;
 
 /// The graph of the skeleton.
 const SAMPLE: &str = "sample/hello";

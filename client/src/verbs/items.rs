@@ -5,11 +5,11 @@ use rye_client::json;
 use rye_core::id::ItemKind;
 use rye_proto::v1;
 
-use super::Session;
 use crate::cli::{self, ItemName};
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::render;
+use crate::session::Session;
 
 /// Items that are asked for at once.
 const PAGE: u32 = 1000;

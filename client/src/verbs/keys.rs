@@ -11,12 +11,12 @@ use rye_item::init;
 use rye_item::trust::{self, KeyFile, PartialCoverage};
 use serde_json::json;
 
-use super::Session;
 use super::local::Local;
 use crate::cli::KeyVerb;
 use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
 use crate::render;
+use crate::session::Session;
 
 /// Most bytes read of a key file.
 const MOST_KEY_BYTES: u64 = 64 << 10;

@@ -1,6 +1,6 @@
 //! What the verbs work with that need no daemon: the user's key, the spaces, the time.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rye_client::Error;
@@ -8,13 +8,15 @@ use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::seal::{Fingerprint, SecretKey};
 use rye_item::keys::KeyDir;
+use rye_item::spaces::Space;
 use rye_item::trust::OWN;
 use rye_item::{Library, Spaces, TrustStore, sign, system};
 
-use super::Session;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::project;
+use crate::session::Session;
+use crate::testing::Signer;
 
 /// The user's side of items.
 #[derive(Debug)]
@@ -123,6 +125,18 @@ impl Local {
     pub(super) fn library(&self) -> Library {
         let clock = Arc::new(Invocation(self.now));
         Library::open(self.spaces.clone(), Arc::new(self.trust()), clock)
+    }
+}
+
+impl From<Local> for Signer {
+    fn from(local: Local) -> Self {
+        let system = local.spaces.root(Space::System).unwrap_or(Path::new(""));
+        Self {
+            system: system.to_owned(),
+            user: local.user,
+            keys: local.keys,
+            now: local.now,
+        }
     }
 }
 

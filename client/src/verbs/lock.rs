@@ -9,13 +9,13 @@ use rye_item::lock;
 use rye_proto::v1;
 use serde_json::json;
 
-use super::execute::object;
 use super::local::Local;
-use super::{Session, go_on};
+
 use crate::cli::ItemName;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::render;
+use crate::session::Session;
 
 /// What a lock of `tool` holds now.
 async fn ask(client: &Client, tool: &ItemId, project: &str) -> Result<v1::LockResponse, Failure> {
@@ -51,7 +51,7 @@ pub(super) async fn create(tools: &[ItemName], session: &mut Session) -> Result<
     let (mut exit, mut written) = (Exit::Done, Vec::new());
     for tool in &ids(tools)? {
         let done = ask(&client, tool, &project).await.and_then(|answer| {
-            let mut content = object("lock_json", &answer.lock_json)?;
+            let mut content = wire::object("lock_json", &answer.lock_json)?;
             content.insert("generated_at".to_owned(), local.now.to_string().into());
             let id = ItemId::new(answer.tool_id.as_str())?;
             let path = lock::write(
@@ -80,7 +80,7 @@ pub(super) async fn create(tools: &[ItemName], session: &mut Session) -> Result<
                 }
                 written.push(done);
             }
-            Err(failure) => exit = go_on(exit, Err(failure), output),
+            Err(failure) => exit = output.part(exit, Err(failure)),
         }
     }
     if output.format() == Format::Json {
@@ -118,7 +118,7 @@ pub(super) async fn verify(tools: &[ItemName], session: &mut Session) -> Result<
     let output = &mut session.output;
     let (mut exit, mut found) = (Exit::Done, Vec::new());
     for stray in strays {
-        exit = go_on(exit, Err(stray.into()), output);
+        exit = output.part(exit, Err(stray.into()));
     }
     for tool in &tools {
         match ask(&client, tool, &project).await {
@@ -135,7 +135,7 @@ pub(super) async fn verify(tools: &[ItemName], session: &mut Session) -> Result<
                 }
                 found.push(answer);
             }
-            Err(failure) => exit = go_on(exit, Err(failure), output),
+            Err(failure) => exit = output.part(exit, Err(failure)),
         }
     }
     if output.format() == Format::Json {

@@ -4,10 +4,10 @@ use rye_client::exit::Exit;
 use rye_proto::v1;
 use serde_json::json;
 
-use super::Session;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Reader};
+use crate::session::Session;
 
 pub(super) async fn logs(asked: cli::Logs, session: &mut Session) -> Result<Exit, Failure> {
     let named = asked.node.is_some() && asked.item.is_some();

@@ -7,10 +7,10 @@ use std::path::Path;
 use rye_client::exit::Exit;
 use serde_json::json;
 
-use super::Session;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Format;
+use crate::session::Session;
 
 /// Writes a page for each verb, and one for `ryectl`, as `man` looks for them in its section 1.
 pub(super) fn man(directory: &Path, session: &mut Session) -> Result<Exit, Failure> {

@@ -14,12 +14,12 @@ use rye_item::sign;
 use rye_proto::v1;
 use serde_json::{Value, json};
 
-use super::execute::object;
 use super::local::Local;
-use super::{Session, go_on};
+
 use crate::cli::Import;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
+use crate::session::Session;
 
 /// The tool that lists what a server has.
 const TOOLS: &str = "rye/core/mcp/tools";
@@ -47,7 +47,7 @@ pub(super) async fn import(asked: Import, session: &mut Session) -> Result<Exit,
         dry_run: false,
     };
     let answer = session.client().await?.execute(request).await?;
-    let envelope = object("envelope_json", &answer.envelope_json)?;
+    let envelope = wire::object("envelope_json", &answer.envelope_json)?;
     let root = session.project()?;
     let output = &mut session.output;
     if let Some(error) = envelope.get("error").and_then(Value::as_str) {
@@ -83,7 +83,7 @@ pub(super) async fn import(asked: Import, session: &mut Session) -> Result<Exit,
                     output.line(&format!("  {} {}", tool.done, path.display()))?;
                 }
             }
-            Err(failure) => exit = go_on(exit, Err(failure), output),
+            Err(failure) => exit = output.part(exit, Err(failure)),
         }
     }
     if output.format() == Format::Json {

@@ -5,12 +5,13 @@ use rye_client::json::models::{Models, Preview};
 use rye_client::wire;
 use rye_proto::v1;
 
-use super::{Session, run};
+use super::run;
 use crate::cli;
 use crate::failure::Failure;
 use crate::input;
 use crate::output::Format;
 use crate::render;
+use crate::session::Session;
 
 pub(super) async fn list(session: &mut Session) -> Result<Exit, Failure> {
     let project = session.project()?.display().to_string();

@@ -6,10 +6,10 @@ use rye_core::id::ItemRef;
 use rye_item::draft::{self, Form};
 use serde_json::json;
 
-use super::Session;
 use crate::cli::NewVerb;
 use crate::failure::Failure;
 use crate::output::Format;
+use crate::session::Session;
 
 pub(super) fn new(verb: NewVerb, session: &mut Session) -> Result<Exit, Failure> {
     let (form, wanted) = match verb {

@@ -7,11 +7,11 @@ use rye_client::{json, wire};
 use rye_proto::v1;
 use serde_json::{Value, json};
 
-use super::Session;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Format;
 use crate::render;
+use crate::session::Session;
 
 pub(super) use self::export::export;
 

@@ -9,7 +9,7 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 use crate::project;
-use crate::verbs::Session;
+use crate::session::Session;
 
 pub(super) async fn rm(rm: &cli::Rm, session: &mut Session) -> Result<Exit, Failure> {
     let client = session.client().await?;

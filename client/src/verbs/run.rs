@@ -6,11 +6,11 @@ use rye_client::exit::Exit;
 use rye_client::wire;
 use rye_proto::v1;
 
-use super::Session;
 use super::attach;
 use crate::cli::{self, Limit};
 use crate::failure::Failure;
 use crate::input;
+use crate::session::Session;
 
 pub(super) async fn run(run: cli::Run, session: &mut Session) -> Result<Exit, Failure> {
     let how = run.attach;

@@ -9,12 +9,13 @@ use rye_core::model::Status;
 use rye_proto::v1;
 use serde_json::json;
 
-use super::{Session, attach, go_on};
+use super::attach;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 use crate::project;
 use crate::render;
+use crate::session::Session;
 
 /// Runs in a table, if nobody says how many.
 const TABLE: usize = 20;
@@ -299,7 +300,7 @@ pub(super) async fn cancel(runs: &[cli::RunName], session: &mut Session) -> Resu
             }
             Err(error) => Err(error.into()),
         };
-        exit = go_on(exit, ended, output);
+        exit = output.part(exit, ended);
     }
     Ok(exit)
 }
@@ -373,7 +374,7 @@ pub(super) async fn kill(kill: &cli::Kill, session: &mut Session) -> Result<Exit
             Ok((_, receipt)) => print_receipt(&receipt.into(), output),
             Err(error) => Err(error.into()),
         };
-        exit = go_on(exit, ended, output);
+        exit = output.part(exit, ended);
     }
     Ok(exit)
 }

@@ -8,11 +8,12 @@ use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::local::{Local, SystemItems};
-use super::{Session, go_on};
+
 use crate::cli::Targets;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 use crate::render::Style;
+use crate::session::Session;
 
 /// Lines around a change.
 const AROUND: usize = 2;
@@ -46,7 +47,7 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
         let places = match places {
             Ok(places) => places,
             Err(failure) => {
-                exit = go_on(exit, Err(failure), output);
+                exit = output.part(exit, Err(failure));
                 continue;
             }
         };
@@ -65,7 +66,7 @@ pub(super) fn sign(targets: &Targets, session: &mut Session) -> Result<Exit, Fai
                     }
                     signed.push((done, changes));
                 }
-                Err(error) => exit = go_on(exit, Err(error.into()), output),
+                Err(error) => exit = output.part(exit, Err(error.into())),
             }
         }
     }

@@ -7,11 +7,11 @@ use rye_client::transcript::Piece;
 use rye_client::{json, wire};
 use rye_proto::v1;
 
-use super::Session;
 use crate::cli::{self, RunName, TranscriptSource};
 use crate::failure::Failure;
 use crate::output::{Format, Output, Reader};
 use crate::render;
+use crate::session::Session;
 
 pub(super) async fn transcript(
     asked: &cli::Transcript,

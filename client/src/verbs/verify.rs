@@ -11,11 +11,12 @@ use rye_item::sign;
 use serde_json::json;
 
 use super::local::{Local, SystemItems};
-use super::{Session, go_on};
+
 use crate::cli::Targets;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 use crate::render::Style;
+use crate::session::Session;
 
 pub(super) fn verify(targets: &Targets, session: &mut Session) -> Result<Exit, Failure> {
     let local = Local::of(session)?;
@@ -32,7 +33,7 @@ pub(super) fn verify(targets: &Targets, session: &mut Session) -> Result<Exit, F
                 }
                 report
             })),
-            Err(failure) => exit = go_on(exit, Err(failure), output),
+            Err(failure) => exit = output.part(exit, Err(failure)),
         }
     }
     print(&found, output)?;

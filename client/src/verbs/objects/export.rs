@@ -13,12 +13,12 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::output::Format;
-use crate::verbs::Session;
+use crate::session::Session;
 
 /// Longest line that is read: more than the largest state of a run.
 const MAX_LINE_BYTES: u64 = 256 << 20;
 
-pub(in crate::verbs) fn export(directory: &Path, session: &mut Session) -> Result<Exit, Failure> {
+pub(crate) fn export(directory: &Path, session: &mut Session) -> Result<Exit, Failure> {
     let objects = session.project()?.join(".ai/state/objects");
     let mut export = Export {
         to: directory.to_owned(),

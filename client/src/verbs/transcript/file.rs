@@ -13,10 +13,11 @@ use rye_core::transcript::{self, Fault, Verdict};
 use rye_item::keys as node_keys;
 use serde_json::json;
 
+use super::super::keys;
 use super::super::local::Local;
-use super::super::{Session, keys};
 use crate::failure::Failure;
 use crate::output::{Format, Output};
+use crate::session::Session;
 
 /// Checks the file at `path` with the key in the file `key`, or else with those that the user has of nodes.
 pub(super) fn verify(

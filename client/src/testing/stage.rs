@@ -10,16 +10,17 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use rye_core::clock::Timestamp;
 use rye_core::error::with_sources;
 use rye_core::id::ItemKind;
 use rye_core::seal;
+use rye_item::keys::KeyDir;
 use rye_item::spaces::{FOLDER, Place, SKIPPED, Space, is_test};
 use rye_item::{Spaces, lock, sign};
 use tempfile::TempDir;
 
-use super::Error;
+use super::error::Error;
 use super::file::TestFile;
-use crate::verbs::local::Local;
 
 /// Folders of `.ai` that are copied.
 const COPIED: [&str; 5] = ["tools", "directives", "knowledge", "config", "lockfiles"];
@@ -32,144 +33,183 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Most files, folders and links that are copied.
 const MOST_ENTRIES: usize = 20_000;
 
-/// What is copied of a project, as paths within it.
-#[derive(Debug, Default)]
-pub(super) struct Items {
+/// Something that is copied of a project, with its path there.
+#[derive(Debug)]
+struct Entry {
+    path: PathBuf,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Folder,
+    File,
+    /// To this path; relative ones stay so.
+    Link(PathBuf),
+}
+
+/// The items of a project, each folder before what is in it.
+#[derive(Debug)]
+struct Items {
     project: PathBuf,
-    folders: Vec<PathBuf>,
-    files: Vec<PathBuf>,
-    /// Links, and where they lead.
-    links: Vec<(PathBuf, PathBuf)>,
+    entries: Vec<Entry>,
 }
 
 impl Items {
-    /// Looks what there is in `project`.
-    pub(super) fn of(project: &Path) -> Result<Self, Error> {
+    fn of(project: &Path) -> Result<Self, Error> {
         let mut items = Self {
             project: project.to_owned(),
-            folders: vec![FOLDER.into()],
-            ..Self::default()
+            entries: Vec::new(),
         };
+        items.add(FOLDER.into(), Kind::Folder);
         for name in INSTALLED {
             items.link_installed(name.into());
         }
-        let mut bytes = 0;
-        let mut largest = (0, PathBuf::new());
+        let (mut bytes, mut largest) = (0, (0, PathBuf::new()));
         let folders = COPIED.iter().map(|name| Path::new(FOLDER).join(name));
         let mut ahead: Vec<PathBuf> = folders.filter(|path| project.join(path).is_dir()).collect();
         while let Some(folder) = ahead.pop() {
+            items.add(folder.clone(), Kind::Folder);
             let path = project.join(&folder);
-            let unreadable = |source| Error::Unreadable {
-                path: path.clone(),
-                source,
-            };
+            let unreadable = |source| Error::unreadable(&path, source);
             for entry in fs::read_dir(&path).map_err(unreadable)? {
                 let entry = entry.map_err(unreadable)?;
                 let name = folder.join(entry.file_name());
                 let found = entry.metadata().map_err(unreadable)?;
                 if found.is_symlink() {
-                    let leads_to = fs::read_link(entry.path()).map_err(unreadable)?;
-                    items.links.push((name, leads_to));
+                    let target = fs::read_link(entry.path()).map_err(unreadable)?;
+                    items.add(name, Kind::Link(target));
                 } else if found.is_dir() {
-                    items.folder(name, &mut ahead);
+                    match folder_rule(&name) {
+                        Rule::Copy => ahead.push(name),
+                        Rule::Link => items.link_installed(name),
+                        Rule::Skip => {}
+                    }
                 } else if found.is_file() && !(is_test(&name) && name.starts_with(".ai/tools")) {
                     bytes += found.len();
                     largest = largest.max((found.len(), name.clone()));
-                    items.files.push(name);
+                    items.add(name, Kind::File);
                 }
             }
-            items.folders.push(folder);
-            if bytes > MOST_BYTES || items.count() > MOST_ENTRIES {
-                return Err(Error::TooMuch {
-                    project: project.to_owned(),
-                    most: MOST_BYTES >> 20,
-                    entries: MOST_ENTRIES,
-                    largest: largest.1,
-                });
+            if bytes > MOST_BYTES || items.entries.len() > MOST_ENTRIES {
+                return Err(too_much(project, &largest.1));
             }
         }
         Ok(items)
     }
 
-    fn count(&self) -> usize {
-        self.folders.len() + self.files.len() + self.links.len()
+    fn add(&mut self, path: PathBuf, kind: Kind) {
+        self.entries.push(Entry { path, kind });
     }
 
-    /// Takes in the folder `name`: it is looked into, linked, or left out.
-    fn folder(&mut self, name: PathBuf, ahead: &mut Vec<PathBuf>) {
-        let last = name.file_name().and_then(|last| last.to_str());
-        let last = last.unwrap_or_default();
-        let is_page = PAGES
-            .iter()
-            .any(|page| name == Path::new(FOLDER).join(page));
-        if INSTALLED.contains(&last) {
-            self.link_installed(name);
-        } else if !is_page && (!SKIPPED.contains(&last) || matches!(last, "dist" | "build")) {
-            ahead.push(name);
-        }
-    }
-
+    /// Links the folder `name` by its absolute path, if there is one.
     fn link_installed(&mut self, name: PathBuf) {
-        // By its whole path, wherever the copy lies.
         if let Ok(real) = fs::canonicalize(self.project.join(&name))
             && real.is_dir()
         {
-            self.links.push((name, real));
+            self.add(name, Kind::Link(real));
         }
     }
 
     fn copy(&self, to: &Path) -> io::Result<()> {
         fs::create_dir(to)?;
-        for folder in &self.folders {
-            fs::create_dir_all(to.join(folder))?;
-        }
-        for file in &self.files {
-            let _bytes = fs::copy(self.project.join(file), to.join(file))?;
-        }
-        for (link, leads_to) in &self.links {
-            symlink(leads_to, to.join(link))?;
+        for Entry { path, kind } in &self.entries {
+            let copy = to.join(path);
+            match kind {
+                Kind::Folder => fs::create_dir(copy)?,
+                Kind::File => fs::copy(self.project.join(path), copy).map(drop)?,
+                Kind::Link(target) => symlink(target, copy)?,
+            }
         }
         Ok(())
     }
 }
 
-/// Where the directories of one call of `ryectl test` lie.
+/// How a folder below `.ai` gets into a copy.
+enum Rule {
+    Copy,
+    Link,
+    Skip,
+}
+
+fn folder_rule(name: &Path) -> Rule {
+    let last = name.file_name().and_then(|last| last.to_str());
+    let last = last.unwrap_or_default();
+    let is_page = |page: &&str| name == Path::new(FOLDER).join(page);
+    if INSTALLED.contains(&last) {
+        Rule::Link
+    } else if PAGES.iter().any(is_page)
+        || SKIPPED.contains(&last) && !matches!(last, "dist" | "build")
+    {
+        Rule::Skip
+    } else {
+        Rule::Copy
+    }
+}
+
+fn too_much(project: &Path, largest: &Path) -> Error {
+    let message = format!(
+        "the items of `{}` are more than the {} MiB, or the {MOST_ENTRIES} files, that are copied for each case; the largest is `{}`: keep data \
+         outside of `.ai`",
+        project.display(),
+        MOST_BYTES >> 20,
+        largest.display()
+    );
+    Error::precondition(message, None)
+}
+
+/// The user's side of the spaces, and the key that signs unsigned items of tests.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(crate) struct Signer {
+    /// The directory whose `.ai` is the user space.
+    pub(crate) user: PathBuf,
+    /// The root of the system space.
+    pub(crate) system: PathBuf,
+    pub(crate) keys: KeyDir,
+    pub(crate) now: Timestamp,
+}
+
+/// The items of a project and the temporary directory for copies of them.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    items: Items,
+    signer: Signer,
     root: TempDir,
 }
 
 impl Stage {
-    pub(super) fn new() -> Result<Self, Error> {
+    /// Lists the items of `project` and makes the directory.
+    pub(crate) fn new(project: &Path, signer: Signer) -> Result<Self, Error> {
+        let items = Items::of(project)?;
         let root = tempfile::Builder::new().prefix("rye-test-").tempdir();
+        let root = root.map_err(|source| {
+            let message = "no temporary directory can be made; `TMPDIR` names where";
+            Error::precondition(message.to_owned(), Some(source))
+        })?;
         Ok(Self {
-            root: root.map_err(Error::NoDirectory)?,
+            items,
+            signer,
+            root,
         })
     }
 
     /// Makes the directory of the case of that number; the error is for people.
-    pub(super) fn directory(
-        &self,
-        number: usize,
-        items: &Items,
-        file: &TestFile,
-        local: &Local,
-    ) -> Result<Directory, String> {
+    pub(super) fn directory(&self, number: usize, file: &TestFile) -> Result<Directory, String> {
         // As the daemon spells it.
         let root = fs::canonicalize(self.root.path());
         let root = root.map_err(|error| format!("its directory is gone: {error}"))?;
         let directory = Directory {
             root: root.join(number.to_string()),
         };
-        let copied = items.copy(&directory.root);
+        let copied = self.items.copy(&directory.root);
         copied.map_err(|error| format!("the items of the project cannot be copied: {error}"))?;
-        let laid = directory.lay(file, local);
-        laid.map_err(|problem| directory.without_its_path(&problem))?;
+        let added = directory.add(file, &self.signer);
+        added.map_err(|problem| directory.without_its_path(&problem))?;
         Ok(directory)
     }
 
-    /// Keeps what was not removed, and answers where it is.
-    pub(super) fn keep(self) -> PathBuf {
+    /// Keeps the directories that were not removed, and returns their parent.
+    pub(crate) fn keep(self) -> PathBuf {
         self.root.keep()
     }
 }
@@ -193,8 +233,8 @@ impl Directory {
         text.replace(&format!("{root}/"), "").replace(&root, ".")
     }
 
-    /// Puts over the copy what `file` says.
-    fn lay(&self, file: &TestFile, local: &Local) -> Result<(), String> {
+    /// Writes the variables and the files that `file` adds.
+    fn add(&self, file: &TestFile, signer: &Signer) -> Result<(), String> {
         if !file.env.is_empty() {
             let mut lines = String::new();
             for (name, value) in &file.env {
@@ -206,12 +246,8 @@ impl Directory {
         }
         let spaces = Spaces::new(
             Some(self.root.clone()),
-            local.user.clone(),
-            local
-                .spaces
-                .root(Space::System)
-                .unwrap_or(&self.root)
-                .into(),
+            signer.user.clone(),
+            signer.system.clone(),
         );
         for (name, text) in &file.files {
             let of = |problem: String| format!("`files`: `{}` {problem}", name.display());
@@ -227,8 +263,8 @@ impl Directory {
             let Ok(place) = spaces.locate(&self.root.join(name)) else {
                 continue;
             };
-            let signed = sign_unsigned(&spaces, &place, text, local);
-            signed.map_err(|problem| format!("`files`: `{}` {problem}", name.display()))?;
+            let result = sign_unsigned(&spaces, &place, text, signer);
+            result.map_err(|problem| format!("`files`: `{}` {problem}", name.display()))?;
         }
         Ok(())
     }
@@ -285,19 +321,24 @@ fn replace(spaces: &Spaces, place: &Place) {
 }
 
 /// Signs the item at `place` with the user's key, if nobody has signed it.
-fn sign_unsigned(spaces: &Spaces, place: &Place, text: &str, local: &Local) -> Result<(), String> {
+fn sign_unsigned(
+    spaces: &Spaces,
+    place: &Place,
+    text: &str,
+    signer: &Signer,
+) -> Result<(), String> {
     let is_key = place.item.kind == ItemKind::Config && place.item.id.as_str().starts_with("keys/");
     let seal = seal::inspect(place.item.kind, place.extension, text);
     if is_key || !matches!(seal, Err(seal::Error::Unsigned)) {
         return Ok(());
     }
-    let key = local.keys.load().map_err(|error| {
+    let key = signer.keys.load().map_err(|error| {
         format!(
             "is not signed, and there is no key of yours to sign it with: {}",
             with_sources(&error)
         )
     })?;
-    match sign::sign(spaces, place, &key, local.now) {
+    match sign::sign(spaces, place, &key, signer.now) {
         Ok(_signed) => Ok(()),
         Err(error) => Err(format!("cannot be signed: {}", with_sources(&error))),
     }

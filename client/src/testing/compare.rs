@@ -1,23 +1,23 @@
-//! Whether what came of a call is what was expected, and what is different. Pure.
+//! Comparison of the outcome of a call with the expected one. Pure.
 
 use std::fmt::Write as _;
 
 use serde_json::{Number, Value};
 use similar::{ChangeTag, TextDiff};
 
-use super::file::{Expect, Wanted};
+use super::file::{Expect, Expected};
 
 /// Lines of a difference that are shown.
 const MOST_LINES: usize = 60;
 /// Lines around a difference.
 const AROUND: usize = 2;
 
-/// What came of a call.
+/// Outcome of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Outcome {
-    /// What the tool answered.
+    /// The result of the tool.
     pub(super) data: Value,
-    /// Why it failed, if it did.
+    /// `None` if it succeeded.
     pub(super) failure: Option<Failed>,
 }
 
@@ -30,12 +30,12 @@ pub(super) struct Failed {
     pub(super) message: String,
 }
 
-/// Something that is not as it was expected.
+/// A difference from what was expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// What, in a line or a few.
+    /// One or a few lines.
     pub(super) message: String,
-    /// What is different, line by line: `-` was expected, `+` is there.
+    /// Lines that differ: `-` was expected, `+` is there.
     pub(super) diff: Option<String>,
 }
 
@@ -48,44 +48,37 @@ impl From<String> for Problem {
     }
 }
 
-/// What of `outcome` is not as `expect` says.
+/// Compares `outcome` with `expect`.
 pub(super) fn problems(expect: &Expect, outcome: &Outcome) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    match (&outcome.failure, expect.success) {
-        (None, true) => {}
-        (None, false) => problems.push("it was expected to fail, and succeeded".to_owned().into()),
-        // What it answered besides says little then.
+    let mut problems = match (&outcome.failure, expect.success) {
+        (None, true) => Vec::new(),
+        (None, false) => vec!["it was expected to fail, and succeeded".to_owned().into()],
+        // The result of a call that failed says little.
         (Some(Failed { code, message }), true) => {
             return vec![format!("it failed: {message} ({code})").into()];
         }
-        (Some(failed), false) => problems.extend(misfits(expect, failed)),
-    }
-    let (wanted, is_whole) = match &expect.result {
-        None => return problems,
-        Some(Wanted::Part(wanted)) => (wanted, false),
-        Some(Wanted::Whole(wanted)) => (wanted, true),
+        (Some(failed), false) => misfits(expect, failed),
     };
-    if !fits(wanted, &outcome.data, is_whole) {
-        let found = if is_whole {
-            outcome.data.clone()
-        } else {
-            asked_of(wanted, &outcome.data)
-        };
+    let (expected, found) = match &expect.result {
+        None => return problems,
+        Some(Expected::Part(part)) => (part, named(part, &outcome.data)),
+        Some(Expected::Whole(whole)) => (whole, outcome.data.clone()),
+    };
+    if !are_equal(expected, &found) {
         problems.push(Problem {
             message: "the result is another one (- expected, + found)".to_owned(),
-            diff: Some(diff(&pretty(wanted), &pretty(&found))),
+            diff: Some(diff(&pretty(expected), &pretty(&found))),
         });
     }
     problems
 }
 
-/// What is not as it was expected of how a call failed.
-fn misfits(expect: &Expect, failed: &Failed) -> Vec<Problem> {
+/// Compares the code and the message of a failure with the expected ones.
+fn misfits(expect: &Expect, Failed { code, message }: &Failed) -> Vec<Problem> {
     let mut problems: Vec<Problem> = Vec::new();
-    let Failed { code, message } = failed;
-    if let Some(wanted) = expect.code.as_ref().filter(|wanted| *wanted != code) {
+    if let Some(expected) = expect.code.as_ref().filter(|expected| *expected != code) {
         problems
-            .push(format!("the code is `{code}`, and `{wanted}` was expected: {message}").into());
+            .push(format!("the code is `{code}`, and `{expected}` was expected: {message}").into());
     }
     let lacks = |part: &&String| !message.contains(part.as_str());
     if let Some(part) = expect.error_contains.as_ref().filter(lacks) {
@@ -94,55 +87,44 @@ fn misfits(expect: &Expect, failed: &Failed) -> Vec<Problem> {
     problems
 }
 
-/// Whether `found` is as `wanted` says: in all of it, or as far as `wanted` names keys.
-fn fits(wanted: &Value, found: &Value, is_whole: bool) -> bool {
-    match (wanted, found) {
-        (Value::Object(wanted), Value::Object(found)) => {
-            (!is_whole || wanted.len() == found.len())
-                && wanted.iter().all(|(key, wanted)| {
-                    found
-                        .get(key)
-                        .is_some_and(|found| fits(wanted, found, is_whole))
-                })
+/// Compares values; a number equals another spelling of it, as 1 and 1.0.
+fn are_equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let is_in_other = |(key, value): (&String, &Value)| {
+                other.get(key).is_some_and(|other| are_equal(value, other))
+            };
+            one.len() == other.len() && one.iter().all(is_in_other)
         }
-        (Value::Array(wanted), Value::Array(found)) => {
-            let mut pairs = wanted.iter().zip(found);
-            wanted.len() == found.len()
-                && pairs.all(|(wanted, found)| fits(wanted, found, is_whole))
+        (Value::Array(one), Value::Array(other)) => {
+            let mut pairs = one.iter().zip(other);
+            one.len() == other.len() && pairs.all(|(one, other)| are_equal(one, other))
         }
-        (Value::Number(wanted), Value::Number(found)) => are_equal(wanted, found),
-        (wanted, found) => wanted == found,
+        (Value::Number(one), Value::Number(other)) => {
+            let is_whole = |number: &Number| number.is_i64() || number.is_u64();
+            if is_whole(one) && is_whole(other) {
+                one == other
+            } else {
+                one.as_f64() == other.as_f64()
+            }
+        }
+        (one, other) => one == other,
     }
 }
 
-/// Whether two numbers are the same, however they are written: 1 is 1.0.
-fn are_equal(one: &Number, other: &Number) -> bool {
-    let is_whole = |number: &Number| number.is_i64() || number.is_u64();
-    if is_whole(one) && is_whole(other) {
-        one == other
-    } else {
-        one.as_f64() == other.as_f64()
-    }
-}
-
-/// `found` without the keys that nothing was said about.
-fn asked_of(wanted: &Value, found: &Value) -> Value {
-    match (wanted, found) {
-        (Value::Object(wanted), Value::Object(found)) => {
-            // In the order in which they are expected, so that lines stand beside their likes.
-            let named = wanted
+/// `found` without the keys that `part` does not name, in the order of `part`, so that a difference shows lines next to each other.
+fn named(part: &Value, found: &Value) -> Value {
+    match (part, found) {
+        (Value::Object(part), Value::Object(found)) => {
+            let entries = part
                 .iter()
-                .filter_map(|(key, wanted)| Some((key.clone(), asked_of(wanted, found.get(key)?))));
-            Value::Object(named.collect())
+                .filter_map(|(key, part)| Some((key.clone(), named(part, found.get(key)?))));
+            Value::Object(entries.collect())
         }
-        (Value::Array(wanted), Value::Array(found)) => {
-            let nothing = Value::Null;
-            let wanted = wanted.iter().chain(std::iter::repeat(&nothing));
-            let list = found.iter().zip(wanted);
-            Value::Array(
-                list.map(|(found, wanted)| asked_of(wanted, found))
-                    .collect(),
-            )
+        (Value::Array(part), Value::Array(found)) => {
+            let parts = part.iter().chain(std::iter::repeat(&Value::Null));
+            let pairs = found.iter().zip(parts);
+            Value::Array(pairs.map(|(found, part)| named(part, found)).collect())
         }
         (_, found) => found.clone(),
     }
@@ -154,8 +136,8 @@ fn pretty(value: &Value) -> String {
 }
 
 /// The lines that are different, with some around them.
-fn diff(wanted: &str, found: &str) -> String {
-    let lines = TextDiff::from_lines(wanted, found);
+fn diff(expected: &str, found: &str) -> String {
+    let lines = TextDiff::from_lines(expected, found);
     let mut text = String::new();
     let (mut shown, mut left) = (0, 0);
     for (at, group) in lines.grouped_ops(AROUND).iter().enumerate() {
@@ -190,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    fn expect(result: Option<Wanted>) -> Expect {
+    fn expect(result: Option<Expected>) -> Expect {
         Expect {
             success: true,
             result,
@@ -228,8 +210,8 @@ mod tests {
             (json!({}), json!({"a": 1}), true, false),
         ] {
             for (result, fits) in [
-                (Wanted::Part(wanted.clone()), as_part),
-                (Wanted::Whole(wanted.clone()), as_whole),
+                (Expected::Part(wanted.clone()), as_part),
+                (Expected::Whole(wanted.clone()), as_whole),
             ] {
                 let found = problems(&expect(Some(result.clone())), &answered(found.clone()));
                 assert_eq!(found.is_empty(), fits, "{result:?}: {found:?}");
@@ -239,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_difference_shows_what_was_expected_and_what_is_there() {
-        let wanted = Wanted::Part(json!({"greeting": "Hello, Bob.", "n": [1, 2]}));
+        let wanted = Expected::Part(json!({"greeting": "Hello, Bob.", "n": [1, 2]}));
         let found = answered(json!({"n": [1, 3], "x": "left out", "greeting": "Hello, Ada."}));
         let found = problems(&expect(Some(wanted)), &found);
         let shown = "  {\n-   \"greeting\": \"Hello, Bob.\",\n+   \"greeting\": \"Hello, Ada.\",\n    \"n\": [\n      1,\n\
@@ -247,7 +229,7 @@ mod tests {
         assert_eq!(found[0].diff.as_deref(), Some(shown), "{found:?}");
         let much: Vec<usize> = (0..100).collect();
         let found = problems(
-            &expect(Some(Wanted::Whole(json!([])))),
+            &expect(Some(Expected::Whole(json!([])))),
             &answered(json!(much)),
         );
         let diff = found[0].diff.as_ref().unwrap();
@@ -286,7 +268,7 @@ mod tests {
         let succeeded = answered(json!(1));
         let told_of = told(&fails(Some("timeout"), None), &succeeded);
         assert_eq!(told_of, ["it was expected to fail, and succeeded"]);
-        let wanted = expect(Some(Wanted::Whole(json!(1))));
+        let wanted = expect(Some(Expected::Whole(json!(1))));
         assert_eq!(
             told(&wanted, &failed),
             ["it failed: no such row (tool_failed)"]

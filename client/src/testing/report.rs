@@ -1,27 +1,28 @@
-//! What came of cases: a line for people, JSON for programs, and `JUnit` XML for build servers. Pure.
+//! Outcomes of cases: a line for people, JSON for programs, and `JUnit` XML for build servers. Pure.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, SerializeError, TestCase, TestCaseStatus, TestSuite};
+use rye_client::wire;
 use serde_json::{Value, json};
 
 use super::compare::Problem;
 use crate::render::{self, Style};
 
-/// What came of one case.
+/// Outcome of one case.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Report {
-    /// The file it stands in, seen from the project.
+pub(crate) struct Report {
+    /// Path of its file in the project.
     pub(super) file: PathBuf,
     pub(super) tool: String,
     pub(super) case: String,
-    /// What is not as expected; none of a case that passed.
+    /// Empty if the case passed.
     pub(super) problems: Vec<Problem>,
     pub(super) elapsed: Duration,
     /// The run; empty if there was none.
     pub(super) run_id: String,
-    /// Where it ran, if that is kept.
+    /// Its directory, if that is kept.
     pub(super) directory: Option<PathBuf>,
 }
 
@@ -31,11 +32,11 @@ impl Report {
     }
 
     fn milliseconds(&self) -> u64 {
-        u64::try_from(self.elapsed.as_millis()).unwrap_or(u64::MAX)
+        wire::milliseconds(self.elapsed)
     }
 
     /// The line of the case, with what is wrong below it.
-    pub(super) fn text(&self, style: Style) -> String {
+    pub(crate) fn text(&self, style: Style) -> String {
         let mark = if self.has_passed() {
             style.green("✓")
         } else {
@@ -110,20 +111,20 @@ fn indented(text: &str, paint: impl Fn(&str) -> String) -> String {
 }
 
 /// How many of `reports` passed, and how many did not.
-pub(super) fn count(reports: &[Report]) -> (usize, usize) {
+pub(crate) fn count(reports: &[Report]) -> (usize, usize) {
     let passed = reports.iter().filter(|report| report.has_passed()).count();
     (passed, reports.len() - passed)
 }
 
 /// All of `reports` as one document.
-pub(super) fn document(reports: &[Report]) -> Value {
+pub(crate) fn document(reports: &[Report]) -> Value {
     let (passed, failed) = count(reports);
     let cases: Vec<Value> = reports.iter().map(Report::to_json).collect();
     json!({"passed": passed, "failed": failed, "cases": cases})
 }
 
 /// All of `reports` as `JUnit` XML, a suite for each file.
-pub(super) fn junit(reports: &[Report], elapsed: Duration) -> Result<String, SerializeError> {
+pub(crate) fn junit(reports: &[Report], elapsed: Duration) -> Result<String, SerializeError> {
     let mut whole = quick_junit::Report::new("ryectl test");
     whole.set_time(elapsed);
     for of_file in reports.chunk_by(|one, next| one.file == next.file) {

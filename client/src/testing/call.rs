@@ -20,8 +20,6 @@ use tokio::time::{Instant, sleep};
 
 use super::compare::{Failed, Outcome};
 use super::file::Case;
-use crate::failure::Failure;
-use crate::verbs::execute::object;
 
 /// How long a process may take to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(2);
@@ -49,7 +47,7 @@ pub(super) async fn call(
     directory: &Path,
     (tool, case): (&ItemRef, &Case),
     stop: &mut watch::Receiver<bool>,
-) -> Result<(Ended, Duration), Failure> {
+) -> Result<(Ended, Duration), Error> {
     let project = directory.display().to_string();
     let request = v1::ExecuteRequest {
         item: Some(wire::item_ref(tool)),
@@ -78,11 +76,11 @@ pub(super) async fn call(
 }
 
 /// What the answer of the daemon says of the call; what says nothing of it is an error.
-fn answered(answer: Result<v1::ExecuteResponse, Error>) -> Result<Ended, Failure> {
+fn answered(answer: Result<v1::ExecuteResponse, Error>) -> Result<Ended, Error> {
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Bug) => {
-            return Err(error.into());
+            return Err(error);
         }
         Err(error) => {
             let failure = Some(Failed {
@@ -93,7 +91,7 @@ fn answered(answer: Result<v1::ExecuteResponse, Error>) -> Result<Ended, Failure
             return Ok(Ended::Answered(Outcome { data, failure }, String::new()));
         }
     };
-    let envelope = object("envelope_json", &answer.envelope_json)?;
+    let envelope = wire::object("envelope_json", &answer.envelope_json)?;
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     let is_failure = envelope.get("status").and_then(Value::as_str) == Some("error");
     let failure = is_failure.then(|| Failed {
@@ -110,7 +108,7 @@ async fn end(
     client: &Client,
     project: &str,
     mut execute: Pin<&mut impl Future<Output = Result<v1::ExecuteResponse, Error>>>,
-) -> Result<(), Failure> {
+) -> Result<(), Error> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         kill(client, &live(client, project).await?).await?;
@@ -123,7 +121,7 @@ async fn end(
 }
 
 /// Ends what is left of the runs of `directory`, and waits until their files are written.
-async fn finish(client: &Client, project: &str, directory: &Path) -> Result<(), Failure> {
+async fn finish(client: &Client, project: &str, directory: &Path) -> Result<(), Error> {
     kill(client, &live(client, project).await?).await?;
     let runs = runs(client, project, Vec::new()).await?;
     let deadline = Instant::now() + PATIENCE;
@@ -163,13 +161,13 @@ fn has_status(text: &str, status: &str) -> bool {
     lines.any(|line| fields.iter().any(|field| line == field))
 }
 
-async fn live(client: &Client, project: &str) -> Result<Vec<v1::Run>, Failure> {
+async fn live(client: &Client, project: &str) -> Result<Vec<v1::Run>, Error> {
     let statuses = [Status::Created, Status::Running, Status::Suspended];
     let statuses = statuses.map(|status| wire::run_status(status).into());
     runs(client, project, statuses.into()).await
 }
 
-async fn runs(client: &Client, project: &str, statuses: Vec<i32>) -> Result<Vec<v1::Run>, Failure> {
+async fn runs(client: &Client, project: &str, statuses: Vec<i32>) -> Result<Vec<v1::Run>, Error> {
     let request = v1::ListRequest {
         statuses,
         project: project.to_owned(),
@@ -180,14 +178,14 @@ async fn runs(client: &Client, project: &str, statuses: Vec<i32>) -> Result<Vec<
 }
 
 /// Ends `live` by force, with all below.
-async fn kill(client: &Client, live: &[v1::Run]) -> Result<(), Failure> {
+async fn kill(client: &Client, live: &[v1::Run]) -> Result<(), Error> {
     let is_below = |run: &v1::Run| live.iter().any(|other| other.run_id == run.parent_id);
     for run in live.iter().filter(|run| !is_below(run)) {
         match client.kill(&run.run_id, Some(GRACE), true).await {
             Ok(_ended) => {}
             // It ended by itself.
             Err(error) if error.kind() == ErrorKind::Precondition => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
     Ok(())

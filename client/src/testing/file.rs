@@ -48,14 +48,14 @@ pub(super) struct Case {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Expect {
     pub(super) success: bool,
-    pub(super) result: Option<Wanted>,
+    pub(super) result: Option<Expected>,
     pub(super) code: Option<String>,
     pub(super) error_contains: Option<String>,
 }
 
 /// What the result of a call is to be.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Wanted {
+pub(super) enum Expected {
     /// It has at least this: in every object of it there may be more keys.
     Part(Value),
     /// It is this and nothing else.
@@ -390,8 +390,8 @@ impl<'d> Reader<'d> {
             self.wrong(whole, "says more than `result` beside it: leave one out");
         }
         let result = match (part, whole) {
-            (_, Some(whole)) => Some(Wanted::Whole(whole.value.clone())),
-            (Some(part), None) => Some(Wanted::Part(part.value.clone())),
+            (_, Some(whole)) => Some(Expected::Whole(whole.value.clone())),
+            (Some(part), None) => Some(Expected::Part(part.value.clone())),
             (None, None) => None,
         };
         Some(Expect {
@@ -425,10 +425,10 @@ mod tests {
             panic!("three cases: {file:?}");
         };
         assert_eq!(greets.timeout, Duration::from_secs(90));
-        assert_eq!(greets.expect.result, Some(Wanted::Part(json!({"a": 1}))));
+        assert_eq!(greets.expect.result, Some(Expected::Part(json!({"a": 1}))));
         assert!(greets.expect.success);
         assert_eq!((fails.expect.success, fails.timeout), (false, TIMEOUT));
-        assert_eq!(nothing.expect.result, Some(Wanted::Whole(Value::Null)));
+        assert_eq!(nothing.expect.result, Some(Expected::Whole(Value::Null)));
         assert_eq!(nothing.timeout, Duration::from_secs(2));
     }
 

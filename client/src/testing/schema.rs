@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::file::{CASE_KEYS, EXPECT_KEYS, FILE_KEYS};
 
 /// The schema.
-pub(in crate::verbs) fn schema() -> Value {
+pub(crate) fn schema() -> Value {
     let mut schema = map(&FILE_KEYS, &["tool", "cases"]);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
     schema["title"] = json!("Cases that test a tool or a graph of Rye");

@@ -1,0 +1,93 @@
+//! What every verb works with: the options, the environment, the output, and the way to the daemon.
+
+use std::path::PathBuf;
+
+use rye_client::Client;
+use rye_client::client::{Revival, Reviver};
+use rye_client::endpoint::{Autostart, Choice, Endpoint};
+use rye_client::environment::Environment;
+use rye_client::error::NotStarted;
+
+use crate::cli::Global;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::project;
+
+/// What every verb works with.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) global: Global,
+    pub(crate) environment: Environment,
+    pub(crate) output: Output,
+}
+
+impl Session {
+    pub(crate) const fn new(global: Global, environment: Environment, output: Output) -> Self {
+        Self {
+            global,
+            environment,
+            output,
+        }
+    }
+
+    pub(crate) fn into_output(self) -> Output {
+        self.output
+    }
+
+    /// The project, or the directory the user stands in.
+    pub(crate) fn project(&self) -> Result<PathBuf, Failure> {
+        match project::find(self.global.project.as_deref(), &self.environment)? {
+            Some(project) => Ok(project),
+            None => Ok(self.environment.here()?.to_owned()),
+        }
+    }
+
+    pub(crate) fn choice(&self) -> Choice {
+        Choice {
+            socket: self.global.socket.clone(),
+            state_dir: self.global.state_dir.clone(),
+        }
+    }
+
+    pub(crate) fn endpoint(&self) -> Result<Endpoint, Failure> {
+        Ok(Endpoint::find(&self.choice(), &self.environment)?)
+    }
+
+    /// A daemon to talk to; started if none runs and nothing forbids it.
+    pub(crate) async fn client(&mut self) -> Result<Client, Failure> {
+        let autostart = if self.global.no_autostart {
+            Autostart::Off(NotStarted::SwitchedOff)
+        } else {
+            Autostart::On
+        };
+        self.connect(autostart).await
+    }
+
+    pub(crate) async fn connect(&mut self, autostart: Autostart) -> Result<Client, Failure> {
+        let autostart = match autostart {
+            Autostart::On if self.environment.inside_run => Autostart::Off(NotStarted::InsideRun),
+            Autostart::On | Autostart::Off(_) => autostart,
+        };
+        let endpoint = self.endpoint()?;
+        let output = &mut self.output;
+        let mut notify = |text: &str| output.note(text);
+        let (client, started) = endpoint.connect(autostart, &mut notify).await?;
+        if let Some(started) = started {
+            self.output.note(&format!(
+                "started ryed in the background; its state is in {}",
+                started.state_dir.display()
+            ));
+        }
+        let (Autostart::On, Some(endpoint)) = (autostart, endpoint.again(&client)) else {
+            return Ok(client);
+        };
+        let revive = move || -> Revival {
+            let endpoint = endpoint.clone();
+            Box::pin(async move {
+                let connected = endpoint.connect(Autostart::On, &mut |_| {}).await;
+                connected.map(drop)
+            })
+        };
+        Ok(client.reviving(Reviver::new(revive)))
+    }
+}

@@ -1,0 +1,81 @@
+//! One case, from its directory to its report.
+
+use std::time::Duration;
+
+use rye_client::{Client, Error};
+use tokio::sync::watch;
+
+use super::call::{self, Ended};
+use super::compare::{self, Problem};
+use super::report::Report;
+use super::source::Numbered;
+use super::stage::Stage;
+
+/// What all cases are run with.
+pub(crate) struct Rig<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) stage: &'a Stage,
+    /// True if the directories of cases are not removed.
+    pub(crate) keep: bool,
+}
+
+impl Rig<'_> {
+    /// Runs one case; `None` if it was stopped before its end.
+    pub(crate) async fn run(
+        &self,
+        Numbered {
+            number,
+            source,
+            case,
+        }: Numbered<'_>,
+        mut stop: watch::Receiver<bool>,
+    ) -> Result<Option<Report>, Error> {
+        if *stop.borrow() {
+            return Ok(None);
+        }
+        let mut report = Report {
+            file: source.path.clone(),
+            tool: source.file.tool.id.to_string(),
+            case: case.name.clone(),
+            problems: Vec::new(),
+            elapsed: Duration::ZERO,
+            run_id: String::new(),
+            directory: None,
+        };
+        let directory = match self.stage.directory(number, &source.file) {
+            Ok(directory) => directory,
+            Err(problem) => {
+                report.problems.push(problem.into());
+                return Ok(Some(report));
+            }
+        };
+        let tool = &source.file.tool;
+        let ended = call::call(self.client, &directory.root, (tool, case), &mut stop).await;
+        if self.keep {
+            report.directory = Some(directory.root.clone());
+        } else {
+            directory.remove();
+        }
+        let (ended, elapsed) = ended?;
+        report.elapsed = elapsed;
+        match ended {
+            Ended::Interrupted => return Ok(None),
+            Ended::Late => {
+                let most = case.timeout.as_secs_f64();
+                let problem =
+                    format!("it took more than {most} s (more with `timeout` of the case)");
+                report.problems.push(problem.into());
+            }
+            Ended::Answered(outcome, run_id) => {
+                report.run_id = run_id;
+                let problems = compare::problems(&case.expect, &outcome).into_iter();
+                let problems = problems.map(|problem| Problem {
+                    message: directory.without_its_path(&problem.message),
+                    ..problem
+                });
+                report.problems = problems.collect();
+            }
+        }
+        Ok(Some(report))
+    }
+}

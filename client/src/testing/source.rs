@@ -1,0 +1,158 @@
+//! Files of tests in a project, and their cases.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rye_item::spaces::{FOLDER, SKIPPED, is_test};
+
+use super::error::Error;
+use super::file::{Case, TestFile};
+
+/// Suffix of the names of files of tests.
+const SUFFIX: &str = ".test.yaml";
+/// Largest file of tests, in bytes.
+const MOST_BYTES: u64 = 8 << 20;
+
+/// The files of tests at or below `root`.
+pub(crate) struct Sources {
+    root: PathBuf,
+    files: Vec<Source>,
+}
+
+/// A file of tests, with its path in the project.
+pub(crate) struct Source {
+    pub(super) path: PathBuf,
+    pub(super) file: TestFile,
+}
+
+/// A case to run, with its number among all of them and its file.
+#[derive(Clone, Copy)]
+pub(crate) struct Numbered<'s> {
+    pub(super) number: usize,
+    pub(super) source: &'s Source,
+    pub(super) case: &'s Case,
+}
+
+impl Sources {
+    /// Reads the files of tests that `named` means, or all of `project`.
+    pub(crate) fn find(named: Option<&Path>, project: &Path, here: &Path) -> Result<Self, Error> {
+        let root = root(named, project, here)?;
+        let files = read(project, &root)?;
+        Ok(Self { root, files })
+    }
+
+    /// The cases whose tool or name contains `filter`; an error if there are none.
+    pub(crate) fn select(&self, filter: Option<&str>) -> Result<Vec<Numbered<'_>>, Error> {
+        let text = filter.unwrap_or_default();
+        let mut cases = Vec::new();
+        for source in &self.files {
+            let has_tool = source.file.tool.id.as_str().contains(text);
+            for case in &source.file.cases {
+                if has_tool || case.name.contains(text) {
+                    let number = cases.len() + 1;
+                    cases.push(Numbered {
+                        number,
+                        source,
+                        case,
+                    });
+                }
+            }
+        }
+        if !cases.is_empty() {
+            return Ok(cases);
+        }
+        let place = match filter {
+            Some(filter) => format!("whose tool or name holds `{filter}`"),
+            None => format!("below `{}`", self.root.display()),
+        };
+        Err(Error::not_found(format!(
+            "there are no tests {place}: a tool is tested by the cases in a file `NAME{SUFFIX}` beside it"
+        )))
+    }
+}
+
+/// The file or folder that is searched for tests.
+fn root(named: Option<&Path>, project: &Path, here: &Path) -> Result<PathBuf, Error> {
+    let tools = project.join(FOLDER).join("tools");
+    let Some(named) = named else {
+        return Ok(tools);
+    };
+    let tool = named.to_string_lossy();
+    let tool = tool.strip_prefix("tool:").unwrap_or(&tool);
+    let meant = [
+        here.join(named),
+        tools.join(tool),
+        tools.join(format!("{tool}{SUFFIX}")),
+    ];
+    let Some(path) = meant.into_iter().find(|path| path.exists()) else {
+        return Err(Error::not_found(format!(
+            "there is no `{}`: name a folder or a file of tests, or a tool that has one",
+            named.display()
+        )));
+    };
+    let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let Ok(below) = real(&path).strip_prefix(real(&tools)).map(Path::to_owned) else {
+        return Err(Error::usage(format!(
+            "`{}` lies elsewhere than below `{}`, where the tools of the project are",
+            path.display(),
+            tools.display()
+        )));
+    };
+    if path.is_file() && !is_test(&path) {
+        return Err(Error::usage(format!(
+            "`{}` is no file of tests: these are called `NAME{SUFFIX}`",
+            path.display()
+        )));
+    }
+    // Without a `/` at its end.
+    Ok(tools.join(below).components().collect())
+}
+
+/// Reads the files of tests at or below `root`, in the order of their paths.
+fn read(project: &Path, root: &Path) -> Result<Vec<Source>, Error> {
+    let mut paths = Vec::new();
+    collect(root.to_owned(), &mut paths);
+    paths.sort();
+    let (mut sources, mut faults) = (Vec::new(), Vec::new());
+    for path in paths {
+        let unreadable = |source| Error::unreadable(&path, source);
+        let relative = path.strip_prefix(project).unwrap_or(&path).to_owned();
+        if fs::metadata(&path).map_err(unreadable)?.len() > MOST_BYTES {
+            faults.push(format!("{}: it is longer than 8 MiB", relative.display()));
+            continue;
+        }
+        match TestFile::read(&fs::read_to_string(&path).map_err(unreadable)?) {
+            Ok(file) => sources.push(Source {
+                path: relative,
+                file,
+            }),
+            Err(found) => faults.extend(found.into_iter().map(|fault| {
+                let file = relative.display();
+                format!("{file}:{}:{}: {}", fault.line, fault.column, fault.message)
+            })),
+        }
+    }
+    if faults.is_empty() {
+        Ok(sources)
+    } else {
+        Err(Error::usage(faults.join("\n")))
+    }
+}
+
+/// Adds the files of tests at or below `path` to `found`. Links are not followed, and a folder that cannot be read has none.
+fn collect(path: PathBuf, found: &mut Vec<PathBuf>) {
+    if path.is_file() {
+        found.push(path);
+        return;
+    }
+    for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
+        let (path, name) = (entry.path(), entry.file_name());
+        let name = name.to_string_lossy();
+        let is_skipped = name.starts_with(['.', '_']) || SKIPPED.contains(&&*name);
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && !is_skipped => collect(path, found),
+            Ok(kind) if kind.is_file() && is_test(&path) => found.push(path),
+            Ok(_) | Err(_) => {}
+        }
+    }
+}
