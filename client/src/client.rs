@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use prost::Message;
-use rye_proto::v1;
 use rye_proto::v1::budgets_client::BudgetsClient;
 use rye_proto::v1::items_client::ItemsClient;
 use rye_proto::v1::node_client::NodeClient;
 use rye_proto::v1::objects_client::ObjectsClient;
 use rye_proto::v1::runs_client::RunsClient;
+use rye_proto::{convert, v1};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tonic::Response;
@@ -28,7 +28,6 @@ use tonic::transport::{Channel, Endpoint};
 pub(crate) use self::outage::Outage;
 pub use self::outage::{Revival, Reviver, Teller};
 use crate::error::{Error, NotStarted};
-use crate::wire;
 
 /// Largest request: the daemon refuses longer ones.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
@@ -123,7 +122,7 @@ impl Client {
             let request = v1::WaitRequest {
                 run_ids: run_ids.to_vec(),
                 // 0 would wait without end.
-                timeout_ms: left.map_or(0, |left| wire::milliseconds(left).max(1)),
+                timeout_ms: left.map_or(0, |left| convert::milliseconds(left).max(1)),
             };
             let asked = Instant::now();
             let mut runs = self.runs();
@@ -161,7 +160,7 @@ impl Client {
     ) -> Result<(v1::Run, v1::KillReceipt), Error> {
         let request = v1::KillRequest {
             run_id: run_id.to_owned(),
-            grace_ms: grace.map(wire::milliseconds),
+            grace_ms: grace.map(convert::milliseconds),
             tree,
         };
         let answer = self.answer(self.runs().kill(request).await)?;

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use rye_core::error::{ErrorKind, Kinded};
+use rye_proto::convert::Malformed;
 use tonic::{Code, Status};
 
 /// Trailing metadata in which the daemon gives its reason as a word for programs.
@@ -269,6 +270,12 @@ impl Error {
             | Self::Malformed { .. }
             | Self::StillRunning { .. } => false,
         }
+    }
+}
+
+impl From<Malformed> for Error {
+    fn from(Malformed { what }: Malformed) -> Self {
+        Self::Malformed { what }
     }
 }
 

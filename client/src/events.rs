@@ -12,7 +12,6 @@ use tonic::Streaming;
 
 use crate::client::{Client, Outage};
 use crate::error::Error;
-use crate::wire;
 
 /// Whose events they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,7 +170,7 @@ impl Events {
                     if let Told::Event(event) = &told {
                         self.adrift = event.cursor.is_empty();
                         self.cursor.clone_from(&event.cursor);
-                        let fact = wire::fact(event);
+                        let fact = event.fact();
                         self.saw_end |= fact.is_some_and(|fact| fact.outcome().is_some());
                     }
                     return Ok(Some(told));
@@ -234,12 +233,12 @@ impl Events {
         }
         match &self.of {
             Of::Run(_) if self.saw_end => Ok(true),
-            Of::Run(id) => has_ended(&self.client.get(id).await?),
+            Of::Run(id) => Ok(self.client.get(id).await?.has_ended()?),
             Of::Tree(id) => {
                 let below = self.client.below(id).await?;
                 let root = self.client.get(id).await?;
                 for run in below.iter().chain([&root]) {
-                    if !has_ended(run)? {
+                    if !run.has_ended()? {
                         return Ok(false);
                     }
                 }
@@ -259,10 +258,6 @@ impl Events {
 fn resumes(error: &Error) -> bool {
     let is_cut = error.kind() == ErrorKind::Exhausted && error.reason() != "memory_exceeded";
     error.is_outage() || is_cut
-}
-
-fn has_ended(run: &v1::Run) -> Result<bool, Error> {
-    Ok(wire::status_of(run)?.is_terminal())
 }
 
 fn broke_off() -> Error {

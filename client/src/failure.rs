@@ -7,6 +7,7 @@ use rye_client::exit::Exit;
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::InvalidId;
 use rye_item::{draft, init, keys, library, lock, sign, spaces, trust};
+use rye_proto::convert::Malformed;
 
 use crate::{input, testing};
 
@@ -290,6 +291,12 @@ const fn local(kind: ErrorKind) -> Exit {
 impl From<sign::Error> for Failure {
     fn from(error: sign::Error) -> Self {
         Self::Sign(Box::new(error))
+    }
+}
+
+impl From<Malformed> for Failure {
+    fn from(error: Malformed) -> Self {
+        Self::Client(error.into())
     }
 }
 

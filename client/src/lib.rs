@@ -1,18 +1,16 @@
 //! The client of the Rye daemon.
 //!
 //! [`Client`] makes the calls of `rye.v1` over the daemon's socket and hands out the messages of the contract;
-//! [`endpoint`] finds the daemon and starts it where that is allowed; [`json`] holds the JSON shapes that `ryectl`
-//! promises. Errors know what they mean ([`Error::kind`](rye_core::error::Kinded::kind)) and how to fix it
+//! [`endpoint`] finds the daemon and starts it where that is allowed; messages print themselves as the JSON that
+//! `ryectl` promises. Errors know what they mean ([`Error::kind`](rye_core::error::Kinded::kind)) and how to fix it
 //! ([`Error::hint`]); [`exit`] maps both them and the end of a run to the exit codes of `ryectl`.
 
 pub mod error;
 
 pub mod environment;
 pub mod exit;
-pub mod wire;
 
 pub mod client;
-pub mod json;
 
 mod approvals;
 pub mod endpoint;
@@ -20,6 +18,7 @@ pub mod events;
 pub mod logs;
 pub mod needs;
 pub mod transcript;
+pub mod tree;
 pub mod view;
 
 pub use client::Client;

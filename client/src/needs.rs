@@ -7,9 +7,8 @@ use std::collections::BTreeSet;
 
 use rye_core::model::Raisable;
 use rye_core::sight::shell_word;
+use rye_proto::v1::{Run, RunKind, RunStatus, Suspension};
 use serde::Serialize;
-
-use crate::json::{Run, Suspension};
 
 /// The code of a run whose own money is used up.
 const SPEND: &str = "spend_exceeded";
@@ -106,7 +105,7 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
                 ends(resumed),
             ],
         },
-        ("limit" | "budget", true) if why.max.is_some() => limit(resumed, &asks.run_id, why),
+        ("limit" | "budget", true) if !why.max.is_empty() => limit(resumed, &asks.run_id, why),
         ("error", true) => Need {
             kind: Kind::Failure,
             text: String::new(),
@@ -115,7 +114,7 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
                 ends(resumed),
             ],
         },
-        ("storage", true) => lacking(resumed, why.code.as_deref()),
+        ("storage", true) => lacking(resumed, &why.code),
         (_, true) => Need {
             kind: Kind::Resume,
             text: String::new(),
@@ -146,32 +145,34 @@ pub fn unanswered(run: &Run) -> Option<Need> {
 
 /// How a graph that has ended is continued, if that may come to something: where it failed, or with what failed on its way.
 pub fn mend(run: &Run) -> Option<Way> {
-    let does = match run.status {
-        "error" => "continues where it failed, once that is mended",
-        "completed_with_errors" => "repeats only what failed, once that is mended",
-        _ => return None,
+    let does = if run.status() == RunStatus::Error {
+        "continues where it failed, once that is mended"
+    } else if run.status() == RunStatus::CompletedWithErrors {
+        "repeats only what failed, once that is mended"
+    } else {
+        return None;
     };
-    let is_whole = run.kind == "graph" && run.steps > 0 && !run.run_id.ends_with("-step");
+    let is_whole = run.kind() == RunKind::Graph && run.steps > 0 && !run.run_id.ends_with("-step");
     is_whole.then(|| Way::new(does, "resume", &run.run_id, &[]))
 }
 
 /// A run that lacks something without which nothing begins, and resumes by itself.
-fn lacking(run: &str, code: Option<&str>) -> Need {
+fn lacking(run: &str, code: &str) -> Need {
     let (text, ways) = match code {
-        Some("project_gone") => (
+        "project_gone" => (
             "the directory of its project is gone, or another one lies in its place: it resumes by itself when that is put back, and \
              continues in what is there now if it is cancelled and then resumed",
             vec![ends(run)],
         ),
-        Some("too_many_files") => (
+        "too_many_files" => (
             "it resumes by itself when the daemon can open files again",
             Vec::new(),
         ),
-        Some("out_of_memory") => (
+        "out_of_memory" => (
             "it resumes by itself when the host has memory again",
             Vec::new(),
         ),
-        Some(_) | None => (
+        _ => (
             "it resumes by itself when there is space on the disk again",
             Vec::new(),
         ),
@@ -241,13 +242,13 @@ fn uncertain(run: &str, why: &Suspension) -> Need {
 
 /// A run that lacks a limit, or money: its own, where it is `asks`, or that of a run above it.
 fn limit(resumed: &str, asks: &str, why: &Suspension) -> Need {
-    let code = why.code.as_deref();
-    let lacking = match &why.account {
-        Some(account) => account,
-        None if code == Some(SPEND) => asks,
-        None => resumed,
+    let code = why.code.as_str();
+    let lacking = match why.account.as_str() {
+        "" if code == SPEND => asks,
+        "" => resumed,
+        account => account,
     };
-    let needs_money = why.account.is_some() || code == Some(SPEND);
+    let needs_money = !why.account.is_empty() || code == SPEND;
     let raised = |run: &str, does: &str| {
         let limit = if needs_money {
             MONEY.to_owned()
@@ -300,8 +301,8 @@ fn verdicts(attempts: &[String], verdict: &str) -> Vec<String> {
 }
 
 /// How the limit of that code is raised.
-fn raise(code: Option<&str>) -> String {
-    let of_code = |limit: &Raisable| code == Some(limit.code());
+fn raise(code: &str) -> String {
+    let of_code = |limit: &Raisable| code == limit.code();
     match Raisable::ALL.iter().find(|limit| of_code(limit)) {
         Some(limit @ Raisable::Duration) => format!("{}=TIME", limit.key()),
         Some(limit) => format!("{}=N", limit.key()),
@@ -315,32 +316,31 @@ mod tests {
 
     use super::*;
 
-    fn suspended(id: &str, why: v1::Suspension, asks: &[&str]) -> Run {
+    fn suspended(id: &str, why: Suspension, asks: &[&str]) -> Run {
         let ask = |ask: &&str| v1::Approval {
             run_id: id.to_owned(),
             id: (*ask).to_owned(),
             kind: "node".to_owned(),
             ..v1::Approval::default()
         };
-        Run::new(&v1::Run {
+        Run {
             run_id: id.to_owned(),
-            kind: v1::RunKind::Graph.into(),
-            status: v1::RunStatus::Suspended.into(),
+            kind: RunKind::Graph.into(),
+            status: RunStatus::Suspended.into(),
             approvals: asks.iter().map(ask).collect(),
             suspend: Some(why),
-            ..v1::Run::default()
-        })
-        .unwrap()
+            ..Run::default()
+        }
     }
 
-    fn why(reason: &str, code: &str, uncertain: &[&str]) -> v1::Suspension {
-        v1::Suspension {
+    fn why(reason: &str, code: &str, uncertain: &[&str]) -> Suspension {
+        Suspension {
             reason: reason.to_owned(),
             code: code.to_owned(),
             current: if reason == "limit" { "9" } else { "" }.to_owned(),
             max: if reason == "limit" { "9" } else { "" }.to_owned(),
             uncertain: uncertain.iter().map(ToString::to_string).collect(),
-            ..v1::Suspension::default()
+            ..Suspension::default()
         }
     }
 
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_suspended_run_names_the_commands_that_give_it_what_it_needs() {
-        let table: [(v1::Suspension, Kind, &[&str]); 12] = [
+        let table: [(Suspension, Kind, &[&str]); 12] = [
             (
                 why("uncertain", "", &["charge[0]", "x"]),
                 Kind::Verdict,
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn money_is_raised_where_it_lacks_and_other_limits_where_they_are_reached() {
-        let budget = |account: &str| v1::Suspension {
+        let budget = |account: &str| Suspension {
             current: "0.04".to_owned(),
             max: "0.05".to_owned(),
             account: account.to_owned(),
@@ -450,7 +450,7 @@ mod tests {
         };
         let waits = suspended("r", why("child", "", &[]), &[]);
         let cancel = "ryectl cancel r";
-        let table: [(v1::Suspension, &[&str]); 4] = [
+        let table: [(Suspension, &[&str]); 4] = [
             (budget("r"), &["ryectl resume r --raise spend=USD", cancel]),
             (
                 budget("top"),
@@ -483,7 +483,7 @@ mod tests {
         assert_eq!(commands(&alone)[0], "ryectl budget raise top --spend USD");
         assert!(alone.text.contains("top has too little"), "{}", alone.text);
         // No account of a run: a limit of the node.
-        let node = v1::Suspension {
+        let node = Suspension {
             current: String::new(),
             max: String::new(),
             ..budget("")
@@ -500,14 +500,13 @@ mod tests {
             ..v1::UncertainAttempt::default()
         };
         let ended = |uncertain: &[v1::UncertainAttempt]| {
-            let run = Run::new(&v1::Run {
+            unanswered(&Run {
                 run_id: "g-1".to_owned(),
-                kind: v1::RunKind::Graph.into(),
-                status: v1::RunStatus::Killed.into(),
+                kind: RunKind::Graph.into(),
+                status: RunStatus::Killed.into(),
                 uncertain: uncertain.to_vec(),
-                ..v1::Run::default()
-            });
-            unanswered(&run.unwrap())
+                ..Run::default()
+            })
         };
         assert_eq!(ended(&[]), None);
         let left = [
@@ -525,25 +524,25 @@ mod tests {
 
     #[test]
     fn a_graph_that_failed_is_continued_and_nothing_else_is() {
-        let ended = |id: &str, kind: v1::RunKind, status: v1::RunStatus, steps: u32| {
-            let run = Run::new(&v1::Run {
+        let ended = |id: &str, kind: RunKind, status: RunStatus, steps: u32| {
+            let run = Run {
                 run_id: id.to_owned(),
                 kind: kind.into(),
                 status: status.into(),
                 steps,
-                ..v1::Run::default()
-            });
-            mend(&run.unwrap()).map(|way| way.command())
+                ..Run::default()
+            };
+            mend(&run).map(|way| way.command())
         };
-        let (graph, error) = (v1::RunKind::Graph, v1::RunStatus::Error);
+        let (graph, error) = (RunKind::Graph, RunStatus::Error);
         let resume = Some("ryectl resume g-1".to_owned());
         assert_eq!(ended("g-1", graph, error, 2), resume);
-        let with_errors = v1::RunStatus::CompletedWithErrors;
+        let with_errors = RunStatus::CompletedWithErrors;
         assert_eq!(ended("g-1", graph, with_errors, 2), resume);
         assert_eq!(ended("g-1", graph, error, 0), None, "it never began");
         assert_eq!(ended("g-1-step", graph, error, 1), None, "one node alone");
-        assert_eq!(ended("g-1", v1::RunKind::Tool, error, 1), None);
-        assert_eq!(ended("g-1", graph, v1::RunStatus::Completed, 2), None);
-        assert_eq!(ended("g-1", graph, v1::RunStatus::Cancelled, 2), None);
+        assert_eq!(ended("g-1", RunKind::Tool, error, 1), None);
+        assert_eq!(ended("g-1", graph, RunStatus::Completed, 2), None);
+        assert_eq!(ended("g-1", graph, RunStatus::Cancelled, 2), None);
     }
 }

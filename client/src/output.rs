@@ -172,12 +172,12 @@ impl Output {
             Reader::Terminal => serde_json::to_string_pretty(value),
             Reader::Other | Reader::Gone => serde_json::to_string(value),
         };
-        self.document(&text.expect("plain values with text keys are JSON"))
+        self.document(&text.map_err(|error| malformed(&error))?)
     }
 
     /// Prints one JSON document on one line, as an element of a stream.
     pub(crate) fn json_line(&mut self, value: &impl Serialize) -> Result<(), Failure> {
-        self.document(&serde_json::to_string(value).expect("plain values with text keys are JSON"))
+        self.document(&serde_json::to_string(value).map_err(|error| malformed(&error))?)
     }
 
     /// Prints an element of a stream that is JSON on one line already.
@@ -332,4 +332,10 @@ impl Output {
             self.stderr = Reader::Gone;
         }
     }
+}
+
+/// A message of the daemon that cannot be printed because a field of it is not what the contract says.
+fn malformed(error: &serde_json::Error) -> Failure {
+    let what = error.to_string();
+    Failure::Client(rye_client::Error::Malformed { what })
 }

@@ -9,9 +9,10 @@ pub(crate) mod models;
 pub(crate) mod screen;
 pub(crate) mod transcript;
 
-use rye_client::json;
 use rye_core::clock::Timestamp;
-use rye_core::model::Printed;
+use rye_core::model::{Printed, RunKind};
+use rye_proto::convert::{self, Malformed};
+use rye_proto::v1;
 use serde_json::Value;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -193,44 +194,44 @@ pub(crate) fn pretty(value: &Value) -> String {
 }
 
 /// The record of a run, for reading.
-pub(crate) fn run(run: &json::Run, now: Timestamp, style: Style) -> String {
-    let error = run.error.as_ref().map(|error| match &error.node {
-        Some(node) => format!("{} (node {node}, {})", error.message, error.code),
-        None => format!("{} ({})", error.message, error.code),
+pub(crate) fn run(run: &v1::Run, now: Timestamp, style: Style) -> Result<String, Malformed> {
+    let error = run.error.as_ref().map(|error| match error.node.as_str() {
+        "" => format!("{} ({})", error.message, error.code),
+        node => format!("{} (node {node}, {})", error.message, error.code),
     });
-    let asks: Vec<String> = run
-        .approvals
-        .iter()
+    let asks = run.approvals.iter();
+    let asks: Vec<String> = asks
         .map(|asked| format!("{} ({})", asked.message, asked.id))
         .collect();
-    let asks = (!asks.is_empty()).then(|| asks.join("\n"));
     let in_doubt = run.suspend.iter().flat_map(|why| &why.attempts);
     let in_doubt: Vec<String> = in_doubt.chain(&run.uncertain).map(attempt).collect();
-    let uncertain = (!in_doubt.is_empty()).then(|| in_doubt.join("\n"));
-    let child_runs = (run.spawn_count > 0).then(|| run.spawn_count.to_string());
+    let kind = run.core_kind()?;
     // A thread takes turns, which its cost counts.
-    let is_walked = run.kind != "thread";
+    let steps = (kind != RunKind::Thread).then(|| run.steps.to_string());
     let head = fields(&[
         ("run", Some(run.run_id.clone())),
-        ("item", Some(run.item_id.clone())),
-        ("kind", Some(run.kind.to_owned())),
-        ("status", Some(style.status(run.standing()))),
+        ("item", Some(run.item_id().to_owned())),
+        ("kind", Some(kind.as_str().to_owned())),
+        ("status", Some(style.status(status(run)?))),
         ("cancelled by", run.cancel.as_ref().map(cancel)),
         ("suspended", run.suspend.as_ref().map(suspension)),
-        ("asks", asks),
-        ("uncertain", uncertain),
+        ("asks", some(&asks.join("\n"))),
+        ("uncertain", some(&in_doubt.join("\n"))),
         ("error", error),
         ("model", model(run)),
-        ("steps", is_walked.then(|| run.steps.to_string())),
-        ("child runs", child_runs),
-        ("cost", budget::cost(&run.cost)),
-        ("project", run.project.clone()),
-        ("parent", run.parent_id.clone()),
-        ("started", since(run.started_at.as_deref(), now)),
-        ("ended", since(run.ended_at.as_deref(), now)),
+        ("steps", steps),
+        (
+            "child runs",
+            (run.spawn_count > 0).then(|| run.spawn_count.to_string()),
+        ),
+        ("cost", cost(run)?),
+        ("project", some(&run.project)),
+        ("parent", some(&run.parent_id)),
+        ("started", since(run.started_at.as_ref(), now)),
+        ("ended", since(run.ended_at.as_ref(), now)),
         ("took", ran(run).map(elapsed)),
-        ("continues", run.continuation_of.clone()),
-        ("continued by", run.continued_by.clone()),
+        ("continues", some(&run.continuation_of)),
+        ("continued by", some(&run.continued_by)),
     ]);
     let process = run.error.as_ref().and_then(|error| error.process.as_ref());
     let errors = run.errors.iter().map(|error| {
@@ -244,55 +245,73 @@ pub(crate) fn run(run: &json::Run, now: Timestamp, style: Style) -> String {
     let parts: Vec<String> = std::iter::once(head)
         .chain(process.map(printed))
         .chain(errors)
-        .chain(body(run))
+        .chain(body(run)?)
         .collect();
-    parts.join("\n")
+    Ok(parts.join("\n"))
 }
 
-/// The model of a thread, as `provider/model`.
-fn model(run: &json::Run) -> Option<String> {
-    let model = run.model.as_ref()?;
-    Some(match &run.provider {
-        Some(provider) => format!("{provider}/{model}"),
-        None => model.clone(),
+/// Its status in a word; a run that was asked to stop and has not is `cancelling`.
+pub(crate) fn status(run: &v1::Run) -> Result<&'static str, Malformed> {
+    let status = run.core_status()?;
+    Ok(if run.cancel.is_some() && !status.is_terminal() {
+        "cancelling"
+    } else {
+        status.as_str()
     })
 }
 
-/// Who asked a run to stop, why and when: `uid:1000, at …: too slow`.
-fn cancel(cancel: &json::Cancel) -> String {
-    let at = cancel.at.as_ref().map(|at| format!(", at {at}"));
-    let reason = cancel.reason.as_ref().map(|reason| format!(": {reason}"));
+/// The cost of a run; `None` if it has cost nothing.
+pub(crate) fn cost(run: &v1::Run) -> Result<Option<String>, Malformed> {
+    let cost = run.cost.as_ref().map(budget::cost);
+    Ok(cost.transpose()?.flatten())
+}
+
+/// The model of a thread, as `provider/model`.
+fn model(run: &v1::Run) -> Option<String> {
+    let model = some(&run.model)?;
+    Some(match run.provider.as_str() {
+        "" => model,
+        provider => format!("{provider}/{model}"),
+    })
+}
+
+/// Who asked a run to stop, when and why: `uid:1000, at …: too slow`.
+fn cancel(cancel: &v1::Cancel) -> String {
+    let at = cancel.at.as_ref().map(convert::timestamp);
+    let at = at.map(|at| format!(", at {at}"));
+    let reason = some(&cancel.reason).map(|reason| format!(": {reason}"));
     let parts = [Some(cancel.by.clone()), at, reason];
     parts.into_iter().flatten().collect()
 }
 
-/// What `cancel` says of a run that was asked to stop.
-pub(crate) fn cancelling(run: &json::Run) -> String {
-    let id = &run.run_id;
-    if run.success.is_some() {
-        return format!("{id} is {}", run.status);
+/// The answer to `cancel` for a run that was asked to stop.
+pub(crate) fn cancelling(run: &v1::Run) -> Result<String, Malformed> {
+    let (id, status) = (&run.run_id, run.core_status()?);
+    if status.is_terminal() {
+        return Ok(format!("{id} is {status}"));
     }
-    format!(
+    Ok(format!(
         "{id} is cancelling: what it is at gets a moment to end; `ryectl wait {id}` waits for it, `ryectl kill {id}` does not"
-    )
+    ))
 }
 
-/// Why a run stands where it does, for a table: the reason it is suspended for, and what it asks.
-pub(crate) fn why(run: &json::Run) -> String {
+/// The reason a run is suspended for and the question it asks, or why it is to stop; for a table.
+pub(crate) fn why(run: &v1::Run) -> Result<String, Malformed> {
     let asks = run.approvals.first().map(|asked| asked.message.as_str());
     let (Some(why), None) = (&run.suspend, &run.cancel) else {
-        let cancel = run.cancel.as_ref().filter(|_| run.success.is_none());
-        let reason = cancel.and_then(|cancel| cancel.reason.as_deref());
-        return one_line(reason.unwrap_or_default(), CELL);
+        let ended = run.has_ended()?;
+        let cancel = run.cancel.as_ref().filter(|_| !ended);
+        let reason = cancel.map(|cancel| cancel.reason.as_str());
+        return Ok(one_line(reason.unwrap_or_default(), CELL));
     };
-    match asks {
+    Ok(match asks {
         Some(message) => one_line(&format!("{}: {message}", why.reason), CELL),
         None => suspension(why),
-    }
+    })
 }
 
 /// A step that has not ended: `step 3 build, running for 4.1s, 57/300`.
-pub(crate) fn step_at_hand(step: &json::Step) -> String {
+pub(crate) fn step_at_hand(step: &v1::Step) -> String {
     let items = step.items.map(|items| format!(", {}", items_so_far(items)));
     format!(
         "step {} {}, {} for {}{}",
@@ -304,8 +323,8 @@ pub(crate) fn step_at_hand(step: &json::Step) -> String {
     )
 }
 
-/// How far items have come: `57/300 · 2 failed`.
-pub(crate) fn items_so_far(items: json::ItemCount) -> String {
+/// How many items have ended: `57/300 · 2 failed`.
+pub(crate) fn items_so_far(items: v1::ItemCount) -> String {
     match items.failed {
         0 => format!("{}/{}", items.ended, items.total),
         failed => format!("{}/{} · {failed} failed", items.ended, items.total),
@@ -313,110 +332,118 @@ pub(crate) fn items_so_far(items: json::ItemCount) -> String {
 }
 
 /// Why a run is suspended: `limit (max_steps_exceeded), before node x`.
-pub(crate) fn suspension(suspension: &json::Suspension) -> String {
-    let code = suspension.code.as_ref().map(|code| format!(" ({code})"));
-    let reached = match (&suspension.current, &suspension.max) {
-        (Some(current), Some(max)) => Some(format!(", {current} of {max}")),
-        (Some(_) | None, _) => None,
-    };
-    let node = suspension.node.as_ref();
+pub(crate) fn suspension(suspension: &v1::Suspension) -> String {
+    let code = some(&suspension.code).map(|code| format!(" ({code})"));
+    let reached = some(&suspension.current)
+        .zip(some(&suspension.max))
+        .map(|(current, max)| format!(", {current} of {max}"));
     let place = if suspension.begun { "in" } else { "before" };
-    let node = node.map(|node| format!(", {place} node {node}"));
+    let node = some(&suspension.node).map(|node| format!(", {place} node {node}"));
     let parts = [Some(suspension.reason.clone()), code, reached, node];
     parts.into_iter().flatten().collect()
 }
 
-/// What is known of an attempt whose outcome is not: `charge of RUN: tool:rye/bash {…}, since …, RYE_IDEMPOTENCY_KEY=…`.
-fn attempt(attempt: &json::InDoubt) -> String {
-    let call = attempt.item.as_ref().map(|item| {
-        let params = attempt.params.as_ref().map(ToString::to_string);
-        format!("{item} {}", params.unwrap_or_default())
-    });
-    let since = attempt.started_at.as_ref();
+/// An attempt whose outcome is not known: `charge of RUN: tool:rye/bash {…}, since …, RYE_IDEMPOTENCY_KEY=…`.
+fn attempt(attempt: &v1::UncertainAttempt) -> String {
+    let call = some(&attempt.item).map(|item| format!("{item} {}", attempt.params_json));
+    let since = attempt.started_at.as_ref().map(convert::timestamp);
     let since = since.map(|since| format!("since {since}"));
-    let key = attempt.key.as_ref();
-    let key = key.map(|key| format!("RYE_IDEMPOTENCY_KEY={key}"));
+    let key = some(&attempt.key).map(|key| format!("RYE_IDEMPOTENCY_KEY={key}"));
     let known: Vec<String> = [call, since, key].into_iter().flatten().collect();
-    let known = known.join(", ");
-    let of = attempt.run_id.as_ref();
-    let of = of.map_or_else(String::new, |run| format!(" of {run}"));
-    let known = if known.is_empty() {
-        "it failed after it had begun"
-    } else {
-        &known
-    };
-    format!("{}{of}: {known}", attempt.name)
+    let known = some(&known.join(", "));
+    let known = known.unwrap_or_else(|| "it failed after it had begun".to_owned());
+    let of = some(&attempt.run_id).map(|run| format!(" of {run}"));
+    format!("{}{}: {known}", attempt.name, of.unwrap_or_default())
 }
 
 /// Why a run failed: `node x: the message`.
-pub(crate) fn failure(error: &json::RunError) -> String {
-    let place = error.node.as_ref().map(|node| format!("node {node}: "));
+pub(crate) fn failure(error: &v1::RunError) -> String {
+    let place = some(&error.node).map(|node| format!("node {node}: "));
     format!("{}{}", place.unwrap_or_default(), error.message)
 }
 
 /// How a process ended that failed and what it printed last.
-pub(crate) fn printed(end: &Printed) -> String {
-    end.lines().join("\n")
-}
-
-/// A drawn tree of runs: the run's place as indentation of its id.
-pub(crate) fn flatten(trees: &[json::Tree]) -> Vec<(usize, &json::Run)> {
-    fn walk<'t>(level: usize, trees: &'t [json::Tree], out: &mut Vec<(usize, &'t json::Run)>) {
-        for tree in trees {
-            out.push((level, &tree.run));
-            walk(level + 1, &tree.children, out);
-        }
-    }
-    let mut out = Vec::new();
-    walk(0, trees, &mut out);
-    out
+pub(crate) fn printed(end: &v1::ProcessEnd) -> String {
+    Printed::from(end).lines().join("\n")
 }
 
 /// A finding as `path:line:col: node: message [code]`.
-pub(crate) fn finding(path: &str, finding: &json::Finding, word: &str) -> String {
-    let node = finding.node.as_ref();
-    let node = node.map(|node| format!("{node}: ")).unwrap_or_default();
+pub(crate) fn finding(path: &str, finding: &v1::Finding, word: &str) -> String {
+    let node = some(&finding.node).map(|node| format!("{node}: "));
     screen::in_line(&format!(
-        "{path}:{}:{}: {word}{node}{} [{}]",
-        finding.line, finding.column, finding.message, finding.code
+        "{path}:{}:{}: {word}{}{} [{}]",
+        finding.line,
+        finding.column,
+        node.unwrap_or_default(),
+        finding.message,
+        finding.code
     ))
 }
 
-/// What a run came to: its output, or its state where it has no output.
-pub(crate) fn body(run: &json::Run) -> Option<String> {
-    if let Some(output) = run.declared() {
-        return Some(format!("output:\n{}", pretty(output)));
+/// The result of a run that ended with success: of a graph what its return node declares, or its state where that declares
+/// nothing; of a tool its result; of a thread its outputs, or its last text.
+pub(crate) fn outcome(run: &v1::Run) -> Result<Option<Value>, Malformed> {
+    if !run.core_status()?.is_success() {
+        return Ok(None);
     }
-    if let Some(outputs) = &run.outputs {
-        return Some(format!("outputs:\n{}", pretty(outputs)));
-    }
-    match &run.result {
-        Some(Value::String(text)) => return Some(format!("result:\n{text}")),
-        Some(other) => return Some(format!("result:\n{}", pretty(other))),
-        None => {}
-    }
-    let mut state = run.state.clone()?;
-    let members = state.as_object_mut()?;
-    members.shift_remove("inputs");
-    (!members.is_empty()).then(|| format!("state:\n{}", pretty(&state)))
+    let output = run.output()?;
+    Ok(match run.state()? {
+        Some(state) => output.filter(declares).or(Some(state)),
+        None => output,
+    })
+}
+
+/// The output of a run with a heading, or its state where it has no output.
+pub(crate) fn body(run: &v1::Run) -> Result<Option<String>, Malformed> {
+    let output = run.output()?;
+    let text = match (run.core_kind()?, output) {
+        (RunKind::Thread, Some(outputs @ Value::Object(_))) => {
+            format!("outputs:\n{}", pretty(&outputs))
+        }
+        (RunKind::Thread, Some(Value::String(text))) => format!("result:\n{text}"),
+        (RunKind::Thread, Some(other)) => format!("result:\n{}", pretty(&other)),
+        (RunKind::Graph | RunKind::Tool, Some(output)) if declares(&output) => {
+            format!("output:\n{}", pretty(&output))
+        }
+        (RunKind::Graph | RunKind::Tool | RunKind::Thread, _) => {
+            let Some(Value::Object(mut state)) = run.state()? else {
+                return Ok(None);
+            };
+            state.shift_remove("inputs");
+            if state.is_empty() {
+                return Ok(None);
+            }
+            format!("state:\n{}", pretty(&Value::Object(state)))
+        }
+    };
+    Ok(Some(text))
+}
+
+/// True unless an output is null or has no members.
+fn declares(output: &Value) -> bool {
+    !output.is_null() && output.as_object().is_none_or(|members| !members.is_empty())
 }
 
 /// How long a run took that has ended: ` in 22.7s`.
-pub(crate) fn took(run: &json::Run) -> String {
+pub(crate) fn took(run: &v1::Run) -> String {
     ran(run).map_or_else(String::new, |ms| format!(" in {}", elapsed(ms)))
 }
 
 /// Milliseconds from its start to its end, of one that has ended.
-fn ran(run: &json::Run) -> Option<u64> {
-    let at = |text: &Option<String>| Timestamp::parse(text.as_deref()?);
-    Some(at(&run.ended_at)?.ms_since(at(&run.started_at)?))
+pub(crate) fn ran(run: &v1::Run) -> Option<u64> {
+    let (ended, started) = (run.ended_at.as_ref()?, run.started_at.as_ref()?);
+    Some(convert::timestamp(ended).ms_since(convert::timestamp(started)))
 }
 
 /// A time, and how long ago that was.
-fn since(time: Option<&str>, now: Timestamp) -> Option<String> {
-    let time = time?;
-    let ago = Timestamp::parse(time).map(|at| age(now.ms_since(at)));
-    Some(ago.map_or_else(|| time.to_owned(), |ago| format!("{time} ({ago} ago)")))
+fn since(time: Option<&prost_types::Timestamp>, now: Timestamp) -> Option<String> {
+    let at = convert::timestamp(time?);
+    Some(format!("{at} ({} ago)", age(now.ms_since(at))))
+}
+
+/// A text, if it is not empty: the contract has no other absent ones.
+pub(crate) fn some(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 #[cfg(test)]

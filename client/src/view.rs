@@ -14,11 +14,10 @@ use rye_core::clock::Timestamp;
 use rye_core::conversation::Source;
 use rye_core::id::RunId;
 use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
-use rye_proto::v1;
+use rye_proto::v1::{self, ItemCount};
 
 pub use self::news::{News, StepEnd};
 use self::speech::{Heard, Speech};
-use crate::json::ItemCount;
 
 /// Failed items that are kept for the end; more are counted.
 const MOST_FAILED: usize = 20;

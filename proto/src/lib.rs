@@ -2,6 +2,12 @@
 //!
 //! `proto/rye/v1/rye.proto` is the source; the Rust code below `gen/` is generated from it and committed, so that
 //! building needs no `protoc`. The test `generated` compares the two; `UPDATE_GENERATED=1` makes it rewrite them.
+//!
+//! [`convert`] reads values of the core from messages and makes messages of them. Messages that `ryectl --json` prints implement
+//! `Serialize`: their JSON is a promise to scripts.
+
+pub mod convert;
+mod json;
 
 /// Package `rye.v1`.
 #[expect(clippy::all, clippy::pedantic, missing_docs, reason = "generated code")]

@@ -1,8 +1,9 @@
 //! Budgets and money for people.
 
-use rye_client::json::budget::{Budget, Meter, Path, Tree};
-use rye_client::json::{Cost, Dollars};
+use rye_client::tree::Tree;
 use rye_core::money::Usd;
+use rye_proto::convert::{self, Malformed};
+use rye_proto::v1::{Budget, Cost, GetBudgetResponse as Path, Meter};
 
 use super::table;
 
@@ -11,35 +12,38 @@ const NO_LIMIT: &str = "-";
 /// Marks an amount of which a part is an estimate.
 const ESTIMATE: &str = "~";
 
-/// Money with two decimals, and more only where they say something: `1.00`, `0.0215`.
-pub(crate) fn money(amount: Dollars) -> String {
-    let mut text = amount.0.to_string();
-    let cents = text.find('.').map_or(0, |point| point + 3);
-    let end = text.trim_end_matches('0').len().max(cents);
-    text.truncate(end);
-    text
+/// Money with two decimals, and more only if they are not zero: `1.00`, `0.0215`.
+pub(crate) fn money(amount: &str) -> String {
+    let cents = amount.find('.').map_or(amount.len(), |point| point + 3);
+    let end = amount.trim_end_matches('0').len().max(cents);
+    amount.get(..end).unwrap_or(amount).to_owned()
 }
 
-/// What a run has cost: `0.0215 USD, turns 3, tokens 1200 in, 300 out`; `None` if it has cost nothing.
-pub(crate) fn cost(cost: &Cost) -> Option<String> {
+fn usd(amount: Usd) -> String {
+    money(&amount.to_string())
+}
+
+/// The cost of a run: `0.0215 USD, turns 3, tokens 1200 in, 300 out`; `None` if it has cost nothing.
+pub(crate) fn cost(cost: &Cost) -> Result<Option<String>, Malformed> {
     let mark = if cost.estimated {
         ", partly an estimate"
     } else {
         ""
     };
-    (cost.spend.0 > Usd::ZERO).then(|| {
+    let spend = convert::usd("spend", &cost.spend)?;
+    Ok((spend > Usd::ZERO).then(|| {
         format!(
             "{} USD{mark}, turns {}, tokens {} in, {} out",
-            money(cost.spend),
+            usd(spend),
             cost.turns,
             cost.input_tokens,
             cost.output_tokens
         )
-    })
+    }))
 }
 
 /// The account of a run and those above it, what the node may spend, and who refuses first.
-pub(crate) fn path(shown: &Path) -> String {
+pub(crate) fn path(shown: &Path) -> Result<String, Malformed> {
     let heads = [
         "RUN",
         "STATE",
@@ -50,112 +54,114 @@ pub(crate) fn path(shown: &Path) -> String {
         "BELOW",
         "REMAINING",
     ];
-    let rows: Vec<[String; 8]> = shown.path.iter().map(path_row).collect();
-    let mut parts = vec![table(heads, &rows)];
+    let rows = shown.path.iter().map(path_row);
+    let mut parts = vec![table(heads, &rows.collect::<Result<Vec<_>, _>>()?)];
     if !shown.meters.is_empty() {
-        let rows: Vec<[String; 5]> = shown.meters.iter().map(meter_row).collect();
+        let rows = shown.meters.iter().map(meter_row);
         let heads = ["NODE", "MAX", "SPENT", "HELD", "REMAINING"];
-        parts.push(table(heads, &rows));
+        parts.push(table(heads, &rows.collect::<Result<Vec<_>, _>>()?));
     }
-    let last = legend(shown.path.iter()).into_iter().chain(refusal(shown));
+    let last = legend(shown.path.iter()).into_iter().chain(refusal(shown)?);
     let last: Vec<String> = last.collect();
     if !last.is_empty() {
         parts.push(last.join("\n"));
     }
-    parts.join("\n\n")
+    Ok(parts.join("\n\n"))
 }
 
-fn path_row(budget: &Budget) -> [String; 8] {
-    let below = budget.used.0.saturating_sub(budget.own.0);
-    let below = Dollars(below.saturating_sub(budget.held.0));
-    [
+fn path_row(budget: &Budget) -> Result<[String; 8], Malformed> {
+    let (own, held) = (
+        convert::usd("own", &budget.own)?,
+        convert::usd("held", &budget.held)?,
+    );
+    let used = convert::usd("used", &budget.used)?;
+    Ok([
         name(budget),
         budget.state.clone(),
-        limit(budget.max),
-        about(budget, budget.used),
-        money(budget.own),
-        money(budget.held),
-        money(below),
-        remaining(budget),
-    ]
+        limit(max(budget)?),
+        about(budget, used),
+        usd(own),
+        usd(held),
+        usd(used.saturating_sub(own).saturating_sub(held)),
+        remaining(budget)?,
+    ])
 }
 
-fn meter_row(meter: &Meter) -> [String; 5] {
-    [
+fn meter_row(meter: &Meter) -> Result<[String; 5], Malformed> {
+    Ok([
         meter.id.clone(),
-        limit(meter.max),
-        money(meter.spent),
-        money(meter.held),
-        limit(meter.remaining()),
-    ]
+        limit(convert::limit("max", meter.max.as_deref())?),
+        usd(convert::usd("spent", &meter.spent)?),
+        usd(convert::usd("held", &meter.held)?),
+        limit(left_of(meter)?),
+    ])
 }
 
-/// Who refuses first what the run would spend, and how much is left until then.
-fn refusal(shown: &Path) -> Option<String> {
-    if shown.path.first()?.state != "open" {
-        return None;
+/// The rest that a meter allows; `None` without a limit.
+fn left_of(meter: &Meter) -> Result<Option<Usd>, Malformed> {
+    let max = convert::limit("max", meter.max.as_deref())?;
+    let spent = convert::usd("spent", &meter.spent)?;
+    let held = convert::usd("held", &meter.held)?;
+    Ok(max.map(|max| max.saturating_sub(spent).saturating_sub(held)))
+}
+
+/// The limit that refuses first what the run would spend, and how much is left until then.
+fn refusal(shown: &Path) -> Result<Option<String>, Malformed> {
+    if shown.path.first().is_none_or(|own| own.state != "open") {
+        return Ok(None);
     }
+    let mut limits = Vec::new();
     // What is left below a limit is reserved above it, so of the accounts only the nearest with a limit is asked.
-    let mut accounts = shown.path.iter();
-    let account =
-        accounts.find_map(|budget| Some((budget.remaining?, format!("run {}", name(budget)))));
-    let meters = shown.meters.iter().filter_map(|meter| {
-        let who = format!("the limit of this node for the {}", meter.id);
-        Some((meter.remaining()?, who))
-    });
-    let first = account.into_iter().chain(meters);
-    let (left, who) = first.min_by_key(|(left, _)| *left)?;
-    Some(format!(
-        "{who} refuses first: {} USD remaining",
-        money(left)
-    ))
+    for budget in &shown.path {
+        if let Some(left) = convert::limit("remaining", budget.remaining.as_deref())? {
+            limits.push((left, format!("run {}", name(budget))));
+            break;
+        }
+    }
+    for meter in &shown.meters {
+        if let Some(left) = left_of(meter)? {
+            limits.push((left, format!("the limit of this node for the {}", meter.id)));
+        }
+    }
+    let first = limits.into_iter().min_by_key(|(left, _)| *left);
+    Ok(first.map(|(left, who)| format!("{who} refuses first: {} USD remaining", usd(left))))
 }
 
 /// An account and all below it, indented.
-pub(crate) fn tree(tree: &Tree) -> String {
-    let mut budgets = Vec::new();
-    walk(0, tree, &mut budgets);
+pub(crate) fn tree(tree: &Tree<Budget>) -> Result<String, Malformed> {
+    let budgets = Tree::lines(std::slice::from_ref(tree));
     let heads = ["RUN", "STATE", "MAX", "USED", "SPENT", "HELD", "REMAINING"];
-    let rows: Vec<[String; 7]> = budgets
-        .iter()
-        .map(|(level, budget)| {
-            [
-                format!("{}{}", "  ".repeat(*level), name(budget)),
-                budget.state.clone(),
-                limit(budget.max),
-                money(budget.used),
-                about(budget, budget.actual),
-                money(budget.held),
-                remaining(budget),
-            ]
-        })
-        .collect();
+    let rows = budgets.iter().map(|(level, budget)| {
+        Ok([
+            format!("{}{}", "  ".repeat(*level), name(budget)),
+            budget.state.clone(),
+            limit(max(budget)?),
+            usd(convert::usd("used", &budget.used)?),
+            about(budget, convert::usd("actual", &budget.actual)?),
+            usd(convert::usd("held", &budget.held)?),
+            remaining(budget)?,
+        ])
+    });
+    let rows = rows.collect::<Result<Vec<[String; 7]>, _>>()?;
     let legend = legend(budgets.iter().map(|(_, budget)| *budget));
     let parts: Vec<String> = std::iter::once(table(heads, &rows)).chain(legend).collect();
-    parts.join("\n\n")
+    Ok(parts.join("\n\n"))
 }
 
-fn walk<'t>(level: usize, tree: &'t Tree, out: &mut Vec<(usize, &'t Budget)>) {
-    out.push((level, &tree.budget));
-    for child in &tree.children {
-        walk(level + 1, child, out);
-    }
-}
-
-/// What an account that was raised may spend now; `before` is as it was.
-pub(crate) fn raised(budget: &Budget, before: Option<&Budget>) -> String {
-    let earlier = before.and_then(|before| before.max);
-    let from = earlier.map(|max| format!("from {} ", money(max)));
-    format!(
+/// The new limit of an account that was raised; `before` is as it was.
+pub(crate) fn raised(budget: &Budget, before: Option<&Budget>) -> Result<String, Malformed> {
+    let earlier = before.map(max).transpose()?.flatten();
+    let from = earlier.map(|max| format!("from {} ", usd(max)));
+    Ok(format!(
         "{}: {}to {} USD, of which {} remain",
         name(budget),
         from.unwrap_or_default(),
-        limit(budget.max),
-        limit(budget.remaining)
-    )
+        limit(max(budget)?),
+        limit(convert::limit("remaining", budget.remaining.as_deref())?)
+    ))
 }
 
-/// A run, and the first of its chain where that is another one: what is refused names that one.
+/// A run, and the first of its chain if that is another one: an error names the first.
 fn name(budget: &Budget) -> String {
     if budget.account == budget.run_id {
         budget.run_id.clone()
@@ -164,25 +170,30 @@ fn name(budget: &Budget) -> String {
     }
 }
 
-fn limit(amount: Option<Dollars>) -> String {
-    amount.map_or_else(|| NO_LIMIT.to_owned(), money)
+fn max(budget: &Budget) -> Result<Option<Usd>, Malformed> {
+    convert::limit("max", budget.max.as_deref())
 }
 
-fn remaining(budget: &Budget) -> String {
-    if budget.overrun.0 > Usd::ZERO {
-        format!("{} over", money(budget.overrun))
-    } else {
-        limit(budget.remaining)
+fn limit(amount: Option<Usd>) -> String {
+    amount.map_or_else(|| NO_LIMIT.to_owned(), usd)
+}
+
+fn remaining(budget: &Budget) -> Result<String, Malformed> {
+    let overrun = convert::usd("overrun", &budget.overrun)?;
+    if overrun > Usd::ZERO {
+        return Ok(format!("{} over", usd(overrun)));
     }
+    let remaining = convert::limit("remaining", budget.remaining.as_deref())?;
+    Ok(limit(remaining))
 }
 
 /// An amount, marked if a part of it is an estimate.
-fn about(budget: &Budget, amount: Dollars) -> String {
+fn about(budget: &Budget, amount: Usd) -> String {
     let mark = if budget.estimated { ESTIMATE } else { "" };
-    format!("{mark}{}", money(amount))
+    format!("{mark}{}", usd(amount))
 }
 
-/// What the mark means, if it stands somewhere.
+/// The meaning of the mark, if it is used.
 fn legend<'b>(mut budgets: impl Iterator<Item = &'b Budget>) -> Option<String> {
     budgets
         .any(|budget| budget.estimated)
@@ -193,28 +204,26 @@ fn legend<'b>(mut budgets: impl Iterator<Item = &'b Budget>) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn dollars(text: &str) -> Dollars {
-        Dollars(Usd::parse(text).unwrap())
+    fn dollars(text: &str) -> String {
+        Usd::parse(text).unwrap().to_string()
     }
 
     /// An open account: its limit, and what of its own, on hold and in all is used.
     fn budget(run_id: &str, max: Option<&str>, [own, held, used]: [&str; 3]) -> Budget {
-        let (max, used) = (max.map(dollars), dollars(used));
+        let [most, used] = [max.unwrap_or("0"), used].map(|text| Usd::parse(text).unwrap());
+        let overrun = max.map_or(Usd::ZERO, |_| used.saturating_sub(most));
         Budget {
             run_id: run_id.to_owned(),
             account: run_id.to_owned(),
             state: "open".to_owned(),
-            max,
-            reserved: Dollars::default(),
+            max: max.map(dollars),
             held: dollars(held),
             own: dollars(own),
             actual: dollars(own),
-            overrun: max.map_or_else(Dollars::default, |max| {
-                Dollars(used.0.saturating_sub(max.0))
-            }),
-            remaining: max.map(|max| Dollars(max.0.saturating_sub(used.0))),
-            estimated: false,
-            used,
+            overrun: overrun.to_string(),
+            remaining: max.map(|_| most.saturating_sub(used).to_string()),
+            used: used.to_string(),
+            ..Budget::default()
         }
     }
 
@@ -238,7 +247,7 @@ mod tests {
             ("0.0215", "0.0215"),
             ("0.000000001", "0.000000001"),
         ] {
-            assert_eq!(money(dollars(text)), shown);
+            assert_eq!(money(&dollars(text)), shown);
         }
     }
 
@@ -256,7 +265,7 @@ mod tests {
             meters: vec![],
         };
         assert_eq!(
-            path(&shown),
+            path(&shown).unwrap(),
             concat!(
                 "RUN                   STATE  MAX   USED    OWN     HELD  BELOW  REMAINING\n",
                 "child                 open   1.00  0.1215  0.0215  0.10  0.00   0.8785\n",
@@ -276,7 +285,7 @@ mod tests {
         let month = || meter("month/2026-11", None, "9");
         let last = |path: &[&Budget], meters: Vec<Meter>| {
             let path = path.iter().copied().cloned().collect();
-            refusal(&Path { path, meters })
+            refusal(&Path { path, meters }).unwrap()
         };
         assert_eq!(last(&[&free], vec![month()]), None);
         assert_eq!(
@@ -302,7 +311,7 @@ mod tests {
             meters: vec![meter("month/2026-11", None, "9")],
         };
         assert_eq!(
-            path(&shown),
+            path(&shown).unwrap(),
             concat!(
                 "RUN  STATE  MAX  USED  OWN   HELD  BELOW  REMAINING\n",
                 "r    open   -    0.00  0.00  0.00  0.00   -\n\n",
@@ -314,12 +323,12 @@ mod tests {
 
     #[test]
     fn a_tree_is_indented_and_marks_estimates_and_overruns() {
-        let leaf = |budget| Tree {
-            budget,
+        let leaf = |budget: Budget| Tree {
+            record: budget,
             children: vec![],
         };
         let shown = Tree {
-            budget: budget("root", Some("2"), ["0.25", "0", "1.25"]),
+            record: budget("root", Some("2"), ["0.25", "0", "1.25"]),
             children: vec![
                 leaf(Budget {
                     estimated: true,
@@ -330,7 +339,7 @@ mod tests {
             ],
         };
         assert_eq!(
-            tree(&shown),
+            tree(&shown).unwrap(),
             concat!(
                 "RUN   STATE   MAX   USED  SPENT  HELD  REMAINING\n",
                 "root  open    2.00  1.25  0.25   0.00  0.75\n",
@@ -346,12 +355,15 @@ mod tests {
         let before = budget("r", Some("1"), ["0", "0", "0.6"]);
         let now = budget("r", Some("3"), ["0", "0", "0.6"]);
         assert_eq!(
-            raised(&now, Some(&before)),
+            raised(&now, Some(&before)).unwrap(),
             "r: from 1.00 to 3.00 USD, of which 2.40 remain"
         );
         let unlimited = budget("r", None, ["0", "0", "0"]);
         for before in [Some(&unlimited), None] {
-            assert_eq!(raised(&now, before), "r: to 3.00 USD, of which 2.40 remain");
+            assert_eq!(
+                raised(&now, before).unwrap(),
+                "r: to 3.00 USD, of which 2.40 remain"
+            );
         }
     }
 }

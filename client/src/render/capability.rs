@@ -1,9 +1,23 @@
 //! What a run may do, for reading.
 
-use rye_client::json::capability::{Answer, Risk};
 use rye_core::capability::Layer;
+use rye_proto::v1::PermissionRisk;
+use serde::Serialize;
 
 use super::screen;
+
+/// The answer to `can`, as `can --json` prints it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Answer<'a> {
+    pub(crate) run_id: &'a str,
+    /// As patterns see it.
+    pub(crate) action: String,
+    pub(crate) allowed: bool,
+    /// The first layer that does not allow it; null too if there are no layers at all.
+    pub(crate) refused_by: Option<&'a Layer>,
+    /// Its risk as a permission of a thread; null if the daemon does not know it.
+    pub(crate) risk: Option<PermissionRisk>,
+}
 
 /// The layers of a run: who set each, and its patterns below.
 pub(crate) fn layers(layers: &[Layer]) -> String {
@@ -22,15 +36,15 @@ pub(crate) fn layers(layers: &[Layer]) -> String {
 }
 
 /// Whether an action is allowed, and which layer refuses it; then how risky it is.
-pub(crate) fn answer(answer: &Answer) -> String {
+pub(crate) fn answer(answer: &Answer<'_>) -> String {
     let verdict = verdict(answer);
     match &answer.risk {
-        Some(Risk { class, policy, .. }) => format!("{verdict}\nrisk: {class} ({policy})"),
+        Some(PermissionRisk { risk, policy, .. }) => format!("{verdict}\nrisk: {risk} ({policy})"),
         None => verdict,
     }
 }
 
-fn verdict(answer: &Answer) -> String {
+fn verdict(answer: &Answer<'_>) -> String {
     let action = screen::in_line(&answer.action);
     if answer.allowed {
         return format!("allowed: {action}");
@@ -62,9 +76,9 @@ mod tests {
         }
     }
 
-    fn refused(by: Option<Layer>) -> String {
+    fn refused(by: Option<&Layer>) -> String {
         answer(&Answer {
-            run_id: "r".to_owned(),
+            run_id: "r",
             action: "rye.execute.tool.a".to_owned(),
             allowed: false,
             refused_by: by,
@@ -91,24 +105,24 @@ mod tests {
     #[test]
     fn a_refusal_names_the_layer_and_what_it_covers() {
         assert_eq!(
-            refused(Some(layer("uid:7", &["x.*", "y"]))),
+            refused(Some(&layer("uid:7", &["x.*", "y"]))),
             "refused: rye.execute.tool.a is not covered by uid:7 (x.*, y)"
         );
         assert!(
-            refused(Some(layer("uid:7", &[]))).ends_with("(an empty list, which allows nothing)")
+            refused(Some(&layer("uid:7", &[]))).ends_with("(an empty list, which allows nothing)")
         );
         assert!(refused(None).ends_with("there are no capabilities at all"));
     }
 
     #[test]
     fn the_risk_of_an_action_stands_below_the_answer() {
-        let risk = Risk {
+        let risk = PermissionRisk {
             permission: "rye.execute.tool.a".to_owned(),
-            class: "elevated".to_owned(),
+            risk: "elevated".to_owned(),
             policy: "acknowledge_required".to_owned(),
         };
         let told = answer(&Answer {
-            run_id: "r".to_owned(),
+            run_id: "r",
             action: risk.permission.clone(),
             allowed: true,
             refused_by: None,

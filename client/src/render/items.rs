@@ -1,10 +1,11 @@
 //! Items that were looked for, for people.
 
-use rye_client::json::items::{Described, Item};
 use rye_core::model::Object;
+use rye_proto::convert::{self, Malformed};
+use rye_proto::v1::{DescribeResponse, Item};
 use serde_json::Value;
 
-use super::{Style, fields, one_line, table, table_within};
+use super::{Style, fields, one_line, some, table, table_within};
 
 /// Longest text of a table's cell.
 const CELL: usize = 200;
@@ -43,16 +44,13 @@ pub(crate) fn found(answer: &Object) -> String {
 /// A line for each item: what it is, where it comes from, whether it may be used, and what it is for.
 pub(crate) fn listed(items: &[Item], width: Option<usize>) -> String {
     let row = |item: &Item| {
-        let about = item.description.as_ref().or(item.title.as_ref());
-        let status = match &item.problem {
-            Some(_) => item.verdict.as_str(),
-            None => "ok",
-        };
+        let about = some(&item.description).unwrap_or_else(|| item.title.clone());
+        let status = some(&item.problem).map(|_| item.verdict.clone());
         [
-            item.id.clone(),
+            name(item),
             item.space.clone(),
-            status.to_owned(),
-            about.map(|about| one_line(about, CELL)).unwrap_or_default(),
+            status.unwrap_or_else(|| "ok".to_owned()),
+            one_line(&about, CELL),
         ]
     };
     let rows: Vec<[String; 4]> = items.iter().map(row).collect();
@@ -62,50 +60,50 @@ pub(crate) fn listed(items: &[Item], width: Option<usize>) -> String {
     table_within(["ITEM", "SPACE", "STATUS", "ABOUT"], &rows, width)
 }
 
-/// All that is told of an item.
-pub(crate) fn described(described: &Described, style: Style) -> String {
-    let item = &described.item;
-    let verdict = match &item.problem {
-        Some(problem) => format!("{}: {problem}", style.red(&item.verdict)),
-        None => style.green(&item.verdict),
+/// The description of an item.
+pub(crate) fn described(described: &DescribeResponse, style: Style) -> Result<String, Malformed> {
+    let item = &described.item.clone().unwrap_or_default();
+    let verdict = match item.problem.as_str() {
+        "" => style.green(&item.verdict),
+        problem => format!("{}: {problem}", style.red(&item.verdict)),
     };
-    let signer = match (&item.owner, &item.fingerprint) {
-        (Some(owner), Some(fingerprint)) => Some(format!("{owner} ({fingerprint})")),
-        (None, fingerprint) => fingerprint.clone(),
-        (Some(_), None) => None,
-    };
-    let permissions = described.permissions.as_ref().map(|patterns| {
-        if patterns.is_empty() {
-            "nothing".to_owned()
-        } else {
-            patterns.join("\n")
-        }
+    let signer = some(&item.fingerprint).map(|fingerprint| match item.owner.as_str() {
+        "" => fingerprint,
+        owner => format!("{owner} ({fingerprint})"),
+    });
+    let permissions = described.has_permissions.then(|| {
+        let patterns = some(&described.permissions.join("\n"));
+        patterns.unwrap_or_else(|| "nothing".to_owned())
     });
     let shadows = described.shadows.iter();
     let shadows: Vec<String> = shadows
         .map(|other| format!("{} ({})", other.path, other.space))
         .collect();
-    let some = |text: String| (!text.is_empty()).then_some(text);
     let head = fields(&[
-        ("item", Some(item.id.clone())),
-        ("title", item.title.clone()),
-        ("about", item.description.clone()),
-        ("version", item.version.clone()),
-        ("type", item.tool_type.clone()),
-        ("runs through", described.executor_id.clone()),
-        ("effect", described.effect.clone()),
-        ("tags", some(described.tags.join(", "))),
+        ("item", Some(name(item))),
+        ("title", some(&item.title)),
+        ("about", some(&item.description)),
+        ("version", some(&item.version)),
+        ("type", some(&item.tool_type)),
+        ("runs through", some(&described.executor_id)),
+        ("effect", some(&described.effect)),
+        ("tags", some(&described.tags.join(", "))),
         ("may", permissions),
         ("space", Some(item.space.clone())),
         ("file", Some(item.path.clone())),
         ("signature", Some(verdict)),
         ("signed by", signer),
-        ("shadows", some(shadows.join("\n"))),
+        ("shadows", some(&shadows.join("\n"))),
     ]);
-    match described.inputs.as_ref().map(inputs) {
-        Some(inputs) => format!("{head}\n\n{inputs}"),
+    let schema = convert::document("inputs_schema_json", &described.inputs_schema_json)?;
+    Ok(match schema {
+        Some(schema) => format!("{head}\n\n{}", inputs(&schema)),
         None => head,
-    }
+    })
+}
+
+fn name(item: &Item) -> String {
+    item.item.clone().unwrap_or_default().name()
 }
 
 /// A line for each input of a JSON Schema.

@@ -267,7 +267,7 @@ pub(crate) fn failed_items(view: &View) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rye_client::json::ItemCount;
+    use rye_proto::v1::ItemCount;
 
     use super::*;
 

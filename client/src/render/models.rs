@@ -1,15 +1,11 @@
 //! Models, and what a thread would begin with, for people.
 
-use rye_client::json::models::{Model, Models, Preview, Price};
+use std::collections::BTreeMap;
 
-use super::{elapsed, fields, table};
+use rye_proto::v1::{Model, ModelPrice as Price, ModelsResponse, PreviewResponse as Preview};
 
-/// Money with two decimals, and more only where they say something.
-fn money(amount: &str) -> String {
-    let cents = amount.find('.').map_or(amount.len(), |point| point + 3);
-    let end = amount.trim_end_matches('0').len().max(cents);
-    amount.get(..end).unwrap_or(amount).to_owned()
-}
+use super::budget::money;
+use super::{elapsed, fields, some, table};
 
 /// What a million tokens cost: `2.00`, or `0.10 to 0.50` where large requests cost more.
 fn cost(prices: &[Price], of: impl Fn(&Price) -> &String) -> String {
@@ -23,7 +19,7 @@ fn cost(prices: &[Price], of: impl Fn(&Price) -> &String) -> String {
 }
 
 /// A line for each model: its names, the tiers it is taken for, its window, its prices, and whether it can be used.
-pub(crate) fn models(shown: &Models) -> String {
+pub(crate) fn models(shown: &ModelsResponse) -> String {
     let heads = [
         "MODEL", "ALIASES", "TIERS", "WINDOW", "INPUT", "OUTPUT", "STATUS",
     ];
@@ -31,12 +27,11 @@ pub(crate) fn models(shown: &Models) -> String {
     for provider in &shown.providers {
         for model in &provider.models {
             let name = format!("{}/{}", provider.name, model.id);
-            let tiers = shown
-                .tiers
-                .iter()
-                .filter(|(_, models)| models.contains(&name));
-            let tiers: Vec<&str> = tiers.map(|(tier, _)| tier.as_str()).collect();
-            let status = match (provider.usable, model.prices.is_empty()) {
+            let tiers = shown.tiers.iter();
+            let tiers = tiers.filter(|tier| tier.models.contains(&name));
+            let mut tiers: Vec<&str> = tiers.map(|tier| tier.name.as_str()).collect();
+            tiers.sort_unstable();
+            let status = match (provider.lacks.is_empty(), model.prices.is_empty()) {
                 (_, true) => "price unknown",
                 (true, false) => "usable",
                 (false, false) => "no key",
@@ -56,12 +51,13 @@ pub(crate) fn models(shown: &Models) -> String {
             ]);
         }
     }
-    let mut aliases: Vec<String> = shown
-        .aliases
-        .iter()
-        .map(|(alias, name)| format!("{alias} = {name}"))
-        .collect();
-    aliases.insert(0, format!("default = {}", shown.default_tier));
+    let sorted: BTreeMap<_, _> = shown.aliases.iter().collect();
+    let mut aliases = vec![format!("default = {}", shown.default_tier)];
+    aliases.extend(
+        sorted
+            .iter()
+            .map(|(alias, name)| format!("{alias} = {name}")),
+    );
     format!(
         "{}\nUSD for a million tokens. Words for tiers: {}",
         table(heads, &rows),
@@ -77,13 +73,14 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// What a thread would begin with: the figures, then the texts.
-pub(crate) fn preview(shown: &Preview) -> String {
+/// A thread of the directive `item_id` before it begins: the figures, then the texts.
+pub(crate) fn preview(item_id: &str, shown: &Preview) -> String {
+    let first_model = shown.model.clone().unwrap_or_default();
     let tools = shown.tools.iter().map(|tool| tool.name.clone());
     let head = fields(&[
-        ("directive", Some(shown.item_id.clone())),
-        ("model", Some(model(&shown.provider, &shown.model))),
-        ("price", Some(price(&shown.model))),
+        ("directive", Some(item_id.to_owned())),
+        ("model", Some(model(&shown.provider, &first_model))),
+        ("price", Some(price(&first_model))),
         ("limits", Some(limits(shown))),
         ("first call", Some(first_call(shown))),
         ("tools", Some(listed(&tools.collect::<Vec<_>>()))),
@@ -95,7 +92,7 @@ pub(crate) fn preview(shown: &Preview) -> String {
         ("risks", risks(shown)),
     ]);
     let mut parts = vec![head];
-    if let Some(system) = &shown.system {
+    if let Some(system) = some(&shown.system) {
         parts.push(format!("── system prompt ──\n{}", system.trim_end()));
     }
     parts.push(format!("── first message ──\n{}", shown.message.trim_end()));
@@ -111,12 +108,12 @@ fn left_out(shown: &Preview) -> Option<String> {
     (!tools.is_empty()).then(|| listed(&tools))
 }
 
-/// The permissions by how risky they are, the riskiest first; those that nobody is told of at the start are left out.
+/// The permissions by how risky they are, the riskiest first; those that need no word at the start are left out.
 fn risks(shown: &Preview) -> Option<String> {
-    let told = shown.risks.iter().filter(|risk| risk.policy != "allow");
-    let told = told.map(|risk| format!("{} {} ({})", risk.permission, risk.class, risk.policy));
-    let told: Vec<String> = told.collect();
-    (!told.is_empty()).then(|| listed(&told))
+    let risks = shown.risks.iter().filter(|risk| risk.policy != "allow");
+    let risks = risks.map(|risk| format!("{} {} ({})", risk.permission, risk.risk, risk.policy));
+    let risks: Vec<String> = risks.collect();
+    (!risks.is_empty()).then(|| listed(&risks))
 }
 
 fn model(provider: &str, model: &Model) -> String {
@@ -133,7 +130,7 @@ fn price(model: &Model) -> String {
 }
 
 fn limits(shown: &Preview) -> String {
-    let limits = &shown.limits;
+    let limits = shown.limits.clone().unwrap_or_default();
     let number = |name: &str, limit: Option<u64>| limit.map(|limit| format!("{name} {limit}"));
     let spend = limits
         .spend
@@ -153,33 +150,21 @@ fn limits(shown: &Preview) -> String {
 }
 
 fn first_call(shown: &Preview) -> String {
-    match (&shown.first_call, &shown.too_small) {
-        (Some(call), _) => format!(
+    match (shown.hold.as_str(), shown.too_small.as_str()) {
+        ("", "") => "none".to_owned(),
+        ("", why) => format!("none: {why}"),
+        (hold, _) => format!(
             "about {} tokens in, at most {} out; {} USD are held for it",
-            call.input_tokens,
-            call.max_output,
-            money(&call.hold)
+            shown.input_tokens,
+            shown.max_output,
+            money(hold)
         ),
-        (None, Some(why)) => format!("none: {why}"),
-        (None, None) => "none".to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn money_has_cents_and_more_where_they_say_something() {
-        for (amount, shown) in [
-            ("2.000000000", "2.00"),
-            ("0.125000000", "0.125"),
-            ("0.500000000", "0.50"),
-            ("10000.000000000", "10000.00"),
-        ] {
-            assert_eq!(money(amount), shown);
-        }
-    }
 
     #[test]
     fn prices_that_rise_with_the_request_are_a_range() {

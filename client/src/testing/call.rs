@@ -9,11 +9,11 @@ use std::path::Path;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use rye_client::{Client, Error, wire};
+use rye_client::{Client, Error};
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_core::id::ItemRef;
 use rye_core::model::Status;
-use rye_proto::v1;
+use rye_proto::{convert, v1};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -50,7 +50,7 @@ pub(super) async fn call(
 ) -> Result<(Ended, Duration), Error> {
     let project = directory.display().to_string();
     let request = v1::ExecuteRequest {
-        item: Some(wire::item_ref(tool)),
+        item: Some(tool.into()),
         project: project.clone(),
         params_json: Value::Object(case.params.clone()).to_string(),
         trace: false,
@@ -91,7 +91,7 @@ fn answered(answer: Result<v1::ExecuteResponse, Error>) -> Result<Ended, Error> 
             return Ok(Ended::Answered(Outcome { data, failure }, String::new()));
         }
     };
-    let envelope = wire::object("envelope_json", &answer.envelope_json)?;
+    let envelope = convert::object("envelope_json", &answer.envelope_json)?;
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     let is_failure = envelope.get("status").and_then(Value::as_str) == Some("error");
     let failure = is_failure.then(|| Failed {
@@ -133,7 +133,7 @@ async fn finish(client: &Client, project: &str, directory: &Path) -> Result<(), 
 
 /// Whether nothing more is written about `run`, which has ended.
 fn is_written(directory: &Path, run: &v1::Run) -> bool {
-    let status = wire::status_of(run).map_or("", Status::as_str);
+    let status = run.core_status().map_or("", Status::as_str);
     let files = directory.join(".ai");
     if !files.is_dir() {
         // The tool has removed it.
@@ -145,7 +145,7 @@ fn is_written(directory: &Path, run: &v1::Run) -> bool {
         return false;
     }
     // Tools have no page; it is the last that is written of other runs.
-    let page = Path::new("knowledge/agent/threads").join(wire::item_id(run));
+    let page = Path::new("knowledge/agent/threads").join(run.item_id());
     run.kind == i32::from(v1::RunKind::Tool)
         || tells(&files.join(page).join(format!("{}.md", run.run_id)))
 }
@@ -163,7 +163,7 @@ fn has_status(text: &str, status: &str) -> bool {
 
 async fn live(client: &Client, project: &str) -> Result<Vec<v1::Run>, Error> {
     let statuses = [Status::Created, Status::Running, Status::Suspended];
-    let statuses = statuses.map(|status| wire::run_status(status).into());
+    let statuses = statuses.map(|status| v1::RunStatus::from(status).into());
     runs(client, project, statuses.into()).await
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use quick_junit::{NonSuccessKind, SerializeError, TestCase, TestCaseStatus, TestSuite};
-use rye_client::wire;
+use rye_proto::convert;
 use serde_json::{Value, json};
 
 use super::compare::Problem;
@@ -32,7 +32,7 @@ impl Report {
     }
 
     fn milliseconds(&self) -> u64 {
-        wire::milliseconds(self.elapsed)
+        convert::milliseconds(self.elapsed)
     }
 
     /// The line of the case, with what is wrong below it.

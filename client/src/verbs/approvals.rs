@@ -1,8 +1,7 @@
 //! Questions of runs to people: listing and answering them.
 
 use rye_client::exit::Exit;
-use rye_client::json;
-use rye_proto::v1;
+use rye_proto::{convert, v1};
 
 use super::attach;
 use super::run::verdicts;
@@ -27,8 +26,6 @@ pub(super) async fn list(asked: &cli::Approvals, session: &mut Session) -> Resul
         ..v1::ApprovalsRequest::default()
     };
     let open = session.client().await?.approvals(request).await?;
-    let open = open.iter().map(json::Approval::new);
-    let open: Vec<json::Approval> = open.collect::<Result<_, _>>()?;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&open)?,
@@ -36,13 +33,9 @@ pub(super) async fn list(asked: &cli::Approvals, session: &mut Session) -> Resul
             let rows: Vec<[String; 5]> = open
                 .into_iter()
                 .map(|asked| {
-                    [
-                        asked.run_id,
-                        asked.id,
-                        asked.node.unwrap_or_default(),
-                        asked.expires_at.unwrap_or_default(),
-                        asked.message,
-                    ]
+                    let until = asked.expires_at.as_ref().map(convert::timestamp);
+                    let until = until.map(|at| at.to_string()).unwrap_or_default();
+                    [asked.run_id, asked.id, asked.node, until, asked.message]
                 })
                 .collect();
             let heads = ["RUN", "ID", "NODE", "UNTIL", "MESSAGE"];
@@ -90,10 +83,9 @@ async fn answer_it(
     let record = client.answer_approval(request).await?;
     let output = &mut session.output;
     match output.format() {
-        Format::Json => output.json(&json::Run::new(&record)?)?,
+        Format::Json => output.json(&record)?,
         Format::Text => {
             let word = if approved { "approved" } else { "denied" };
-            let record = json::Run::new(&record)?;
             if let Some(why) = &record.suspend {
                 let why = render::suspension(why);
                 output.note(&format!("{word}; {run} is suspended: {why}"));

@@ -18,10 +18,9 @@ use rye_client::events::{Deltas, Events, Follow, Told};
 use rye_client::exit::Exit;
 use rye_client::needs::{Need, Way, mend, needs, unanswered};
 use rye_client::view::{News, View};
-use rye_client::{json, wire};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
-use rye_proto::v1;
+use rye_proto::{convert, v1};
 use serde_json::Value;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -133,7 +132,7 @@ async fn detached(client: &Client, run_id: &str, output: &mut Output) -> Result<
         Format::Text => output.line(run_id)?,
         Format::Json => {
             let run = client.get(run_id).await?;
-            output.json(&json::Run::new(&run)?)?;
+            output.json(&run)?;
         }
     }
     Ok(Exit::Done)
@@ -244,13 +243,13 @@ impl Progress {
         lines: StepLines,
         output: &Output,
     ) -> Result<Self, Failure> {
-        let kind = wire::kind_of(run)?;
+        let kind = run.core_kind()?;
         Ok(match (lines, kind) {
             (StepLines::Silenced, _) => Self::Nothing,
             (StepLines::Shown, RunKind::Tool) => Self::Call,
             (StepLines::Shown, RunKind::Graph | RunKind::Thread) => Self::Shown(Box::new(Shown {
                 kind,
-                view: View::new(wire::item_id(run), run.nodes),
+                view: View::new(run.item_id(), run.nodes),
                 lines: Lines::new(kind, output.style()),
                 children: Children::new(client.clone(), output.style()),
             })),
@@ -268,7 +267,7 @@ impl Progress {
     /// What was set in `run` before it is watched from `cursor` on is not new.
     fn know(&mut self, run: &v1::Run, cursor: &str) -> Result<(), Failure> {
         if let (Self::Shown(shown), false) = (self, cursor.is_empty()) {
-            let state = wire::json("state_json", &run.state_json)?;
+            let state = run.state()?;
             let state = state.as_ref().and_then(Value::as_object);
             shown.view.know(state.into_iter().flat_map(Object::keys));
         }
@@ -283,8 +282,8 @@ impl Progress {
         let news = match told {
             Told::Delta(delta) => shown.view.hear(delta),
             Told::Event(event) => {
-                let at = event.timestamp.as_ref().map(wire::timestamp);
-                wire::fact(event).and_then(|fact| shown.view.take(&fact, at))
+                let at = event.timestamp.as_ref().map(convert::timestamp);
+                event.fact().and_then(|fact| shown.view.take(&fact, at))
             }
         };
         let Some(news) = news else {
@@ -375,7 +374,7 @@ async fn watch(
         let Told::Event(event) = told else {
             continue;
         };
-        let Some(fact) = wire::fact(&event) else {
+        let Some(fact) = event.fact() else {
             continue;
         };
         if fact.outcome().is_some() {
@@ -384,7 +383,7 @@ async fn watch(
         // A suspended run has no end to wait for; but the event may be an old one.
         if let Event::Run(RunEvent::RunSuspended(_)) = fact {
             let run_id = &event.run_id;
-            if wire::status_of(&client.get(run_id).await?)? == Status::Suspended {
+            if client.get(run_id).await?.core_status()? == Status::Suspended {
                 return Ok(Watched::Ended);
             }
         }
@@ -405,7 +404,7 @@ pub(super) fn show(line: Option<Line>, output: &mut Output) {
 /// Notes why a run is suspended, and how it is resumed.
 pub(super) async fn tell_suspended(
     client: &Client,
-    run: &json::Run,
+    run: &v1::Run,
     output: &mut Output,
 ) -> Result<(), Failure> {
     let Some(why) = &run.suspend else {
@@ -423,13 +422,13 @@ pub(super) async fn tell_suspended(
 }
 
 /// Notes behind which failure a run is suspended.
-fn tell_failure(error: &json::RunError, output: &mut Output) {
+fn tell_failure(error: &v1::RunError, output: &mut Output) {
     output.note(&format!("it failed: {}", render::failure(error)));
     tell_printed(error, output);
 }
 
 /// Notes how the process ended that failed, and what it printed last.
-pub(super) fn tell_printed(error: &json::RunError, output: &mut Output) {
+pub(super) fn tell_printed(error: &v1::RunError, output: &mut Output) {
     if let Some(process) = &error.process {
         output.note(&render::printed(process));
     }
@@ -438,7 +437,7 @@ pub(super) fn tell_printed(error: &json::RunError, output: &mut Output) {
 /// Notes which suspended child run a suspended run waits for, and how it is resumed; of one that has ended, what continuing it repeats.
 pub(super) async fn tell_way_on(
     client: &Client,
-    run: &json::Run,
+    run: &v1::Run,
     output: &mut Output,
 ) -> Result<(), Failure> {
     let Some(why) = &run.suspend else {
@@ -448,9 +447,9 @@ pub(super) async fn tell_way_on(
         return Ok(());
     };
     // What the child run waits for is what it takes.
-    let child = match &why.child {
-        Some(id) => Some(json::Run::new(&client.get(id).await?)?),
-        None => None,
+    let child = match why.child.as_str() {
+        "" => None,
+        id => Some(client.get(id).await?),
     };
     if let Some(child) = &child
         && let Some(why) = &child.suspend
@@ -491,9 +490,8 @@ async fn end(
     progress: &Progress,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let run = client.get(run_id).await?;
-    let record = json::Run::new(&run)?;
-    let status = wire::status_of(&run)?;
+    let record = client.get(run_id).await?;
+    let status = record.core_status()?;
     match output.format() {
         Format::Json => output.json(&record)?,
         Format::Text => end_in_text(&record, progress, output)?,
@@ -525,23 +523,24 @@ async fn end(
 
 /// Prints the output of a run, unless its model `said` it on the same screen just before, and tells how the run ended. Of a thread
 /// that is always told, with what it cost.
-fn end_in_text(run: &json::Run, progress: &Progress, output: &mut Output) -> Result<(), Failure> {
+fn end_in_text(run: &v1::Run, progress: &Progress, output: &mut Output) -> Result<(), Failure> {
     let was_shown = |outcome: &Value| {
         let said = outcome.as_str().map(str::trim);
         output.is_one_screen() && said.is_some() && said == progress.said()
     };
-    if let Some(outcome) = run.outcome().filter(|outcome| !was_shown(outcome)) {
-        output.outcome(outcome)?;
+    if let Some(outcome) = render::outcome(run)?.filter(|outcome| !was_shown(outcome)) {
+        output.outcome(&outcome)?;
     }
-    let word = output.style().status(run.status);
+    let status = run.core_status()?;
+    let word = output.style().status(status.as_str());
     let took = render::took(run);
-    if run.kind == RunKind::Thread.as_str() {
-        let cost = render::budget::cost(&run.cost);
+    if run.core_kind()? == RunKind::Thread {
+        let cost = render::cost(run)?;
         let cost = cost.map_or_else(String::new, |cost| format!("; cost: {cost}"));
         output.note(&format!("{word} {}{took}{cost}", run.run_id));
     } else if !matches!(progress, Progress::Nothing) {
         // Why it is suspended is told below.
-        if run.status != Status::Suspended.as_str() {
+        if status != Status::Suspended {
             output.note(&format!("{word}{took}"));
         }
         let failed = progress.failed_items();

@@ -1,7 +1,7 @@
 //! `budget show`, `budget tree` and `budget raise`.
 
 use rye_client::exit::Exit;
-use rye_client::json::budget::{Budget, Path, Tree};
+use rye_client::tree::Tree;
 use rye_proto::v1;
 
 use crate::cli;
@@ -11,23 +11,22 @@ use crate::render::budget as render;
 use crate::session::Session;
 
 pub(super) async fn show(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
-    let answer = session.client().await?.budget(run.as_str()).await?;
-    let path = Path::new(&answer)?;
+    let path = session.client().await?.budget(run.as_str()).await?;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&path)?,
-        Format::Text => output.line(&render::path(&path))?,
+        Format::Text => output.line(&render::path(&path)?)?,
     }
     Ok(Exit::Done)
 }
 
 pub(super) async fn tree(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let nodes = session.client().await?.budget_tree(run.as_str()).await?;
-    let tree = Tree::grow(&nodes)?;
+    let tree = Tree::of_accounts(nodes)?;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&tree)?,
-        Format::Text => output.line(&render::tree(&tree))?,
+        Format::Text => output.line(&render::tree(&tree)?)?,
     }
     Ok(Exit::Done)
 }
@@ -41,14 +40,14 @@ pub(super) async fn raise(
     // The JSON form has no place for what it was before.
     let before = match output.format() {
         Format::Json => Vec::new(),
-        Format::Text => Budget::list(&client.budget(raise.run.as_str()).await?.path)?,
+        Format::Text => client.budget(raise.run.as_str()).await?.path,
     };
     let request = v1::RaiseBudgetRequest {
         run_id: raise.run.to_string(),
         spend: raise.spend.to_string(),
         through: raise.through,
     };
-    let raised = Budget::list(&client.raise_budget(request).await?)?;
+    let raised = client.raise_budget(request).await?;
     if output.format() == Format::Json {
         output.json(&raised)?;
         return Ok(Exit::Done);
@@ -57,7 +56,7 @@ pub(super) async fn raise(
         let before = before
             .iter()
             .find(|before| before.account == budget.account);
-        output.line(&render::raised(budget, before))?;
+        output.line(&render::raised(budget, before)?)?;
     }
     Ok(Exit::Done)
 }

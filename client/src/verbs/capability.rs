@@ -1,17 +1,17 @@
 //! `get --capabilities` and `can`: what a run may do, as its own layers say.
 
 use rye_client::exit::Exit;
-use rye_client::json::capability::{Answer, Risk, layers};
+use rye_core::capability::{self, Layer};
 
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::Format;
-use crate::render::capability as render;
+use crate::render::capability::{self as render, Answer};
 use crate::session::Session;
 
 pub(super) async fn show(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let run = session.client().await?.get(run.as_str()).await?;
-    let layers = layers(&run);
+    let layers: Vec<Layer> = run.layers.iter().map(Layer::from).collect();
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&layers)?,
@@ -25,14 +25,22 @@ pub(super) async fn can(can: &cli::Can, session: &mut Session) -> Result<Exit, F
     let run = client.get(can.run.as_str()).await?;
     let asked = vec![can.action.to_string()];
     let risk = match client.risks(&run.project, asked).await {
-        Ok(told) => told.risks.into_iter().next().map(Risk::from),
+        Ok(told) => told.risks.into_iter().next(),
         // The layers answer without it.
         Err(error) => {
             session.output.warning(&error.to_string());
             None
         }
     };
-    let answer = Answer::new(&run, &can.action, risk);
+    let layers: Vec<Layer> = run.layers.iter().map(Layer::from).collect();
+    let checked = capability::check(&layers, &can.action);
+    let answer = Answer {
+        run_id: &run.run_id,
+        action: can.action.to_string(),
+        allowed: checked.is_ok(),
+        refused_by: checked.err().flatten(),
+        risk,
+    };
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&answer)?,

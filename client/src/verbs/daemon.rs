@@ -7,8 +7,9 @@ use std::path::Path;
 use rye_client::endpoint::{Autostart, Stopped};
 use rye_client::error::NotStarted;
 use rye_client::exit::Exit;
-use rye_client::{Client, Error, json};
-use rye_core::clock::Timestamp;
+use rye_client::{Client, Error};
+use rye_proto::{convert, v1};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::{self, DaemonVerb};
@@ -50,7 +51,7 @@ async fn status(session: &mut Session) -> Result<Exit, Failure> {
         }
         return Ok(Exit::Unreachable);
     };
-    let daemon = json::Daemon::from(client.info().await?);
+    let daemon = client.info().await?;
     tell_running(&daemon, session)?;
     Ok(Exit::Done)
 }
@@ -58,21 +59,24 @@ async fn status(session: &mut Session) -> Result<Exit, Failure> {
 async fn start(session: &mut Session) -> Result<Exit, Failure> {
     // The verb itself is the wish, whatever --no-autostart says about other verbs.
     let client = session.connect(Autostart::On).await?;
-    let daemon = json::Daemon::from(client.info().await?);
+    let daemon = client.info().await?;
     tell_running(&daemon, session)?;
     Ok(Exit::Done)
 }
 
-fn tell_running(daemon: &json::Daemon, session: &mut Session) -> Result<(), Failure> {
+fn tell_running(daemon: &v1::InfoResponse, session: &mut Session) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Running<'a> {
+        running: bool,
+        #[serde(flatten)]
+        daemon: &'a v1::InfoResponse,
+    }
+
     match session.output.format() {
-        Format::Json => {
-            let mut document = json!({"running": true});
-            let facts = serde_json::to_value(daemon).expect("plain values with text keys are JSON");
-            if let (Some(document), Some(facts)) = (document.as_object_mut(), facts.as_object()) {
-                document.extend(facts.clone());
-            }
-            session.output.json(&document)
-        }
+        Format::Json => session.output.json(&Running {
+            running: true,
+            daemon,
+        }),
         Format::Text => session.output.line(&format!(
             "ryed {} is running: pid {}, {} live runs, {}",
             daemon.version, daemon.pid, daemon.live_runs, daemon.socket
@@ -136,10 +140,11 @@ async fn info(session: &mut Session) -> Result<Exit, Failure> {
     let client = session
         .connect(Autostart::Off(NotStarted::NotAsked))
         .await?;
-    let daemon = json::Daemon::from(client.info().await?);
+    let daemon = client.info().await?;
     let now = session.environment.now;
-    let started = daemon.started_at.as_deref().and_then(Timestamp::parse);
+    let started = daemon.started_at.as_ref().map(convert::timestamp);
     let log = Path::new(&daemon.state_dir).join("ryed.log");
+    let isolation = daemon.isolation().word().map(str::to_owned);
     match session.output.format() {
         Format::Json => session.output.json(&daemon)?,
         Format::Text => session.output.line(&render::fields(&[
@@ -147,21 +152,18 @@ async fn info(session: &mut Session) -> Result<Exit, Failure> {
             ("pid", Some(daemon.pid.to_string())),
             ("parent", Some(daemon.parent_pid.to_string())),
             ("epoch", Some(daemon.epoch.to_string())),
-            ("started", daemon.started_at),
+            ("started", started.map(|at| at.to_string())),
             ("up", started.map(|at| render::age(now.ms_since(at)))),
             ("state", Some(daemon.state_dir)),
             // One of a service manager logs elsewhere.
             ("log", log.exists().then(|| log.display().to_string())),
             ("socket", Some(daemon.socket)),
             ("node key", Some(daemon.node_fingerprint)),
-            ("isolation", daemon.isolation.map(str::to_owned)),
+            ("isolation", isolation),
             ("containment", Some(daemon.containment.join(", "))),
             ("live runs", Some(daemon.live_runs.to_string())),
             ("storage", Some(daemon.storage)),
-            (
-                "history",
-                (!daemon.history_notes.is_empty()).then(|| daemon.history_notes.join("; ")),
-            ),
+            ("history", render::some(&daemon.history_notes.join("; "))),
         ]))?,
     }
     Ok(Exit::Done)

@@ -3,10 +3,10 @@
 use rye_client::environment::now;
 use rye_client::events::{Deltas, Follow, Of, Told};
 use rye_client::exit::Exit;
-use rye_client::json;
 use rye_client::view::View;
 use rye_core::model::RunKind;
-use rye_proto::v1;
+use rye_proto::{convert, v1};
+use serde_json::json;
 
 use super::attach;
 use crate::cli;
@@ -41,8 +41,10 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
     while let Some(told) = stream.told().await? {
         match (told, output.format()) {
             (Told::Event(event), _) if Some(event.seq) <= behind => {}
-            (Told::Event(event), _) => print(&json::Event::new(&event)?, is_one, output)?,
-            (Told::Delta(delta), Format::Json) => output.json_line(&json::Told::new(&delta))?,
+            (Told::Event(event), _) => print(&event, is_one, output)?,
+            (Told::Delta(delta), Format::Json) => {
+                output.json_line(&json!({"delta": delta}))?;
+            }
             (Told::Delta(delta), Format::Text) if delta.kind() == v1::DeltaKind::Output => {
                 for line in delta.text.lines() {
                     output.note(&format!("{} | {line}", delta.heading));
@@ -76,12 +78,15 @@ fn of(asked: &cli::Events, session: &Session) -> Result<Of, Failure> {
     })
 }
 
-fn print(event: &json::Event, is_one: bool, output: &mut Output) -> Result<(), Failure> {
+fn print(event: &v1::Event, is_one: bool, output: &mut Output) -> Result<(), Failure> {
     if output.format() == Format::Json {
         return output.json_line(event);
     }
-    let said = render::events::sentence(&event.event_type, &event.payload);
-    let at = event.timestamp.as_deref().unwrap_or("-");
+    let payload = convert::document("payload_json", &event.payload_json)?;
+    let payload = payload.unwrap_or_else(|| json!({}));
+    let said = render::events::sentence(&event.event_type, &payload);
+    let at = event.timestamp.as_ref().map(convert::timestamp);
+    let at = at.map_or_else(|| "-".to_owned(), |at| at.to_string());
     let run = if is_one { "" } else { &event.run_id };
     let line = format!(
         "{run}{:>5}  {at}  {:<17} {said}",

@@ -1,9 +1,8 @@
 //! `execute`.
 
 use rye_client::exit::Exit;
-use rye_client::{json, wire};
 use rye_core::model::Status;
-use rye_proto::v1;
+use rye_proto::{convert, v1};
 use serde_json::Value;
 
 use super::attach;
@@ -18,7 +17,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
         None => String::new(),
     };
     let request = v1::ExecuteRequest {
-        item: Some(wire::item_ref(&execute.item.item()?)),
+        item: Some((&execute.item.item()?).into()),
         project: session.project()?.display().to_string(),
         params_json,
         trace: execute.trace || execute.dry_run,
@@ -26,7 +25,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
     };
     let client = session.client().await?;
     let answer = client.execute(request).await?;
-    let envelope = wire::object("envelope_json", &answer.envelope_json)?;
+    let envelope = convert::object("envelope_json", &answer.envelope_json)?;
     let output = &mut session.output;
     let text = |key: &str| envelope.get(key).and_then(Value::as_str);
     let failed = text("status") == Some("error");
@@ -53,7 +52,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
     let record = if answer.run_id.is_empty() {
         None
     } else {
-        Some(json::Run::new(&client.get(&answer.run_id).await?)?)
+        Some(client.get(&answer.run_id).await?)
     };
     if let Some(record) = record.as_ref().filter(|record| record.suspend.is_some()) {
         attach::tell_suspended(&client, record, output).await?;

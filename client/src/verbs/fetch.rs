@@ -1,8 +1,7 @@
 //! `fetch`.
 
 use rye_client::exit::Exit;
-use rye_client::wire;
-use rye_proto::v1;
+use rye_proto::{convert, v1};
 use serde_json::Value;
 
 use crate::cli;
@@ -26,7 +25,7 @@ pub(super) async fn fetch(fetch: cli::Fetch, session: &mut Session) -> Result<Ex
         offset: fetch.offset,
     };
     let answer = session.client().await?.fetch(request).await?;
-    let answer = wire::object("result_json", &answer.result_json)?;
+    let answer = convert::object("result_json", &answer.result_json)?;
     let output = &mut session.output;
     let text = |key: &str| answer.get(key).and_then(Value::as_str);
     if let Format::Json = output.format() {

@@ -1,9 +1,9 @@
 //! `graph step`, `graph validate` and `graph show`; `thread validate`.
 
 use rye_client::exit::Exit;
-use rye_client::{json, wire};
 use rye_core::model::Status;
-use rye_proto::v1;
+use rye_proto::{convert, v1};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::attach;
@@ -20,7 +20,7 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
     let state = step.state.map(|source| source.object("--state"));
     let state = state.transpose()?.map(Value::Object);
     let request = v1::StepRequest {
-        item: Some(wire::item_ref(&step.item.item()?)),
+        item: Some((&step.item.item()?).into()),
         project: session.project()?.display().to_string(),
         node: step.node,
         inputs_json: inputs.json,
@@ -41,10 +41,9 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
     for warning in &answer.warnings {
         output.warning(warning);
     }
-    let result = wire::json("result_json", &answer.result_json)?.unwrap_or(Value::Null);
+    let result = convert::document("result_json", &answer.result_json)?.unwrap_or(Value::Null);
     let run = answer.run.unwrap_or_default();
-    let status = wire::status_of(&run)?;
-    let record = json::Run::new(&run)?;
+    let status = run.core_status()?;
     // A node that failed fails its step, even where the graph would have continued along an error edge.
     let failed = status.is_terminal() && result["success"] == Value::Bool(false);
     let status = if failed { Status::Error } else { status };
@@ -53,29 +52,22 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
         Format::Text => {
             let name = |key: &str| result[key].as_str().map(str::to_owned);
             let head = render::fields(&[
-                ("run", Some(record.run_id.clone())),
-                (
-                    "status",
-                    Some(
-                        output
-                            .style()
-                            .status(if failed { "error" } else { record.status }),
-                    ),
-                ),
+                ("run", Some(run.run_id.clone())),
+                ("status", Some(output.style().status(status.as_str()))),
                 ("node", name("executed_node")),
                 (
                     "next",
                     name("next_node").or_else(|| Some("none".to_owned())),
                 ),
             ]);
-            let lines: Vec<String> = std::iter::once(head).chain(render::body(&record)).collect();
+            let lines: Vec<String> = std::iter::once(head).chain(render::body(&run)?).collect();
             output.line(&lines.join("\n"))?;
         }
     }
-    if record.suspend.is_some() {
-        attach::tell_suspended(&client, &record, output).await?;
+    if run.suspend.is_some() {
+        attach::tell_suspended(&client, &run, output).await?;
     }
-    match (&record.error, result["error"].as_str()) {
+    match (&run.error, result["error"].as_str()) {
         (Some(error), _) => {
             output.error(&render::failure(error));
             attach::tell_printed(error, output);
@@ -97,28 +89,37 @@ pub(super) async fn validate(
     for name in names {
         let item = name.item()?;
         let request = v1::ValidateRequest {
-            item: Some(wire::item_ref(&item)),
+            item: Some((&item).into()),
             project: project.clone(),
         };
-        let answer = client.validate(request).await?;
-        let path = answer.path.clone();
-        let report = json::Validation::from(answer);
+        let report = client.validate(request).await?;
         is_sound &= report.success && (!strict || report.warnings.is_empty());
         let output = &mut session.output;
         match output.format() {
             Format::Json if names.len() == 1 => output.json(&report)?,
-            Format::Json => {
-                let item = item.to_string();
-                output.json_line(&json::Validated { item, path, report })?;
-            }
-            Format::Text => tell(&path, &report, output)?,
+            Format::Json => output.json_line(&Validated {
+                item: item.to_string(),
+                path: &report.path,
+                report: &report,
+            })?,
+            Format::Text => tell(&report, output)?,
         }
     }
     Ok(if is_sound { Exit::Done } else { Exit::Failed })
 }
 
-/// Prints what was found in the file at `path`.
-fn tell(path: &str, report: &json::Validation, output: &mut Output) -> Result<(), Failure> {
+/// One of several graphs in `graph validate --json`.
+#[derive(Serialize)]
+struct Validated<'a> {
+    item: String,
+    path: &'a str,
+    #[serde(flatten)]
+    report: &'a v1::ValidateResponse,
+}
+
+/// Prints the findings in a file.
+fn tell(report: &v1::ValidateResponse, output: &mut Output) -> Result<(), Failure> {
+    let path = &report.path;
     for finding in &report.errors {
         output.line(&render::finding(path, finding, ""))?;
     }
@@ -150,7 +151,7 @@ pub(super) async fn show(show: &cli::Show, session: &mut Session) -> Result<Exit
     };
     let item = show.item.item()?;
     let request = v1::ShowRequest {
-        item: Some(wire::item_ref(&item)),
+        item: Some((&item).into()),
         project: session.project()?.display().to_string(),
         format: format.into(),
         run_id: show

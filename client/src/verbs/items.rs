@@ -1,7 +1,6 @@
 //! `ls`, `show` and `completions`.
 
 use rye_client::exit::Exit;
-use rye_client::json;
 use rye_core::id::ItemKind;
 use rye_proto::v1;
 
@@ -60,7 +59,7 @@ pub(super) async fn list(asked: cli::Ls, session: &mut Session) -> Result<Exit, 
     for kind in wanted.kinds {
         let mut request = v1::ListItemsRequest {
             project: project.clone(),
-            r#type: rye_client::wire::item_type(kind).into(),
+            r#type: v1::ItemType::from(kind).into(),
             pattern: wanted.pattern.clone(),
             space: asked.space.clone().unwrap_or_default(),
             page_size: PAGE,
@@ -68,7 +67,7 @@ pub(super) async fn list(asked: cli::Ls, session: &mut Session) -> Result<Exit, 
         };
         loop {
             let page = client.list_items(request.clone()).await?;
-            items.extend(page.items.iter().map(json::items::Item::new));
+            items.extend(page.items);
             if page.next_page_token.is_empty() {
                 break;
             }
@@ -94,7 +93,7 @@ pub(super) async fn list(asked: cli::Ls, session: &mut Session) -> Result<Exit, 
 
 pub(super) async fn show(name: &ItemName, session: &mut Session) -> Result<Exit, Failure> {
     let (kind, id) = match name.as_str().split_once(':') {
-        Some((word, id)) => (rye_client::wire::item_type(word.parse()?), id),
+        Some((word, id)) => (v1::ItemType::from(word.parse::<ItemKind>()?), id),
         None => (v1::ItemType::Unspecified, name.as_str()),
     };
     let request = v1::DescribeRequest {
@@ -104,14 +103,13 @@ pub(super) async fn show(name: &ItemName, session: &mut Session) -> Result<Exit,
         }),
         project: session.project()?.display().to_string(),
     };
-    let answer = session.client().await?.describe(request).await?;
-    let described = json::items::Described::new(answer)?;
+    let described = session.client().await?.describe(request).await?;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&described)?,
         Format::Text => {
             let style = output.style();
-            output.line(&render::items::described(&described, style))?;
+            output.line(&render::items::described(&described, style)?)?;
         }
     }
     Ok(Exit::Done)

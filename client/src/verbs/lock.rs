@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use rye_client::Client;
 use rye_client::exit::Exit;
-use rye_client::{Client, wire};
 use rye_core::id::{ItemId, ItemRef};
 use rye_item::lock;
-use rye_proto::v1;
+use rye_proto::{convert, v1};
 use serde_json::json;
 
 use super::local::Local;
@@ -21,7 +21,7 @@ use crate::session::Session;
 async fn ask(client: &Client, tool: &ItemId, project: &str) -> Result<v1::LockResponse, Failure> {
     let item = ItemRef::tool(tool.clone()).canonical();
     let request = v1::LockRequest {
-        item: Some(wire::item_ref(&item)),
+        item: Some((&item).into()),
         project: project.to_owned(),
     };
     Ok(client.lock(request).await?)
@@ -51,7 +51,7 @@ pub(super) async fn create(tools: &[ItemName], session: &mut Session) -> Result<
     let (mut exit, mut written) = (Exit::Done, Vec::new());
     for tool in &ids(tools)? {
         let done = ask(&client, tool, &project).await.and_then(|answer| {
-            let mut content = wire::object("lock_json", &answer.lock_json)?;
+            let mut content = convert::object("lock_json", &answer.lock_json)?;
             content.insert("generated_at".to_owned(), local.now.to_string().into());
             let id = ItemId::new(answer.tool_id.as_str())?;
             let path = lock::write(

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher};
 use rye_client::exit::Exit;
-use rye_client::wire;
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::seal::SecretKey;
 use rye_item::draft;
 use rye_item::sign;
-use rye_proto::v1;
+use rye_proto::{convert, v1};
 use serde_json::{Value, json};
 
 use super::local::Local;
@@ -40,14 +39,14 @@ pub(super) async fn import(asked: Import, session: &mut Session) -> Result<Exit,
     let key = if asked.yes { Some(local.key()?) } else { None };
     let pattern = asked.tools.as_deref().map(pattern).transpose()?;
     let request = v1::ExecuteRequest {
-        item: Some(wire::item_ref(&ItemRef::tool(ItemId::new(TOOLS)?))),
+        item: Some((&ItemRef::tool(ItemId::new(TOOLS)?)).into()),
         project: session.project()?.display().to_string(),
         params_json: json!({"server": asked.server.as_str()}).to_string(),
         trace: false,
         dry_run: false,
     };
     let answer = session.client().await?.execute(request).await?;
-    let envelope = wire::object("envelope_json", &answer.envelope_json)?;
+    let envelope = convert::object("envelope_json", &answer.envelope_json)?;
     let root = session.project()?;
     let output = &mut session.output;
     if let Some(error) = envelope.get("error").and_then(Value::as_str) {

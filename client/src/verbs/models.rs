@@ -1,9 +1,8 @@
 //! `models` and `thread show`.
 
 use rye_client::exit::Exit;
-use rye_client::json::models::{Models, Preview};
-use rye_client::wire;
 use rye_proto::v1;
+use serde::Serialize;
 
 use super::run;
 use crate::cli;
@@ -13,18 +12,25 @@ use crate::output::Format;
 use crate::render;
 use crate::session::Session;
 
+/// `thread show --json`.
+#[derive(Serialize)]
+struct Preview<'a> {
+    item_id: &'a str,
+    #[serde(flatten)]
+    preview: &'a v1::PreviewResponse,
+}
+
 pub(super) async fn list(session: &mut Session) -> Result<Exit, Failure> {
     let project = session.project()?.display().to_string();
-    let answer = session.client().await?.models(&project).await?;
-    let models = Models::from(answer);
+    let models = session.client().await?.models(&project).await?;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&models)?,
         Format::Text => {
             output.line(&render::models::models(&models))?;
             for provider in &models.providers {
-                if let Some(lacks) = &provider.lacks {
-                    output.note(&format!("{} needs {lacks}", provider.name));
+                if !provider.lacks.is_empty() {
+                    output.note(&format!("{} needs {}", provider.name, provider.lacks));
                 }
             }
         }
@@ -40,7 +46,7 @@ pub(super) async fn show(show: cli::ThreadShow, session: &mut Session) -> Result
     let inputs = input::inputs(asked.input, asked.inputs)?;
     let item = show.directive.item.item()?;
     let request = v1::PreviewRequest {
-        item: Some(wire::item_ref(&item)),
+        item: Some((&item).into()),
         project: session.project()?.display().to_string(),
         inputs_json: inputs.json,
         text_inputs: inputs.text,
@@ -50,15 +56,18 @@ pub(super) async fn show(show: cli::ThreadShow, session: &mut Session) -> Result
         model: asked.model.unwrap_or_default(),
         provider: asked.provider.unwrap_or_default(),
     };
-    let answer = session.client().await?.preview(request).await?;
-    let preview = Preview::new(item.id.to_string(), answer)?;
+    let preview = session.client().await?.preview(request).await?;
+    let item_id = item.id.as_str();
     let output = &mut session.output;
     for warning in &preview.warnings {
         output.warning(warning);
     }
     match output.format() {
-        Format::Json => output.json(&preview)?,
-        Format::Text => output.line(&render::models::preview(&preview))?,
+        Format::Json => output.json(&Preview {
+            item_id,
+            preview: &preview,
+        })?,
+        Format::Text => output.line(&render::models::preview(item_id, &preview))?,
     }
     Ok(Exit::Done)
 }

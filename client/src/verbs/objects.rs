@@ -3,8 +3,7 @@
 mod export;
 
 use rye_client::exit::Exit;
-use rye_client::{json, wire};
-use rye_proto::v1;
+use rye_proto::{convert, v1};
 use serde_json::{Value, json};
 
 use crate::cli;
@@ -21,14 +20,13 @@ pub(super) async fn list_cache(session: &mut Session) -> Result<Exit, Failure> {
     let now = session.environment.now;
     let output = &mut session.output;
     if output.format() == Format::Json {
-        let entries: Vec<json::CacheEntry> = entries.into_iter().map(Into::into).collect();
         output.json(&entries)?;
         return Ok(Exit::Done);
     }
     let rows: Vec<[String; 4]> = entries
         .into_iter()
         .map(|entry| {
-            let age = entry.cached_at.as_ref().map(wire::timestamp);
+            let age = entry.cached_at.as_ref().map(convert::timestamp);
             let age = age.map(|at| render::age(now.ms_since(at)));
             let node = if entry.trusted {
                 entry.node
@@ -66,7 +64,7 @@ pub(super) async fn drop_cache(drop: cli::Drop, session: &mut Session) -> Result
 pub(super) async fn get(hash: &str, session: &mut Session) -> Result<Exit, Failure> {
     let project = session.project()?.display().to_string();
     let text = session.client().await?.object(&project, hash).await?;
-    let object = wire::json("object_json", &text)?.unwrap_or(Value::Null);
+    let object = convert::document("object_json", &text)?.unwrap_or(Value::Null);
     session.output.json(&object)?;
     Ok(Exit::Done)
 }

@@ -1,8 +1,7 @@
 //! `rm` and `prune`: removing runs that have ended.
 
 use rye_client::exit::Exit;
-use rye_client::wire;
-use rye_proto::v1;
+use rye_proto::{convert, v1};
 use serde_json::json;
 
 use crate::cli;
@@ -33,9 +32,9 @@ pub(super) async fn prune(prune: &cli::Prune, session: &mut Session) -> Result<E
     let here = project::find(session.global.project.as_deref(), &session.environment)?;
     let selection = &prune.selection;
     let statuses = selection.statuses.iter();
-    let statuses = statuses.map(|status| wire::run_status(*status).into());
+    let statuses = statuses.map(|status| v1::RunStatus::from(*status).into());
     let mut request = v1::PruneRequest {
-        older_than_ms: selection.older_than.map(wire::milliseconds),
+        older_than_ms: selection.older_than.map(convert::milliseconds),
         keep: selection.keep,
         statuses: statuses.collect(),
         project: here.map_or_else(String::new, |here| here.display().to_string()),

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use rye_client::exit::Exit;
-use rye_client::wire;
-use rye_proto::v1;
+use rye_core::model::Durability;
+use rye_proto::{convert, v1};
 
 use super::attach;
 use crate::cli::{self, Limit};
@@ -38,15 +38,19 @@ fn request(run: cli::Run, session: &Session) -> Result<v1::StartRequest, Failure
     let given = run.given;
     let asked = given.asked;
     let inputs = input::inputs(asked.input, asked.inputs)?;
+    // Without one the graph and the daemon decide.
+    let durability = given
+        .durability
+        .map_or_else(v1::Durability::default, |how| Durability::from(how).into());
     Ok(v1::StartRequest {
-        item: Some(wire::item_ref(&run.item.item()?)),
+        item: Some((&run.item.item()?).into()),
         project: session.project()?.display().to_string(),
         inputs_json: inputs.json,
         text_inputs: inputs.text,
         has_capabilities: !asked.capabilities.is_empty(),
         capabilities: asked.capabilities,
         limits: Some(limits(asked.limits)),
-        durability: wire::durability(given.durability.map(Into::into)).into(),
+        durability: durability.into(),
         idempotency_key: given.idempotency_key.unwrap_or_default(),
         resume_run_id: run
             .resume
@@ -69,7 +73,7 @@ pub(super) fn limits(asked: Vec<Limit>) -> v1::Limits {
             Limit::Spend(spend) => limits.spend = Some(spend.to_string()),
             Limit::Turns(turns) => limits.turns = Some(turns),
             Limit::Tokens(tokens) => limits.tokens = Some(tokens),
-            Limit::Duration(time) => limits.duration_ms = Some(wire::milliseconds(time)),
+            Limit::Duration(time) => limits.duration_ms = Some(convert::milliseconds(time)),
         }
     }
     limits
@@ -85,7 +89,7 @@ pub(super) fn verdicts(answers: Vec<cli::Answer>) -> Result<Vec<v1::UncertainAns
     }
     let answers = answers.into_iter().map(|answer| v1::UncertainAnswer {
         item: answer.item,
-        verdict: wire::verdict(answer.verdict).into(),
+        verdict: v1::Verdict::from(answer.verdict).into(),
     });
     Ok(answers.collect())
 }

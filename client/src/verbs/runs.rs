@@ -1,12 +1,11 @@
 //! Verbs that look at runs, wait for them and end them.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use rye_client::exit::Exit;
-use rye_client::{json, wire};
+use rye_client::tree::Tree;
 use rye_core::model::Status;
-use rye_proto::v1;
+use rye_proto::{convert, v1};
 use serde_json::json;
 
 use super::attach;
@@ -50,7 +49,7 @@ pub(super) async fn ps(ps: &cli::Ps, session: &mut Session) -> Result<Exit, Fail
             session.output.line(&run.run_id)?;
         }
     } else if ps.tree {
-        print_tree(&runs, session)?;
+        print_tree(runs, session)?;
     } else {
         print_runs(&runs, session)?;
     }
@@ -71,7 +70,7 @@ async fn listed(
     let here = project::find(session.global.project.as_deref(), &session.environment)?;
     let statuses = statuses
         .iter()
-        .map(|status| wire::run_status(*status).into());
+        .map(|status| v1::RunStatus::from(*status).into());
     let mut request = v1::ListRequest {
         statuses: statuses.collect(),
         project: here
@@ -84,7 +83,7 @@ async fn listed(
     let is_wanted = |run: &v1::Run| {
         let reason = run.suspend.as_ref().map(|why| why.reason.as_str());
         let since = run.started_at.as_ref().or(run.created_at.as_ref());
-        let age = since.map(|since| now.ms_since(wire::timestamp(since)));
+        let age = since.map(|since| now.ms_since(convert::timestamp(since)));
         let item = run.item.as_ref().map(|item| item.id.as_str());
         ps.reason
             .as_deref()
@@ -117,7 +116,7 @@ pub(super) async fn tree(run: &cli::RunName, session: &mut Session) -> Result<Ex
     runs.extend(client.below(run.as_str()).await?);
     // Whatever lies above it is not shown.
     runs[0].parent_id.clear();
-    print_tree(&runs, session)?;
+    print_tree(runs, session)?;
     Ok(Exit::Done)
 }
 
@@ -129,73 +128,46 @@ pub(super) async fn chain(run: &cli::RunName, session: &mut Session) -> Result<E
 
 /// A list of runs: a table, or a JSON list.
 fn print_runs(runs: &[v1::Run], session: &mut Session) -> Result<(), Failure> {
-    let records = records(runs)?;
     if session.output.format() == Format::Json {
-        return session.output.json(&records);
+        return session.output.json(&runs);
     }
-    let lines: Vec<_> = records.iter().map(|record| (0, record)).collect();
-    print_lines(&lines, runs, session)
+    let lines: Vec<_> = runs.iter().map(|run| (0, run)).collect();
+    print_lines(&lines, session)
 }
 
 /// Runs below the runs that started them: an indented table, or nested JSON.
-fn print_tree(runs: &[v1::Run], session: &mut Session) -> Result<(), Failure> {
-    let trees = json::Tree::grow(records(runs)?);
+fn print_tree(runs: Vec<v1::Run>, session: &mut Session) -> Result<(), Failure> {
+    let trees = Tree::of_runs(runs);
     if session.output.format() == Format::Json {
         return session.output.json(&trees);
     }
-    print_lines(&render::flatten(&trees), runs, session)
+    print_lines(&Tree::lines(&trees), session)
 }
 
-fn records(runs: &[v1::Run]) -> Result<Vec<json::Run>, Failure> {
-    let records = runs.iter().map(json::Run::new);
-    Ok(records.collect::<Result<Vec<_>, _>>()?)
-}
-
-/// A table of `lines`, each with its level; `runs` tell since when they run.
-fn print_lines(
-    lines: &[(usize, &json::Run)],
-    runs: &[v1::Run],
-    session: &mut Session,
-) -> Result<(), Failure> {
+/// A table of runs, each with its level.
+fn print_lines(lines: &[(usize, &v1::Run)], session: &mut Session) -> Result<(), Failure> {
     let now = session.environment.now;
-    let times: HashMap<&str, String> = runs
-        .iter()
-        .filter_map(|run| {
-            let began = run.started_at.as_ref().or(run.created_at.as_ref())?;
-            let began = wire::timestamp(began);
-            let age = render::age(now.ms_since(began));
-            Some((run.run_id.as_str(), age))
-        })
-        .collect();
-    let took: HashMap<&str, String> = runs
-        .iter()
-        .filter_map(|run| {
-            let began = wire::timestamp(run.started_at.as_ref()?);
-            let ended = wire::timestamp(run.ended_at.as_ref()?);
-            Some((run.run_id.as_str(), render::elapsed(ended.ms_since(began))))
-        })
-        .collect();
-    let project = lines.first().and_then(|(_, first)| first.project.as_ref());
-    let is_one = lines
-        .iter()
-        .all(|(_, record)| record.project.as_ref() == project);
-    let rows: Vec<[String; 8]> = lines
-        .iter()
-        .map(|(level, record)| {
-            let id = record.run_id.as_str();
-            let project = record.project.clone().filter(|_| !is_one);
-            [
-                format!("{}{id}", "  ".repeat(*level)),
-                record.standing().to_owned(),
-                render::why(record),
-                record.steps.to_string(),
-                times.get(id).cloned().unwrap_or_default(),
-                took.get(id).cloned().unwrap_or_default(),
-                record.item_id.clone(),
-                project.unwrap_or_default(),
-            ]
-        })
-        .collect();
+    let project = lines.first().map(|(_, first)| &first.project);
+    let is_one = lines.iter().all(|(_, run)| Some(&run.project) == project);
+    let rows = lines.iter().map(|(level, run)| {
+        let began = run.started_at.as_ref().or(run.created_at.as_ref());
+        let age = began.map(|began| render::age(now.ms_since(convert::timestamp(began))));
+        Ok::<_, Failure>([
+            format!("{}{}", "  ".repeat(*level), run.run_id),
+            render::status(run)?.to_owned(),
+            render::why(run)?,
+            run.steps.to_string(),
+            age.unwrap_or_default(),
+            render::ran(run).map(render::elapsed).unwrap_or_default(),
+            run.item_id().to_owned(),
+            if is_one {
+                String::new()
+            } else {
+                run.project.clone()
+            },
+        ])
+    });
+    let rows = rows.collect::<Result<Vec<[String; 8]>, _>>()?;
     let heads = [
         "RUN", "STATUS", "WHY", "STEPS", "AGE", TOOK, "ITEM", "PROJECT",
     ];
@@ -207,13 +179,13 @@ fn print_lines(
 
 pub(super) async fn get(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let client = session.client().await?;
-    let record = json::Run::new(&client.get(run.as_str()).await?)?;
+    let record = client.get(run.as_str()).await?;
     let now = session.environment.now;
     let output = &mut session.output;
     match output.format() {
         Format::Json => output.json(&record)?,
         Format::Text => {
-            output.line(&render::run(&record, now, output.style()))?;
+            output.line(&render::run(&record, now, output.style())?)?;
             attach::tell_way_on(&client, &record, output).await?;
         }
     }
@@ -223,7 +195,6 @@ pub(super) async fn get(run: &cli::RunName, session: &mut Session) -> Result<Exi
 pub(super) async fn steps(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let client = session.client().await?;
     let steps = client.steps(run.as_str()).await?;
-    let steps: Vec<json::Step> = steps.into_iter().map(Into::into).collect();
     let of_tool = steps.is_empty() && client.get(run.as_str()).await?.kind() == v1::RunKind::Tool;
     let output = &mut session.output;
     match output.format() {
@@ -263,7 +234,7 @@ pub(super) async fn steps(run: &cli::RunName, session: &mut Session) -> Result<E
 
 pub(super) async fn state(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
     let answer = session.client().await?.state(run.as_str()).await?;
-    let state = wire::json("state_json", &answer.state_json)?.unwrap_or_else(|| json!({}));
+    let state = convert::document("state_json", &answer.state_json)?.unwrap_or_else(|| json!({}));
     session.output.json(&state)?;
     Ok(Exit::Done)
 }
@@ -280,7 +251,7 @@ pub(super) async fn wait(wait: &cli::Wait, session: &mut Session) -> Result<Exit
     let statuses = answer
         .runs
         .iter()
-        .map(wire::status_of)
+        .map(v1::Run::core_status)
         .collect::<Result<Vec<_>, _>>()?;
     Ok(Exit::of_runs(statuses))
 }
@@ -291,13 +262,8 @@ pub(super) async fn cancel(runs: &[cli::RunName], session: &mut Session) -> Resu
     let mut exit = Exit::Done;
     for run in runs {
         let ended = match client.cancel(run.as_str(), "").await {
-            Ok(record) if output.format() == Format::Json => {
-                output.json_line(&json::Run::new(&record)?)
-            }
-            Ok(record) => {
-                let record = json::Run::new(&record)?;
-                output.line(&render::cancelling(&record))
-            }
+            Ok(record) if output.format() == Format::Json => output.json_line(&record),
+            Ok(record) => output.line(&render::cancelling(&record)?),
             Err(error) => Err(error.into()),
         };
         exit = output.part(exit, ended);
@@ -310,12 +276,12 @@ pub(super) async fn suspend(run: &cli::RunName, session: &mut Session) -> Result
     let output = &mut session.output;
     let asked = client.suspend(run.as_str());
     tokio::pin!(asked);
-    let answer = tokio::select! {
-        answer = &mut asked => answer?,
+    let record = tokio::select! {
+        record = &mut asked => record?,
         () = tokio::time::sleep(SOON) => {
             // What is waited for may be over by now.
             if let Ok(steps) = client.steps(run.as_str()).await
-                && let Some(step) = steps.into_iter().map(json::Step::from).rfind(|step| step.status == "running")
+                && let Some(step) = steps.into_iter().rfind(|step| step.status == "running")
             {
                 output.note(&format!("waiting for {} to end; `ryectl kill {run}` would not", render::step_at_hand(&step)));
             } else {
@@ -324,19 +290,18 @@ pub(super) async fn suspend(run: &cli::RunName, session: &mut Session) -> Result
             asked.await?
         }
     };
-    let record = json::Run::new(&answer)?;
+    let status = record.core_status()?;
     match (&record.suspend, output.format()) {
         (_, Format::Json) => output.json(&record)?,
         (Some(why), Format::Text) => {
             output.line(&format!("{run} is suspended: {}", render::suspension(why)))?;
             attach::tell_way_on(&client, &record, output).await?;
         }
-        (None, Format::Text) if wire::status_of(&answer)?.is_terminal() => {
-            output.error(&format!("{run} has ended: {}", record.status));
+        (None, Format::Text) if status.is_terminal() => {
+            output.error(&format!("{run} has ended: {status}"));
         }
         (None, Format::Text) => output.error(&format!(
-            "{run} was suspended and has been resumed since: {}",
-            record.status
+            "{run} was suspended and has been resumed since: {status}"
         )),
     }
     Ok(match record.suspend {
@@ -347,7 +312,7 @@ pub(super) async fn suspend(run: &cli::RunName, session: &mut Session) -> Result
 
 pub(super) async fn say(say: &cli::Say, session: &mut Session) -> Result<Exit, Failure> {
     let (client, run) = (session.client().await?, &say.run);
-    let record = json::Run::new(&client.say(run.as_str(), &say.text).await?)?;
+    let record = client.say(run.as_str(), &say.text).await?;
     let output = &mut session.output;
     match (&record.suspend, output.format()) {
         (_, Format::Json) => output.json(&record)?,
@@ -371,7 +336,7 @@ pub(super) async fn kill(kill: &cli::Kill, session: &mut Session) -> Result<Exit
     let mut exit = Exit::Done;
     for run in &kill.runs.runs {
         let ended = match client.kill(run.as_str(), kill.grace, kill.tree).await {
-            Ok((_, receipt)) => print_receipt(&receipt.into(), output),
+            Ok((_, receipt)) => print_receipt(&receipt, output),
             Err(error) => Err(error.into()),
         };
         exit = output.part(exit, ended);
@@ -379,7 +344,7 @@ pub(super) async fn kill(kill: &cli::Kill, session: &mut Session) -> Result<Exit
     Ok(exit)
 }
 
-fn print_receipt(receipt: &json::KillReceipt, output: &mut Output) -> Result<(), Failure> {
+fn print_receipt(receipt: &v1::KillReceipt, output: &mut Output) -> Result<(), Failure> {
     if output.format() == Format::Json {
         return output.json_line(receipt);
     }
@@ -387,7 +352,7 @@ fn print_receipt(receipt: &json::KillReceipt, output: &mut Output) -> Result<(),
 }
 
 /// What was ended in a run, and behind that in those that it started, indented.
-fn killed_lines(receipt: &json::KillReceipt, level: usize) -> Vec<String> {
+fn killed_lines(receipt: &v1::KillReceipt, level: usize) -> Vec<String> {
     let indent = "  ".repeat(level);
     let ended = receipt.processes.iter().map(|process| {
         let how = match (process.signal, process.exit) {

@@ -4,8 +4,8 @@ mod file;
 
 use rye_client::exit::Exit;
 use rye_client::transcript::Piece;
-use rye_client::{json, wire};
-use rye_proto::v1;
+use rye_proto::{convert, v1};
+use serde_json::json;
 
 use crate::cli::{self, RunName, TranscriptSource};
 use crate::failure::Failure;
@@ -53,12 +53,12 @@ fn print_line(line: &v1::TranscriptLine, output: &mut Output) -> Result<(), Fail
     if output.format() == Format::Json {
         return output.json_text(&line.line);
     }
-    let written = wire::json("line", &line.line)?.unwrap_or_default();
+    let written = convert::document("line", &line.line)?.unwrap_or_default();
     let text = |field: &str| written[field].as_str().unwrap_or_default();
     if text("event_type") == "checkpoint" {
         return Ok(());
     }
-    let payload = wire::json("payload_json", &line.payload_json)?;
+    let payload = convert::document("payload_json", &line.payload_json)?;
     let payload = payload.as_ref().unwrap_or(&written["payload"]);
     let seq = written["seq"].as_u64().unwrap_or_default();
     let shown = render::transcript::event(seq, text("timestamp"), text("event_type"), payload);
@@ -71,25 +71,24 @@ fn report(
     verdict: &v1::TranscriptVerdict,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let found = json::Checked::new(verdict);
-    let json::Verdict {
-        intact,
+    let v1::TranscriptVerdict {
         problem,
         events,
         checkpoints,
         ..
-    } = &found.verdict;
+    } = verdict;
+    let is_intact = problem.is_empty();
     if verify && output.format() == Format::Json {
-        output.json_line(&found)?;
-    } else if verify && *intact {
+        output.json_line(&json!({"verdict": verdict}))?;
+    } else if verify && is_intact {
         output.note(&format!(
             "{run}: {events} events and {checkpoints} signed checkpoints are what was written"
         ));
     }
-    if let Some(problem) = problem {
+    if !is_intact {
         output.error(&format!(
             "the transcript of {run} was changed, cut or removed after it was written: {problem}"
         ));
     }
-    Ok(if *intact { Exit::Done } else { Exit::Failed })
+    Ok(if is_intact { Exit::Done } else { Exit::Failed })
 }

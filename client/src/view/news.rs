@@ -3,7 +3,7 @@
 use rye_core::model::StepStatus;
 
 use super::Child;
-use crate::json::ItemCount;
+use rye_proto::v1::ItemCount;
 
 /// What an event or a delta brought.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,14 +9,15 @@ pub struct ItemRef {
     pub id: ::prost::alloc::string::String,
 }
 /// Limits of one run.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Limits {
-    /// Most steps a graph run may take; absent means the graph's or the daemon's default.
-    #[prost(uint32, optional, tag = "1")]
-    pub steps: ::core::option::Option<u32>,
-    /// How many levels of runs may lie below the run; absent means the daemon's default.
-    #[prost(uint32, optional, tag = "2")]
-    pub depth: ::core::option::Option<u32>,
+    /// How many turns a thread may take; absent means the directive's or the daemon's default.
+    #[prost(uint32, optional, tag = "5")]
+    pub turns: ::core::option::Option<u32>,
+    /// How many tokens the turns of a thread may use, what a cache gave left out; absent means the directive's or the daemon's default.
+    #[prost(uint64, optional, tag = "6")]
+    pub tokens: ::core::option::Option<u64>,
     /// The most that the run and all below it may spend: decimal text of US dollars with at most nine decimals. Absent means the
     /// graph's or the daemon's default.
     #[prost(string, optional, tag = "3")]
@@ -25,15 +26,16 @@ pub struct Limits {
     /// as many as the run that asks for it may.
     #[prost(uint32, optional, tag = "4")]
     pub spawns: ::core::option::Option<u32>,
-    /// How many turns a thread may take; absent means the directive's or the daemon's default.
-    #[prost(uint32, optional, tag = "5")]
-    pub turns: ::core::option::Option<u32>,
-    /// How many tokens the turns of a thread may use, what a cache gave left out; absent means the directive's or the daemon's default.
-    #[prost(uint64, optional, tag = "6")]
-    pub tokens: ::core::option::Option<u64>,
+    /// How many levels of runs may lie below the run; absent means the daemon's default.
+    #[prost(uint32, optional, tag = "2")]
+    pub depth: ::core::option::Option<u32>,
     /// How long the turns of a thread may take together, in milliseconds; absent means the directive's or the daemon's default.
     #[prost(uint64, optional, tag = "7")]
     pub duration_ms: ::core::option::Option<u64>,
+    /// Most steps a graph run may take; absent means the graph's or the daemon's default.
+    #[prost(uint32, optional, tag = "1")]
+    #[serde(skip)]
+    pub steps: ::core::option::Option<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct StartRequest {
@@ -193,21 +195,23 @@ pub struct KillResponse {
     pub receipt: ::core::option::Option<KillReceipt>,
 }
 /// What a kill ended in a run.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct KillReceipt {
+    /// The run.
+    #[prost(string, tag = "3")]
+    pub run_id: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "1")]
     pub processes: ::prost::alloc::vec::Vec<EndedProcess>,
     /// Processes that could not be ended (uninterruptible sleep).
     #[prost(int32, repeated, tag = "2")]
     pub survivors: ::prost::alloc::vec::Vec<i32>,
-    /// The run.
-    #[prost(string, tag = "3")]
-    pub run_id: ::prost::alloc::string::String,
     /// What it ended in the runs that this one started.
     #[prost(message, repeated, tag = "4")]
     pub below: ::prost::alloc::vec::Vec<KillReceipt>,
 }
 /// A process that a kill ended.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EndedProcess {
     #[prost(int32, tag = "1")]
@@ -275,6 +279,7 @@ pub struct ResumeResponse {
     pub cursor: ::prost::alloc::string::String,
 }
 /// What a run asks a person.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Approval {
     #[prost(string, tag = "1")]
@@ -290,14 +295,18 @@ pub struct Approval {
     pub message: ::prost::alloc::string::String,
     /// JSON schema of what an answer may hold; empty if it may hold anything.
     #[prost(string, tag = "5")]
+    #[serde(rename = "schema", serialize_with = "crate::json::field::schema_json")]
     pub schema_json: ::prost::alloc::string::String,
     /// The node at hand; empty if none.
     #[prost(string, tag = "6")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub node: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "7")]
+    #[serde(serialize_with = "crate::json::field::time")]
     pub created_at: ::core::option::Option<::prost_types::Timestamp>,
     /// Until when it may be answered; absent means without end.
     #[prost(message, optional, tag = "8")]
+    #[serde(serialize_with = "crate::json::field::time")]
     pub expires_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -422,6 +431,7 @@ pub struct ValidateRequest {
     #[prost(string, tag = "2")]
     pub project: ::prost::alloc::string::String,
 }
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ValidateResponse {
     /// Whether there are no errors.
@@ -437,9 +447,11 @@ pub struct ValidateResponse {
     pub node_count: u32,
     /// The file.
     #[prost(string, tag = "5")]
+    #[serde(skip)]
     pub path: ::prost::alloc::string::String,
 }
 /// Something to know about a graph file.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Finding {
     /// A word for programs.
@@ -449,6 +461,7 @@ pub struct Finding {
     pub message: ::prost::alloc::string::String,
     /// The node it concerns; empty if none.
     #[prost(string, tag = "3")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub node: ::prost::alloc::string::String,
     /// From 1.
     #[prost(uint32, tag = "4")]
@@ -538,6 +551,7 @@ pub struct StepsResponse {
     pub steps: ::prost::alloc::vec::Vec<Step>,
 }
 /// A step that a graph run has taken; of a thread a call of a tool that has ended, a turn, or a call of its model that failed.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Step {
     /// From 1; of a thread the turn.
@@ -558,14 +572,17 @@ pub struct Step {
     /// Why it failed.
     #[prost(string, optional, tag = "6")]
     pub error: ::core::option::Option<::prost::alloc::string::String>,
-    /// How the process ended that failed; absent if none did.
-    #[prost(message, optional, tag = "7")]
-    pub process: ::core::option::Option<ProcessEnd>,
     /// How far a foreach or parallel step has come that has not ended; absent of others.
     #[prost(message, optional, tag = "8")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub items: ::core::option::Option<ItemCount>,
+    /// How the process ended that failed; absent if none did.
+    #[prost(message, optional, tag = "7")]
+    #[serde(flatten)]
+    pub process: ::core::option::Option<ProcessEnd>,
 }
 /// How many items of a step there are, have ended, and have failed of these.
+#[derive(serde::Serialize)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ItemCount {
     #[prost(uint32, tag = "1")]
@@ -716,6 +733,7 @@ pub struct LogsResponse {
 ///
 /// Lines come before the event that says how their attempt ended, unless the files of the project do not answer. What was printed before the
 /// stream began, or while it was broken, is not told; `Logs` has it.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Delta {
     #[prost(string, tag = "1")]
@@ -727,6 +745,7 @@ pub struct Delta {
     #[prost(uint32, tag = "3")]
     pub attempt: u32,
     #[prost(enumeration = "DeltaKind", tag = "4")]
+    #[serde(serialize_with = "crate::json::field::delta_kind")]
     pub kind: i32,
     /// Its place in the message. Texts of several places are paragraphs.
     #[prost(uint32, tag = "5")]
@@ -738,9 +757,11 @@ pub struct Delta {
     pub left_out: u64,
     /// For output: the attempt, such as `step 3 build\[1\]`; empty for a remark of the daemon's own.
     #[prost(string, tag = "8")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub heading: ::prost::alloc::string::String,
 }
 /// Something that happened to a run, and is on disk.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Event {
     /// Opaque: a stream from here continues after this event. Empty of what a tree has done before its stream.
@@ -752,12 +773,14 @@ pub struct Event {
     #[prost(string, tag = "3")]
     pub run_id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "4")]
+    #[serde(serialize_with = "crate::json::field::time")]
     pub timestamp: ::core::option::Option<::prost_types::Timestamp>,
     /// Such as `step_completed`, as in events.proto; more words may come.
     #[prost(string, tag = "5")]
     pub event_type: ::prost::alloc::string::String,
     /// A JSON object, whole; it may be as long as a state. What each type holds is described field by field in events.proto.
     #[prost(string, tag = "6")]
+    #[serde(rename = "payload", serialize_with = "crate::json::field::payload_json")]
     pub payload_json: ::prost::alloc::string::String,
 }
 /// The record of a run.
@@ -854,18 +877,22 @@ pub struct Run {
     pub truncated: bool,
 }
 /// A request to stop.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cancel {
     /// Why; empty if nobody said.
     #[prost(string, tag = "1")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub reason: ::prost::alloc::string::String,
     /// Who asked, such as `uid:1000`.
     #[prost(string, tag = "2")]
     pub by: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
+    #[serde(serialize_with = "crate::json::field::time")]
     pub at: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// One narrowing of what a run may do.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CapabilityLayer {
     /// Who or what narrows: the caller, a run above, the item.
@@ -876,6 +903,7 @@ pub struct CapabilityLayer {
     pub patterns: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Why a run failed.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RunError {
     /// For people.
@@ -883,28 +911,34 @@ pub struct RunError {
     pub message: ::prost::alloc::string::String,
     /// Where it stood; empty if at no node.
     #[prost(string, tag = "2")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub node: ::prost::alloc::string::String,
     /// A word for programs.
     #[prost(string, tag = "3")]
     pub code: ::prost::alloc::string::String,
+    /// What kind of failure it is: `transient`, `permanent`, `rate_limited`, `cancelled`, `graph_failed`; empty if nobody asked.
+    #[prost(string, tag = "5")]
+    #[serde(serialize_with = "crate::json::field::text")]
+    pub class: ::prost::alloc::string::String,
     /// Whether another try may succeed.
     #[prost(bool, tag = "4")]
     pub retryable: bool,
-    /// What kind of failure it is: `transient`, `permanent`, `rate_limited`, `cancelled`, `graph_failed`; empty if nobody asked.
-    #[prost(string, tag = "5")]
-    pub class: ::prost::alloc::string::String,
     /// How the process ended that failed; absent if none did.
     #[prost(message, optional, tag = "6")]
+    #[serde(flatten)]
     pub process: ::core::option::Option<ProcessEnd>,
 }
 /// How a process ended that failed, and what it printed last: of each stream at most twenty lines and four kilobytes.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ProcessEnd {
     /// Its exit code, if it exited.
     #[prost(int32, optional, tag = "1")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: ::core::option::Option<i32>,
     /// The signal that ended it, if one did.
     #[prost(int32, optional, tag = "2")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub signal: ::core::option::Option<i32>,
     #[prost(string, tag = "3")]
     pub stdout_tail: ::prost::alloc::string::String,
@@ -912,6 +946,7 @@ pub struct ProcessEnd {
     pub stderr_tail: ::prost::alloc::string::String,
 }
 /// An error that the graph went past.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SuppressedError {
     #[prost(uint32, tag = "1")]
@@ -923,6 +958,7 @@ pub struct SuppressedError {
     pub error: ::prost::alloc::string::String,
 }
 /// Why a run is suspended.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Suspension {
     /// `limit budget error approval restart uncertain storage child crash_loop user`.
@@ -930,33 +966,42 @@ pub struct Suspension {
     pub reason: ::prost::alloc::string::String,
     /// More exactly: which limit, or the code of the failure; empty if the reason says all.
     #[prost(string, tag = "2")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub code: ::prost::alloc::string::String,
     /// For a limit, or an account: what is used up.
     #[prost(string, tag = "3")]
+    #[serde(serialize_with = "crate::json::field::amount")]
     pub current: ::prost::alloc::string::String,
     /// For a limit, or an account: how much there was.
     #[prost(string, tag = "4")]
+    #[serde(serialize_with = "crate::json::field::amount")]
     pub max: ::prost::alloc::string::String,
     /// The node it stands at; empty if none.
     #[prost(string, tag = "5")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub node: ::prost::alloc::string::String,
+    /// For the reason `budget`: the account that has too little, which is the first run of its chain; empty if it is none.
+    #[prost(string, tag = "10")]
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub account: ::prost::alloc::string::String,
     /// The suspended child run that it waits for.
     #[prost(string, tag = "6")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub child: ::prost::alloc::string::String,
     /// Attempts whose outcome nobody knows, as `ResumeRequest` answers them: the node, or `node\[3\]` for an item of it.
     #[prost(string, repeated, tag = "7")]
     pub uncertain: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Whether the run is suspended in the step of its node, not before it.
-    #[prost(bool, tag = "8")]
-    pub begun: bool,
     /// What is known of the attempts in `uncertain`, in the same order; empty in lists.
     #[prost(message, repeated, tag = "9")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attempts: ::prost::alloc::vec::Vec<UncertainAttempt>,
-    /// For the reason `budget`: the account that has too little, which is the first run of its chain; empty if it is none.
-    #[prost(string, tag = "10")]
-    pub account: ::prost::alloc::string::String,
+    /// Whether the run is suspended in the step of its node, not before it.
+    #[prost(bool, tag = "8")]
+    #[serde(skip)]
+    pub begun: bool,
 }
 /// An attempt whose outcome nobody knows.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct UncertainAttempt {
     /// As `ResumeRequest` answers it.
@@ -964,21 +1009,27 @@ pub struct UncertainAttempt {
     pub name: ::prost::alloc::string::String,
     /// `RYE_IDEMPOTENCY_KEY` of it; empty if the record does not have it any more.
     #[prost(string, tag = "2")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub key: ::prost::alloc::string::String,
     /// When its step began.
     #[prost(message, optional, tag = "3")]
+    #[serde(serialize_with = "crate::json::field::time")]
     pub started_at: ::core::option::Option<::prost_types::Timestamp>,
     /// What it calls; empty if that cannot be told any more, or the parameters of those before it are a MiB already.
     #[prost(string, tag = "4")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub item: ::prost::alloc::string::String,
     /// The parameters of that, as JSON; empty if `item` is.
     #[prost(string, tag = "5")]
+    #[serde(rename = "params", serialize_with = "crate::json::field::params_json")]
     pub params_json: ::prost::alloc::string::String,
     /// The child run it belongs to; empty if it is one of the run itself.
     #[prost(string, tag = "6")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub run_id: ::prost::alloc::string::String,
 }
 /// What a run and those below it have used of models.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Cost {
     #[prost(uint64, tag = "1")]
@@ -989,9 +1040,6 @@ pub struct Cost {
     /// Tokens of output, reasoning included.
     #[prost(uint64, tag = "3")]
     pub output_tokens: u64,
-    /// Decimal text of US dollars with nine places.
-    #[prost(string, tag = "4")]
-    pub spend: ::prost::alloc::string::String,
     /// Tokens of input that were read from a cache.
     #[prost(uint64, tag = "5")]
     pub cache_read_tokens: u64,
@@ -1001,6 +1049,10 @@ pub struct Cost {
     /// Tokens of output that were reasoning.
     #[prost(uint64, tag = "7")]
     pub reasoning_tokens: u64,
+    /// Decimal text of US dollars with nine places.
+    #[prost(string, tag = "4")]
+    #[serde(serialize_with = "crate::json::field::spend")]
+    pub spend: ::prost::alloc::string::String,
     /// Whether a part of the money is an estimate.
     #[prost(bool, tag = "8")]
     pub estimated: bool,
@@ -1010,6 +1062,7 @@ pub struct GetBudgetRequest {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
 }
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetBudgetResponse {
     /// The account of the run, then those above it up to the root.
@@ -1058,6 +1111,7 @@ pub struct RaiseBudgetResponse {
     pub raised: ::prost::alloc::vec::Vec<Budget>,
 }
 /// The account of a run and of those that continue it. Amounts are decimal text of US dollars with nine places.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Budget {
     /// The newest of the runs that have the account.
@@ -1066,45 +1120,56 @@ pub struct Budget {
     /// The first of them, which names the account.
     #[prost(string, tag = "2")]
     pub account: ::prost::alloc::string::String,
-    /// The account that it draws on; empty for a root.
-    #[prost(string, tag = "3")]
-    pub parent: ::prost::alloc::string::String,
-    /// The most it may spend, itself and all below it. Absent: it has no limit of its own, but what it spends counts for those above.
-    #[prost(string, optional, tag = "4")]
-    pub max: ::core::option::Option<::prost::alloc::string::String>,
-    /// What is set aside for it in the account that it draws on: its own limit.
-    #[prost(string, tag = "5")]
-    pub reserved: ::prost::alloc::string::String,
-    /// What its paid call under way may cost.
-    #[prost(string, tag = "6")]
-    pub held: ::prost::alloc::string::String,
-    /// What its own calls have cost.
-    #[prost(string, tag = "7")]
-    pub own: ::prost::alloc::string::String,
-    /// What its own calls and those of all below it have cost.
-    #[prost(string, tag = "8")]
-    pub actual: ::prost::alloc::string::String,
-    /// What it may still spend; absent without a limit of its own.
-    #[prost(string, optional, tag = "9")]
-    pub remaining: ::core::option::Option<::prost::alloc::string::String>,
-    /// By how much more is used than `max`: a call may cost more than was held for it.
-    #[prost(string, tag = "10")]
-    pub overrun: ::prost::alloc::string::String,
-    /// Whether a part of `actual` is an estimate.
-    #[prost(bool, tag = "11")]
-    pub estimated: bool,
     /// `open`; `ended`: its runs are over, but one below it is still open; `closed`.
     #[prost(string, tag = "12")]
     pub state: ::prost::alloc::string::String,
+    /// The most it may spend, itself and all below it. Absent: it has no limit of its own, but what it spends counts for those above.
+    #[prost(string, optional, tag = "4")]
+    #[serde(serialize_with = "crate::json::field::max")]
+    pub max: ::core::option::Option<::prost::alloc::string::String>,
+    /// What is set aside for it in the account that it draws on: its own limit.
+    #[prost(string, tag = "5")]
+    #[serde(serialize_with = "crate::json::field::reserved")]
+    pub reserved: ::prost::alloc::string::String,
+    /// What its paid call under way may cost.
+    #[prost(string, tag = "6")]
+    #[serde(serialize_with = "crate::json::field::held")]
+    pub held: ::prost::alloc::string::String,
+    /// What its own calls have cost.
+    #[prost(string, tag = "7")]
+    #[serde(serialize_with = "crate::json::field::own")]
+    pub own: ::prost::alloc::string::String,
+    /// What its own calls and those of all below it have cost.
+    #[prost(string, tag = "8")]
+    #[serde(serialize_with = "crate::json::field::actual")]
+    pub actual: ::prost::alloc::string::String,
+    /// By how much more is used than `max`: a call may cost more than was held for it.
+    #[prost(string, tag = "10")]
+    #[serde(serialize_with = "crate::json::field::overrun")]
+    pub overrun: ::prost::alloc::string::String,
+    /// What it may still spend; absent without a limit of its own.
+    #[prost(string, optional, tag = "9")]
+    #[serde(serialize_with = "crate::json::field::remaining")]
+    pub remaining: ::core::option::Option<::prost::alloc::string::String>,
+    /// Whether a part of `actual` is an estimate.
+    #[prost(bool, tag = "11")]
+    pub estimated: bool,
+    /// The account that it draws on; empty for a root.
+    #[prost(string, tag = "3")]
+    #[serde(skip)]
+    pub parent: ::prost::alloc::string::String,
     /// What its own calls and those of all below it have used.
     #[prost(message, optional, tag = "13")]
+    #[serde(skip)]
     pub cost: ::core::option::Option<Cost>,
     /// What counts against `max`: `own`, `held`, of each open account below the greater of what it reserves and what it uses, and the
     /// totals of the closed ones.
     #[prost(string, tag = "14")]
+    #[serde(skip)]
     pub used: ::prost::alloc::string::String,
 }
 /// What this node has spent in a day or a month. Amounts are decimal text of US dollars with nine places.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Meter {
     /// Such as `day/2026-11-22` or `month/2026-11`.
@@ -1112,12 +1177,15 @@ pub struct Meter {
     pub id: ::prost::alloc::string::String,
     /// The most it may spend; absent means no limit.
     #[prost(string, optional, tag = "2")]
+    #[serde(serialize_with = "crate::json::field::max")]
     pub max: ::core::option::Option<::prost::alloc::string::String>,
     /// What settled calls have cost.
     #[prost(string, tag = "3")]
+    #[serde(serialize_with = "crate::json::field::spent")]
     pub spent: ::prost::alloc::string::String,
     /// What calls under way may cost.
     #[prost(string, tag = "4")]
+    #[serde(serialize_with = "crate::json::field::held")]
     pub held: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1220,9 +1288,11 @@ pub struct ListItemsResponse {
     pub next_page_token: ::prost::alloc::string::String,
 }
 /// An item as it lies in a space.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Item {
     #[prost(message, optional, tag = "1")]
+    #[serde(rename = "id", serialize_with = "crate::json::field::item")]
     pub item: ::core::option::Option<ItemRef>,
     /// `project`, `user` or `system`.
     #[prost(string, tag = "2")]
@@ -1236,23 +1306,30 @@ pub struct Item {
     pub verdict: ::prost::alloc::string::String,
     /// Why it may not be used, with the fix; empty if it may.
     #[prost(string, tag = "5")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub problem: ::prost::alloc::string::String,
     /// The key that signed it, or that its signature names; empty if none does.
     #[prost(string, tag = "6")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub fingerprint: ::prost::alloc::string::String,
     /// Whose key that is; empty if it is not trusted.
     #[prost(string, tag = "7")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub owner: ::prost::alloc::string::String,
     /// What it is called, for people.
     #[prost(string, tag = "8")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub title: ::prost::alloc::string::String,
     /// What it is for.
     #[prost(string, tag = "9")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub description: ::prost::alloc::string::String,
     #[prost(string, tag = "10")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub version: ::prost::alloc::string::String,
     /// Of a tool: `graph`, `python`, …
     #[prost(string, tag = "11")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub tool_type: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1289,6 +1366,7 @@ pub struct DescribeResponse {
     pub shadows: ::prost::alloc::vec::Vec<ShadowedItem>,
 }
 /// A file that is not used because another one of its name comes first.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ShadowedItem {
     #[prost(string, tag = "1")]
@@ -1374,6 +1452,7 @@ pub struct ModelsRequest {
     #[prost(string, tag = "1")]
     pub project: ::prost::alloc::string::String,
 }
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ModelsResponse {
     /// By name.
@@ -1381,12 +1460,14 @@ pub struct ModelsResponse {
     pub providers: ::prost::alloc::vec::Vec<Provider>,
     /// By name.
     #[prost(message, repeated, tag = "2")]
+    #[serde(serialize_with = "crate::json::field::tiers")]
     pub tiers: ::prost::alloc::vec::Vec<ModelTier>,
     /// The tier that is meant if nobody names a model.
     #[prost(string, tag = "3")]
     pub default_tier: ::prost::alloc::string::String,
     /// Other names of tiers and models.
     #[prost(map = "string, string", tag = "4")]
+    #[serde(serialize_with = "crate::json::field::sorted")]
     pub aliases: ::std::collections::HashMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
@@ -1417,6 +1498,7 @@ pub struct Provider {
     pub models: ::prost::alloc::vec::Vec<Model>,
 }
 /// A model of a provider.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Model {
     #[prost(string, tag = "1")]
@@ -1437,6 +1519,7 @@ pub struct Model {
     pub prices: ::prost::alloc::vec::Vec<ModelPrice>,
 }
 /// What a million tokens cost, as decimal text of US dollars with nine places, of requests up to a size.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ModelPrice {
     /// The most tokens of input of such a request; absent: any.
@@ -1532,6 +1615,7 @@ pub struct PreviewResponse {
     pub left_out: ::prost::alloc::vec::Vec<LeftOutTool>,
 }
 /// A tool, or a folder of tools, that a model is not offered by name.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LeftOutTool {
     /// Its id, or the pattern of the folder.
@@ -1556,18 +1640,21 @@ pub struct RisksResponse {
     pub risks: ::prost::alloc::vec::Vec<PermissionRisk>,
 }
 /// What the table of risks says of a permission of a thread.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PermissionRisk {
     #[prost(string, tag = "1")]
     pub permission: ::prost::alloc::string::String,
     /// `safe`, `write`, `elevated` or `unrestricted`.
     #[prost(string, tag = "2")]
+    #[serde(rename = "class")]
     pub risk: ::prost::alloc::string::String,
     /// What becomes of the start of a thread that does not acknowledge it: `allow`, `acknowledge_required` (it is warned of) or `block`.
     #[prost(string, tag = "3")]
     pub policy: ::prost::alloc::string::String,
 }
 /// A tool that a model may call.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OfferedTool {
     #[prost(string, tag = "1")]
@@ -1576,6 +1663,7 @@ pub struct OfferedTool {
     pub description: ::prost::alloc::string::String,
     /// JSON Schema of its arguments.
     #[prost(string, tag = "3")]
+    #[serde(rename = "schema", serialize_with = "crate::json::field::schema_json")]
     pub schema_json: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -1604,6 +1692,7 @@ pub struct ListCacheResponse {
     pub entries: ::prost::alloc::vec::Vec<CacheEntry>,
 }
 /// A node result that is used again for the same action.
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CacheEntry {
     /// SHA-256 in hex of graph, node, action with its parameters, the content of every item of the action's chain, and the
@@ -1612,11 +1701,14 @@ pub struct CacheEntry {
     pub key: ::prost::alloc::string::String,
     /// The node that gave the result; empty if the entry is not trusted.
     #[prost(string, tag = "2")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub node: ::prost::alloc::string::String,
     /// Hash of the object that holds the result; empty if the entry is not trusted.
     #[prost(string, tag = "3")]
+    #[serde(serialize_with = "crate::json::field::text")]
     pub result_hash: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "4")]
+    #[serde(serialize_with = "crate::json::field::time")]
     pub cached_at: ::core::option::Option<::prost_types::Timestamp>,
     /// Whether this daemon signed it: any other is never used.
     #[prost(bool, tag = "5")]
@@ -1640,19 +1732,21 @@ pub struct DropCacheResponse {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InfoRequest {}
+#[derive(serde::Serialize)]
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct InfoResponse {
     #[prost(string, tag = "1")]
     pub version: ::prost::alloc::string::String,
-    /// This life of the daemon; each start of it has a higher one.
-    #[prost(uint64, tag = "2")]
-    pub epoch: u64,
     #[prost(int32, tag = "3")]
     pub pid: i32,
     /// The process that starts and adopts the processes of runs.
     #[prost(int32, tag = "4")]
     pub parent_pid: i32,
+    /// This life of the daemon; each start of it has a higher one.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
     #[prost(message, optional, tag = "5")]
+    #[serde(serialize_with = "crate::json::field::time")]
     pub started_at: ::core::option::Option<::prost_types::Timestamp>,
     /// Absolute path.
     #[prost(string, tag = "6")]
@@ -1665,6 +1759,7 @@ pub struct InfoResponse {
     pub node_fingerprint: ::prost::alloc::string::String,
     /// What is in force for tools.
     #[prost(enumeration = "Isolation", tag = "9")]
+    #[serde(serialize_with = "crate::json::field::isolation")]
     pub isolation: i32,
     /// How processes are contained, strongest first.
     #[prost(string, repeated, tag = "10")]
@@ -1677,6 +1772,7 @@ pub struct InfoResponse {
     pub storage: ::prost::alloc::string::String,
     /// Sentences on what history has lost or cannot read, as it was found at the start.
     #[prost(string, repeated, tag = "13")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history_notes: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -6,11 +6,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use rye_client::Client;
 use rye_client::events::Follow;
 use rye_client::view::{Child, News, View};
-use rye_client::{Client, wire};
 use rye_core::model::RunKind;
-use rye_proto::v1;
+use rye_proto::{convert, v1};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -117,10 +117,10 @@ impl Children {
             }
             Heard::Run(run) => {
                 let followed = self.followed.get_mut(&run.run_id)?;
-                let kind = wire::kind_of(&run).ok()?;
+                let kind = run.core_kind().ok()?;
                 let (depth, label) = (followed.depth, &followed.label);
                 let lines = Lines::of_child(kind, self.style, depth, label);
-                let view = View::new(wire::item_id(&run), run.nodes);
+                let view = View::new(run.item_id(), run.nodes);
                 followed.shown = Some((view, lines)).filter(|_| kind != RunKind::Tool);
                 None
             }
@@ -132,8 +132,8 @@ impl Children {
         let followed = self.followed.get_mut(&event.run_id)?;
         let depth = followed.depth;
         let (view, lines) = followed.shown.as_mut()?;
-        let at = event.timestamp.as_ref().map(wire::timestamp);
-        let news = view.take(&wire::fact(event)?, at)?;
+        let at = event.timestamp.as_ref().map(convert::timestamp);
+        let news = view.take(&event.fact()?, at)?;
         match &news {
             News::Child(child) => {
                 self.follow(child, depth + 1);

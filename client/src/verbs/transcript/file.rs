@@ -5,12 +5,12 @@ use std::io::BufReader;
 use std::path::Path;
 
 use rye_client::exit::Exit;
-use rye_client::json::Verdict as Checked;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::seal::{Fingerprint, PublicKey};
 use rye_core::transcript::{self, Fault, Verdict};
 use rye_item::keys as node_keys;
+use rye_proto::v1;
 use serde_json::json;
 
 use super::super::keys;
@@ -66,9 +66,8 @@ fn report(path: &Path, verdict: &Verdict, output: &mut Output) -> Result<Exit, F
         output.json_line(&json!({
             "run_id": run,
             "signers": signers,
-            "verdict": Checked {
-                intact: problem.is_none(),
-                problem: problem.clone(),
+            "verdict": v1::TranscriptVerdict {
+                problem: problem.clone().unwrap_or_default(),
                 events: *events,
                 checkpoints: *checkpoints,
                 bytes: *bytes,
