@@ -102,12 +102,6 @@ impl Client {
         listener_of(&open(&self.socket).await.ok()?)
     }
 
-    /// Starts a run; it is durable when this returns.
-    pub async fn start(&self, request: v1::StartRequest) -> Result<v1::StartResponse, Error> {
-        check_length(&request)?;
-        self.prompt(self.runs().start(request)).await
-    }
-
     /// Waits until all runs have ended or are suspended, or `timeout` is over (none: without end). Keeps waiting over a
     /// restart of the daemon.
     pub async fn wait(
@@ -170,18 +164,6 @@ impl Client {
         ))
     }
 
-    /// Removes runs that have ended; that is durable when this returns.
-    pub async fn remove(&self, request: v1::RemoveRequest) -> Result<v1::RemoveResponse, Error> {
-        check_length(&request)?;
-        self.answer(self.runs().remove(request).await)
-    }
-
-    /// Removes some of the trees of runs that `request` selects.
-    pub async fn prune(&self, request: v1::PruneRequest) -> Result<v1::PruneResponse, Error> {
-        check_length(&request)?;
-        self.answer(self.runs().prune(request).await)
-    }
-
     /// Suspends a run before its next attempt; it is suspended or has ended when this returns.
     pub async fn suspend(&self, run_id: &str) -> Result<v1::Run, Error> {
         let request = v1::SuspendRequest {
@@ -206,20 +188,6 @@ impl Client {
         };
         let answer = self.prompt(self.runs().say(request)).await?;
         present("run", answer.run)
-    }
-
-    /// Runs one node of a graph; its run has ended or is suspended when this returns.
-    pub async fn step(&self, request: v1::StepRequest) -> Result<v1::StepResponse, Error> {
-        check_length(&request)?;
-        self.answer(self.runs().step(request).await)
-    }
-
-    /// Checks a graph without running it.
-    pub async fn validate(
-        &self,
-        request: v1::ValidateRequest,
-    ) -> Result<v1::ValidateResponse, Error> {
-        self.prompt(self.runs().validate(request)).await
     }
 
     /// Draws a graph.
@@ -313,11 +281,6 @@ impl Client {
         present("run", answer.run)
     }
 
-    /// One page of records.
-    pub async fn list(&self, request: v1::ListRequest) -> Result<v1::ListResponse, Error> {
-        self.prompt(self.runs().list(request)).await
-    }
-
     /// The steps a graph run has taken.
     pub async fn steps(&self, run_id: &str) -> Result<Vec<v1::Step>, Error> {
         let request = v1::StepsRequest {
@@ -334,50 +297,6 @@ impl Client {
         self.prompt(self.runs().state(request)).await
     }
 
-    /// Runs one item and answers with its envelope.
-    pub async fn execute(&self, request: v1::ExecuteRequest) -> Result<v1::ExecuteResponse, Error> {
-        check_length(&request)?;
-        self.answer(self.items().execute(request).await)
-    }
-
-    /// An item by its id, or items by a query.
-    pub async fn fetch(&self, request: v1::FetchRequest) -> Result<v1::FetchResponse, Error> {
-        check_length(&request)?;
-        self.answer(self.items().fetch(request).await)
-    }
-
-    /// Signs items with the key of the daemon.
-    pub async fn sign(&self, request: v1::SignRequest) -> Result<v1::SignResponse, Error> {
-        self.answer(self.items().sign(request).await)
-    }
-
-    /// What a lock of a tool would hold, and how the tool stands with the one it has.
-    pub async fn lock(&self, request: v1::LockRequest) -> Result<v1::LockResponse, Error> {
-        self.answer(self.items().lock(request).await)
-    }
-
-    /// A page of the items that a project sees.
-    pub async fn list_items(
-        &self,
-        request: v1::ListItemsRequest,
-    ) -> Result<v1::ListItemsResponse, Error> {
-        self.answer(self.items().list(request).await)
-    }
-
-    /// What is known of an item, whether or not it may be used.
-    pub async fn describe(
-        &self,
-        request: v1::DescribeRequest,
-    ) -> Result<v1::DescribeResponse, Error> {
-        self.answer(self.items().describe(request).await)
-    }
-
-    /// How items stand.
-    pub async fn verify(&self, request: v1::VerifyRequest) -> Result<v1::VerifyResponse, Error> {
-        check_length(&request)?;
-        self.answer(self.items().verify(request).await)
-    }
-
     /// The keys whose signatures count in a project.
     pub async fn keys(&self, project: &str) -> Result<v1::KeysResponse, Error> {
         let request = v1::KeysRequest {
@@ -392,12 +311,6 @@ impl Client {
             project: project.to_owned(),
         };
         self.answer(self.items().models(request).await)
-    }
-
-    /// What a thread would begin with.
-    pub async fn preview(&self, request: v1::PreviewRequest) -> Result<v1::PreviewResponse, Error> {
-        check_length(&request)?;
-        self.answer(self.items().preview(request).await)
     }
 
     /// How risky permissions of threads are, as the daemon of a project sees it.
@@ -485,6 +398,53 @@ impl Client {
     pub(crate) fn error(&self, status: &tonic::Status) -> Error {
         Error::from_status(&self.socket, status)
     }
+}
+
+/// Calls that send a request and hand out the answer as they are. A `prompt` call waits for nothing but the daemon, and so is given up
+/// when that does not answer in time; any other takes as long as its work.
+macro_rules! calls {
+    ($($(#[$doc:meta])+ $name:ident = $way:ident $service:ident.$call:ident($request:ident) -> $answer:ident;)+) => {
+        impl Client {
+            $($(#[$doc])+
+            pub async fn $name(&self, request: v1::$request) -> Result<v1::$answer, Error> {
+                check_length(&request)?;
+                calls!(@$way self, self.$service().$call(request))
+            })+
+        }
+    };
+    (@prompt $client:ident, $call:expr) => { $client.prompt($call).await };
+    (@patient $client:ident, $call:expr) => { $client.answer($call.await) };
+}
+
+calls! {
+    /// Starts a run; it is durable when this returns.
+    start = prompt runs.start(StartRequest) -> StartResponse;
+    /// Checks a graph without running it.
+    validate = prompt runs.validate(ValidateRequest) -> ValidateResponse;
+    /// One page of records.
+    list = prompt runs.list(ListRequest) -> ListResponse;
+    /// Removes runs that have ended; that is durable when this returns.
+    remove = patient runs.remove(RemoveRequest) -> RemoveResponse;
+    /// Removes some of the trees of runs that `request` selects.
+    prune = patient runs.prune(PruneRequest) -> PruneResponse;
+    /// Runs one node of a graph; its run has ended or is suspended when this returns.
+    step = patient runs.step(StepRequest) -> StepResponse;
+    /// Runs one item and answers with its envelope.
+    execute = patient items.execute(ExecuteRequest) -> ExecuteResponse;
+    /// An item by its id, or items by a query.
+    fetch = patient items.fetch(FetchRequest) -> FetchResponse;
+    /// Signs items with the key of the daemon.
+    sign = patient items.sign(SignRequest) -> SignResponse;
+    /// What a lock of a tool would hold, and how the tool stands with the one it has.
+    lock = patient items.lock(LockRequest) -> LockResponse;
+    /// A page of the items that a project sees.
+    list_items = patient items.list(ListItemsRequest) -> ListItemsResponse;
+    /// What is known of an item, whether or not it may be used.
+    describe = patient items.describe(DescribeRequest) -> DescribeResponse;
+    /// How items stand.
+    verify = patient items.verify(VerifyRequest) -> VerifyResponse;
+    /// What a thread would begin with.
+    preview = patient items.preview(PreviewRequest) -> PreviewResponse;
 }
 
 /// Opens a connection to `socket`; [`Error::NotRunning`] if nothing listens.

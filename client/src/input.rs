@@ -7,59 +7,12 @@ use std::io::{self, Read as _};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use rye_core::expr::{BadJson, parse_json};
+use rye_client::exit::Exit;
+use rye_core::expr::parse_json;
 use rye_core::model::Object;
 use serde_json::Value;
 
-/// Why a value on the command line cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
-    /// It is not JSON.
-    #[error("{place} is not JSON that can be used")]
-    NotJson {
-        /// The flag.
-        flag: &'static str,
-        /// The flag, and the file it names.
-        place: String,
-        /// With line and column.
-        source: BadJson,
-    },
-    /// JSON, but no object.
-    #[error("{place} must be a JSON object, such as {{\"key\": 1}}")]
-    NotAnObject {
-        /// The flag, and the file it names.
-        place: String,
-    },
-    /// One input given twice.
-    #[error("the input `{key}` is given twice with -i")]
-    GivenTwice {
-        /// Its key.
-        key: String,
-    },
-    /// A file or stdin that cannot be read.
-    #[error("cannot read {place}")]
-    Unreadable {
-        /// The flag, and the file it names.
-        place: String,
-        /// The reason of the system.
-        source: io::Error,
-    },
-}
-
-impl Error {
-    /// The form in which the flag takes its value.
-    pub(crate) fn hint(&self) -> Option<String> {
-        match self {
-            Self::NotJson { flag: "-i", .. } => {
-                Some("text is given as `-i key=text`; JSON as `-i key:=JSON`".to_owned())
-            }
-            Self::NotJson { flag, .. } => Some(format!(
-                "give an object: {flag} '{{\"key\": \"text\"}}', {flag} @FILE, or {flag} - for stdin"
-            )),
-            Self::NotAnObject { .. } | Self::GivenTwice { .. } | Self::Unreadable { .. } => None,
-        }
-    }
-}
+use crate::local_error::LocalError;
 
 /// One `-i`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -138,7 +91,7 @@ impl FromStr for Source {
 
 impl Source {
     /// The JSON that lies there, and where that is. `flag` is where it was given.
-    fn value(self, flag: &'static str) -> Result<(Value, String), Error> {
+    fn value(self, flag: &'static str) -> Result<(Value, String), LocalError> {
         let (place, text) = match self {
             Self::Inline(text) => (format!("the value of {flag}"), Ok(text)),
             Self::File(path) => (
@@ -151,20 +104,17 @@ impl Source {
                 (format!("stdin ({flag})"), read.map(|_bytes| text))
             }
         };
-        let text = text.map_err(|source| Error::Unreadable {
-            place: place.clone(),
-            source,
-        })?;
+        let text = text.map_err(|error| LocalError::unreadable(&place, error))?;
         Ok((read(&text, flag, &place)?, place))
     }
 
     /// The JSON that lies there.
-    pub(crate) fn json(self, flag: &'static str) -> Result<Value, Error> {
+    pub(crate) fn json(self, flag: &'static str) -> Result<Value, LocalError> {
         Ok(self.value(flag)?.0)
     }
 
     /// The JSON object that lies there.
-    pub(crate) fn object(self, flag: &'static str) -> Result<Object, Error> {
+    pub(crate) fn object(self, flag: &'static str) -> Result<Object, LocalError> {
         let (value, place) = self.value(flag)?;
         match value {
             Value::Object(object) => Ok(object),
@@ -172,7 +122,9 @@ impl Source {
             | Value::Bool(_)
             | Value::Number(_)
             | Value::String(_)
-            | Value::Array(_) => Err(Error::NotAnObject { place }),
+            | Value::Array(_) => Err(LocalError::usage(format!(
+                "{place} must be a JSON object, such as {{\"key\": 1}}"
+            ))),
         }
     }
 }
@@ -187,12 +139,13 @@ pub(crate) struct Inputs {
 }
 
 /// Puts together `--input` and all `-i`; the latter win.
-pub(crate) fn inputs(document: Option<Source>, singles: Vec<Input>) -> Result<Inputs, Error> {
+pub(crate) fn inputs(document: Option<Source>, singles: Vec<Input>) -> Result<Inputs, LocalError> {
     let mut seen = std::collections::HashSet::new();
     if let Some(twice) = singles.iter().find(|input| !seen.insert(input.key())) {
-        return Err(Error::GivenTwice {
-            key: twice.key().to_owned(),
-        });
+        return Err(LocalError::usage(format!(
+            "the input `{}` is given twice with -i",
+            twice.key()
+        )));
     }
     let document = document.map(|source| source.object("--input"));
     let mut object = document.transpose()?;
@@ -215,20 +168,20 @@ pub(crate) fn inputs(document: Option<Source>, singles: Vec<Input>) -> Result<In
     })
 }
 
-fn read(text: &str, flag: &'static str, place: &str) -> Result<Value, Error> {
-    parse_json(text).map_err(|source| Error::NotJson {
-        flag,
-        place: place.to_owned(),
-        source,
+fn read(text: &str, flag: &'static str, place: &str) -> Result<Value, LocalError> {
+    parse_json(text).map_err(|error| {
+        let message = format!("{place} is not JSON that can be used");
+        LocalError::because(Exit::Usage, message, error).with_hint(if flag == "-i" {
+            "text is given as `-i key=text`; JSON as `-i key:=JSON`".to_owned()
+        } else {
+            format!("give an object: {flag} '{{\"key\": \"text\"}}', {flag} @FILE, or {flag} - for stdin")
+        })
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use rye_client::exit::Exit;
-
     use super::*;
-    use crate::failure::Failure;
 
     fn parsed(singles: &[&str]) -> Vec<Input> {
         singles.iter().map(|text| text.parse().unwrap()).collect()
@@ -284,7 +237,7 @@ mod tests {
         ] {
             let document = Some(Source::Inline(document.to_owned()));
             let error = inputs(document, parsed(&[single])).unwrap_err();
-            assert_eq!(Failure::from(error).exit(), Exit::Usage, "{single}");
+            assert_eq!(error.exit, Exit::Usage, "{single}");
         }
     }
 
@@ -292,7 +245,7 @@ mod tests {
     fn the_fix_names_the_flag_that_was_given() {
         let hint = |flag: &'static str| {
             let malformed = Source::Inline("{".to_owned()).object(flag).unwrap_err();
-            malformed.hint().unwrap()
+            malformed.hint.unwrap()
         };
         assert!(
             hint("--params").contains("--params '{"),
@@ -301,7 +254,7 @@ mod tests {
         );
         assert!(!hint("--params").contains("-i"), "{}", hint("--params"));
         let single = inputs(None, parsed(&["n:=["])).unwrap_err();
-        assert!(single.hint().unwrap().contains("-i key=text"));
+        assert!(single.hint.unwrap().contains("-i key=text"));
     }
 
     #[test]
@@ -317,7 +270,7 @@ mod tests {
     fn malformed_input_names_its_flag_and_position() {
         let error = inputs(None, parsed(&["n:=[1,"])).unwrap_err();
         let text = rye_core::error::with_sources(&error);
-        assert_eq!(Failure::from(error).exit(), Exit::Usage);
+        assert_eq!(error.exit, Exit::Usage);
         assert_eq!(
             text,
             "the value of -i n:= is not JSON that can be used: EOF while parsing a value at line 1 column 3"
@@ -333,7 +286,7 @@ mod tests {
     #[test]
     fn an_input_given_twice_is_refused() {
         let error = inputs(None, parsed(&["a=1", "a:=2"])).unwrap_err();
-        assert!(matches!(error, Error::GivenTwice { key } if key == "a"));
+        assert_eq!(error.to_string(), "the input `a` is given twice with -i");
     }
 
     #[test]

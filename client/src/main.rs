@@ -1,12 +1,13 @@
 //! `ryectl`: the command line of Rye.
 
-mod input;
+mod local_error;
 mod project;
 mod render;
 
-mod cli;
+mod input;
 mod testing;
 
+mod cli;
 mod failure;
 
 mod output;

@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::render::{self, Style, screen};
 
 /// Takes back the line that stands on a terminal.
@@ -144,7 +145,12 @@ impl Output {
                 self.stdout = Reader::Gone;
                 Ok(())
             }
-            Err(error) => Err(Failure::Output(error)),
+            Err(error) => {
+                Err(
+                    LocalError::because(Exit::Precondition, "cannot write the output", error)
+                        .into(),
+                )
+            }
         }
     }
 

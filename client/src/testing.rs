@@ -3,7 +3,6 @@
 //! **Order.** All files are read before anything runs: one that is wrong runs nothing. **Failure.** The outcome of a case is in its
 //! [`Report`]; an error is something that keeps all cases from running.
 
-mod error;
 mod file;
 
 mod compare;
@@ -17,7 +16,6 @@ mod report;
 mod case;
 
 pub(crate) use self::case::Rig;
-pub(crate) use self::error::Error;
 pub(crate) use self::report::{Report, count, document, junit};
 pub(crate) use self::schema::schema;
 pub(crate) use self::source::{Numbered, Sources};

@@ -1,7 +1,9 @@
 //! One function per verb: take the arguments, make the calls, print.
 
-mod attach;
 mod local;
+mod signals;
+
+mod attach;
 
 mod keys;
 mod run;

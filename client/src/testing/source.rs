@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rye_item::spaces::{FOLDER, SKIPPED, is_test};
 
-use super::error::Error;
 use super::file::{Case, TestFile};
+use crate::local_error::LocalError;
 
 /// Suffix of the names of files of tests.
 const SUFFIX: &str = ".test.yaml";
@@ -35,14 +35,18 @@ pub(crate) struct Numbered<'s> {
 
 impl Sources {
     /// Reads the files of tests that `named` means, or all of `project`.
-    pub(crate) fn find(named: Option<&Path>, project: &Path, here: &Path) -> Result<Self, Error> {
+    pub(crate) fn find(
+        named: Option<&Path>,
+        project: &Path,
+        here: &Path,
+    ) -> Result<Self, LocalError> {
         let root = root(named, project, here)?;
         let files = read(project, &root)?;
         Ok(Self { root, files })
     }
 
     /// The cases whose tool or name contains `filter`; an error if there are none.
-    pub(crate) fn select(&self, filter: Option<&str>) -> Result<Vec<Numbered<'_>>, Error> {
+    pub(crate) fn select(&self, filter: Option<&str>) -> Result<Vec<Numbered<'_>>, LocalError> {
         let text = filter.unwrap_or_default();
         let mut cases = Vec::new();
         for source in &self.files {
@@ -65,14 +69,14 @@ impl Sources {
             Some(filter) => format!("whose tool or name holds `{filter}`"),
             None => format!("below `{}`", self.root.display()),
         };
-        Err(Error::not_found(format!(
+        Err(LocalError::not_found(format!(
             "there are no tests {place}: a tool is tested by the cases in a file `NAME{SUFFIX}` beside it"
         )))
     }
 }
 
 /// The file or folder that is searched for tests.
-fn root(named: Option<&Path>, project: &Path, here: &Path) -> Result<PathBuf, Error> {
+fn root(named: Option<&Path>, project: &Path, here: &Path) -> Result<PathBuf, LocalError> {
     let tools = project.join(FOLDER).join("tools");
     let Some(named) = named else {
         return Ok(tools);
@@ -85,21 +89,21 @@ fn root(named: Option<&Path>, project: &Path, here: &Path) -> Result<PathBuf, Er
         tools.join(format!("{tool}{SUFFIX}")),
     ];
     let Some(path) = meant.into_iter().find(|path| path.exists()) else {
-        return Err(Error::not_found(format!(
+        return Err(LocalError::not_found(format!(
             "there is no `{}`: name a folder or a file of tests, or a tool that has one",
             named.display()
         )));
     };
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let Ok(below) = real(&path).strip_prefix(real(&tools)).map(Path::to_owned) else {
-        return Err(Error::usage(format!(
+        return Err(LocalError::usage(format!(
             "`{}` lies elsewhere than below `{}`, where the tools of the project are",
             path.display(),
             tools.display()
         )));
     };
     if path.is_file() && !is_test(&path) {
-        return Err(Error::usage(format!(
+        return Err(LocalError::usage(format!(
             "`{}` is no file of tests: these are called `NAME{SUFFIX}`",
             path.display()
         )));
@@ -109,13 +113,13 @@ fn root(named: Option<&Path>, project: &Path, here: &Path) -> Result<PathBuf, Er
 }
 
 /// Reads the files of tests at or below `root`, in the order of their paths.
-fn read(project: &Path, root: &Path) -> Result<Vec<Source>, Error> {
+fn read(project: &Path, root: &Path) -> Result<Vec<Source>, LocalError> {
     let mut paths = Vec::new();
     collect(root.to_owned(), &mut paths);
     paths.sort();
     let (mut sources, mut faults) = (Vec::new(), Vec::new());
     for path in paths {
-        let unreadable = |source| Error::unreadable(&path, source);
+        let unreadable = |error| LocalError::unreadable(&format!("`{}`", path.display()), error);
         let relative = path.strip_prefix(project).unwrap_or(&path).to_owned();
         if fs::metadata(&path).map_err(unreadable)?.len() > MOST_BYTES {
             faults.push(format!("{}: it is longer than 8 MiB", relative.display()));
@@ -135,7 +139,7 @@ fn read(project: &Path, root: &Path) -> Result<Vec<Source>, Error> {
     if faults.is_empty() {
         Ok(sources)
     } else {
-        Err(Error::usage(faults.join("\n")))
+        Err(LocalError::usage(faults.join("\n")))
     }
 }
 

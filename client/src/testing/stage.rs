@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use rye_client::exit::Exit;
 use rye_core::clock::Timestamp;
 use rye_core::error::with_sources;
 use rye_core::id::ItemKind;
@@ -19,8 +20,8 @@ use rye_item::spaces::{FOLDER, Place, SKIPPED, Space, is_test};
 use rye_item::{Spaces, lock, sign};
 use tempfile::TempDir;
 
-use super::error::Error;
 use super::file::TestFile;
+use crate::local_error::LocalError;
 
 /// Folders of `.ai` that are copied.
 const COPIED: [&str; 5] = ["tools", "directives", "knowledge", "config", "lockfiles"];
@@ -56,7 +57,7 @@ struct Items {
 }
 
 impl Items {
-    fn of(project: &Path) -> Result<Self, Error> {
+    fn of(project: &Path) -> Result<Self, LocalError> {
         let mut items = Self {
             project: project.to_owned(),
             entries: Vec::new(),
@@ -71,7 +72,8 @@ impl Items {
         while let Some(folder) = ahead.pop() {
             items.add(folder.clone(), Kind::Folder);
             let path = project.join(&folder);
-            let unreadable = |source| Error::unreadable(&path, source);
+            let unreadable =
+                |error| LocalError::unreadable(&format!("`{}`", path.display()), error);
             for entry in fs::read_dir(&path).map_err(unreadable)? {
                 let entry = entry.map_err(unreadable)?;
                 let name = folder.join(entry.file_name());
@@ -147,7 +149,7 @@ fn folder_rule(name: &Path) -> Rule {
     }
 }
 
-fn too_much(project: &Path, largest: &Path) -> Error {
+fn too_much(project: &Path, largest: &Path) -> LocalError {
     let message = format!(
         "the items of `{}` are more than the {} MiB, or the {MOST_ENTRIES} files, that are copied for each case; the largest is `{}`: keep data \
          outside of `.ai`",
@@ -155,7 +157,7 @@ fn too_much(project: &Path, largest: &Path) -> Error {
         MOST_BYTES >> 20,
         largest.display()
     );
-    Error::precondition(message, None)
+    LocalError::precondition(message)
 }
 
 /// The user's side of the spaces, and the key that signs unsigned items of tests.
@@ -179,12 +181,12 @@ pub(crate) struct Stage {
 
 impl Stage {
     /// Lists the items of `project` and makes the directory.
-    pub(crate) fn new(project: &Path, signer: Signer) -> Result<Self, Error> {
+    pub(crate) fn new(project: &Path, signer: Signer) -> Result<Self, LocalError> {
         let items = Items::of(project)?;
         let root = tempfile::Builder::new().prefix("rye-test-").tempdir();
-        let root = root.map_err(|source| {
+        let root = root.map_err(|error| {
             let message = "no temporary directory can be made; `TMPDIR` names where";
-            Error::precondition(message.to_owned(), Some(source))
+            LocalError::because(Exit::Precondition, message, error)
         })?;
         Ok(Self {
             items,

@@ -22,9 +22,10 @@ use rye_core::error::{ErrorKind, Kinded as _, with_sources};
 use rye_core::model::{Event, Object, RunEvent, RunKind, Status};
 use rye_proto::{convert, v1};
 use serde_json::Value;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 
 use self::children::Children;
+use super::signals::interrupts;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
@@ -160,7 +161,7 @@ async fn follow(
         Progress::Nothing => client.clone(),
         Progress::Shown(_) | Progress::Call => client.clone().telling(output.teller()),
     };
-    let mut interrupts = signal(SignalKind::interrupt()).map_err(Failure::Interrupts)?;
+    let mut interrupts = interrupts()?;
     let events = client.events(run_id, cursor, Follow::UntilEnd);
     let mut events = events.with(progress.deltas());
     let watched = watch(client, &mut events, &mut interrupts, progress, output).await?;
@@ -206,7 +207,7 @@ async fn wait_out(
     place: &Place<'_>,
     output: &mut Output,
 ) -> Result<Followed, Failure> {
-    let mut interrupts = signal(SignalKind::interrupt()).map_err(Failure::Interrupts)?;
+    let mut interrupts = interrupts()?;
     let runs = [place.run_id.to_owned()];
     tokio::select! {
         _ = interrupts.recv() => {

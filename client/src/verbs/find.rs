@@ -7,9 +7,10 @@
 use rye_core::id::ItemRef;
 use rye_proto::v1;
 
-use super::local::Local;
+use super::local::{self, Local};
 use crate::cli::{ItemName, RunName, Verb};
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::project;
 use crate::session::Session;
 
@@ -23,12 +24,12 @@ pub(super) fn items(verb: &mut Verb, session: &Session) -> Result<(), Failure> {
     if let Verb::Execute(execute) = verb {
         let kind = execute.kind;
         let asked = execute.item.of_kind(kind);
-        asked.map_err(|problem| Failure::OtherItem { problem })?;
+        asked.map_err(LocalError::usage)?;
     }
     for name in verb.items() {
         if let Some(item) = of_path(name, session)? {
             let found = name.found(&item);
-            found.map_err(|problem| Failure::OtherItem { problem })?;
+            found.map_err(LocalError::usage)?;
         }
     }
     Ok(())
@@ -50,11 +51,10 @@ fn of_path(name: &ItemName, session: &Session) -> Result<Option<ItemRef>, Failur
     }
     let local = Local::of(session)?;
     if !path.is_file() {
-        let target = name.as_str().to_owned();
         // What can be no file of items is a misspelled id.
         return match name.item() {
             Err(no_id) if !name.is_below_a_space() => Err(no_id.into()),
-            Ok(_) | Err(_) => Err(Failure::NoFile { target }),
+            Ok(_) | Err(_) => Err(local::no_file(name.as_str()).into()),
         };
     }
     let place = match local.spaces.locate(&path) {
@@ -66,10 +66,12 @@ fn of_path(name: &ItemName, session: &Session) -> Result<Option<ItemRef>, Failur
     let root = local.spaces.root(place.space);
     let root = root.and_then(|root| std::fs::canonicalize(root).ok());
     if root.as_ref() != std::fs::canonicalize(&place.root).ok().as_ref() {
-        return Err(Failure::OtherProject {
-            path,
-            project: place.root,
-        });
+        let project = place.root.display();
+        let message = format!("`{}` is an item of the project `{project}`", path.display());
+        let other = LocalError::usage(message);
+        return Err(other
+            .with_hint(format!("name its project: --project {project}"))
+            .into());
     }
     Ok(Some(place.item))
 }
@@ -119,10 +121,7 @@ async fn newest(
             return Ok(ids.swap_remove(left));
         }
         if page.next_page_token.is_empty() {
-            return Err(Failure::NoSuchRun {
-                name: name.to_string(),
-                project: request.project,
-            });
+            return Err(no_such_run(name, &request.project).into());
         }
         left -= ids.len();
         request.page_token = page.next_page_token;
@@ -159,15 +158,23 @@ async fn beginning(
         // The daemon, which knows whole ids only, says that there is no such run.
         [] => Ok(name.to_string()),
         [one] => Ok(one.clone()),
-        several => Err(Failure::SeveralRuns {
-            name: name.to_string(),
-            count: several.len(),
-            some: several
-                .iter()
-                .take(SHOWN)
-                .cloned()
-                .collect::<Vec<_>>()
-                .join(", "),
-        }),
+        several => {
+            let some: Vec<&str> = several.iter().take(SHOWN).map(String::as_str).collect();
+            Err(LocalError::usage(format!(
+                "`{name}` begins the ids of {} runs: {}; give more of it",
+                several.len(),
+                some.join(", ")
+            ))
+            .into())
+        }
     }
+}
+
+fn no_such_run(name: &RunName, project: &str) -> LocalError {
+    if project.is_empty() {
+        return LocalError::not_found(format!("there is no run `{name}`"));
+    }
+    let message = format!("there is no run `{name}` of the project `{project}`");
+    LocalError::not_found(message)
+        .with_hint("of another project: name it by its whole id, or the project by --project")
 }

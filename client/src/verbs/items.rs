@@ -4,8 +4,10 @@ use rye_client::exit::Exit;
 use rye_core::id::ItemKind;
 use rye_proto::v1;
 
+use super::local::no_type;
 use crate::cli::{self, ItemName};
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::output::Format;
 use crate::render;
 use crate::session::Session;
@@ -33,15 +35,13 @@ impl Wanted {
             (Some(kind), None) => (vec![kind], rest.to_owned()),
             (None, None) if rest.is_empty() => (RUN.to_vec(), first),
             (None, _) => {
-                return Err(Failure::NoType {
-                    word: word.to_owned(),
-                    target: first,
-                });
+                return Err(no_type(word, &first).into());
             }
             (Some(_), Some(pattern)) => {
-                return Err(Failure::OtherItem {
-                    problem: format!("`{first}` is a pattern already, and `{pattern}` another"),
-                });
+                return Err(LocalError::usage(format!(
+                    "`{first}` is a pattern already, and `{pattern}` another"
+                ))
+                .into());
             }
         };
         Ok(Self { kinds, pattern })

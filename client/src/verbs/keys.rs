@@ -14,6 +14,7 @@ use serde_json::json;
 use super::local::Local;
 use crate::cli::KeyVerb;
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::output::{Format, Output, Reader};
 use crate::render;
 use crate::session::Session;
@@ -143,11 +144,9 @@ pub(super) fn read_file(file: &Path) -> Result<KeyFile, Failure> {
     let mut text = String::new();
     let read =
         File::open(file).and_then(|file| file.take(MOST_KEY_BYTES).read_to_string(&mut text));
-    read.map_err(|source| Failure::Unreadable {
-        place: place.clone(),
-        source,
-    })?;
-    trust::read_key(&place, &text).map_err(Failure::NoKey)
+    read.map_err(|error| LocalError::unreadable(&place, error))?;
+    let key = trust::read_key(&place, &text);
+    Ok(key.map_err(|error| LocalError::of(Exit::Usage, error))?)
 }
 
 fn trust(

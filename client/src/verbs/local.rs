@@ -13,6 +13,7 @@ use rye_item::trust::OWN;
 use rye_item::{Library, Spaces, TrustStore, sign, system};
 
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::output::Output;
 use crate::project;
 use crate::session::Session;
@@ -62,12 +63,8 @@ impl Local {
         {
             return Ok(target.to_owned());
         }
-        let given = || target.to_owned();
         if let Some(word) = word.filter(|word| !word.contains('/')) {
-            return Err(Failure::NoType {
-                word: word.to_owned(),
-                target: given(),
-            });
+            return Err(no_type(word, target).into());
         }
         let library = self.library();
         let is_there = |kind: &ItemKind| {
@@ -86,12 +83,13 @@ impl Local {
         let named = ItemKind::ALL.into_iter().filter(is_there);
         let named: Vec<String> = named.map(|kind| format!("{kind}:{target}")).collect();
         match named.as_slice() {
-            [] => Err(Failure::NoFile { target: given() }),
+            [] => Err(no_file(target).into()),
             [one] => Ok(one.clone()),
-            several => Err(Failure::SeveralItems {
-                target: given(),
-                names: several.join(", "),
-            }),
+            several => Err(LocalError::usage(format!(
+                "`{target}` is several items: {}; say which",
+                several.join(", ")
+            ))
+            .into()),
         }
     }
 
@@ -126,6 +124,18 @@ impl Local {
         let clock = Arc::new(Invocation(self.now));
         Library::open(self.spaces.clone(), Arc::new(self.trust()), clock)
     }
+}
+
+/// A target that names no file.
+pub(super) fn no_file(target: &str) -> LocalError {
+    LocalError::not_found(format!("there is no item and no file `{target}`"))
+}
+
+/// A target with a `word` before its colon that is not a type.
+pub(super) fn no_type(word: &str, target: &str) -> LocalError {
+    LocalError::usage(format!(
+        "`{word}` in `{target}` is not a type of item; use tool, directive, knowledge or config"
+    ))
 }
 
 impl From<Local> for Signer {

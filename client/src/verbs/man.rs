@@ -9,14 +9,15 @@ use serde_json::json;
 
 use crate::cli;
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::output::Format;
 use crate::session::Session;
 
 /// Writes a page for each verb, and one for `ryectl`, as `man` looks for them in its section 1.
 pub(super) fn man(directory: &Path, session: &mut Session) -> Result<Exit, Failure> {
-    write(directory).map_err(|source| Failure::NoPages {
-        path: directory.to_owned(),
-        source,
+    write(directory).map_err(|error| {
+        let message = format!("cannot write the manual pages to `{}`", directory.display());
+        LocalError::because(Exit::Precondition, message, error)
     })?;
     let output = &mut session.output;
     match output.format() {

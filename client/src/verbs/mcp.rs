@@ -17,6 +17,7 @@ use super::local::Local;
 
 use crate::cli::Import;
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::output::{Format, Output};
 use crate::session::Session;
 
@@ -178,7 +179,11 @@ impl Found {
         match &there {
             Some(there) if is_same(there) => self.done = "is as it was in",
             Some(_) if !replace => {
-                return Err(Failure::Imported { path: path.clone() });
+                return Err(LocalError::precondition(format!(
+                    "`{}` is there already and says something else; look at both, then write over it with `--replace`",
+                    path.display()
+                ))
+                .into());
             }
             Some(_) | None => {
                 if let Some(folder) = path.parent() {

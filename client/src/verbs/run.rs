@@ -10,6 +10,7 @@ use super::attach;
 use crate::cli::{self, Limit};
 use crate::failure::Failure;
 use crate::input;
+use crate::local_error::LocalError;
 use crate::session::Session;
 
 pub(super) async fn run(run: cli::Run, session: &mut Session) -> Result<Exit, Failure> {
@@ -83,9 +84,11 @@ pub(super) fn limits(asked: Vec<Limit>) -> v1::Limits {
 pub(super) fn verdicts(answers: Vec<cli::Answer>) -> Result<Vec<v1::UncertainAnswer>, Failure> {
     let mut seen = HashSet::new();
     if let Some(twice) = answers.iter().find(|answer| !seen.insert(&answer.item)) {
-        return Err(Failure::AnsweredTwice {
-            item: twice.item.clone(),
-        });
+        return Err(LocalError::usage(format!(
+            "what became of `{}` is said twice with --uncertain",
+            twice.item
+        ))
+        .into());
     }
     let answers = answers.into_iter().map(|answer| v1::UncertainAnswer {
         item: answer.item,

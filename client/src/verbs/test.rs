@@ -9,15 +9,17 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use rye_client::exit::Exit;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::local::Local;
+use super::signals::listen;
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::output::{Format, Output};
 use crate::session::Session;
-use crate::testing::{Error, Numbered, Report, Rig, Sources, Stage};
+use crate::testing::{Numbered, Report, Rig, Sources, Stage};
 use crate::{cli, project, testing};
 
 /// Most cases that run at once unless `--jobs` says more.
@@ -26,7 +28,7 @@ const MOST_JOBS: usize = 4;
 pub(super) async fn test(asked: cli::Test, session: &mut Session) -> Result<Exit, Failure> {
     let project = project::find(session.global.project.as_deref(), &session.environment)?;
     let project = project.ok_or_else(|| {
-        Error::not_found(
+        LocalError::not_found(
             "there is no project here: no `.ai` in this directory or above; `ryectl init` makes one, `--project` names one",
         )
     })?;
@@ -76,7 +78,7 @@ async fn run_all(
     let mut reports = Vec::new();
     let mut signals = match Signals::listen() {
         Ok(signals) => signals,
-        Err(failure) => return (reports, Err(failure)),
+        Err(error) => return (reports, Err(error.into())),
     };
     let (stop, stopped) = watch::channel(false);
     let runs = cases.iter().map(|case| rig.run(*case, stopped.clone()));
@@ -118,10 +120,13 @@ async fn run_all(
     (reports, ended)
 }
 
-fn write_junit(path: &Path, reports: &[Report], elapsed: Duration) -> Result<(), Error> {
+fn write_junit(path: &Path, reports: &[Report], elapsed: Duration) -> Result<(), LocalError> {
     let xml = testing::junit(reports, elapsed).map_err(io::Error::other);
     let written = xml.and_then(|xml| std::fs::write(path, xml));
-    written.map_err(|source| Error::unwritable(path, source))
+    written.map_err(|error| {
+        let message = format!("cannot write `{}`", path.display());
+        LocalError::because(Exit::Precondition, message, error)
+    })
 }
 
 /// Prints the sums as a sentence, or all reports as a document.
@@ -146,8 +151,7 @@ fn print_summary(reports: &[Report], output: &mut Output) -> Result<(), Failure>
 struct Signals([Signal; 3]);
 
 impl Signals {
-    fn listen() -> Result<Self, Failure> {
-        let listen = |kind| signal(kind).map_err(Failure::Interrupts);
+    fn listen() -> Result<Self, LocalError> {
         Ok(Self([
             listen(SignalKind::interrupt())?,
             listen(SignalKind::terminate())?,

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::cli::{self, RunName, TranscriptSource};
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::output::{Format, Output, Reader};
 use crate::render;
 use crate::session::Session;
@@ -18,7 +19,7 @@ pub(super) async fn transcript(
     session: &mut Session,
 ) -> Result<Exit, Failure> {
     if let Some(problem) = asked.problem() {
-        return Err(Failure::Flags { problem });
+        return Err(LocalError::usage(problem).into());
     }
     match &asked.source {
         TranscriptSource::Run(run) => of_run(run, asked, session).await,

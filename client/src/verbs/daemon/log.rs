@@ -7,11 +7,13 @@ use std::io::{self, BufRead as _, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
+use rye_client::exit::Exit;
 use rye_core::model::Object;
 use serde_json::{Value, json};
 
 use crate::cli::DaemonLogs;
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::output::{Format, Output, Reader};
 
 /// How often a log that is followed is looked at for more.
@@ -43,9 +45,16 @@ pub(super) async fn print(
     asked: &DaemonLogs,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let failed = |source| Failure::NoLog {
-        path: path.to_owned(),
-        source,
+    let failed = |error: io::Error| {
+        let exit = if error.kind() == io::ErrorKind::NotFound {
+            Exit::NotFound
+        } else {
+            Exit::Refused
+        };
+        let message = format!("cannot read the log of the daemon, `{}`", path.display());
+        LocalError::because(exit, message, error).with_hint(
+            "a daemon that `ryectl` starts logs there; that of a service manager logs where this one keeps logs, as in `journalctl -u ryed`",
+        )
     };
     let mut log = Log {
         file: BufReader::new(File::open(path).map_err(failed)?),

@@ -12,6 +12,7 @@ use rye_core::digest::Digest;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::output::Format;
 use crate::session::Session;
 
@@ -28,7 +29,10 @@ pub(crate) fn export(directory: &Path, session: &mut Session) -> Result<Exit, Fa
     let exported = export.runs(&objects.join("runs"));
     exported
         .and_then(|()| export.shared(&objects.join("objects")))
-        .map_err(|(path, source)| Failure::NoExport { path, source })?;
+        .map_err(|(path, error)| {
+            let message = format!("cannot export objects: `{}`", path.display());
+            LocalError::because(Exit::Precondition, message, error)
+        })?;
     let Export {
         written, damaged, ..
     } = export;

@@ -16,6 +16,7 @@ use serde_json::json;
 use super::super::keys;
 use super::super::local::Local;
 use crate::failure::Failure;
+use crate::local_error::LocalError;
 use crate::output::{Format, Output};
 use crate::session::Session;
 
@@ -25,10 +26,9 @@ pub(super) fn verify(
     key: Option<&Path>,
     session: &mut Session,
 ) -> Result<Exit, Failure> {
-    let file = File::open(path).map_err(|source| Failure::Unreadable {
-        place: format!("`{}`", path.display()),
-        source,
-    })?;
+    let file = File::open(path);
+    let file =
+        file.map_err(|error| LocalError::unreadable(&format!("`{}`", path.display()), error))?;
     let keys = match key {
         Some(key) => vec![keys::read_file(key)?.key],
         None => known_keys(session)?,
