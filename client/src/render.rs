@@ -1,13 +1,16 @@
 //! Text for people. Pure: every function takes what it shows and gives back the text.
 
+pub(crate) mod screen;
+mod words;
+
 pub(crate) mod budget;
 pub(crate) mod capability;
 pub(crate) mod events;
 pub(crate) mod items;
 pub(crate) mod lines;
-pub(crate) mod models;
-pub(crate) mod screen;
 pub(crate) mod transcript;
+
+pub(crate) mod models;
 
 use rye_core::clock::Timestamp;
 use rye_core::model::{Printed, RunKind};

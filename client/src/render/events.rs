@@ -1,19 +1,21 @@
-//! What an event says, as a sentence on one line.
+//! Events as sentences on one line.
 
 use rye_core::model::graph::Waits;
-use rye_core::model::{ApprovalAnswer, Event, GraphEvent, RunEvent, Suspension, ThreadEvent};
+use rye_core::model::{
+    ApprovalAnswer, Event, Failure, GraphEvent, RunEvent, StepStatus, Suspension,
+};
 use serde_json::Value;
 
-use super::transcript::place;
+use super::words::Said;
 use super::{elapsed, one_line};
 
-/// What an event says, as one line: a sentence, or for one that has none its payload.
+/// The sentence for an event, or its payload if it has none.
 pub(crate) fn sentence(event_type: &str, payload: &Value) -> String {
     let text = payload.to_string();
     let said = match Event::read(event_type, &text) {
         Ok(Event::Run(event)) => Some(of_run(&event)),
         Ok(Event::Graph(event)) => of_graph(&event),
-        Ok(Event::Thread(event)) => said(&event),
+        Ok(Event::Thread(event)) => Said::of(&event).map(|said| said.sentence),
         Ok(Event::Tool(_)) | Err(_) => None,
     };
     let is_empty = payload.as_object().is_some_and(serde_json::Map::is_empty);
@@ -144,40 +146,20 @@ fn of_graph(event: &GraphEvent) -> Option<String> {
             elapsed_ms,
             ..
         } => {
-            format!(
-                "{} after {steps} steps in {}",
-                status.as_str(),
-                elapsed(*elapsed_ms)
-            )
+            let time = elapsed(*elapsed_ms);
+            format!("{} after {steps} steps in {time}", status.as_str())
         }
         GraphEvent::GraphError {
             error,
             steps,
             elapsed_ms,
         } => {
-            format!(
-                "failed after {steps} steps in {}: {}",
-                elapsed(*elapsed_ms),
-                error.message
-            )
+            let time = elapsed(*elapsed_ms);
+            format!("failed after {steps} steps in {time}: {}", error.message)
         }
         GraphEvent::GraphCancelled { cause, steps, .. } => {
             format!("cancelled by {cause} after {steps} steps")
         }
-        GraphEvent::StepFailed { .. }
-        | GraphEvent::RetryScheduled { .. }
-        | GraphEvent::StepWaiting { .. }
-        | GraphEvent::StepCompleted { .. } => return of_step(event),
-        GraphEvent::ItemStarted { .. }
-        | GraphEvent::ItemCompleted { .. }
-        | GraphEvent::ForeachCompleted { .. }
-        | GraphEvent::ParallelCompleted { .. } => return of_item(event),
-    })
-}
-
-/// What an event of a step says, or of one that is tried again or waits.
-fn of_step(event: &GraphEvent) -> Option<String> {
-    Some(match event {
         GraphEvent::StepFailed {
             step,
             node,
@@ -185,21 +167,8 @@ fn of_step(event: &GraphEvent) -> Option<String> {
             error,
             ..
         } => {
-            format!(
-                "step {step} {} failed: {}",
-                tried(node, *attempt),
-                error.message
-            )
-        }
-        GraphEvent::RetryScheduled {
-            step,
-            node,
-            attempt,
-            due,
-            by,
-            ..
-        } => {
-            format!("step {step} {node} is tried again (try {attempt}) at {due}, asked for by {by}")
+            let node = tried(node, *attempt);
+            format!("step {step} {node} failed: {}", error.message)
         }
         GraphEvent::StepWaiting {
             step, node, waits, ..
@@ -207,148 +176,95 @@ fn of_step(event: &GraphEvent) -> Option<String> {
             Waits::Until { at, .. } => format!("step {step} {node} waits until {at}"),
             Waits::Answer => format!("step {step} {node} waits for an answer"),
         },
-        GraphEvent::StepCompleted {
-            step,
-            node,
-            status,
-            elapsed_ms,
-            next_node,
-            error,
-            ..
-        } => {
-            let next = next_node.as_ref();
-            let next = next.map_or_else(String::new, |next| format!(" → {next}"));
-            let error = error.as_ref();
-            let error = error.map_or_else(String::new, |error| format!(": {}", error.message));
-            let (status, time) = (status.as_str(), elapsed(*elapsed_ms));
-            format!("step {step} {node} {status} after {time}{error}{next}")
-        }
-        GraphEvent::GraphStarted { .. }
-        | GraphEvent::LimitExtended { .. }
-        | GraphEvent::GraphEnding { .. }
-        | GraphEvent::GraphCompleted { .. }
-        | GraphEvent::GraphError { .. }
-        | GraphEvent::GraphCancelled { .. }
-        | GraphEvent::ItemStarted { .. }
-        | GraphEvent::ItemCompleted { .. }
-        | GraphEvent::ForeachCompleted { .. }
-        | GraphEvent::ParallelCompleted { .. } => return None,
-    })
-}
-
-/// What an event says of the items or branches of a step.
-fn of_item(event: &GraphEvent) -> Option<String> {
-    Some(match event {
-        GraphEvent::ItemStarted {
-            step,
-            node,
-            item,
-            attempt,
-            action_id,
-            child,
-            ..
-        } => {
-            let child = child.as_ref();
-            let child = child.map_or_else(String::new, |child| format!(", as {child}"));
-            let name = tried(&format!("{node}[{item}]"), *attempt);
-            format!("step {step} {name} runs {action_id}{child}")
-        }
-        GraphEvent::ItemCompleted {
-            step,
-            node,
-            item,
-            status,
-            elapsed_ms,
-            error,
-            ..
-        } => {
-            let (status, time) = (status.as_str(), elapsed(*elapsed_ms));
-            let error = error.as_ref();
-            let error = error.map_or_else(String::new, |error| format!(": {}", error.message));
-            format!("step {step} {node}[{item}] {status} after {time}{error}")
-        }
         GraphEvent::ForeachCompleted {
             step,
             node,
             items,
             failed,
             ..
-        } => {
-            format!("step {step} {node}: {items} items, {failed} failed")
-        }
+        } => format!("step {step} {node}: {items} items, {failed} failed"),
         GraphEvent::ParallelCompleted {
             step,
             node,
             branches,
             failed,
             ..
-        } => {
-            format!("step {step} {node}: {branches} branches, {failed} failed")
-        }
-        GraphEvent::GraphStarted { .. }
-        | GraphEvent::LimitExtended { .. }
-        | GraphEvent::GraphEnding { .. }
-        | GraphEvent::GraphCompleted { .. }
-        | GraphEvent::GraphError { .. }
-        | GraphEvent::GraphCancelled { .. }
-        | GraphEvent::StepFailed { .. }
-        | GraphEvent::RetryScheduled { .. }
-        | GraphEvent::StepWaiting { .. }
-        | GraphEvent::StepCompleted { .. } => return None,
+        } => format!("step {step} {node}: {branches} branches, {failed} failed"),
+        GraphEvent::RetryScheduled { .. }
+        | GraphEvent::StepCompleted { .. }
+        | GraphEvent::ItemStarted { .. }
+        | GraphEvent::ItemCompleted { .. } => return of_attempt(event),
     })
 }
 
-/// What an event of a thread says, where its payload begins with something else.
-fn said(event: &ThreadEvent) -> Option<String> {
-    Some(match event {
-        ThreadEvent::CognitionIn { turn, text, .. }
-        | ThreadEvent::CognitionReasoning { turn, text } => format!("turn {turn}: {text}"),
-        ThreadEvent::CognitionOut {
-            turn,
-            attempt,
-            text,
-            message,
-            ..
-        } => {
-            let blocks = message.blocks().len();
-            let turn = place(*turn, *attempt);
-            match text.trim() {
-                "" => format!("{turn}: no text, {blocks} blocks"),
-                text => format!("{turn}: {text}"),
-            }
-        }
-        ThreadEvent::ToolCallStart(call) => {
-            let input = Value::Object((*call.input).clone());
-            format!("turn {}: {} {input}", call.turn, call.item)
-        }
-        ThreadEvent::ToolCallResult {
-            turn,
-            output,
-            is_error,
-            ..
-        } => {
-            let failed = if *is_error { "failed: " } else { "" };
-            format!("turn {turn}: {failed}{output}")
-        }
-        ThreadEvent::ErrorClassified { turn, error, .. } => {
-            format!("turn {turn}: {} ({})", error.message, error.code)
-        }
-        ThreadEvent::SystemPrompt { text } | ThreadEvent::MessageQueued { text, .. } => {
-            text.clone()
-        }
-        ThreadEvent::ThreadStarted { .. }
-        | ThreadEvent::PromptComposed { .. }
-        | ThreadEvent::StepStart { .. }
-        | ThreadEvent::StepFinish { .. }
-        | ThreadEvent::TurnRetryScheduled { .. }
-        | ThreadEvent::ContextReseeded { .. }
-        | ThreadEvent::RetrySucceeded { .. }
-        | ThreadEvent::LimitEscalationRequested { .. }
-        | ThreadEvent::DirectiveReturn(_)
-        | ThreadEvent::ThreadCompleted { .. }
-        | ThreadEvent::ThreadError { .. }
-        | ThreadEvent::ThreadCancelled { .. } => return None,
-    })
+/// The sentence for a step or an item that begins, ends, or is tried again.
+fn of_attempt(event: &GraphEvent) -> Option<String> {
+    if let GraphEvent::RetryScheduled {
+        step,
+        node,
+        attempt,
+        due,
+        by,
+        ..
+    } = event
+    {
+        return Some(format!(
+            "step {step} {node} is tried again (try {attempt}) at {due}, asked for by {by}"
+        ));
+    }
+    if let GraphEvent::StepCompleted {
+        step,
+        node,
+        status,
+        elapsed_ms,
+        next_node,
+        error,
+        ..
+    } = event
+    {
+        let ended = ended(*status, *elapsed_ms, error.as_ref());
+        let next = next_node.as_ref().map(|next| format!(" → {next}"));
+        return Some(format!(
+            "step {step} {node} {ended}{}",
+            next.unwrap_or_default()
+        ));
+    }
+    if let GraphEvent::ItemStarted {
+        step,
+        node,
+        item,
+        attempt,
+        action_id,
+        child,
+        ..
+    } = event
+    {
+        let child = child.as_ref().map(|child| format!(", as {child}"));
+        let name = tried(&format!("{node}[{item}]"), *attempt);
+        let child = child.unwrap_or_default();
+        return Some(format!("step {step} {name} runs {action_id}{child}"));
+    }
+    let GraphEvent::ItemCompleted {
+        step,
+        node,
+        item,
+        status,
+        elapsed_ms,
+        error,
+        ..
+    } = event
+    else {
+        return None;
+    };
+    let ended = ended(*status, *elapsed_ms, error.as_ref());
+    Some(format!("step {step} {node}[{item}] {ended}"))
+}
+
+/// How a step or an item ended: `error after 14ms: no route`.
+fn ended(status: StepStatus, elapsed_ms: u64, error: Option<&Failure>) -> String {
+    let error = error.map(|error| format!(": {}", error.message));
+    let (status, time) = (status.as_str(), elapsed(elapsed_ms));
+    format!("{status} after {time}{}", error.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -5,21 +5,24 @@
 //!           I count the words.
 //! ```
 
-use rye_core::conversation::Message;
-use rye_core::model::{Event, ThreadEvent};
+use rye_core::model::Event;
 use serde_json::Value;
 
 use super::screen::in_line;
+use super::words::{Said, readable};
 
 /// A payload that is longer gets lines of its own.
 const LONGEST_IN_LINE: usize = 120;
-/// What stands before each line of a text.
+/// Indentation of each line of a text.
 const INDENT: &str = "         ";
 
 /// An event: a line that says what it is, and below it what was said or done.
 pub(crate) fn event(seq: u64, timestamp: &str, event_type: &str, payload: &Value) -> String {
     let (brief, text) = match Event::read(event_type, &payload.to_string()) {
-        Ok(Event::Thread(event)) => said(&event).unwrap_or_else(|| plain(payload)),
+        Ok(Event::Thread(event)) => match Said::of(&event) {
+            Some(said) => (said.brief, said.text),
+            None => plain(payload),
+        },
         Ok(Event::Run(_) | Event::Graph(_) | Event::Tool(_)) | Err(_) => plain(payload),
     };
     let (event_type, brief) = (in_line(event_type), in_line(&brief));
@@ -44,88 +47,6 @@ fn plain(payload: &Value) -> (String, String) {
         (line, String::new())
     } else {
         (String::new(), readable(payload))
-    }
-}
-
-fn readable(value: &Value) -> String {
-    serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string())
-}
-
-/// What an event of a thread says, where that is a text, or a call.
-fn said(event: &ThreadEvent) -> Option<(String, String)> {
-    Some(match event {
-        ThreadEvent::SystemPrompt { text } => (String::new(), text.clone()),
-        ThreadEvent::MessageQueued { text, by } => (format!("by {by}"), text.clone()),
-        ThreadEvent::CognitionIn { turn, source, text } => {
-            let source = serde_json::to_value(source).unwrap_or_default();
-            let source = source.as_str().unwrap_or_default();
-            (format!("turn {turn}, {source}"), text.clone())
-        }
-        ThreadEvent::CognitionReasoning { turn, text } => (format!("turn {turn}"), text.clone()),
-        ThreadEvent::CognitionOut {
-            turn,
-            attempt,
-            text,
-            message,
-            usage,
-            ..
-        } => {
-            let used = usage.map_or_else(String::new, |usage| {
-                let read = [usage.input, usage.cache_read, usage.cache_write];
-                let read: u64 = read.into_iter().fold(0, u64::saturating_add);
-                format!(", {read} tokens in, {} out", usage.output)
-            });
-            let broke_off = match &**message {
-                Message::Assistant { partial: true, .. } => ", broke off",
-                Message::Assistant { .. } | Message::User { .. } => "",
-            };
-            let brief = format!("{}{used}{broke_off}", place(*turn, *attempt));
-            (brief, text.clone())
-        }
-        ThreadEvent::ToolCallStart(call) => {
-            let brief = format!("turn {}, {} {}", call.turn, call.call_id, call.item);
-            let input = Value::Object((*call.input).clone());
-            (brief, readable(&input))
-        }
-        ThreadEvent::ToolCallResult {
-            turn,
-            call_id,
-            output,
-            is_error,
-            ..
-        } => {
-            let failed = if *is_error { " failed" } else { "" };
-            (format!("turn {turn}, {call_id}{failed}"), output.clone())
-        }
-        ThreadEvent::ErrorClassified {
-            turn,
-            attempt,
-            error,
-            ..
-        } => {
-            let brief = format!("{}, {}", place(*turn, *attempt), error.code);
-            (brief, error.message.clone())
-        }
-        ThreadEvent::ThreadStarted { .. }
-        | ThreadEvent::PromptComposed { .. }
-        | ThreadEvent::StepStart { .. }
-        | ThreadEvent::StepFinish { .. }
-        | ThreadEvent::TurnRetryScheduled { .. }
-        | ThreadEvent::ContextReseeded { .. }
-        | ThreadEvent::RetrySucceeded { .. }
-        | ThreadEvent::LimitEscalationRequested { .. }
-        | ThreadEvent::DirectiveReturn(_)
-        | ThreadEvent::ThreadCompleted { .. }
-        | ThreadEvent::ThreadError { .. }
-        | ThreadEvent::ThreadCancelled { .. } => return None,
-    })
-}
-
-/// The turn, and which try of it, if it is not the first.
-pub(super) fn place(turn: u32, attempt: u32) -> String {
-    match attempt {
-        0 | 1 => format!("turn {turn}"),
-        _ => format!("turn {turn} (try {attempt})"),
     }
 }
 
