@@ -165,35 +165,16 @@ pub(super) fn wanted(request: &v1::ListItemsRequest) -> Result<Wanted, Refusal> 
 
 /// A type of items, if one is named.
 fn kind(field: &str, kind: i32) -> Result<Option<ItemKind>, Refusal> {
-    Ok(match named(field, kind)? {
-        v1::ItemType::Unspecified => None,
-        v1::ItemType::Tool => Some(ItemKind::Tool),
-        v1::ItemType::Directive => Some(ItemKind::Directive),
-        v1::ItemType::Knowledge => Some(ItemKind::Knowledge),
-        v1::ItemType::Config => Some(ItemKind::Config),
-    })
+    Ok(named::<v1::ItemType>(field, kind)?.to_core())
 }
 
 pub(super) fn status(status: i32) -> Result<Status, Refusal> {
-    Ok(match named("statuses", status)? {
-        v1::RunStatus::Unspecified => return Err(invalid("statuses", "a status is unspecified")),
-        v1::RunStatus::Created => Status::Created,
-        v1::RunStatus::Running => Status::Running,
-        v1::RunStatus::Suspended => Status::Suspended,
-        v1::RunStatus::Completed => Status::Completed,
-        v1::RunStatus::CompletedWithErrors => Status::CompletedWithErrors,
-        v1::RunStatus::Error => Status::Error,
-        v1::RunStatus::Cancelled => Status::Cancelled,
-        v1::RunStatus::Killed => Status::Killed,
-    })
+    let known = named::<v1::RunStatus>("statuses", status)?.to_core();
+    known.ok_or_else(|| invalid("statuses", "a status is unspecified"))
 }
 
 pub(super) fn durability(durability: i32) -> Result<Option<Durability>, Refusal> {
-    Ok(match named("durability", durability)? {
-        v1::Durability::Unspecified => None,
-        v1::Durability::Strict => Some(Durability::Strict),
-        v1::Durability::Relaxed => Some(Durability::Relaxed),
-    })
+    Ok(named::<v1::Durability>("durability", durability)?.to_core())
 }
 
 pub(super) fn limits(limits: Option<v1::Limits>) -> Result<Limits, Refusal> {
@@ -229,15 +210,9 @@ pub(super) fn answers(
 }
 
 fn answer(answer: v1::UncertainAnswer) -> Result<(String, Verdict), Refusal> {
-    let verdict = match named("answers.verdict", answer.verdict)? {
-        v1::Verdict::Unspecified => {
-            return Err(invalid("answers.verdict", "a verdict is unspecified"));
-        }
-        v1::Verdict::Retry => Verdict::Retry,
-        v1::Verdict::Done => Verdict::Done,
-        v1::Verdict::Fail => Verdict::Fail,
-    };
-    Ok((answer.item, verdict))
+    let verdict = named::<v1::Verdict>("answers.verdict", answer.verdict)?.to_core();
+    let missing = || invalid("answers.verdict", "a verdict is unspecified");
+    Ok((answer.item, verdict.ok_or_else(missing)?))
 }
 
 /// The JSON of a field; an empty text is none.

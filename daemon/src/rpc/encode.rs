@@ -6,12 +6,10 @@ use rye_core::clock::Timestamp;
 use rye_core::definition::Finding;
 use rye_core::digest::Digest;
 use rye_core::error::{beginning, with_sources};
-use rye_core::id::{ItemKind, ItemRef, RunId, Seq};
+use rye_core::id::{RunId, Seq};
 use rye_core::ledger::Cost;
 use rye_core::model::graph::{At, StepWork};
-use rye_core::model::{
-    Approval, Chunks, Failure, KillReceipt, Killed, Printed, Run, RunKind, Status, Suspension,
-};
+use rye_core::model::{Approval, Chunks, Failure, KillReceipt, Killed, Printed, Run, Suspension};
 use rye_core::money::Usd;
 use rye_core::walker::InDoubt;
 use rye_proto::v1;
@@ -34,32 +32,6 @@ pub(super) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     prost_types::Timestamp {
         seconds: at.seconds(),
         nanos,
-    }
-}
-
-pub(super) fn item(item: &ItemRef) -> v1::ItemRef {
-    let kind = match item.kind {
-        ItemKind::Tool => v1::ItemType::Tool,
-        ItemKind::Directive => v1::ItemType::Directive,
-        ItemKind::Knowledge => v1::ItemType::Knowledge,
-        ItemKind::Config => v1::ItemType::Config,
-    };
-    v1::ItemRef {
-        r#type: kind.into(),
-        id: item.id.to_string(),
-    }
-}
-
-pub(super) fn status(status: Status) -> v1::RunStatus {
-    match status {
-        Status::Created => v1::RunStatus::Created,
-        Status::Running => v1::RunStatus::Running,
-        Status::Suspended => v1::RunStatus::Suspended,
-        Status::Completed => v1::RunStatus::Completed,
-        Status::CompletedWithErrors => v1::RunStatus::CompletedWithErrors,
-        Status::Error => v1::RunStatus::Error,
-        Status::Cancelled => v1::RunStatus::Cancelled,
-        Status::Killed => v1::RunStatus::Killed,
     }
 }
 
@@ -113,14 +85,9 @@ pub(super) fn brief(run: &Run, beside: &Beside) -> v1::Run {
 pub(super) fn summary(run: &Summary, beside: &Beside) -> v1::Run {
     v1::Run {
         run_id: run.id.to_string(),
-        item: Some(item(&run.item)),
-        kind: match run.kind {
-            RunKind::Graph => v1::RunKind::Graph,
-            RunKind::Tool => v1::RunKind::Tool,
-            RunKind::Thread => v1::RunKind::Thread,
-        }
-        .into(),
-        status: status(run.status).into(),
+        item: Some((&run.item).into()),
+        kind: v1::RunKind::from(run.kind).into(),
+        status: v1::RunStatus::from(run.status).into(),
         parent_id: text(run.parent.as_ref()),
         project: run.project.clone(),
         steps: run.steps,

@@ -6,7 +6,7 @@ use rye_item::library::Entry;
 use rye_item::trust::{PartialCoverage, TrustedKey};
 use rye_proto::v1;
 
-use super::{item, timestamp};
+use super::timestamp;
 use crate::index::Described;
 
 /// An item as a line of a list.
@@ -14,7 +14,7 @@ pub(crate) fn entry(entry: &Entry) -> v1::Item {
     let (report, metadata) = (&entry.report, &entry.metadata);
     let said = |text: &Option<String>| text.clone().unwrap_or_default();
     v1::Item {
-        item: Some(item(&report.item)),
+        item: Some((&report.item).into()),
         space: entry.space.as_str().to_owned(),
         path: report.path.display().to_string(),
         verdict: report.verdict.as_str().to_owned(),
