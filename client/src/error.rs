@@ -186,90 +186,79 @@ impl Error {
 
     /// The fix, where there is one.
     pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::NoHome => Some("set HOME, or name a directory with --state-dir".to_owned()),
-            Self::NoUserSpace => Some("set HOME, or USER_SPACE to an absolute path".to_owned()),
+        let fix = match self {
+            Self::NoHome => "set HOME, or name a directory with --state-dir",
+            Self::NoUserSpace => "set HOME, or USER_SPACE to an absolute path",
             Self::RelativeUserSpace { .. } => {
-                Some("set it to an absolute path, or leave it out to use HOME".to_owned())
+                "set it to an absolute path, or leave it out to use HOME"
             }
-            Self::SocketPathTooLong { .. } => {
-                Some("give a shorter path with --socket or --state-dir".to_owned())
-            }
-            Self::NotRunning { why, .. } => Some(
-                match why {
-                    NotStarted::SwitchedOff => {
-                        "start it with `ryectl daemon start`, or leave out --no-autostart"
-                    }
-                    NotStarted::InsideRun => "a run never starts a daemon",
-                    NotStarted::NotAsked => "`ryectl daemon start` starts it",
+            Self::SocketPathTooLong { .. } => "give a shorter path with --socket or --state-dir",
+            Self::NotRunning { why, .. } => match why {
+                NotStarted::SwitchedOff => {
+                    "start it with `ryectl daemon start`, or leave out --no-autostart"
                 }
-                .to_owned(),
-            ),
+                NotStarted::InsideRun => "a run never starts a daemon",
+                NotStarted::NotAsked => "`ryectl daemon start` starts it",
+            },
             Self::Connect { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
-                Some("the socket belongs to another user; name your own with --socket or --state-dir".to_owned())
+                "the socket belongs to another user; name your own with --socket or --state-dir"
             }
-            Self::CannotStart { what: "run", source, .. }
-                if source.kind() == io::ErrorKind::NotFound =>
-            {
-                Some("install `ryed` beside `ryectl`, or start it by hand".to_owned())
+            Self::CannotStart {
+                what: "run",
+                source,
+                ..
+            } if source.kind() == io::ErrorKind::NotFound => {
+                "install `ryed` beside `ryectl`, or start it by hand"
             }
-            Self::Refused { kind: ErrorKind::DataLoss, .. } => Some(
-                "the file was changed, cut or removed outside of Rye; only a copy of it brings it back".to_owned(),
-            ),
-            // The daemon's own words tell the fix.
+            Self::Refused {
+                kind: ErrorKind::DataLoss,
+                ..
+            } => {
+                "the file was changed, cut or removed outside of Rye; only a copy of it brings it back"
+            }
+            // The daemon's own words name the fix.
             Self::Connect { .. }
             | Self::CannotStart { .. }
             | Self::CannotEnd { .. }
-            | Self::Refused { .. } => None,
-            Self::TooLong { .. } => {
-                Some("put large data into a file of the project, and pass its name".to_owned())
-            }
-            Self::NotReady { log, .. } => Some(format!("its log is `{}`", log.display())),
-            Self::NoAnswer { is_recovering: true, .. } => Some(
-                "a long log takes long; `ryectl daemon logs` shows its log".to_owned(),
-            ),
-            Self::NoAnswer { .. } => Some(
+            | Self::Refused { .. } => return None,
+            Self::TooLong { .. } => "put large data into a file of the project, and pass its name",
+            Self::NotReady { log, .. } => return Some(format!("its log is `{}`", log.display())),
+            Self::NoAnswer {
+                is_recovering: true,
+                ..
+            } => "a long log takes long; `ryectl daemon logs` shows its log",
+            Self::NoAnswer { .. } => {
                 "it may be stopped or overloaded; `ryectl daemon logs` shows its log, `ryectl daemon stop` ends it"
-                    .to_owned(),
-            ),
-            Self::Hidden { .. } => Some(
-                "it may just have been started: try again; else end it by its pid (`pgrep -a ryed`)".to_owned(),
-            ),
-            Self::DirectoryGone => Some(
-                "change to a directory that exists, or name the project with --project and an absolute path".to_owned(),
-            ),
-            Self::Lost { .. } => Some(
+            }
+            Self::Hidden { .. } => {
+                "it may just have been started: try again; else end it by its pid (`pgrep -a ryed`)"
+            }
+            Self::DirectoryGone => {
+                "change to a directory that exists, or name the project with --project and an absolute path"
+            }
+            Self::Lost { .. } => {
                 "runs are recovered when the daemon is back; `ryectl ps` starts it and shows them"
-                    .to_owned(),
-            ),
+            }
             Self::Malformed { .. } => {
-                Some("ryectl and ryed may be of different versions: compare `ryectl --version` with `ryectl daemon status`".to_owned())
+                "ryectl and ryed may be of different versions: compare `ryectl --version` with `ryectl daemon status`"
             }
-            Self::StillRunning { .. } => {
-                Some("`ryectl ps` shows what still runs".to_owned())
-            }
-        }
+            Self::StillRunning { .. } => "`ryectl ps` shows what still runs",
+        };
+        Some(fix.to_owned())
     }
 
-    /// Whether the same call may succeed once the daemon is back.
-    pub(crate) fn is_outage(&self) -> bool {
-        match self {
-            Self::Lost { .. } | Self::NotRunning { .. } | Self::Connect { .. } => true,
-            Self::Refused { kind, .. } => *kind == ErrorKind::Unavailable,
-            Self::NoHome
-            | Self::NoUserSpace
-            | Self::RelativeUserSpace { .. }
-            | Self::DirectoryGone
-            | Self::SocketPathTooLong { .. }
-            | Self::NoAnswer { .. }
-            | Self::Hidden { .. }
-            | Self::CannotEnd { .. }
-            | Self::TooLong { .. }
-            | Self::CannotStart { .. }
-            | Self::NotReady { .. }
-            | Self::Malformed { .. }
-            | Self::StillRunning { .. } => false,
-        }
+    /// True if the same call may succeed once the daemon is back.
+    pub(crate) const fn is_outage(&self) -> bool {
+        matches!(
+            self,
+            Self::Lost { .. }
+                | Self::NotRunning { .. }
+                | Self::Connect { .. }
+                | Self::Refused {
+                    kind: ErrorKind::Unavailable,
+                    ..
+                }
+        )
     }
 }
 

@@ -36,10 +36,16 @@ impl Session {
 
     /// The project, or the directory the user stands in.
     pub(crate) fn project(&self) -> Result<PathBuf, Failure> {
-        match project::find(self.global.project.as_deref(), &self.environment)? {
+        match self.found_project()? {
             Some(project) => Ok(project),
             None => Ok(self.environment.here()?.to_owned()),
         }
+    }
+
+    /// The project; `None` outside of any.
+    pub(crate) fn found_project(&self) -> Result<Option<PathBuf>, Failure> {
+        let named = self.global.project.as_deref();
+        Ok(project::find(named, &self.environment)?)
     }
 
     pub(crate) fn choice(&self) -> Choice {

@@ -153,16 +153,11 @@ impl View {
         // Another try: what failed is tried again.
         self.failed.retain(|failed| failed.step != *step);
         self.hand = Some(Hand {
-            number: *step,
-            name: node.clone(),
-            since: Some(*now),
-            waits: false,
             items: items.map(|total| ItemCount {
                 total,
-                ended: 0,
-                failed: 0,
+                ..ItemCount::default()
             }),
-            cached: 0,
+            ..Hand::of(*step, node, Some(*now))
         });
         Some(child_of(child.as_ref(), node).unwrap_or(News::Hand))
     }
@@ -181,12 +176,8 @@ impl View {
                 step, node, now, ..
             } => {
                 self.hand = Some(Hand {
-                    number: *step,
-                    name: node.clone(),
-                    since: Some(*now),
                     waits: true,
-                    items: None,
-                    cached: 0,
+                    ..Hand::of(*step, node, Some(*now))
                 });
                 Some(News::Hand)
             }
@@ -306,7 +297,7 @@ impl View {
 
     fn of_thread(&mut self, event: &ThreadEvent, at: Option<Timestamp>) -> Option<News> {
         if let ThreadEvent::StepStart { turn, .. } = event {
-            self.hand = Some(Hand::of_turn(*turn, "", at));
+            self.hand = Some(Hand::of(*turn, "", at));
             return Some(News::Hand);
         }
         if let ThreadEvent::CognitionIn {
@@ -356,7 +347,7 @@ impl View {
             let item = call.item.rsplit_once(':');
             let item = item.map_or(call.item.as_str(), |(_, id)| id);
             self.calls.insert(call.call_id.clone(), item.to_owned());
-            self.hand = Some(Hand::of_turn(call.turn, item, at));
+            self.hand = Some(Hand::of(call.turn, item, at));
             return Some(child_of(call.child.as_ref(), item).unwrap_or(News::Hand));
         }
         let ThreadEvent::ToolCallResult {
@@ -388,9 +379,9 @@ impl View {
 }
 
 impl Hand {
-    fn of_turn(turn: u32, name: &str, since: Option<Timestamp>) -> Self {
+    fn of(number: u32, name: &str, since: Option<Timestamp>) -> Self {
         Self {
-            number: turn,
+            number,
             name: name.to_owned(),
             since,
             waits: false,

@@ -64,34 +64,25 @@ pub(super) async fn watch_run(
     how: cli::Staying,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let lines = if how.quiet {
-        StepLines::Silenced
-    } else {
-        StepLines::Shown
-    };
-    let place = Place {
-        run_id,
-        cursor,
-        on_interrupt: if how.cancel_on_interrupt {
-            OnInterrupt::Cancel
-        } else {
-            OnInterrupt::Leave
-        },
-    };
     let run = client.get(run_id).await?;
-    if lines == StepLines::Shown {
+    if !how.quiet {
         output.note(&format!("run {run_id}"));
     }
-    let mut progress = Progress::of(client, &run, lines, output)?;
+    let mut progress = Progress::of(client, &run, how, output)?;
     progress.know(&run, cursor)?;
-    let followed = match Box::pin(follow(client, &place, &mut progress, output)).await {
+    let watched = Watched {
+        run_id,
+        cursor,
+        cancel_on_interrupt: how.cancel_on_interrupt,
+    };
+    let followed = match Box::pin(follow(client, &watched, &mut progress, output)).await {
         // The daemon has no memory to show what happens, which the run does not need.
         Err(Failure::Client(error)) if error.kind() == ErrorKind::Exhausted => {
             output.warning(&format!(
                 "what happens in the run is not shown: {}",
                 with_sources(&error)
             ));
-            wait_out(client, &place, output).await?
+            wait_out(client, run_id, output).await?
         }
         followed => followed?,
     };
@@ -103,18 +94,6 @@ pub(super) async fn watch_run(
         Followed::Cancelled => Exit::Interrupted,
         Followed::Left | Followed::ToTheEnd => ended,
     })
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum StepLines {
-    Shown,
-    Silenced,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OnInterrupt {
-    Leave,
-    Cancel,
 }
 
 /// How following a run ended.
@@ -139,24 +118,24 @@ async fn detached(client: &Client, run_id: &str, output: &mut Output) -> Result<
     Ok(Exit::Done)
 }
 
-/// With which run to stay, from where, and until when.
-struct Place<'a> {
+/// A run that is watched from `cursor` on.
+struct Watched<'a> {
     run_id: &'a str,
     cursor: &'a str,
-    on_interrupt: OnInterrupt,
+    cancel_on_interrupt: bool,
 }
 
 async fn follow(
     client: &Client,
-    place: &Place<'_>,
+    watched: &Watched<'_>,
     progress: &mut Progress,
     output: &mut Output,
 ) -> Result<Followed, Failure> {
-    let Place {
+    let Watched {
         run_id,
         cursor,
-        on_interrupt,
-    } = *place;
+        cancel_on_interrupt,
+    } = *watched;
     let client = &match progress {
         Progress::Nothing => client.clone(),
         Progress::Shown(_) | Progress::Call => client.clone().telling(output.teller()),
@@ -164,54 +143,42 @@ async fn follow(
     let mut interrupts = interrupts()?;
     let events = client.events(run_id, cursor, Follow::UntilEnd);
     let mut events = events.with(progress.deltas());
-    let watched = watch(client, &mut events, &mut interrupts, progress, output).await?;
-    if watched == Watched::Ended {
-        return Ok(Followed::ToTheEnd);
+    let ended = watch(client, &mut events, &mut interrupts, progress, output).await?;
+    if ended == Followed::ToTheEnd {
+        return Ok(ended);
     }
-    match on_interrupt {
-        OnInterrupt::Leave => {
-            output.note(&format!("interrupted; the run {run_id} continues"));
-            output.hint(&format!(
-                "`ryectl events {run_id} --follow` follows it, `ryectl cancel {run_id}` stops it"
-            ));
-            Ok(Followed::Left)
-        }
-        OnInterrupt::Cancel => {
-            output.note("interrupted; cancelling the run (Ctrl-C again leaves it at once)");
-            let asked = {
-                let cancel = client.cancel(run_id, "interrupted from the keyboard");
-                tokio::pin!(cancel);
-                tokio::select! {
-                    answer = &mut cancel => answer,
-                    _ = interrupts.recv() => return Ok(Followed::Left),
-                }
-            };
-            let followed = match asked {
-                Ok(_) => Followed::Cancelled,
-                // It ended by itself before it was asked.
-                Err(error) if error.kind() == ErrorKind::Precondition => Followed::ToTheEnd,
-                Err(error) => return Err(error.into()),
-            };
-            let watched = watch(client, &mut events, &mut interrupts, progress, output).await?;
-            Ok(match watched {
-                Watched::Ended => followed,
-                Watched::Interrupted => Followed::Left,
-            })
-        }
+    if !cancel_on_interrupt {
+        output.note(&format!("interrupted; the run {run_id} continues"));
+        output.hint(&format!(
+            "`ryectl events {run_id} --follow` follows it, `ryectl cancel {run_id}` stops it"
+        ));
+        return Ok(Followed::Left);
     }
+    output.note("interrupted; cancelling the run (Ctrl-C again leaves it at once)");
+    let cancelled = tokio::select! {
+        answer = client.cancel(run_id, "interrupted from the keyboard") => answer,
+        _ = interrupts.recv() => return Ok(Followed::Left),
+    };
+    let followed = match cancelled {
+        Ok(_) => Followed::Cancelled,
+        // It ended by itself before that.
+        Err(error) if error.kind() == ErrorKind::Precondition => Followed::ToTheEnd,
+        Err(error) => return Err(error.into()),
+    };
+    let ended = watch(client, &mut events, &mut interrupts, progress, output).await?;
+    Ok(match ended {
+        Followed::ToTheEnd => followed,
+        Followed::Left | Followed::Cancelled => Followed::Left,
+    })
 }
 
 /// Waits for the end of a run without following it.
-async fn wait_out(
-    client: &Client,
-    place: &Place<'_>,
-    output: &mut Output,
-) -> Result<Followed, Failure> {
+async fn wait_out(client: &Client, run_id: &str, output: &mut Output) -> Result<Followed, Failure> {
     let mut interrupts = interrupts()?;
-    let runs = [place.run_id.to_owned()];
+    let runs = [run_id.to_owned()];
     tokio::select! {
         _ = interrupts.recv() => {
-            output.note(&format!("interrupted; the run {} continues", place.run_id));
+            output.note(&format!("interrupted; the run {run_id} continues"));
             Ok(Followed::Left)
         }
         waited = client.wait(&runs, None) => {
@@ -241,14 +208,14 @@ impl Progress {
     fn of(
         client: &Client,
         run: &v1::Run,
-        lines: StepLines,
+        how: cli::Staying,
         output: &Output,
     ) -> Result<Self, Failure> {
         let kind = run.core_kind()?;
-        Ok(match (lines, kind) {
-            (StepLines::Silenced, _) => Self::Nothing,
-            (StepLines::Shown, RunKind::Tool) => Self::Call,
-            (StepLines::Shown, RunKind::Graph | RunKind::Thread) => Self::Shown(Box::new(Shown {
+        Ok(match kind {
+            _ if how.quiet => Self::Nothing,
+            RunKind::Tool => Self::Call,
+            RunKind::Graph | RunKind::Thread => Self::Shown(Box::new(Shown {
                 kind,
                 view: View::new(run.item_id(), run.nodes),
                 lines: Lines::new(kind, output.style()),
@@ -337,25 +304,18 @@ impl Progress {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Watched {
-    /// The run has ended or is suspended.
-    Ended,
-    /// Ctrl-C.
-    Interrupted,
-}
-
+/// Shows what happens until the run ends or is suspended, or until Ctrl-C.
 async fn watch(
     client: &Client,
     events: &mut Events,
     interrupts: &mut Signal,
     progress: &mut Progress,
     output: &mut Output,
-) -> Result<Watched, Failure> {
+) -> Result<Followed, Failure> {
     let mut ticks = tokio::time::interval(TICK);
     loop {
         let told = tokio::select! {
-            _ = interrupts.recv() => return Ok(Watched::Interrupted),
+            _ = interrupts.recv() => return Ok(Followed::Left),
             // Cancel safe: an event counts as handed out only when `told` returns it.
             told = events.told() => told?,
             line = progress.child() => {
@@ -369,7 +329,7 @@ async fn watch(
             }
         };
         let Some(told) = told else {
-            return Ok(Watched::Ended);
+            return Ok(Followed::ToTheEnd);
         };
         progress.take(&told, output).await;
         let Told::Event(event) = told else {
@@ -379,13 +339,13 @@ async fn watch(
             continue;
         };
         if fact.outcome().is_some() {
-            return Ok(Watched::Ended);
+            return Ok(Followed::ToTheEnd);
         }
         // A suspended run has no end to wait for; but the event may be an old one.
         if let Event::Run(RunEvent::RunSuspended(_)) = fact {
             let run_id = &event.run_id;
             if client.get(run_id).await?.core_status()? == Status::Suspended {
-                return Ok(Watched::Ended);
+                return Ok(Followed::ToTheEnd);
             }
         }
     }
@@ -413,19 +373,19 @@ pub(super) async fn tell_suspended(
         return Ok(());
     };
     output.note(&format!("suspended: {}", render::suspension(why)));
-    for asked in &run.approvals {
-        output.note(&format!("it asks: {}", asked.message));
-    }
-    if let Some(error) = &run.error {
-        tell_failure(error, output);
-    }
+    tell_reasons(run, output);
     tell_way_on(client, run, output).await
 }
 
-/// Notes behind which failure a run is suspended.
-fn tell_failure(error: &v1::RunError, output: &mut Output) {
-    output.note(&format!("it failed: {}", render::failure(error)));
-    tell_printed(error, output);
+/// Notes the questions of a suspended run, and the failure after which it is suspended.
+fn tell_reasons(run: &v1::Run, output: &mut Output) {
+    for question in &run.approvals {
+        output.note(&format!("it asks: {}", question.message));
+    }
+    if let Some(error) = &run.error {
+        output.note(&format!("it failed: {}", render::failure(error)));
+        tell_printed(error, output);
+    }
 }
 
 /// Notes how the process ended that failed, and what it printed last.
@@ -457,12 +417,7 @@ pub(super) async fn tell_way_on(
     {
         let reason = render::suspension(why);
         output.note(&format!("{} is suspended: {reason}", child.run_id));
-        for asked in &child.approvals {
-            output.note(&format!("it asks: {}", asked.message));
-        }
-        if let Some(error) = &child.error {
-            tell_failure(error, output);
-        }
+        tell_reasons(child, output);
     }
     if let Some(need) = needs(run, child.as_ref()) {
         tell_need(&need, output);

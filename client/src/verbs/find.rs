@@ -11,7 +11,6 @@ use super::local::{self, Local};
 use crate::cli::{ItemName, RunName, Verb};
 use crate::failure::Failure;
 use crate::local_error::LocalError;
-use crate::project;
 use crate::session::Session;
 
 /// Runs that are asked for at once.
@@ -87,7 +86,7 @@ pub(super) async fn runs(verb: &mut Verb, session: &mut Session) -> Result<(), F
         let found = match (name.ago(), acts) {
             (Some(ago), true) => newest(name, ago, here, session).await?,
             (Some(ago), false) => {
-                let found = project::find(session.global.project.as_deref(), &session.environment)?;
+                let found = session.found_project()?;
                 let found = found.map(|found| found.display().to_string());
                 newest(name, ago, found.unwrap_or_default(), session).await?
             }

@@ -15,7 +15,6 @@ use rye_item::{Library, Spaces, TrustStore, sign, system};
 use crate::failure::Failure;
 use crate::local_error::LocalError;
 use crate::output::Output;
-use crate::project;
 use crate::session::Session;
 use crate::testing::Signer;
 
@@ -38,7 +37,7 @@ impl Local {
     pub(super) fn of(session: &Session) -> Result<Self, Failure> {
         let environment = &session.environment;
         let user = environment.user_root().ok_or(Error::NoUserSpace)?;
-        let project = project::find(session.global.project.as_deref(), environment)?;
+        let project = session.found_project()?;
         let state_dir = session.choice().state_dir(environment)?;
         Ok(Self {
             user: user.to_owned(),

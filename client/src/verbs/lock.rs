@@ -10,7 +10,6 @@ use rye_proto::{convert, v1};
 use serde_json::json;
 
 use super::local::Local;
-
 use crate::cli::ItemName;
 use crate::failure::Failure;
 use crate::output::Format;

@@ -14,7 +14,6 @@ use rye_proto::{convert, v1};
 use serde_json::{Value, json};
 
 use super::local::Local;
-
 use crate::cli::Import;
 use crate::failure::Failure;
 use crate::local_error::LocalError;

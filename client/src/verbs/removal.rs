@@ -7,7 +7,6 @@ use serde_json::json;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
-use crate::project;
 use crate::session::Session;
 
 pub(super) async fn rm(rm: &cli::Rm, session: &mut Session) -> Result<Exit, Failure> {
@@ -29,7 +28,7 @@ pub(super) async fn rm(rm: &cli::Rm, session: &mut Session) -> Result<Exit, Fail
 }
 
 pub(super) async fn prune(prune: &cli::Prune, session: &mut Session) -> Result<Exit, Failure> {
-    let here = project::find(session.global.project.as_deref(), &session.environment)?;
+    let here = session.found_project()?;
     let selection = &prune.selection;
     let statuses = selection.statuses.iter();
     let statuses = statuses.map(|status| v1::RunStatus::from(*status).into());

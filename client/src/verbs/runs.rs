@@ -12,7 +12,6 @@ use super::attach;
 use crate::cli;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
-use crate::project;
 use crate::render;
 use crate::session::Session;
 
@@ -67,7 +66,7 @@ async fn listed(
     most: usize,
     session: &mut Session,
 ) -> Result<(Vec<v1::Run>, bool), Failure> {
-    let here = project::find(session.global.project.as_deref(), &session.environment)?;
+    let here = session.found_project()?;
     let statuses = statuses
         .iter()
         .map(|status| v1::RunStatus::from(*status).into());

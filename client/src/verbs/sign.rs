@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::local::{Local, SystemItems};
-
 use crate::cli::Targets;
 use crate::failure::Failure;
 use crate::output::{Format, Output};

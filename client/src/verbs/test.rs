@@ -20,13 +20,13 @@ use crate::local_error::LocalError;
 use crate::output::{Format, Output};
 use crate::session::Session;
 use crate::testing::{Numbered, Report, Rig, Sources, Stage};
-use crate::{cli, project, testing};
+use crate::{cli, testing};
 
 /// Most cases that run at once unless `--jobs` says more.
 const MOST_JOBS: usize = 4;
 
 pub(super) async fn test(asked: cli::Test, session: &mut Session) -> Result<Exit, Failure> {
-    let project = project::find(session.global.project.as_deref(), &session.environment)?;
+    let project = session.found_project()?;
     let project = project.ok_or_else(|| {
         LocalError::not_found(
             "there is no project here: no `.ai` in this directory or above; `ryectl init` makes one, `--project` names one",

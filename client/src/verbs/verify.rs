@@ -11,7 +11,6 @@ use rye_item::sign;
 use serde_json::json;
 
 use super::local::{Local, SystemItems};
-
 use crate::cli::Targets;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
