@@ -150,15 +150,16 @@ fn is_written(directory: &Path, run: &v1::Run) -> bool {
         || tells(&files.join(page).join(format!("{}.md", run.run_id)))
 }
 
-/// Whether the record or the page `text` is that of a run that ended as `status`. Its word alone says nothing: steps and calls
+/// True if the record or the page `text` is that of a run that ended as `status`. The word alone is not enough: steps and calls
 /// end with the same words before the run does.
 fn has_status(text: &str, status: &str) -> bool {
-    let fields = [
-        format!("\"status\": \"{status}\""),
-        format!("status: \"{status}\""),
-    ];
     let mut lines = text.lines().map(|line| line.trim().trim_end_matches(','));
-    lines.any(|line| fields.iter().any(|field| line == field))
+    lines.any(|line| {
+        let field = line
+            .strip_prefix("\"status\": ")
+            .or(line.strip_prefix("status: "));
+        field == Some(&format!("\"{status}\""))
+    })
 }
 
 async fn live(client: &Client, project: &str) -> Result<Vec<v1::Run>, Error> {

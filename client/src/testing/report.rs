@@ -27,7 +27,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(super) const fn has_passed(&self) -> bool {
+    const fn has_passed(&self) -> bool {
         self.problems.is_empty()
     }
 
@@ -35,7 +35,7 @@ impl Report {
         convert::milliseconds(self.elapsed)
     }
 
-    /// The line of the case, with what is wrong below it.
+    /// The line of the case, with its problems below it.
     pub(crate) fn text(&self, style: Style) -> String {
         let mark = if self.has_passed() {
             style.green("✓")
@@ -43,26 +43,25 @@ impl Report {
             style.red("✗")
         };
         let elapsed = render::elapsed(self.milliseconds());
-        let mut text = format!("{mark} {}: {} {elapsed}", self.tool, self.case);
+        let mut lines = vec![format!("{mark} {}: {} {elapsed}", self.tool, self.case)];
+        let mut add = |line: &str| lines.push(format!("    {line}"));
         for problem in &self.problems {
-            text.push_str(&indented(&problem.message, str::to_owned));
-            let paint = |line: &str| match line.chars().next() {
-                Some('-') => style.red(line),
-                Some('+') => style.green(line),
-                Some(_) | None => line.to_owned(),
-            };
-            if let Some(diff) = &problem.diff {
-                text.push_str(&indented(diff, paint));
+            problem.message.lines().for_each(&mut add);
+            for line in problem.diff.iter().flat_map(|diff| diff.lines()) {
+                match line.chars().next() {
+                    Some('-') => add(&style.red(line)),
+                    Some('+') => add(&style.green(line)),
+                    Some(_) | None => add(line),
+                }
             }
         }
         if let Some(directory) = &self.directory {
-            let kept = format!("it ran in {}", directory.display());
-            text.push_str(&indented(&kept, str::to_owned));
+            add(&format!("it ran in {}", directory.display()));
         }
-        text
+        lines.join("\n")
     }
 
-    pub(super) fn to_json(&self) -> Value {
+    fn to_json(&self) -> Value {
         let problems = self
             .problems
             .iter()
@@ -80,34 +79,22 @@ impl Report {
     }
 
     fn junit(&self) -> TestCase {
-        let status = match self.problems.split_first() {
-            None => TestCaseStatus::success(),
-            Some((first, _)) => {
-                let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
-                let told = self.problems.iter().map(|problem| {
-                    let diff = problem.diff.as_ref();
-                    let diff = diff.map_or_else(String::new, |diff| format!("\n{diff}"));
-                    format!("{}{diff}", problem.message)
-                });
-                let told: Vec<String> = told.collect();
-                status
-                    .set_message(first.message.as_str())
-                    .set_description(told.join("\n"));
-                status
-            }
-        };
+        let mut status = TestCaseStatus::success();
+        if let Some(first) = self.problems.first() {
+            let all = self.problems.iter().map(|problem| match &problem.diff {
+                Some(diff) => format!("{}\n{diff}", problem.message),
+                None => problem.message.clone(),
+            });
+            status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+            status
+                .set_message(first.message.as_str())
+                .set_description(all.collect::<Vec<_>>().join("\n"));
+        }
         let mut case = TestCase::new(self.case.as_str(), status);
         case.set_classname(self.tool.as_str())
             .set_time(self.elapsed);
         case
     }
-}
-
-fn indented(text: &str, paint: impl Fn(&str) -> String) -> String {
-    let lines = text.lines();
-    lines
-        .flat_map(|line| ["\n    ".to_owned(), paint(line)])
-        .collect()
 }
 
 /// How many of `reports` passed, and how many did not.

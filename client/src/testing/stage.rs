@@ -34,35 +34,28 @@ const MOST_BYTES: u64 = 64 << 20;
 /// Most files, folders and links that are copied.
 const MOST_ENTRIES: usize = 20_000;
 
-/// Something that is copied of a project, with its path there.
+/// Something that is copied of a project.
 #[derive(Debug)]
-struct Entry {
-    path: PathBuf,
-    kind: Kind,
-}
-
-#[derive(Debug)]
-enum Kind {
+enum Entry {
     Folder,
     File,
     /// To this path; relative ones stay so.
     Link(PathBuf),
 }
 
-/// The items of a project, each folder before what is in it.
+/// The items of a project by their paths in it, each folder before its entries.
 #[derive(Debug)]
 struct Items {
     project: PathBuf,
-    entries: Vec<Entry>,
+    entries: Vec<(PathBuf, Entry)>,
 }
 
 impl Items {
     fn of(project: &Path) -> Result<Self, LocalError> {
         let mut items = Self {
             project: project.to_owned(),
-            entries: Vec::new(),
+            entries: vec![(FOLDER.into(), Entry::Folder)],
         };
-        items.add(FOLDER.into(), Kind::Folder);
         for name in INSTALLED {
             items.link_installed(name.into());
         }
@@ -70,27 +63,25 @@ impl Items {
         let folders = COPIED.iter().map(|name| Path::new(FOLDER).join(name));
         let mut ahead: Vec<PathBuf> = folders.filter(|path| project.join(path).is_dir()).collect();
         while let Some(folder) = ahead.pop() {
-            items.add(folder.clone(), Kind::Folder);
             let path = project.join(&folder);
             let unreadable =
                 |error| LocalError::unreadable(&format!("`{}`", path.display()), error);
+            items.entries.push((folder.clone(), Entry::Folder));
             for entry in fs::read_dir(&path).map_err(unreadable)? {
                 let entry = entry.map_err(unreadable)?;
                 let name = folder.join(entry.file_name());
                 let found = entry.metadata().map_err(unreadable)?;
                 if found.is_symlink() {
                     let target = fs::read_link(entry.path()).map_err(unreadable)?;
-                    items.add(name, Kind::Link(target));
-                } else if found.is_dir() {
-                    match folder_rule(&name) {
-                        Rule::Copy => ahead.push(name),
-                        Rule::Link => items.link_installed(name),
-                        Rule::Skip => {}
-                    }
+                    items.entries.push((name, Entry::Link(target)));
+                } else if found.is_dir() && is_installed(&name) {
+                    items.link_installed(name);
+                } else if found.is_dir() && is_copied(&name) {
+                    ahead.push(name);
                 } else if found.is_file() && !(is_test(&name) && name.starts_with(".ai/tools")) {
                     bytes += found.len();
                     largest = largest.max((found.len(), name.clone()));
-                    items.add(name, Kind::File);
+                    items.entries.push((name, Entry::File));
                 }
             }
             if bytes > MOST_BYTES || items.entries.len() > MOST_ENTRIES {
@@ -100,64 +91,48 @@ impl Items {
         Ok(items)
     }
 
-    fn add(&mut self, path: PathBuf, kind: Kind) {
-        self.entries.push(Entry { path, kind });
-    }
-
     /// Links the folder `name` by its absolute path, if there is one.
     fn link_installed(&mut self, name: PathBuf) {
         if let Ok(real) = fs::canonicalize(self.project.join(&name))
             && real.is_dir()
         {
-            self.add(name, Kind::Link(real));
+            self.entries.push((name, Entry::Link(real)));
         }
     }
 
     fn copy(&self, to: &Path) -> io::Result<()> {
         fs::create_dir(to)?;
-        for Entry { path, kind } in &self.entries {
+        for (path, entry) in &self.entries {
             let copy = to.join(path);
-            match kind {
-                Kind::Folder => fs::create_dir(copy)?,
-                Kind::File => fs::copy(self.project.join(path), copy).map(drop)?,
-                Kind::Link(target) => symlink(target, copy)?,
+            match entry {
+                Entry::Folder => fs::create_dir(copy)?,
+                Entry::File => fs::copy(self.project.join(path), copy).map(drop)?,
+                Entry::Link(target) => symlink(target, copy)?,
             }
         }
         Ok(())
     }
 }
 
-/// How a folder below `.ai` gets into a copy.
-enum Rule {
-    Copy,
-    Link,
-    Skip,
+fn is_installed(folder: &Path) -> bool {
+    INSTALLED.iter().any(|name| folder.ends_with(name))
 }
 
-fn folder_rule(name: &Path) -> Rule {
-    let last = name.file_name().and_then(|last| last.to_str());
-    let last = last.unwrap_or_default();
-    let is_page = |page: &&str| name == Path::new(FOLDER).join(page);
-    if INSTALLED.contains(&last) {
-        Rule::Link
-    } else if PAGES.iter().any(is_page)
-        || SKIPPED.contains(&last) && !matches!(last, "dist" | "build")
-    {
-        Rule::Skip
-    } else {
-        Rule::Copy
-    }
+/// True unless a folder below `.ai` holds pages of runs, or what is made anew; `dist` and `build` may be parts of a tool.
+fn is_copied(folder: &Path) -> bool {
+    let is_skipped = |name: &&str| folder.ends_with(name) && !matches!(*name, "dist" | "build");
+    let is_page = |page: &&str| folder == Path::new(FOLDER).join(page);
+    !SKIPPED.iter().any(is_skipped) && !PAGES.iter().any(is_page)
 }
 
 fn too_much(project: &Path, largest: &Path) -> LocalError {
-    let message = format!(
+    LocalError::precondition(format!(
         "the items of `{}` are more than the {} MiB, or the {MOST_ENTRIES} files, that are copied for each case; the largest is `{}`: keep data \
          outside of `.ai`",
         project.display(),
         MOST_BYTES >> 20,
         largest.display()
-    );
-    LocalError::precondition(message)
+    ))
 }
 
 /// The user's side of the spaces, and the key that signs unsigned items of tests.
