@@ -626,7 +626,11 @@ proptest! {
         let scope = Names::new(vec![("a", &state), ("b", &template)]);
         let is_root = |name: &str| scope.get(name).is_some();
         let sound = check(&template, &is_root).iter().all(|fault| fault.severity == Severity::Warning);
-        let all_known = references(&template, &is_root).iter().all(|path| path.starts_with(['a', 'b', 'i']));
+        let is_known = |path: &str| {
+            let root = path.split(['.', '[']).next().unwrap_or_default();
+            is_root(root) || root.starts_with('i')
+        };
+        let all_known = references(&template, &is_root).iter().all(|path| is_known(path));
         match interpolate(&template, &scope, &mut Vec::new()) {
             Err(Error::Malformed { .. }) => prop_assert!(!sound),
             Err(Error::UnknownName { .. }) => prop_assert!(!all_known || !sound),

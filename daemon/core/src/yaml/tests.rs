@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::survey::MAX_DEPTH;
+use super::tree::{MAX_DEPTH, MAX_NODES};
 use super::*;
 
 fn value(text: &str) -> Value {
@@ -27,6 +27,27 @@ fn scalars_follow_the_core_schema() {
     for empty in ["", "# only a comment\n", "---\n", "\u{feff}"] {
         assert_eq!(value(empty), Value::Null, "{empty:?}");
     }
+}
+
+#[test]
+fn a_block_at_the_end_of_the_text_has_the_line_breaks_that_are_there() {
+    for (text, block) in [
+        ("a: |\n  x", "x"),
+        ("a: |\n  x\n", "x\n"),
+        ("a: |\n  x\n\n  ", "x\n"),
+        ("a: |-\n  x\n", "x"),
+        ("a: |+\n  x\n\n", "x\n\n"),
+        ("a: >\n  x\n  y", "x y"),
+    ] {
+        assert_eq!(value(text), json!({"a": block}), "{text:?}");
+    }
+}
+
+#[test]
+fn keys_that_look_like_long_or_zero_padded_numbers_are_text() {
+    let text = "007: 1\n'1': 2\n2024-01-01: 3\nno: 4\n";
+    let keys = json!({"007": 1, "1": 2, "2024-01-01": 3, "no": 4});
+    assert_eq!(value(text), keys);
 }
 
 #[test]
@@ -81,6 +102,9 @@ fn what_json_cannot_say_is_refused_at_its_place() {
         ("a: &x [*x]\n", 1, 8, "inside the value it names"),
         ("a: &x 017\nb: *x\n", 1, 4, "below an anchor"),
         ("a: [1, 2\nb: 3\n", 2, 2, ""),
+        ("a: 0b2\nb: \u{7}\n", 2, 4, "control characters"),
+        ("a: !!int x\n", 1, 4, "expected an integer"),
+        ("~: x\n", 1, 4, "`null` is not text"),
     ] {
         let fault = fault(text);
         assert!(fault.message.contains(part), "{text:?}: {fault}");
@@ -132,7 +156,16 @@ fn hostile_texts_end_in_an_error() {
         "*a, ".repeat(1000)
     );
     let numbers = format!("[{}]", "1,".repeat(200_000));
-    for text in [brackets, maps, blocks, dashes, bomb, wide, numbers] {
+    let deep = (1..=MAX_DEPTH).fold("a0: &a0 [x]\n".to_owned(), |text, level| {
+        text + &format!("a{level}: &a{level} [*a{}]\n", level - 1)
+    });
+    // Each anchor keeps all that is below it.
+    let kept = (0..50).fold(String::new(), |text, level| text + &format!("&k{level} ["))
+        + &"x".repeat(1 << 20)
+        + &"]".repeat(50);
+    for text in [
+        brackets, maps, blocks, dashes, bomb, wide, numbers, deep, kept,
+    ] {
         assert!(parse(&text).is_err());
     }
 }
@@ -160,9 +193,6 @@ proptest! {
 fn the_reference_says_how_large_a_file_may_be() {
     let limits = rye_pages::Table::read("docs/reference.md", "limits");
     let bytes = MAX_BYTES >> 20;
-    let most = format!(
-        "{bytes} MiB, {} values, {MAX_DEPTH} levels",
-        survey::MAX_NODES
-    );
+    let most = format!("{bytes} MiB, {MAX_NODES} values, {MAX_DEPTH} levels");
     limits.assert_cell("a graph file", "is", most);
 }
