@@ -22,6 +22,7 @@ mod anchor;
 mod binary;
 mod environment;
 mod error;
+mod fields;
 mod given;
 mod interpreter;
 mod lock;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rye_core::definition::{Inputs, MISFIT};
-use rye_core::expr::nearest;
+use rye_core::expr::did_you_mean;
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
 use rye_core::model::{Effect, Failure, Object, Spec};
 use rye_core::seal::Coverage;
@@ -47,6 +48,8 @@ use rye_item::{Item, Library, Space};
 use serde_json::{Value, json};
 
 use self::anchor::Anchored;
+use self::error::MOST_ELEMENTS;
+use self::fields::malformed;
 use self::given::Given;
 use self::lock::{Cover, Held};
 
@@ -57,9 +60,6 @@ pub use self::plan::{Answer, NativeCall, Plan, ProcessPlan, plan, tag};
 pub use self::request::{Backoff, RequestPlan};
 pub use self::server::Way;
 use crate::native;
-
-/// Most elements of a chain, the primitive included.
-const MOST_ELEMENTS: usize = 10;
 
 /// The runtime of graphs.
 pub const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
@@ -326,7 +326,7 @@ fn refuse_unread(element: &Item) -> Result<(), Error> {
     Err(if is_known {
         Error::Unsupported { path, key, line }
     } else {
-        let hint = hint(near);
+        let hint = did_you_mean(near);
         Error::UnknownKey {
             path,
             key,
@@ -348,54 +348,6 @@ fn refuse_graph(elements: &[Arc<Item>], terminal: Terminal) -> Result<(), Error>
             Err(malformed(element, "tool_type", &problem))
         }
         Some(_) | None => Ok(()),
-    }
-}
-
-fn hint(near: Option<&str>) -> String {
-    near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
-}
-
-/// The line, for an error.
-fn in_line(line: Option<usize>) -> String {
-    line.map_or_else(String::new, |line| format!(", line {line}"))
-}
-
-/// The line of a field, whose name has the keys above it before it, with dots.
-fn line_of(element: &Item, field: &str) -> Option<usize> {
-    element.line(&format!("/{}", field.replace('.', "/")))
-}
-
-/// An error about a value of the wrong shape, with its place.
-fn malformed(element: &Item, field: &str, problem: &str) -> Error {
-    Error::Malformed {
-        path: element.path.clone(),
-        field: format!("`{field}`{}", in_line(line_of(element, field))),
-        problem: problem.to_owned(),
-    }
-}
-
-/// An error about a key below `section` that nothing reads.
-fn unknown_key<'k>(
-    element: &Item,
-    section: &str,
-    key: &str,
-    known: impl IntoIterator<Item = &'k str>,
-) -> Error {
-    let field = format!("{section}.{key}");
-    Error::UnknownKey {
-        path: element.path.clone(),
-        line: line_of(element, &field),
-        hint: hint(nearest(key, known)),
-        key: field,
-    }
-}
-
-/// Refuses a key of `map`, which stands under `section`, that is not among `known`.
-fn close_keys(element: &Item, section: &str, map: &Object, known: &[&str]) -> Result<(), Error> {
-    let is_known = |key: &str| key.starts_with("x-") || known.contains(&key);
-    match map.keys().find(|key| !is_known(key)) {
-        None => Ok(()),
-        Some(key) => Err(unknown_key(element, section, key, known.iter().copied())),
     }
 }
 

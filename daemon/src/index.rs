@@ -23,6 +23,7 @@ use std::sync::{Mutex, PoisonError};
 use rye_core::capability::{Denied, Layer, Primary, permit};
 use rye_core::clock::Uptime;
 use rye_core::error::{ErrorKind, Kinded};
+use rye_core::expr::did_you_mean;
 use rye_core::id::{InvalidId, ItemKind, ItemRef};
 use rye_core::search::BadQuery;
 use rye_item::library;
@@ -56,7 +57,7 @@ pub enum Error {
     /// Nothing of any type has this id.
     #[error(
         "no tool, directive or knowledge `{id}` that may be fetched exists{}; look for it with a `query`",
-        near.as_ref().map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
+        did_you_mean(near.as_ref())
     )]
     NotFound {
         /// The id.

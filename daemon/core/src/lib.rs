@@ -22,6 +22,7 @@ pub mod access;
 pub mod capability;
 pub mod cas;
 pub mod conversation;
+pub mod declared;
 pub mod definition;
 pub mod directive;
 pub mod expr;

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::declared;
 use crate::definition::Backoff;
-use crate::expr::{Condition, Scope, nearest};
+use crate::expr::{Condition, Scope, did_you_mean};
 use crate::model::Object;
 
 /// Keys of every row.
@@ -159,15 +160,11 @@ pub(crate) fn closed<'p>(policy: &'p Value, keys: &[&str]) -> Result<&'p Object,
     }
 }
 
-/// The first key of `map` that is not `known`, in words. `x-…` is free.
+/// The problem that `map` has a key which is not `known`, if it does.
 pub(crate) fn unknown_key<'k>(
     map: &Object,
-    known: impl Iterator<Item = &'k str> + Clone,
+    known: impl IntoIterator<Item = &'k str, IntoIter: Clone>,
 ) -> Option<String> {
-    let key = map
-        .keys()
-        .find(|key| !key.starts_with("x-") && !known.clone().any(|known| known == *key))?;
-    let hint =
-        nearest(key, known).map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
-    Some(format!("unknown key `{key}`{hint}"))
+    let (key, near) = declared::unknown_key(map, known)?;
+    Some(format!("unknown key `{key}`{}", did_you_mean(near)))
 }

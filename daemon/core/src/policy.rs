@@ -12,25 +12,24 @@
 mod children;
 mod classify;
 mod coordination;
+mod part;
 mod resilience;
 mod risk;
 
 use serde_json::Value;
 
 use crate::definition::{Authority, Hook, HookAction, HookEvent};
-use crate::model::{ChildTerms, Failure, Limits, Object, Waits};
+use crate::model::{ChildTerms, Failure, Limits, Waits};
 use crate::money::Usd;
-use crate::pattern::unknown_key;
 
 pub use self::classify::Classification;
 use self::classify::Classifier;
 use self::coordination::COORDINATION;
+pub use self::part::ORIGIN;
+use self::part::{Part, fault};
 pub use self::resilience::{OnExceed, Preload};
-use self::resilience::{RESILIENCE, Resilience, ignore_of};
+use self::resilience::{RESILIENCE, Resilience};
 pub use self::risk::{CAPABILITY_RISK, Gate, Risk, RiskPolicy, Risks};
-
-/// The key under which the merge of the configuration notes from which space an entry of a list came.
-pub const ORIGIN: &str = "_space";
 
 /// The value of [`ORIGIN`] for what is part of the program.
 pub const SYSTEM: &str = "system";
@@ -40,16 +39,6 @@ const CLASSIFICATION: &str = "error_classification";
 
 /// The lists of hooks, and the layer of each.
 const LAYERS: [(&str, u8); 2] = [("builtin_hooks", 2), ("infra_hooks", 3)];
-
-/// Keys every configuration file has.
-const ITEM_KEYS: [&str; 6] = [
-    "version",
-    "category",
-    "name",
-    "description",
-    "author",
-    "tags",
-];
 
 /// Keys of `hook_conditions` that concern threads only, whose hooks are not carried out yet.
 const THREAD_KEYS: [&str; 3] = ["context_hooks", "action_primaries", "action_item_types"];
@@ -151,59 +140,19 @@ impl Policy {
     }
 }
 
-/// A fault in the file `section`, at an entry of that kind if it is at one, as people see it.
-fn fault(section: &str, what: Option<(&str, &Value)>, problem: &str) -> String {
-    let item = format!("config:agent/{section}");
-    let place = what.map_or_else(String::new, |(kind, entry)| {
-        let id = entry.get("id").and_then(Value::as_str).unwrap_or("?");
-        let space = entry.get(ORIGIN).and_then(Value::as_str);
-        let space = space.map_or_else(String::new, |space| format!(" of the {space} space"));
-        format!(" {kind} `{id}`{space}:")
-    });
-    format!(
-        "`{item}` (`.ai/config/agent/{section}.yaml`):{place} {problem}; fix the file and run `ryectl sign {item}`"
-    )
-}
-
-/// The map that `section` holds; empty if the file is absent.
-fn section<'c>(section: &str, value: &'c Value) -> Result<Option<&'c Object>, String> {
-    match value {
-        Value::Null => Ok(None),
-        Value::Object(map) => Ok(Some(map)),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(fault(section, None, "it holds no map"))
-        }
-    }
-}
-
-/// The entries of the list `key` of a section; null and absent are empty.
-fn entries<'c>(section: &str, map: &'c Object, key: &str) -> Result<&'c [Value], String> {
-    match map.get(key) {
-        None | Some(Value::Null) => Ok(&[]),
-        Some(Value::Array(list)) => Ok(list),
-        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
-            Err(fault(section, None, &format!("`{key}` is not a list")))
-        }
-    }
-}
-
 fn hooks(
     config: &Value,
     retries: Option<u32>,
     ignored: &mut Vec<String>,
 ) -> Result<Vec<Hook>, String> {
-    let Some(map) = section(HOOKS, config)? else {
+    let lists = LAYERS.map(|(key, _)| key);
+    let Some(file) = Part::file(HOOKS, config, &[&lists, &THREAD_KEYS])? else {
         return Ok(Vec::new());
     };
-    let lists = LAYERS.into_iter().map(|(key, _)| key);
-    let known = lists.chain(THREAD_KEYS).chain(ITEM_KEYS);
-    if let Some(problem) = unknown_key(map, known) {
-        return Err(fault(HOOKS, None, &problem));
-    }
-    ignore_of(HOOKS, ignored, map, "", &THREAD_KEYS);
+    file.ignore(&THREAD_KEYS, ignored);
     let mut hooks = Vec::new();
     for (key, layer) in LAYERS {
-        for (at, entry) in entries(HOOKS, map, key)?.iter().enumerate() {
+        for (at, entry) in file.entries(key)?.iter().enumerate() {
             let read = hook(entry, layer, &format!("{key}-{at}"), retries);
             let read = read.map_err(|problem| fault(HOOKS, Some(("hook", entry)), &problem))?;
             if read.is_none() {

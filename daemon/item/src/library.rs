@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::error::{ErrorKind, Kinded};
+use rye_core::expr::did_you_mean;
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::seal::{self, Coverage, Fingerprint, Token, sha256_hex};
 use rye_core::sight::shell_word;
@@ -56,7 +57,7 @@ pub enum Error {
     /// No space that may be searched has it.
     #[error(
         "{item} does not exist in {searched}{}; `.ai/{}/{}.*` is where it would be",
-        catalog::suggestion(near.as_ref()), item.kind.folder(), item.id
+        did_you_mean(near.as_ref()), item.kind.folder(), item.id
     )]
     NotFound {
         /// The item.

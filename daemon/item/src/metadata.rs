@@ -10,6 +10,7 @@ mod python;
 mod script;
 mod shell;
 
+use rye_core::declared::{self, Fields as _};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::ItemKind;
 use rye_core::model::Effect;
@@ -41,9 +42,9 @@ pub enum Error {
     #[error("`{field}` must be {expected}")]
     WrongType {
         /// The field.
-        field: &'static str,
+        field: String,
         /// What it must be, with its article.
-        expected: &'static str,
+        expected: String,
     },
     /// The file as a whole is not what this type of item is.
     #[error("the file must hold {expected}")]
@@ -160,24 +161,24 @@ impl Metadata {
 
     /// From the fields of a tool, under their YAML names.
     fn of_tool(fields: &Fields) -> Result<Self, Error> {
-        let values = &fields.values;
+        let said = Said(&fields.values);
         let mut metadata = Self {
-            effect: effect(values)?,
-            result_limit: result_limit(values)?,
-            config_schema: schema(values)?,
-            env_config: object(values, "env_config")?,
-            config: object(values, "config")?,
-            config_resolve: given(values, "config_resolve"),
-            inputs: names(values, "inputs")?,
-            outputs: names(values, "outputs")?,
-            child_constraints: object(values, "child_constraints")?,
-            anchor: object(values, "anchor")?,
-            verify_deps: object(values, "verify_deps")?,
-            ..Self::of_any(values)?
+            effect: effect(&said)?,
+            result_limit: result_limit(&said)?,
+            config_schema: schema(&said)?,
+            env_config: said.mapping("env_config")?,
+            config: said.mapping("config")?,
+            config_resolve: said.given("config_resolve").cloned(),
+            inputs: said.names("inputs")?,
+            outputs: said.names("outputs")?,
+            child_constraints: said.mapping("child_constraints")?,
+            anchor: said.mapping("anchor")?,
+            verify_deps: said.mapping("verify_deps")?,
+            ..Self::of_any(&fields.values)?
         };
         // A graph has a closed list of keys of its own, which its parser checks with line and column.
         if metadata.tool_type.as_deref() != Some("graph") {
-            metadata.env_requires = names(values, "env_requires")?.unwrap_or_default();
+            metadata.env_requires = said.names("env_requires")?.unwrap_or_default();
             metadata.unread = fields.unread();
             metadata.ignored = fields.ignored();
         }
@@ -186,19 +187,20 @@ impl Metadata {
 
     /// The fields every type of item has.
     fn of_any(fields: &Map<String, Value>) -> Result<Self, Error> {
+        let said = Said(fields);
         Ok(Self {
-            version: text(fields, "version")?,
-            tool_type: text(fields, "tool_type")?,
-            executor_id: text(fields, "executor_id")?,
-            category: text(fields, "category")?,
-            name: text(fields, "name")?,
-            description: text(fields, "description")?,
+            version: said.owned("version")?,
+            tool_type: said.owned("tool_type")?,
+            executor_id: said.owned("executor_id")?,
+            category: said.owned("category")?,
+            name: said.owned("name")?,
+            description: said.owned("description")?,
             // These two are for people who look for items; what they cannot be makes no difference.
-            title: fields
-                .get("title")
+            title: said
+                .find("title")
                 .and_then(Value::as_str)
                 .map(str::to_owned),
-            tags: tags(fields),
+            tags: tags(&said),
             ..Self::default()
         })
     }
@@ -254,100 +256,85 @@ pub(crate) fn utf8(content: &[u8]) -> Result<&str, Error> {
     })
 }
 
-fn text(fields: &Map<String, Value>, field: &'static str) -> Result<Option<String>, Error> {
-    match fields.get(field) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            Err(Error::WrongType {
-                field,
-                expected: "a text (quote it: `version: \"1.0.0\"`)",
-            })
-        }
+/// What an item says, by the YAML names.
+struct Said<'m>(&'m Map<String, Value>);
+
+impl<'m> declared::Fields<'m> for Said<'m> {
+    type Error = Error;
+
+    fn find(&self, key: &str) -> Option<&'m Value> {
+        self.0.get(key)
+    }
+
+    fn misfit(&self, key: &str, expected: &str, _given: &Value) -> Error {
+        wrong_type(key, expected)
     }
 }
 
-fn given(fields: &Map<String, Value>, field: &str) -> Option<Value> {
-    fields.get(field).filter(|value| !value.is_null()).cloned()
+fn wrong_type(field: &str, expected: &str) -> Error {
+    Error::WrongType {
+        field: field.to_owned(),
+        expected: expected.to_owned(),
+    }
+}
+
+impl Said<'_> {
+    fn owned(&self, field: &str) -> Result<Option<String>, Error> {
+        let expected = "a text (quote it: `version: \"1.0.0\"`)";
+        self.read(field, expected, |value| value.as_str().map(str::to_owned))
+    }
+
+    fn names(&self, field: &str) -> Result<Option<Vec<String>>, Error> {
+        self.read(field, "a list of names", |value| {
+            let names = value.as_array()?.iter();
+            names.map(|name| name.as_str().map(str::to_owned)).collect()
+        })
+    }
+
+    fn mapping(&self, field: &str) -> Result<Option<Map<String, Value>>, Error> {
+        Ok(self.map(field, "a mapping")?.cloned())
+    }
 }
 
 /// The schema of the parameters: a tool of another server has it under the name that servers use.
-fn schema(fields: &Map<String, Value>) -> Result<Option<Value>, Error> {
-    let (own, of_server) = (
-        given(fields, "config_schema"),
-        given(fields, "input_schema"),
-    );
-    let is_of_server = fields.get("tool_type").and_then(Value::as_str) == Some("mcp");
-    let (field, expected) = match (&own, &of_server) {
-        (Some(_), Some(_)) => ("input_schema", "left out where there is a `config_schema`"),
-        (None, Some(_)) if !is_of_server => (
-            "input_schema",
-            "called `config_schema`: only a tool of the type `mcp` has it",
-        ),
-        _ => return Ok(own.or(of_server)),
+fn schema(said: &Said<'_>) -> Result<Option<Value>, Error> {
+    let (own, of_server) = (said.given("config_schema"), said.given("input_schema"));
+    let is_of_server = said.find("tool_type").and_then(Value::as_str) == Some("mcp");
+    let expected = match (own, of_server) {
+        (Some(_), Some(_)) => "left out where there is a `config_schema`",
+        (None, Some(_)) if !is_of_server => {
+            "called `config_schema`: only a tool of the type `mcp` has it"
+        }
+        _ => return Ok(own.or(of_server).cloned()),
     };
-    Err(Error::WrongType { field, expected })
+    Err(wrong_type("input_schema", expected))
 }
 
-fn names(fields: &Map<String, Value>, field: &'static str) -> Result<Option<Vec<String>>, Error> {
-    let Some(value) = given(fields, field) else {
-        return Ok(None);
-    };
-    let texts = value.as_array().map(|list| {
-        let texts = list.iter().map(|name| name.as_str().map(str::to_owned));
-        texts.collect::<Option<Vec<_>>>()
-    });
-    let expected = "a list of names";
-    let names = texts.flatten();
-    names.map(Some).ok_or(Error::WrongType { field, expected })
-}
-
-fn tags(fields: &Map<String, Value>) -> Vec<String> {
-    let tags = fields.get("tags").and_then(Value::as_array);
+fn tags(said: &Said<'_>) -> Vec<String> {
+    let tags = said.find("tags").and_then(Value::as_array);
     let texts = tags.into_iter().flatten().filter_map(Value::as_str);
     texts.map(str::to_owned).collect()
 }
 
-fn effect(fields: &Map<String, Value>) -> Result<Option<Effect>, Error> {
-    let Some(word) = fields.get("effect").filter(|word| !word.is_null()) else {
-        return Ok(None);
-    };
-    let effect: Option<Effect> = serde_json::from_value(word.clone()).ok();
-    effect.map(Some).ok_or(Error::WrongType {
-        field: "effect",
-        expected: "one of the words `pure`, `idempotent` and `at_most_once`",
+fn effect(said: &Said<'_>) -> Result<Option<Effect>, Error> {
+    let expected = "one of the words `pure`, `idempotent` and `at_most_once`";
+    said.read("effect", expected, |word| {
+        serde_json::from_value(word.clone()).ok()
     })
 }
 
 /// Most bytes of its result that a tool may have a model told whole.
 const MOST_RESULT: u32 = 64 << 10;
 
-fn result_limit(fields: &Map<String, Value>) -> Result<Option<u32>, Error> {
-    let Some(given) = fields.get("result_limit").filter(|given| !given.is_null()) else {
-        return Ok(None);
-    };
-    let bytes = given.as_u64().and_then(|bytes| u32::try_from(bytes).ok());
-    let within = bytes.filter(|bytes| (1..=MOST_RESULT).contains(bytes));
-    within.map(Some).ok_or(Error::WrongType {
-        field: "result_limit",
-        expected: "a whole number of bytes from 1 to 65536",
-    })
-}
-
-fn object(
-    fields: &Map<String, Value>,
-    field: &'static str,
-) -> Result<Option<Map<String, Value>>, Error> {
-    match fields.get(field) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::Object(object)) => Ok(Some(object.clone())),
-        Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_)) => {
-            Err(Error::WrongType {
-                field,
-                expected: "a mapping",
-            })
-        }
-    }
+fn result_limit(said: &Said<'_>) -> Result<Option<u32>, Error> {
+    said.read(
+        "result_limit",
+        "a whole number of bytes from 1 to 65536",
+        |given| {
+            let bytes = u32::try_from(given.as_u64()?).ok()?;
+            (1..=MOST_RESULT).contains(&bytes).then_some(bytes)
+        },
+    )
 }
 
 /// Reads a YAML mapping that stands `above` lines below the top of its file.

@@ -9,15 +9,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rye_core::declared::Fields as _;
 use rye_core::id::{ItemKind, ItemRef};
 use rye_item::spaces::{MAX_SIZE, is_test};
 use rye_item::{Item, Library, Metadata, Space, library, metadata};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::environment::Environment;
+use super::error::Error;
+use super::fields::{Section, malformed};
 use super::lock::Cover;
 use super::template::Places;
-use super::{Error, close_keys, malformed};
 use crate::trees::{MOST_BYTES, MOST_FILES, Tree};
 use rye_host::safe_path::{Dir, Entry, EntryKind};
 
@@ -69,10 +71,9 @@ pub(super) struct Anchored {
 }
 
 impl Anchored {
-    /// What `by` says under `anchor`.
-    fn settings(&self) -> &Map<String, Value> {
-        let anchor = self.by.metadata.anchor.as_ref();
-        anchor.expect("the element was taken because it has an anchor")
+    fn settings(&self) -> Result<Section<'_>, Error> {
+        let anchor = settings(&self.by)?;
+        Ok(anchor.expect("the element was taken because it has an anchor"))
     }
 
     /// The places of the tool in its copy, which lies at `copy`.
@@ -91,10 +92,8 @@ impl Anchored {
         let wrong = |field: &str, problem: &str| {
             malformed(&self.by, &format!("anchor.env_paths{field}"), problem)
         };
-        let asked = match self.settings().get("env_paths") {
-            None | Some(Value::Null) => return Ok(()),
-            Some(Value::Object(asked)) => asked,
-            Some(_) => return Err(wrong("", "must be a mapping")),
+        let Some(asked) = self.settings()?.map("env_paths", "a mapping")? else {
+            return Ok(());
         };
         for (name, ends) in asked {
             let field = format!(".{name}");
@@ -105,10 +104,9 @@ impl Anchored {
             let ends = ends.as_object();
             let ends =
                 ends.ok_or_else(|| wrong(&field, "must be a mapping of `prepend` and `append`"))?;
-            let section = format!("anchor.env_paths.{name}");
-            close_keys(&self.by, &section, ends, &KEYS)?;
+            let ends = Section::new(&self.by, format!("anchor.env_paths.{name}"), ends, &KEYS)?;
             let end = |key: &str| -> Result<Vec<PathBuf>, Error> {
-                let templates = texts(&self.by, &section, ends, key)?;
+                let templates = ends.texts(key)?;
                 let paths = templates.iter().map(|template| {
                     let path = places.path(template);
                     path.map_err(|problem| wrong(&format!("{field}.{key}"), &problem))
@@ -124,7 +122,7 @@ impl Anchored {
 
     /// Where the tool works if its chain does not say otherwise.
     pub(super) fn cwd(&self, places: &Places) -> Result<PathBuf, Error> {
-        let Some(template) = text(&self.by, "anchor", self.settings(), "cwd")? else {
+        let Some(template) = self.settings()?.text("cwd")? else {
             return Ok(places.project().to_owned());
         };
         let wrong = |problem: &str| malformed(&self.by, "anchor.cwd", problem);
@@ -162,30 +160,25 @@ pub(super) fn look_up(
     else {
         return Ok(None);
     };
-    let (Some(tool), Some(anchor)) = (elements.first(), &by.metadata.anchor) else {
+    let (Some(tool), Some(anchor)) = (elements.first(), settings(by)?) else {
         return Ok(None);
     };
-    close_keys(by, "anchor", anchor, &ANCHOR)?;
-    let Some(why) = active(by, anchor, tool)? else {
+    let Some(why) = active(&anchor, tool)? else {
         return Ok(None);
     };
     let directory = tool.path.parent().unwrap_or(Path::new("/"));
     let project = library.spaces().root(Space::Project);
-    let (begins, root) = match text(by, "anchor", anchor, "root")?.unwrap_or("tool_dir") {
+    let (begins, root) = match anchor.text("root")?.unwrap_or("tool_dir") {
         "tool_dir" => ("tool_dir", directory),
         "tool_parent" => ("tool_parent", directory.parent().unwrap_or(directory)),
         "project_path" => ("project_path", project.unwrap_or(directory)),
         _ => {
             let problem = "must be `tool_dir`, `tool_parent` or `project_path`";
-            return Err(malformed(by, "anchor.root", problem));
+            return Err(anchor.malformed("root", problem));
         }
     };
     let Ok(name) = tool.path.strip_prefix(root) else {
-        return Err(malformed(
-            by,
-            "anchor.root",
-            "must be a directory above the tool",
-        ));
+        return Err(anchor.malformed("root", "must be a directory above the tool"));
     };
     let deps = elements
         .iter()
@@ -199,21 +192,17 @@ pub(super) fn look_up(
         let walk = Walk::new(deps, tool, library, root, directory, cover)?;
         unsigned.extend(walk.fill(&mut tree)?);
     }
-    for link in texts(by, "anchor", anchor, "links")? {
+    for link in anchor.texts("links")? {
         let target = directory.join(link);
         let is_plain = Path::new(link).components().count() == 1 && link != "..";
         if !is_plain {
-            return Err(malformed(
-                by,
-                "anchor.links",
-                "must be names of directories",
-            ));
+            return Err(anchor.malformed("links", "must be names of directories"));
         }
         if target.is_dir() {
             tree.link(name.with_file_name(link), target);
         }
     }
-    let lib = match lib(by)? {
+    let lib = match lib(by, &anchor)? {
         None => None,
         Some(beside) => {
             let place = PathBuf::from(LIB);
@@ -239,38 +228,36 @@ pub(super) fn look_up(
     }))
 }
 
+/// What `by` says under `anchor`; `None` if it says nothing.
+fn settings(by: &Item) -> Result<Option<Section<'_>>, Error> {
+    let anchor = by.metadata.anchor.as_ref();
+    let section = anchor.map(|anchor| Section::new(by, "anchor", anchor, &ANCHOR));
+    section.transpose()
+}
+
 /// Why the tool is one of several files; `None` if it is not.
-fn active(
-    by: &Item,
-    anchor: &Map<String, Value>,
-    tool: &Item,
-) -> Result<Option<&'static str>, Error> {
-    if anchor.get("enabled") != Some(&Value::Bool(true)) {
+fn active(anchor: &Section<'_>, tool: &Item) -> Result<Option<&'static str>, Error> {
+    if anchor.find("enabled") != Some(&Value::Bool(true)) {
         return Ok(None);
     }
     let directory = tool.path.parent().unwrap_or(Path::new("/"));
-    match text(by, "anchor", anchor, "mode")?.unwrap_or("auto") {
+    match anchor.text("mode")?.unwrap_or("auto") {
         "always" => Ok(Some("always")),
         "never" => Ok(None),
         "auto" => {
-            let markers = texts(by, "anchor", anchor, "markers_any")?;
+            let markers = anchor.texts("markers_any")?;
             let found = markers
                 .iter()
                 .any(|marker| directory.join(marker).is_file());
             Ok((found && tool.space != Space::System).then_some("marker"))
         }
-        _ => Err(malformed(
-            by,
-            "anchor.mode",
-            "must be `auto`, `always` or `never`",
-        )),
+        _ => Err(anchor.malformed("mode", "must be `auto`, `always` or `never`")),
     }
 }
 
 /// The library that lies beside the runtime `by`, which has one of its own if it is not part of the program.
-fn lib(by: &Item) -> Result<Option<PathBuf>, Error> {
-    let anchor = by.metadata.anchor.as_ref();
-    let Some(lib) = anchor.map_or(Ok(None), |anchor| text(by, "anchor", anchor, "lib"))? else {
+fn lib(by: &Item, anchor: &Section<'_>) -> Result<Option<PathBuf>, Error> {
+    let Some(lib) = anchor.text("lib")? else {
         return Ok(None);
     };
     let beside = by.path.parent().unwrap_or(Path::new("/")).join(lib);
@@ -300,7 +287,6 @@ impl<'a> Walk<'a> {
         directory: &Path,
         cover: &'a Cover<'a>,
     ) -> Result<Self, Error> {
-        const SECTION: &str = "verify_deps";
         let mut walk = Self {
             tool,
             library,
@@ -315,8 +301,8 @@ impl<'a> Walk<'a> {
         let Some(asked) = &by.metadata.verify_deps else {
             return Ok(walk);
         };
-        close_keys(by, SECTION, asked, &DEPENDENCIES)?;
-        let scope = text(by, SECTION, asked, "scope")?.unwrap_or("anchor");
+        let asked = Section::new(by, "verify_deps", asked, &DEPENDENCIES)?;
+        let scope = asked.text("scope")?.unwrap_or("anchor");
         match scope {
             "anchor" => {}
             "tool_dir" => directory.clone_into(&mut walk.from),
@@ -326,13 +312,13 @@ impl<'a> Walk<'a> {
             }
             _ => {
                 let problem = "must be `anchor`, `tool_dir`, `tool_siblings` or `tool_file`";
-                return Err(malformed(by, "verify_deps.scope", problem));
+                return Err(asked.malformed("scope", problem));
             }
         }
-        let is_enabled = asked.get("enabled") == Some(&Value::Bool(true));
+        let is_enabled = asked.find("enabled") == Some(&Value::Bool(true));
         if is_enabled && scope != "tool_file" {
-            walk.extensions = texts(by, SECTION, asked, "extensions")?;
-            walk.excluded = texts(by, SECTION, asked, "exclude_dirs")?;
+            walk.extensions = asked.texts("extensions")?;
+            walk.excluded = asked.texts("exclude_dirs")?;
         }
         Ok(walk)
     }
@@ -507,35 +493,5 @@ fn too_many(directory: &Path) -> Error {
              directories {MOST_LEVELS} deep; name what does not belong to it in `exclude_dirs`",
             MOST_BYTES >> 20
         ),
-    }
-}
-
-fn text<'m>(
-    by: &Item,
-    section: &str,
-    map: &'m Map<String, Value>,
-    key: &str,
-) -> Result<Option<&'m str>, Error> {
-    match map.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text)),
-        Some(_) => Err(malformed(by, &format!("{section}.{key}"), "must be a text")),
-    }
-}
-
-fn texts<'m>(
-    by: &Item,
-    section: &str,
-    map: &'m Map<String, Value>,
-    key: &str,
-) -> Result<Vec<&'m str>, Error> {
-    let wrong = || malformed(by, &format!("{section}.{key}"), "must be a list of texts");
-    match map.get(key) {
-        None | Some(Value::Null) => Ok(Vec::new()),
-        Some(Value::Array(list)) => list
-            .iter()
-            .map(|entry| entry.as_str().ok_or_else(wrong))
-            .collect(),
-        Some(_) => Err(wrong()),
     }
 }

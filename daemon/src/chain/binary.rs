@@ -10,8 +10,9 @@ use rye_core::seal::sha256_hex;
 use rye_item::within;
 use serde_json::{Map, Value};
 
+use super::error::Error;
+use super::fields::close_keys;
 use super::template::Settings;
-use super::{Error, close_keys};
 
 /// Most bytes of a program.
 const MOST_BYTES: u64 = 64 << 20;
@@ -24,7 +25,7 @@ pub(super) fn read(settings: &Settings<'_>) -> Result<Vec<u8>, Error> {
     let platform = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
     let field = format!("binaries.{platform}");
     let wrong = |field: &str, problem: &str| settings.malformed_below("binaries", field, problem);
-    let known = settings.map("binaries")?;
+    let known = settings.mapping("binaries")?;
     let entry = known.and_then(|known| known.get(&platform));
     let (Some(entry), Some(element)) = (entry, settings.setter("binaries")) else {
         let there = known.map(|known| known.keys().cloned().collect::<Vec<_>>());

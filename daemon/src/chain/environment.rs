@@ -15,7 +15,9 @@ use rye_item::Item;
 use rye_item::library::Glance;
 use serde_json::Value;
 
-use super::{Chain, Error, Origin, malformed};
+use super::error::Error;
+use super::fields::malformed;
+use super::{Chain, Origin};
 use crate::config::Config;
 
 /// The file of a project that holds variables.

@@ -8,7 +8,13 @@ use rye_core::id::{InvalidId, ItemId, ItemRef};
 use rye_core::model::Failure;
 use rye_item::{Library, library, lock};
 
-use super::{MOST_ELEMENTS, in_line};
+/// Most elements of a chain, the primitive included.
+pub(super) const MOST_ELEMENTS: usize = 10;
+
+/// The line, for an error.
+pub(super) fn in_line(line: Option<usize>) -> String {
+    line.map_or_else(String::new, |line| format!(", line {line}"))
+}
 
 /// Why an item cannot run.
 #[derive(Debug, thiserror::Error)]

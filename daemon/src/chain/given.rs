@@ -7,7 +7,8 @@ use rye_item::library::Layers;
 use rye_item::{Item, Library};
 use serde_json::{Value, json};
 
-use super::{Error, close_keys, malformed};
+use super::error::Error;
+use super::fields::{Section, malformed};
 
 /// The member of a tool's parameters that holds it.
 pub(super) const MEMBER: &str = "resolved_config";
@@ -84,8 +85,8 @@ fn file(
     library: &Library,
     (traced, files): (&mut Vec<Value>, &mut Vec<Value>),
 ) -> Result<(String, Value), Error> {
-    close_keys(tool, field, spec, &KEYS)?;
-    let wrong = |key: &str, problem: &str| malformed(tool, &format!("{field}.{key}"), problem);
+    let section = Section::new(tool, field, spec, &KEYS)?;
+    let wrong = |key: &str, problem: &str| section.malformed(key, problem);
     let path = spec.get("path").and_then(Value::as_str);
     let path = path.ok_or_else(|| wrong("path", "must be a path below `.ai/config`"))?;
     let extensions = ItemKind::Config.extensions();

@@ -5,12 +5,14 @@
 
 use std::path::{Path, PathBuf};
 
-use rye_item::Item;
-use serde_json::{Map, Value, json};
+use rye_core::declared::Fields as _;
+use serde_json::{Value, json};
 
+use super::Chain;
 use super::environment::Environment;
+use super::error::Error;
+use super::fields::Section;
 use super::template::Places;
-use super::{Chain, Error, close_keys, malformed};
 use crate::config::Config;
 
 /// Keys of `env_config`.
@@ -49,10 +51,7 @@ impl Interpreter {
 }
 
 /// What an element asks for.
-struct Wanted<'e> {
-    element: &'e Item,
-    keys: &'e Map<String, Value>,
-}
+struct Wanted<'e>(Section<'e>);
 
 /// The interpreter that an element of `chain` asks for, the tool's word before its runtime's.
 pub(super) fn find(
@@ -65,20 +64,11 @@ pub(super) fn find(
         let Some(section) = &element.metadata.env_config else {
             continue;
         };
-        close_keys(element, "env_config", section, &SECTION)?;
-        match section.get("interpreter") {
-            None | Some(Value::Null) => {}
-            Some(Value::Object(keys)) => {
-                let wanted = Wanted { element, keys };
-                return wanted.find(chain, places, environment, config).map(Some);
-            }
-            Some(_) => {
-                return Err(malformed(
-                    element,
-                    "env_config.interpreter",
-                    "must be a mapping",
-                ));
-            }
+        let section = Section::new(element, "env_config", section, &SECTION)?;
+        if let Some(keys) = section.map("interpreter", "a mapping")? {
+            let wanted = Section::new(element, "env_config.interpreter", keys, &KEYS)?;
+            let found = Wanted(wanted).find(chain, places, environment, config);
+            return found.map(Some);
         }
     }
     Ok(None)
@@ -98,27 +88,34 @@ impl Wanted<'_> {
         environment: &Environment,
         config: &Config,
     ) -> Result<Interpreter, Error> {
-        close_keys(self.element, "env_config.interpreter", self.keys, &KEYS)?;
-        let is_local = match self.text("type")? {
+        let is_local = match self.0.text("type")? {
             Some("local_binary") => true,
             Some("system_binary") => false,
             Some("command") => {
-                return Err(self.malformed(
+                return Err(self.0.malformed(
                     "type",
                     "is `command`, which this version of ryed does not run; name the program in the daemon's setting \
                      `interpreters`, and write `local_binary` or `system_binary`",
                 ));
             }
-            _ => return Err(self.malformed("type", "must be `local_binary` or `system_binary`")),
+            _ => {
+                return Err(self
+                    .0
+                    .malformed("type", "must be `local_binary` or `system_binary`"));
+            }
         };
-        let missing = |key| self.malformed(key, "is missing");
-        let variable = self.text("var")?.ok_or_else(|| missing("var"))?.to_owned();
+        let missing = |key| self.0.malformed(key, "is missing");
+        let variable = self
+            .0
+            .text("var")?
+            .ok_or_else(|| missing("var"))?
+            .to_owned();
         if let Some(path) = config.interpreters.get(&variable) {
             return Self::set(chain, variable, path);
         }
-        let mut names = vec![self.text("binary")?.ok_or_else(|| missing("binary"))?];
-        names.extend(self.texts("candidates")?);
-        let fallback = self.text("fallback")?;
+        let mut names = vec![self.0.text("binary")?.ok_or_else(|| missing("binary"))?];
+        names.extend(self.0.texts("candidates")?);
+        let fallback = self.0.text("fallback")?;
         let local = if is_local {
             self.directories(places)?
         } else {
@@ -183,19 +180,19 @@ impl Wanted<'_> {
     /// Where it is looked for before the PATH: each `search_paths` below each of the `search_roots`, which are the project
     /// unless it says otherwise.
     fn directories(&self, places: &Places) -> Result<Vec<PathBuf>, Error> {
-        let templates = self.texts("search_roots")?;
+        let templates = self.0.texts("search_roots")?;
         let mut roots = Vec::new();
         for template in &templates {
             let root = places.path(template).map_err(|problem| {
                 let field = "search_roots";
-                self.malformed(field, &problem)
+                self.0.malformed(field, &problem)
             })?;
             roots.extend(root);
         }
         if templates.is_empty() {
             roots.push(places.project().to_owned());
         }
-        let below = self.texts("search_paths")?;
+        let below = self.0.texts("search_paths")?;
         let joined = roots
             .iter()
             .flat_map(|root| below.iter().map(|path| root.join(path)));
@@ -206,30 +203,5 @@ impl Wanted<'_> {
             }
         }
         Ok(directories)
-    }
-
-    fn malformed(&self, key: &str, problem: &str) -> Error {
-        let field = format!("env_config.interpreter.{key}");
-        malformed(self.element, &field, problem)
-    }
-
-    fn text(&self, key: &str) -> Result<Option<&str>, Error> {
-        match self.keys.get(key) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.malformed(key, "must be a text")),
-        }
-    }
-
-    fn texts(&self, key: &str) -> Result<Vec<&str>, Error> {
-        let wrong = || self.malformed(key, "must be a list of texts");
-        match self.keys.get(key) {
-            None | Some(Value::Null) => Ok(Vec::new()),
-            Some(Value::Array(list)) => {
-                let texts = list.iter().map(|item| item.as_str().ok_or_else(wrong));
-                texts.collect()
-            }
-            Some(_) => Err(wrong()),
-        }
     }
 }

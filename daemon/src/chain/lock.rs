@@ -12,7 +12,9 @@ use rye_item::lock::Lock;
 use rye_item::{Item, Library};
 use serde_json::{Value, json};
 
-use super::{Chain, Error, Locks, resolve_under};
+use super::error::Error;
+use super::fields::malformed;
+use super::{Chain, Locks, resolve_under};
 
 /// The parts that are compared.
 const PARTS: [&str; 4] = ["root", "resolved_chain", "config", "verified_deps"];
@@ -73,7 +75,7 @@ pub fn draft(library: &Library, item: &ItemRef) -> Result<Draft, Error> {
     let chain = resolve_under(library, item, Locks::Drawn, None)?;
     let version = chain.tool().metadata.version.clone();
     let version = version.ok_or_else(|| {
-        super::malformed(
+        malformed(
             chain.tool(),
             "version",
             "is missing: a lock is of one version of a tool",

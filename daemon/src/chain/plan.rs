@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rye_core::declared::Fields as _;
 use rye_core::id::RunId;
 use rye_core::machine::TextForm;
 use rye_core::model::Object;
@@ -304,7 +305,7 @@ fn templated(
     let command = settings
         .text("command")?
         .ok_or_else(|| settings.malformed("command", "is missing"))?;
-    let args = settings.list("args")?;
+    let args = settings.texts("args")?;
     let args = args.iter().map(|arg| slots.fill("args", arg));
     let timeout = settings.seconds("timeout")?;
     Ok(ProcessPlan {
@@ -356,7 +357,7 @@ fn stdin(chain: &Chain, settings: &Settings<'_>, params: Object) -> Result<Vec<u
 fn refuse_unsent(chain: &Chain, settings: &Settings<'_>) -> Result<(), Error> {
     let problem = "goes to the tool with its parameters, which its runtime does not send: set `config.input_data: \"{params_json}\"`, or leave it out";
     for key in ["fixed_params", "params_key"] {
-        if settings.value(key).is_some() {
+        if settings.given(key).is_some() {
             return Err(settings.malformed(key, problem));
         }
     }

@@ -10,12 +10,15 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rye_core::declared::Fields as _;
 use rye_core::model::{Effect, Object};
 use serde_json::{Value, json};
 
 use super::environment::Environment;
+use super::error::Error;
+use super::fields::{close_keys, malformed};
 use super::template::{Settings, slot_name};
-use super::{Chain, Error, HTTP, close_keys, malformed};
+use super::{Chain, HTTP};
 use crate::http::Url;
 use crate::mcp::Remote;
 
@@ -262,7 +265,7 @@ impl Maker<'_> {
         let query = query.map_or_else(String::new, |query| format!("?{query}"));
         let mut url = Url::parse(&format!("{scheme}://{host}{path}{query}"))
             .map_err(|error| wrong(&format!("is no address: {error}")))?;
-        for (name, template) in self.settings.map("query")?.into_iter().flatten() {
+        for (name, template) in self.settings.mapping("query")?.into_iter().flatten() {
             for value in self.scalars(&format!("query.{name}"), template)? {
                 let _pairs = url.query_pairs_mut().append_pair(name, &value);
             }
@@ -315,7 +318,7 @@ impl Maker<'_> {
 
     fn headers(&self, secrets: &mut Vec<String>) -> Result<Vec<Header>, Error> {
         let mut headers = Vec::new();
-        for (name, template) in self.settings.map("headers")?.into_iter().flatten() {
+        for (name, template) in self.settings.mapping("headers")?.into_iter().flatten() {
             let field = format!("headers.{name}");
             if !may_be_set(name) {
                 return Err(self.wrong(&field, NOT_SET));
@@ -356,7 +359,7 @@ impl Maker<'_> {
 
     /// The header that `auth` stands for, which is none of `headers`.
     fn auth(&self, secrets: &mut Vec<String>) -> Result<Option<Header>, Error> {
-        let Some(auth) = self.settings.map("auth")? else {
+        let Some(auth) = self.settings.mapping("auth")? else {
             return Ok(None);
         };
         if let Some(element) = self.settings.setter("auth") {
@@ -396,7 +399,7 @@ impl Maker<'_> {
             }
             _ => return Err(self.wrong("auth.type", "must be `bearer`, `api_key` or `basic`")),
         };
-        let headers = self.settings.map("headers")?.into_iter().flatten();
+        let headers = self.settings.mapping("headers")?.into_iter().flatten();
         let mut others = headers.map(|(name, _)| name);
         if let Some(name) = others.find(|name| name.eq_ignore_ascii_case(&made.name)) {
             let field = format!("headers.{name}");
@@ -407,7 +410,7 @@ impl Maker<'_> {
 
     /// The body: a text as it is, anything else as JSON.
     fn body(&self, headers: &mut Vec<Header>) -> Result<Option<Vec<u8>>, Error> {
-        let Some(template) = self.settings.value("body") else {
+        let Some(template) = self.settings.given("body") else {
             return Ok(None);
         };
         let Some(body) = self.filled("body", template)? else {
@@ -449,7 +452,7 @@ impl Maker<'_> {
     }
 
     fn retry(&self) -> Result<(u32, Backoff), Error> {
-        let Some(retry) = self.settings.map("retry")? else {
+        let Some(retry) = self.settings.mapping("retry")? else {
             return Ok((1, Backoff::Exponential));
         };
         if let Some(element) = self.settings.setter("retry") {
@@ -474,7 +477,7 @@ impl Maker<'_> {
     }
 
     fn success(&self) -> Result<Vec<u16>, Error> {
-        let Some(asked) = self.settings.value("success") else {
+        let Some(asked) = self.settings.given("success") else {
             return Ok(Vec::new());
         };
         let status = |value: &Value| {

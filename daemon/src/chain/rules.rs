@@ -1,10 +1,12 @@
 //! What two neighbours of a chain ask of each other: the versions an executor takes, and the data it takes from what it runs.
 
+use rye_core::declared::Fields as _;
 use rye_item::Item;
 use semver::Version;
 use serde_json::{Value, json};
 
-use super::{Error, close_keys, malformed};
+use super::error::Error;
+use super::fields::{Section, malformed};
 
 /// Keys of `child_constraints`.
 pub(super) const KEYS: [&str; 2] = ["min_version", "max_version"];
@@ -27,19 +29,11 @@ fn versions(child: &Item, parent: &Item) -> Result<bool, Error> {
     let Some(asked) = &parent.metadata.child_constraints else {
         return Ok(false);
     };
-    close_keys(parent, "child_constraints", asked, &KEYS)?;
-    let bound = |key: &str| -> Result<Option<Version>, Error> {
-        match asked.get(key) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => {
-                let version = value.as_str().and_then(|text| Version::parse(text).ok());
-                let field = format!("child_constraints.{key}");
-                let problem = "must be a version such as \"1.0.0\"";
-                version
-                    .map(Some)
-                    .ok_or_else(|| malformed(parent, &field, problem))
-            }
-        }
+    let asked = Section::new(parent, "child_constraints", asked, &KEYS)?;
+    let bound = |key: &str| {
+        asked.read(key, "a version such as \"1.0.0\"", |value| {
+            Version::parse(value.as_str()?).ok()
+        })
     };
     let (min, max) = (bound("min_version")?, bound("max_version")?);
     let told = child.metadata.version.as_deref().unwrap_or_default();

@@ -7,14 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rye_core::declared::Fields as _;
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::model::{Failure, Object};
 use rye_item::{Item, Library, Space, system};
 use serde_json::{Value, json};
 
 use super::environment::Environment;
+use super::error::Error;
+use super::fields::{Section, malformed};
 use super::template::{Places, Settings, Slots};
-use super::{Chain, Error, Origin, Terminal, close_keys, malformed, refuse_unread, request};
+use super::{Chain, Origin, Terminal, refuse_unread, request};
 use crate::config::Config;
 use crate::mcp::{self, Asked, Reached};
 use crate::process;
@@ -89,20 +92,16 @@ pub(super) fn way(element: &Item) -> Option<Way> {
 /// The server that `tool` names, which is reached as the tool's runtime says.
 pub(super) fn of_tool(tool: &Item, way: Way, library: &Library) -> Result<Arc<Item>, Error> {
     let config = tool.metadata.config.clone().unwrap_or_default();
-    close_keys(tool, "config", &config, &TOOL_KEYS)?;
-    let text = |key: &str| match config.get(key) {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if !text.is_empty() => Ok(Some(text.as_str())),
-        Some(_) => Err(malformed(
-            tool,
-            &format!("config.{key}"),
-            "must be a text that is not empty",
-        )),
+    let config = Section::new(tool, "config", &config, &TOOL_KEYS)?;
+    let text = |key: &str| {
+        config.read(key, "a text that is not empty", |value| {
+            value.as_str().filter(|text| !text.is_empty())
+        })
     };
     let _well_formed = text("schema_hash")?;
     if text("tool_name")?.is_none() {
         let problem = "is missing: name the tool as its server does";
-        return Err(malformed(tool, "config.tool_name", problem));
+        return Err(config.malformed("tool_name", problem));
     }
     let (field, id) = match (text("server_config_path")?, text("server")?) {
         (Some(path), _) => ("config.server_config_path", id_of_path(path)),
@@ -111,7 +110,7 @@ pub(super) fn of_tool(tool: &Item, way: Way, library: &Library) -> Result<Arc<It
         (None, Some(name)) => ("config.server", format!("mcp/servers/{name}")),
         (None, None) => {
             let problem = "is missing: name the server, such as `mcp/servers/docs`";
-            return Err(malformed(tool, "config.server", problem));
+            return Err(config.malformed("server", problem));
         }
     };
     let id = ItemId::new(id)
@@ -329,7 +328,7 @@ fn process(
     let command = settings
         .text("command")?
         .ok_or_else(|| settings.malformed("command", "is missing"))?;
-    let args = settings.list("args")?;
+    let args = settings.texts("args")?;
     let args = args.iter().map(|arg| slots.fill("args", arg));
     let mut env: Vec<(OsString, OsString)> = environment.into_vec();
     env.retain(|(name, _)| !name.to_string_lossy().starts_with("RYE_"));

@@ -9,12 +9,16 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rye_core::declared::{Fields, is_free};
+use rye_core::expr::nearest;
 use rye_core::model::Object;
 use rye_item::Item;
 use serde_json::Value;
 
+use super::Chain;
+use super::error::Error;
+use super::fields::{malformed, unknown_key};
 use super::interpreter::Interpreter;
-use super::{Chain, Error, malformed, unknown_key};
 use crate::process::file_path;
 
 /// Keys of `config` that mean the same in every element of a chain that ends at a process.
@@ -128,6 +132,18 @@ pub(super) struct Settings<'c> {
     merged: BTreeMap<&'c str, (&'c Item, &'c Value)>,
 }
 
+impl<'c> Fields<'c> for Settings<'c> {
+    type Error = Error;
+
+    fn find(&self, key: &str) -> Option<&'c Value> {
+        self.merged.get(key).map(|(_, value)| *value)
+    }
+
+    fn misfit(&self, key: &str, expected: &str, _given: &Value) -> Error {
+        self.malformed(key, &format!("must be {expected}"))
+    }
+}
+
 impl<'c> Settings<'c> {
     /// Refuses a key that nothing reads: an element may set what a template of its chain names, and nothing else.
     pub(super) fn merge(chain: &'c Chain, known: &[&str]) -> Result<Self, Error> {
@@ -143,15 +159,15 @@ impl<'c> Settings<'c> {
     }
 
     fn close(&self, known: &[&str]) -> Result<(), Error> {
-        let mut named: Vec<&str> = self.list("args")?;
+        let mut named: Vec<&str> = self.texts("args")?;
         for key in ["command", "cwd"] {
             named.extend(self.text(key)?);
         }
         let named: Vec<&str> = named.into_iter().filter_map(slot_name).collect();
         let known = known.iter().copied().chain(named.iter().copied());
         for (key, (element, _)) in &self.merged {
-            if !key.starts_with("x-") && !known.clone().any(|known| known == *key) {
-                return Err(unknown_key(element, "config", key, known));
+            if !is_free(key) && !known.clone().any(|known| known == *key) {
+                return Err(unknown_key(element, "config", key, nearest(key, known)));
             }
         }
         Ok(())
@@ -168,46 +184,14 @@ impl<'c> Settings<'c> {
         malformed(element, &format!("config.{field}"), problem)
     }
 
-    pub(super) fn value(&self, key: &str) -> Option<&'c Value> {
-        let (_, value) = self.merged.get(key)?;
-        Some(*value).filter(|value| !value.is_null())
-    }
-
-    pub(super) fn text(&self, key: &str) -> Result<Option<&'c str>, Error> {
-        match self.value(key) {
-            None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.malformed(key, "must be a text")),
-        }
-    }
-
-    pub(super) fn list(&self, key: &str) -> Result<Vec<&'c str>, Error> {
-        let wrong = || self.malformed(key, "must be a list of texts");
-        match self.value(key) {
-            None => Ok(Vec::new()),
-            Some(Value::Array(list)) => {
-                let texts = list.iter().map(|item| item.as_str().ok_or_else(wrong));
-                texts.collect()
-            }
-            Some(_) => Err(wrong()),
-        }
-    }
-
     pub(super) fn seconds(&self, key: &str) -> Result<Option<Duration>, Error> {
-        let Some(value) = self.value(key) else {
-            return Ok(None);
-        };
-        let time = value.as_f64().and_then(seconds);
-        time.map(Some)
-            .ok_or_else(|| self.malformed(key, "must be a number of seconds above 0"))
+        self.read(key, "a number of seconds above 0", |value| {
+            value.as_f64().and_then(seconds)
+        })
     }
 
-    pub(super) fn map(&self, key: &str) -> Result<Option<&'c Object>, Error> {
-        match self.value(key) {
-            None => Ok(None),
-            Some(Value::Object(map)) => Ok(Some(map)),
-            Some(_) => Err(self.malformed(key, "must be a mapping")),
-        }
+    pub(super) fn mapping(&self, key: &str) -> Result<Option<&'c Object>, Error> {
+        self.map(key, "a mapping")
     }
 
     /// The element that sets `key`.
@@ -222,7 +206,7 @@ impl<'c> Settings<'c> {
 
     /// What goes to the tool beside what its caller gives: the caller's words under a name of their own, or beside these.
     pub(super) fn with_fixed(&self, params: Object) -> Result<Object, Error> {
-        let fixed = self.map("fixed_params")?;
+        let fixed = self.mapping("fixed_params")?;
         let key = self.text("params_key")?;
         let (Some(fixed), key) = (fixed, key) else {
             return match key {
@@ -287,7 +271,7 @@ impl Slots<'_> {
                 "may not hold `{params_json}`: parameters travel on stdin",
             )),
             (BINARY, Some(path)) => Ok(path.as_os_str().to_owned()),
-            _ => match self.settings.value(name) {
+            _ => match self.settings.given(name) {
                 Some(Value::String(text)) => Ok(text.into()),
                 Some(number @ (Value::Number(_) | Value::Bool(_))) => Ok(number.to_string().into()),
                 Some(_) => Err(self.settings.malformed(name, "must be a text or a number")),

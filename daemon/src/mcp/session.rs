@@ -11,7 +11,7 @@ use rmcp::model::{
 use rmcp::service::{PeerRequestOptions, RequestHandle, RunningService, ServiceError};
 use rmcp::{Peer, RoleClient};
 use rye_core::error::beginning;
-use rye_core::expr::nearest;
+use rye_core::expr::{did_you_mean, nearest};
 use rye_core::id::ItemId;
 use rye_core::model::Object;
 use serde_json::Value;
@@ -186,7 +186,7 @@ impl Session {
             return Err(Failure::UnknownTool {
                 server,
                 tool: tool.to_owned(),
-                known: near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)")),
+                known: did_you_mean(near),
             });
         };
         match pinned {

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use rye_core::capability::{self, Layer, Primary};
 use rye_core::definition::{self, Action, Caching, Finding, Graph};
 use rye_core::error::{ErrorKind, Kinded as _};
-use rye_core::expr::nearest;
+use rye_core::expr::{did_you_mean, nearest};
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::model::graph::{LastStep, Left, State};
 use rye_core::model::{
@@ -453,7 +453,7 @@ fn start_from(
     let missing = graph.nodes.get(&node).is_none().then(|| {
         let names = || graph.nodes.iter().map(|node| node.name.as_str());
         let near = nearest(&node, names());
-        let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        let near = did_you_mean(near);
         let names: Vec<&str> = names().take(50).collect();
         let text = format!(
             "the graph has no node `{node}` to begin at{near}; its nodes are {}",

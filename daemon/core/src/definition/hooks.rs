@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::read::{At, Reader};
 use super::scope::Roots;
 use super::{Action, Object, Severity, keys};
-use crate::expr::Condition;
+use crate::expr::{Condition, did_you_mean};
 use crate::model::Control;
 use crate::yaml::Document;
 
@@ -215,9 +215,7 @@ impl<'d> Reader<'d> {
         if event.is_none()
             && let Some(at) = hook.child("event")
         {
-            let hint = self
-                .nearest(word, words)
-                .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+            let hint = did_you_mean(self.nearest(word, words));
             let message = format!(
                 "graphs have no event `{word}`{hint}; there are {}",
                 words.join(", ")

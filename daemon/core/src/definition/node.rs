@@ -9,7 +9,7 @@ use super::keys;
 use super::read::{At, Reader, TOO_COMPLEX, Zero, brief, is_inert};
 use super::scope::{self, Roots};
 use super::{Caching, Edge, Next, Node, Retry, Work};
-use crate::expr::{Condition, nearest};
+use crate::expr::{Condition, did_you_mean, nearest};
 use crate::model::{Effect, Object};
 use crate::seal::canonical;
 
@@ -205,9 +205,7 @@ impl<'d> Reader<'d> {
             Some("approval") => Some(Kind::Approval),
             Some("parallel") => Some(Kind::Parallel),
             other => {
-                let hint = other
-                    .and_then(|other| nearest(other, TYPES))
-                    .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+                let hint = did_you_mean(other.and_then(|other| nearest(other, TYPES)));
                 let message = format!(
                     "unknown node type `{}`{hint}; there are {}, and no `type` for a node with an action",
                     brief(kind.value),

@@ -8,7 +8,8 @@ use super::keys::Keys;
 use super::scope::Scope;
 use super::{Finding, Severity};
 use crate::clock;
-use crate::expr::{self, Patterns, kind_of, nearest};
+use crate::declared::is_free;
+use crate::expr::{self, Patterns, did_you_mean, kind_of, nearest};
 use crate::model::Object;
 use crate::yaml::{Document, Fault, Position, push_segment};
 
@@ -268,16 +269,14 @@ impl<'d> Reader<'d> {
     /// Holds the keys of a map against their closed list.
     pub(crate) fn check_keys(&mut self, at: &At<'d>, map: &'d Object, keys: &Keys) {
         for key in map.keys() {
-            if key.starts_with("x-") || keys.known.contains(&key.as_str()) {
+            if is_free(key) || keys.known.contains(&key.as_str()) {
                 continue;
             }
             let Some(child) = at.child(key) else { continue };
             let misplaced = keys.misplaced.iter().find(|(known, _)| known == key);
             let hint = match misplaced {
                 Some((_, instead)) => format!(": {instead}"),
-                None => self
-                    .nearest(key, keys.known.iter().copied())
-                    .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)")),
+                None => did_you_mean(self.nearest(key, keys.known.iter().copied())),
             };
             self.key_error(
                 "unknown_key",

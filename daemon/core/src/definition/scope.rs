@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::paths::segments;
 use super::read::{At, Reader};
 use super::{HookEvent, Work};
-use crate::expr::{self, Condition};
+use crate::expr::{self, Condition, did_you_mean};
 
 /// Names there are everywhere.
 pub(crate) const EVERYWHERE: [&str; 4] = ["state", "inputs", "_now", "_timestamp"];
@@ -177,9 +177,7 @@ impl<'d> Reader<'d> {
         let event = roots.event.map_or_else(String::new, |event| {
             format!(" at the event `{}`", event.as_str())
         });
-        let hint = self
-            .nearest(root, roots.names())
-            .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        let hint = did_you_mean(self.nearest(root, roots.names()));
         let names: Vec<&str> = roots.names().collect();
         format!(
             "reads {path}, but there is no `{root}` here{event}{hint}; there are {}",

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::Graph;
 use super::paths::{Read, Reads, segments};
 use super::read::{At, Reader};
+use crate::expr::did_you_mean;
 use crate::model::Object;
 
 /// Keys of a schema that can allow inputs beyond `properties`.
@@ -38,9 +39,7 @@ fn required(reader: &mut Reader<'_>, declared: &Object) {
     };
     for (index, name) in required.value.as_array().into_iter().flatten().enumerate() {
         if let Some(name) = name.as_str().filter(|name| !declared.contains_key(*name)) {
-            let hint = reader
-                .nearest(name, declared.keys().map(String::as_str))
-                .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+            let hint = did_you_mean(reader.nearest(name, declared.keys().map(String::as_str)));
             let message = format!(
                 "`required` names `{name}`, which is not among the `properties`{hint}: no type is checked"
             );

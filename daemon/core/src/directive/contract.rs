@@ -11,7 +11,7 @@ use super::source::OPAQUE;
 use crate::bounds;
 use crate::definition::{Inputs, coerce};
 use crate::error::excerpt;
-use crate::expr::{nearest, text_of as text_of_value};
+use crate::expr::{did_you_mean, nearest, text_of as text_of_value};
 use crate::model::Object;
 use crate::model::thread::{ReturnStatus, Returned};
 
@@ -338,6 +338,5 @@ impl Reader<'_, '_> {
 pub(super) fn near_input(schema: &Value, name: &str) -> String {
     let declared = schema["properties"].as_object();
     let names = declared.into_iter().flat_map(Map::keys);
-    nearest(name, names.map(String::as_str))
-        .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
+    did_you_mean(nearest(name, names.map(String::as_str)))
 }

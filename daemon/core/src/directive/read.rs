@@ -10,7 +10,7 @@ use super::source::{OPAQUE, Source, finding};
 use crate::definition::read::TOO_COMPLEX;
 use crate::definition::{Finding, Severity};
 use crate::error::excerpt;
-use crate::expr::nearest;
+use crate::expr::{did_you_mean, nearest};
 use crate::yaml::Position;
 
 /// Most findings reported; a file with more has one cause.
@@ -277,6 +277,5 @@ fn unknown(what: &str, name: &str, element: &str, known: &[&str]) -> String {
 }
 
 pub(super) fn suggestion(word: &str, known: &[&str]) -> String {
-    nearest(word, known.iter().copied())
-        .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
+    did_you_mean(nearest(word, known.iter().copied()))
 }

@@ -11,9 +11,11 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-use super::path::{Path, nearest};
+use super::fault::{Fault, Severity};
+use super::interpolate::references;
+use super::path::{Path, did_you_mean, nearest};
+use super::scope::Scope;
 use super::value::{compare, equal, kind_of, text_of};
-use super::{Fault, Scope, Severity, references};
 use crate::yaml::push_segment;
 
 pub(crate) use misfit::Known;
@@ -402,8 +404,7 @@ impl Reader<'_> {
     fn leaf(&mut self, map: &Map<String, Value>) -> Option<Test> {
         for key in map.keys().filter(|key| !LEAF_KEYS.contains(&key.as_str())) {
             let known = LEAF_KEYS.into_iter().chain(COMBINATORS);
-            let hint = nearest(key, known)
-                .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+            let hint = did_you_mean(nearest(key, known));
             self.error(
                 Some(key),
                 format!("unknown key `{key}` in a condition{hint}; there are path, op, value, value_path, all, any, not"),

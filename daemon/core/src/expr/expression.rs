@@ -7,10 +7,11 @@ use std::borrow::Cow;
 
 use serde_json::{Value, json};
 
+use super::fault::Error;
 use super::path::{Path, is_index, is_word};
 use super::pipe::Pipe;
+use super::scope::{IsRoot, Scope};
 use super::value::{Kind, parse_json};
-use super::{Error, IsRoot, Scope};
 use crate::bounds;
 use crate::error::excerpt;
 

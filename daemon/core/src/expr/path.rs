@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::{Bound, Scope};
+use super::scope::{Bound, Scope};
 
 /// A path, parsed: one name of the scope and the steps below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -233,6 +233,11 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
         _ => None,
     };
     near.map(|(_, candidate)| candidate).or(only)
+}
+
+/// A suggestion at the end of a clause: ` (did you mean `near`?)`, or nothing.
+pub fn did_you_mean(near: Option<impl std::fmt::Display>) -> String {
+    near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
 }
 
 /// Insertions, deletions, substitutions and swaps of neighbours that turn one word into the other.

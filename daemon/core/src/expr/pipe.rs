@@ -6,7 +6,7 @@ use std::hash::{Hash as _, Hasher as _};
 
 use serde_json::{Number, Value};
 
-use super::path::nearest;
+use super::path::{did_you_mean, nearest};
 use super::value::{Kind, equal, integer, kind_of, parse_json, text_of};
 use crate::bounds::MOST_BYTES;
 
@@ -82,8 +82,7 @@ impl Pipe {
         let found = Self::ALL.into_iter().find(|pipe| pipe.name() == name);
         found.ok_or_else(|| {
             let names = Self::ALL.map(Self::name);
-            let hint = nearest(name, names)
-                .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+            let hint = did_you_mean(nearest(name, names));
             let names = names.join(", ");
             format!("there is no pipe `{name}`{hint}; there are {names}")
         })

@@ -3,8 +3,9 @@
 use serde_json::Value;
 
 use super::expression::{self, Expression};
+use super::fault::Error;
+use super::scope::{IsRoot, Scope};
 use super::value::{Kind, text_of};
-use super::{Error, IsRoot, Scope};
 
 /// A text, cut into what is literal and what is inserted.
 #[derive(Debug)]

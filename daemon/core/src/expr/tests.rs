@@ -1,7 +1,9 @@
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
+use crate::bounds::MOST_BYTES;
+use crate::error::{ErrorKind, Kinded as _};
 
 fn render(template: &str, scope: &dyn Scope) -> Result<Value, Error> {
     interpolate(&json!(template), scope, &mut Vec::new())

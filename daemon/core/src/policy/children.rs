@@ -1,8 +1,8 @@
 //! What `resilience` says about the runs that a run starts: `child_policy` and `concurrency`.
 
-use super::fault;
-use super::resilience::{RESILIENCE, part, whole};
-use crate::model::{ChildTerms, Fate, Object, ParentEnd};
+use super::part::Part;
+use crate::declared::Fields;
+use crate::model::{ChildTerms, Fate, ParentEnd};
 
 /// The ends of a parent, by the key that says what they mean for those that follow it.
 const ENDS: [&str; 3] = ["on_parent_complete", "on_parent_error", "on_parent_cancel"];
@@ -27,45 +27,34 @@ pub(super) fn usual() -> ChildTerms {
 }
 
 /// What is fixed about the child runs of a thread that begins under this configuration.
-pub(super) fn read(map: &Object) -> Result<ChildTerms, String> {
+pub(super) fn read(file: &Part<'_>) -> Result<ChildTerms, String> {
     let usual = usual();
+    let concurrency = file.part("concurrency", &[CHILDREN, THREADS])?;
+    let most = |key: &str| match &concurrency {
+        Some(concurrency) => concurrency.whole(key),
+        None => Ok(None),
+    };
     Ok(ChildTerms {
-        follow: follow(map)?.unwrap_or(usual.follow),
-        most: concurrency(map, CHILDREN)?.or(usual.most),
-        most_in_tree: concurrency(map, THREADS)?,
+        follow: follow(file)?.unwrap_or(usual.follow),
+        most: most(CHILDREN)?.or(usual.most),
+        most_in_tree: most(THREADS)?,
         ..usual
     })
 }
 
-fn follow(map: &Object) -> Result<Option<ParentEnd>, String> {
-    let Some(policy) = part(map, "child_policy", "child_policy", &ENDS)? else {
+fn follow(file: &Part<'_>) -> Result<Option<ParentEnd>, String> {
+    let Some(policy) = file.part("child_policy", &ENDS)? else {
         return Ok(None);
+    };
+    let fate = |key: &str, usual: Fate| {
+        let words = FATES.map(|(word, _)| word).join(" or ");
+        let fate = policy.word(key, &FATES, &words)?;
+        Ok::<_, String>(fate.unwrap_or(usual))
     };
     let [complete, error, cancel] = ENDS;
     Ok(Some(ParentEnd::Follow {
-        on_complete: fate(policy, complete, Fate::Leave)?,
-        on_error: fate(policy, error, Fate::Cancel)?,
-        on_cancel: fate(policy, cancel, Fate::Cancel)?,
+        on_complete: fate(complete, Fate::Leave)?,
+        on_error: fate(error, Fate::Cancel)?,
+        on_cancel: fate(cancel, Fate::Cancel)?,
     }))
-}
-
-fn fate(policy: &Object, key: &str, usual: Fate) -> Result<Fate, String> {
-    let Some(given) = policy.get(key).filter(|given| !given.is_null()) else {
-        return Ok(usual);
-    };
-    let known = FATES.iter().find(|(word, _)| given == word);
-    known.map(|(_, fate)| *fate).ok_or_else(|| {
-        let words = FATES.map(|(word, _)| word).join(" or ");
-        let problem = format!("`child_policy.{key}` is {words}, not {given}");
-        fault(RESILIENCE, None, &problem)
-    })
-}
-
-/// The number under `key` of `concurrency`.
-fn concurrency(map: &Object, key: &str) -> Result<Option<u32>, String> {
-    let concurrency = part(map, "concurrency", "concurrency", &[CHILDREN, THREADS])?;
-    let Some(concurrency) = concurrency else {
-        return Ok(None);
-    };
-    whole(concurrency, key, &format!("concurrency.{key}"))
 }

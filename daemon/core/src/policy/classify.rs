@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{CLASSIFICATION, ITEM_KEYS, ORIGIN, entries, fault, section};
+use super::CLASSIFICATION;
+use super::part::{ORIGIN, Part, fault};
+use crate::declared::Fields;
 use crate::definition::Backoff;
 use crate::expr::Names;
 use crate::model::{Failure, Object};
@@ -239,18 +241,15 @@ impl Classifier {
                 },
             },
         };
-        let Some(map) = section(CLASSIFICATION, config)? else {
+        let Some(file) = Part::file(CLASSIFICATION, config, &[&KEYS])? else {
             return Ok(classifier);
         };
-        if let Some(problem) = unknown_key(map, KEYS.into_iter().chain(ITEM_KEYS)) {
-            return Err(fault(CLASSIFICATION, None, &problem));
-        }
-        for entry in entries(CLASSIFICATION, map, "patterns")? {
+        for entry in file.entries("patterns")? {
             let rule = Rule::read(entry)
                 .map_err(|problem| fault(CLASSIFICATION, Some(("pattern", entry)), &problem))?;
             classifier.rules.push(rule);
         }
-        for entry in entries(CLASSIFICATION, map, PROVIDER_ERRORS)? {
+        for entry in file.entries(PROVIDER_ERRORS)? {
             let mut row = entry.clone();
             if let Value::Object(row) = &mut row {
                 row.shift_remove(ORIGIN);
@@ -261,17 +260,15 @@ impl Classifier {
             })?;
             classifier.provider_errors.push(row);
         }
-        if let Some(default) = map.get("default").filter(|default| !default.is_null()) {
+        if let Some(default) = file.given("default") {
             classifier.default = default
                 .as_object()
                 .ok_or_else(|| "it is not a map".to_owned())
-                .and_then(
-                    |default| match unknown_key(default, DEFAULT_KEYS.into_iter()) {
-                        None => Class::read(default),
-                        Some(problem) => Err(problem),
-                    },
-                )
-                .map_err(|problem| fault(CLASSIFICATION, None, &format!("`default`: {problem}")))?;
+                .and_then(|default| match unknown_key(default, DEFAULT_KEYS) {
+                    None => Class::read(default),
+                    Some(problem) => Err(problem),
+                })
+                .map_err(|problem| file.fault(&format!("`default`: {problem}")))?;
         }
         Ok(classifier)
     }

@@ -3,8 +3,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{ITEM_KEYS, children, fault, section, unknown_key};
-use crate::model::{ChildTerms, Limits, Object};
+use super::children;
+use super::part::Part;
+use crate::declared::Fields;
+use crate::model::{ChildTerms, Limits};
 use crate::money::Usd;
 
 /// The name of the file.
@@ -88,212 +90,113 @@ impl Preload {
 impl Resilience {
     /// Reads the merged section.
     pub(super) fn read(config: &Value) -> Result<Self, String> {
-        let Some(map) = section(RESILIENCE, config)? else {
+        let Some(file) = Part::file(RESILIENCE, config, &[&KEYS, &IGNORED])? else {
             return Ok(Self {
                 children: children::usual(),
                 ..Self::default()
             });
         };
-        let known = KEYS.into_iter().chain(IGNORED).chain(ITEM_KEYS);
-        if let Some(problem) = unknown_key(map, known) {
-            return Err(fault(RESILIENCE, None, &problem));
-        }
         let mut ignored = Vec::new();
-        ignore(&mut ignored, map, "", &IGNORED);
-        let limits = part(map, "limits", "limits", &LIMITS)?;
-        let repeated =
-            limits.map(|limits| whole(limits, "repeated_calls", "limits.repeated_calls"));
+        file.ignore(&IGNORED, &mut ignored);
+        let limits = file.part("limits", &LIMITS)?;
+        let limits = limits.as_ref();
+        let repeated = limits.map(|limits| limits.whole("repeated_calls"));
         Ok(Self {
-            retries: retries(map, &mut ignored)?,
+            retries: retries(&file, &mut ignored)?,
             limits: default_limits(limits)?,
             on_exceed: on_exceed(limits, &mut ignored)?,
             repeated_calls: repeated.transpose()?.flatten().unwrap_or_default(),
-            preload: preload(map)?,
-            children: children::read(map)?,
+            preload: preload(&file)?,
+            children: children::read(&file)?,
             ignored,
         })
     }
 }
 
 /// `retry.max_retries`, if it is set.
-fn retries(map: &Object, ignored: &mut Vec<String>) -> Result<Option<u32>, String> {
+fn retries(file: &Part<'_>, ignored: &mut Vec<String>) -> Result<Option<u32>, String> {
     let known = [&["max_retries"], IGNORED_RETRIES.as_slice()].concat();
-    let Some(retry) = part(map, "retry", "retry", &known)? else {
+    let Some(retry) = file.part("retry", &known)? else {
         return Ok(None);
     };
-    ignore(ignored, retry, "retry.", &IGNORED_RETRIES);
-    whole(retry, "max_retries", "retry.max_retries")
+    retry.ignore(&IGNORED_RETRIES, ignored);
+    retry.whole("max_retries")
 }
 
-fn ignore(ignored: &mut Vec<String>, map: &Object, path: &str, keys: &[&str]) {
-    ignore_of(RESILIENCE, ignored, map, path, keys);
-}
-
-/// Notes which keys of `map`, in the file `section`, decide nothing.
-pub(super) fn ignore_of(
-    section: &str,
-    ignored: &mut Vec<String>,
-    map: &Object,
-    path: &str,
-    keys: &[&str],
-) {
-    let there = keys.iter().filter(|key| map.contains_key(**key));
-    ignored.extend(there.map(|key| {
-        format!("`config:agent/{section}`: `{path}{key}` has no effect; nothing here reads it (no_effect)")
-    }));
+/// The part `key` of `limits`.
+fn of_limits<'c>(
+    limits: Option<&Part<'c>>,
+    key: &str,
+    known: &[&str],
+) -> Result<Option<Part<'c>>, String> {
+    limits.map_or(Ok(None), |limits| limits.part(key, known))
 }
 
 /// `limits.enforcement.on_exceed`.
-fn on_exceed(limits: Option<&Object>, ignored: &mut Vec<String>) -> Result<OnExceed, String> {
+fn on_exceed(limits: Option<&Part<'_>>, ignored: &mut Vec<String>) -> Result<OnExceed, String> {
+    const WORDS: [(&str, OnExceed); 4] = [
+        ("escalate", OnExceed::Escalate),
+        ("suspend", OnExceed::Suspend),
+        ("fail", OnExceed::Fail),
+        ("abort", OnExceed::Fail),
+    ];
     let known = [&["on_exceed"], IGNORED_CHECKS.as_slice()].concat();
-    let path = "limits.enforcement";
-    let enforcement = match limits {
-        Some(limits) => part(limits, "enforcement", path, &known)?,
-        None => None,
-    };
-    let Some(enforcement) = enforcement else {
+    let Some(enforcement) = of_limits(limits, "enforcement", &known)? else {
         return Ok(OnExceed::default());
     };
-    ignore(ignored, enforcement, "limits.enforcement.", &IGNORED_CHECKS);
-    match enforcement.get("on_exceed") {
-        None | Some(Value::Null) => Ok(OnExceed::default()),
-        Some(word) => match word.as_str() {
-            Some("escalate") => Ok(OnExceed::Escalate),
-            Some("suspend") => Ok(OnExceed::Suspend),
-            Some("fail" | "abort") => Ok(OnExceed::Fail),
-            Some(_) | None => {
-                let problem =
-                    format!("`{path}.on_exceed` is escalate, suspend, fail or abort, not {word}");
-                Err(fault(RESILIENCE, None, &problem))
-            }
-        },
-    }
+    enforcement.ignore(&IGNORED_CHECKS, ignored);
+    let expected = "escalate, suspend, fail or abort";
+    let word = enforcement.word("on_exceed", &WORDS, expected)?;
+    Ok(word.unwrap_or_default())
 }
 
 /// `limits.defaults`.
-fn default_limits(limits: Option<&Object>) -> Result<Limits, String> {
-    let defaults = match limits {
-        Some(limits) => part(limits, "defaults", "limits.defaults", &DEFAULT_LIMITS)?,
-        None => None,
-    };
-    let Some(defaults) = defaults else {
+fn default_limits(limits: Option<&Part<'_>>) -> Result<Limits, String> {
+    let Some(defaults) = of_limits(limits, "defaults", &DEFAULT_LIMITS)? else {
         return Ok(Limits::default());
     };
-    let seconds: Option<u64> = limit(defaults, "duration_seconds")?;
+    let seconds: Option<u64> = limit(&defaults, "duration_seconds")?;
     Ok(Limits {
         steps: None,
-        depth: limit(defaults, "depth")?,
-        spawns: limit(defaults, "spawns")?,
-        turns: limit(defaults, "turns")?,
-        tokens: limit(defaults, "tokens")?,
+        depth: limit(&defaults, "depth")?,
+        spawns: limit(&defaults, "spawns")?,
+        turns: limit(&defaults, "turns")?,
+        tokens: limit(&defaults, "tokens")?,
         duration_ms: seconds.map(|seconds| seconds.saturating_mul(1000)),
-        spend: default_spend(defaults)?,
+        spend: default_spend(&defaults)?,
     })
 }
 
-/// One of `limits.defaults`, a whole number; `none` is no limit.
-fn limit<N: TryFrom<u64>>(defaults: &Object, key: &str) -> Result<Option<N>, String> {
-    if defaults.get(key).is_some_and(|given| given == "none") {
-        return Ok(None);
-    }
-    whole(defaults, key, &format!("limits.defaults.{key}"))
+/// The value of one of `limits.defaults`; `none` is no limit.
+fn limited<'c>(defaults: &Part<'c>, key: &str) -> Option<&'c Value> {
+    defaults.given(key).filter(|given| **given != "none")
 }
 
-/// `limits.defaults.spend`; `none` is no limit.
-fn default_spend(defaults: &Object) -> Result<Option<Usd>, String> {
-    let Some(given) = defaults
-        .get("spend")
-        .filter(|given| !given.is_null() && **given != "none")
-    else {
-        return Ok(None);
-    };
-    Usd::from_json(given).map(Some).map_err(|error| {
-        let problem = format!("`limits.defaults.spend`: {error}, and `none` is no limit");
-        fault(RESILIENCE, None, &problem)
+/// One of `limits.defaults`, a whole number.
+fn limit<N: TryFrom<u64>>(defaults: &Part<'_>, key: &str) -> Result<Option<N>, String> {
+    limited(defaults, key).map_or(Ok(None), |_| defaults.whole(key))
+}
+
+/// `limits.defaults.spend`.
+fn default_spend(defaults: &Part<'_>) -> Result<Option<Usd>, String> {
+    let amount = limited(defaults, "spend").map(Usd::from_json).transpose();
+    amount.map_err(|error| {
+        defaults.fault(&format!(
+            "`limits.defaults.spend`: {error}, and `none` is no limit"
+        ))
     })
 }
 
 /// `tool_preload`: no room if it is not enabled.
-fn preload(map: &Object) -> Result<Preload, String> {
-    let Some(preload) = part(
-        map,
-        "tool_preload",
-        "tool_preload",
-        &["enabled", "max_tokens"],
-    )?
-    else {
+fn preload(file: &Part<'_>) -> Result<Preload, String> {
+    let Some(preload) = file.part("tool_preload", &["enabled", "max_tokens"])? else {
         return Ok(Preload::default());
     };
-    let is_enabled = match preload.get("enabled") {
-        None | Some(Value::Null) => true,
-        Some(Value::Bool(enabled)) => *enabled,
-        Some(other) => {
-            let problem = format!("`tool_preload.enabled` is true or false, not {other}");
-            return Err(fault(RESILIENCE, None, &problem));
-        }
-    };
-    let cap = whole(preload, "max_tokens", "tool_preload.max_tokens")?;
+    let is_enabled = preload.switch("enabled")?.unwrap_or(true);
+    let cap = preload.whole("max_tokens")?.unwrap_or(u64::MAX);
     Ok(if is_enabled {
-        Preload {
-            cap: cap.unwrap_or(u64::MAX),
-        }
+        Preload { cap }
     } else {
         Preload::default()
-    })
-}
-
-pub(super) fn part<'c>(
-    map: &'c Object,
-    key: &str,
-    path: &str,
-    known: &[&str],
-) -> Result<Option<&'c Object>, String> {
-    part_of(RESILIENCE, map, key, path, known)
-}
-
-/// The map `key` of `map`, which is found at `path` of the file `section` and knows only these keys; null and absent are none.
-pub(super) fn part_of<'c>(
-    section: &str,
-    map: &'c Object,
-    key: &str,
-    path: &str,
-    known: &[&str],
-) -> Result<Option<&'c Object>, String> {
-    let part = match map.get(key) {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::Object(part)) => part,
-        Some(other) => {
-            let problem = format!("`{path}` is a map with {}, not {other}", known.join(", "));
-            return Err(fault(section, None, &problem));
-        }
-    };
-    match unknown_key(part, known.iter().copied()) {
-        Some(problem) => Err(fault(section, None, &format!("`{path}`: {problem}"))),
-        None => Ok(Some(part)),
-    }
-}
-
-pub(super) fn whole<N: TryFrom<u64>>(
-    map: &Object,
-    key: &str,
-    path: &str,
-) -> Result<Option<N>, String> {
-    whole_of(RESILIENCE, map, key, path)
-}
-
-/// The whole number `key` of `map`, which is found at `path` of the file `section`; null and absent are none.
-pub(super) fn whole_of<N: TryFrom<u64>>(
-    section: &str,
-    map: &Object,
-    key: &str,
-    path: &str,
-) -> Result<Option<N>, String> {
-    let Some(given) = map.get(key).filter(|given| !given.is_null()) else {
-        return Ok(None);
-    };
-    let number = given.as_u64().and_then(|given| N::try_from(given).ok());
-    number.map(Some).ok_or_else(|| {
-        let problem = format!("`{path}` is a whole number from 0, not {given}");
-        fault(section, None, &problem)
     })
 }

@@ -7,9 +7,10 @@
 
 use serde_json::Value;
 
-use super::{ITEM_KEYS, ORIGIN, entries, fault, section, unknown_key};
+use super::part::{ORIGIN, Part, fault};
 use crate::capability::{can_match, covers, may_meet};
 use crate::directive::Acknowledged;
+use crate::pattern::unknown_key;
 
 /// The name of the file.
 pub const CAPABILITY_RISK: &str = "capability_risk";
@@ -95,13 +96,10 @@ pub struct Gate {
 impl Risks {
     /// Reads the merged file. The error says what is wrong, where, and how to fix it.
     pub fn read(config: &Value) -> Result<Self, String> {
-        let map = section(CAPABILITY_RISK, config)?;
-        let map = map.ok_or_else(|| fault(CAPABILITY_RISK, None, "it says nothing"))?;
-        if let Some(problem) = unknown_key(map, ["risks"].into_iter().chain(ITEM_KEYS)) {
-            return Err(fault(CAPABILITY_RISK, None, &problem));
-        }
+        let file = Part::file(CAPABILITY_RISK, config, &[&["risks"]])?;
+        let file = file.ok_or_else(|| fault(CAPABILITY_RISK, None, "it says nothing"))?;
         let mut risks = Vec::new();
-        for given in entries(CAPABILITY_RISK, map, "risks")? {
+        for given in file.entries("risks")? {
             let read = entry(given)
                 .map_err(|problem| fault(CAPABILITY_RISK, Some(("entry", given)), &problem))?;
             risks.push(read);
@@ -156,7 +154,7 @@ fn entry(given: &Value) -> Result<(String, Risk), String> {
     let map = given
         .as_object()
         .ok_or_else(|| format!("an entry is a map, not {given}"))?;
-    if let Some(problem) = unknown_key(map, KEYS.into_iter()) {
+    if let Some(problem) = unknown_key(map, KEYS) {
         return Err(problem);
     }
     let pattern = map.get("pattern").and_then(Value::as_str);

@@ -8,7 +8,7 @@ use super::{Agent, Api, Endpoint, Model, Owner, Prices, Provider, Quirks, Reason
 use crate::conversation::{Origin, Reseed, TokenSize};
 use crate::directive::{CallStart, ToolUse, Wish};
 use crate::error::{ErrorKind, Kinded, excerpt};
-use crate::expr::nearest;
+use crate::expr::{did_you_mean, nearest};
 
 /// The least answer that is worth a call, in tokens.
 pub(super) const LEAST_OUTPUT: u32 = 1024;
@@ -400,7 +400,7 @@ impl<'a> Market<'a> {
         let near = nearest(bare, called.chain(tiers).map(String::as_str));
         Unresolved::UnknownModel {
             model: excerpt(want).into_owned(),
-            hint: near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)")),
+            hint: did_you_mean(near),
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::conversation::{Root, Tool, ToolMode};
 use crate::definition;
 use crate::directive::{Effective, Returns};
 use crate::error::excerpt;
-use crate::expr::{nearest, parse_json};
+use crate::expr::{did_you_mean, nearest, parse_json};
 use crate::id::{ItemId, ItemKind, ItemRef};
 use crate::machine::{CallOutcome, ResultText};
 use crate::model::thread::Turn;
@@ -245,7 +245,7 @@ fn read_execute(input: &Object) -> Result<(Primary, ItemRef, Object), String> {
     let known = [OF_ALL.as_slice(), &OF_DIRECTIVES, &[THREAD]].concat();
     if let Some(other) = input.keys().find(|key| !known.contains(&key.as_str())) {
         let near = nearest(other, known);
-        let near = near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        let near = did_you_mean(near);
         return Err(format!(
             "`{EXECUTE}` takes `item_type`, `item_id` and `parameters`, and no `{}`{near}",
             excerpt(other)

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::expr::nearest;
+use crate::expr::{did_you_mean, nearest};
 use crate::id::{ItemId, ItemKind, ItemRef};
 use crate::machine::{Params, wrong};
 use crate::model::{Failure, Limits, Object};
@@ -187,8 +187,7 @@ fn inputs(mut params: Params, key: &str) -> Result<(Object, bool), Failure> {
 pub fn limits_of(key: &str, given: Option<Object>) -> Result<Limits, Failure> {
     let given = given.unwrap_or_default();
     if let Some(other) = given.keys().find(|name| !LIMITS.contains(&name.as_str())) {
-        let near = nearest(other, LIMITS)
-            .map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
+        let near = did_you_mean(nearest(other, LIMITS));
         let known = LIMITS.join(", ");
         return Err(wrong(format!(
             "`{key}` has no `{other}`{near}; there are {known}"

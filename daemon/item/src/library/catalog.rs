@@ -171,11 +171,6 @@ fn near(wanted: &str, known: &[String]) -> Option<ItemId> {
     ItemId::new(spelled.or_else(moved)?).ok()
 }
 
-/// What may have been meant, in words; empty if nothing comes near.
-pub(super) fn suggestion(near: Option<&ItemId>) -> String {
-    near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
-}
-
 impl Error {
     /// The same error, with the id that may have been meant if there is no such item.
     #[must_use]

@@ -1,5 +1,6 @@
 //! The closed list of keys of a tool, and where a file has them.
 
+use rye_core::declared::is_free;
 use rye_core::expr::nearest;
 use rye_core::yaml;
 use serde_json::{Map, Value, json};
@@ -177,13 +178,13 @@ impl Fields {
 
     /// The keys that say something that would not happen.
     pub(super) fn unread(&self) -> Vec<Unread> {
-        let is_free = |key: &str| {
+        let is_read = |key: &str| {
             READ.contains(&key)
                 || INFORMATIVE.contains(&key)
                 || IGNORED.contains(&key)
-                || key.starts_with("x-")
+                || is_free(key)
         };
-        let unread = self.values.keys().filter(|key| !is_free(key));
+        let unread = self.values.keys().filter(|key| !is_read(key));
         unread
             .map(|key| {
                 let mut pointer = String::new();

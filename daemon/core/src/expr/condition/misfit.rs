@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Comparison, Condition, Op, Operand, Test};
+use crate::expr::fault::{Fault, Severity};
 use crate::expr::value::{Kind, equal};
-use crate::expr::{Fault, Severity};
 use crate::yaml::push_segment;
 
 /// What is known about the values of a path. Null is always possible: nothing was assigned yet.

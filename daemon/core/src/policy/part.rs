@@ -1,0 +1,122 @@
+//! Maps of the configuration, and how their faults are reported.
+
+use serde_json::Value;
+
+use crate::declared::Fields;
+use crate::model::Object;
+use crate::pattern::unknown_key;
+
+/// The key under which the merge of the configuration notes from which space an entry of a list came.
+pub const ORIGIN: &str = "_space";
+
+/// Keys every configuration file has.
+const ITEM_KEYS: [&str; 6] = [
+    "version",
+    "category",
+    "name",
+    "description",
+    "author",
+    "tags",
+];
+
+/// A fault in the file `section`, at an entry of that kind if it is at one, as people see it.
+pub(super) fn fault(section: &str, what: Option<(&str, &Value)>, problem: &str) -> String {
+    let item = format!("config:agent/{section}");
+    let place = what.map_or_else(String::new, |(kind, entry)| {
+        let id = entry.get("id").and_then(Value::as_str).unwrap_or("?");
+        let space = entry.get(ORIGIN).and_then(Value::as_str);
+        let space = space.map_or_else(String::new, |space| format!(" of the {space} space"));
+        format!(" {kind} `{id}`{space}:")
+    });
+    format!(
+        "`{item}` (`.ai/config/agent/{section}.yaml`):{place} {problem}; fix the file and run `ryectl sign {item}`"
+    )
+}
+
+/// A map of a configuration file.
+#[derive(Debug, Clone)]
+pub(super) struct Part<'c> {
+    /// The name of the file.
+    section: &'static str,
+    /// Keys from the top, each with a dot after it.
+    path: String,
+    map: &'c Object,
+}
+
+impl<'c> Part<'c> {
+    /// All that the file `section` holds, with no other keys than those of every file and `known`; `None` if it is absent.
+    pub(super) fn file(
+        section: &'static str,
+        value: &'c Value,
+        known: &[&[&str]],
+    ) -> Result<Option<Self>, String> {
+        let map = match value {
+            Value::Null => return Ok(None),
+            Value::Object(map) => map,
+            Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
+                return Err(fault(section, None, "it holds no map"));
+            }
+        };
+        let known = known.iter().copied().flatten().copied().chain(ITEM_KEYS);
+        match unknown_key(map, known) {
+            Some(problem) => Err(fault(section, None, &problem)),
+            None => Ok(Some(Self {
+                section,
+                path: String::new(),
+                map,
+            })),
+        }
+    }
+
+    /// The map `key`, which has these keys only.
+    pub(super) fn part(&self, key: &str, known: &[&str]) -> Result<Option<Self>, String> {
+        let expected = format!("a map with {}", known.join(", "));
+        let Some(map) = self.map(key, &expected)? else {
+            return Ok(None);
+        };
+        let path = format!("{}{key}", self.path);
+        match unknown_key(map, known.iter().copied()) {
+            Some(problem) => Err(self.fault(&format!("`{path}`: {problem}"))),
+            None => Ok(Some(Self {
+                section: self.section,
+                path: format!("{path}."),
+                map,
+            })),
+        }
+    }
+
+    /// The entries of the list `key`; none if it is absent.
+    pub(super) fn entries(&self, key: &str) -> Result<&'c [Value], String> {
+        match self.given(key) {
+            None => Ok(&[]),
+            Some(Value::Array(list)) => Ok(list),
+            Some(_) => Err(self.fault(&format!("`{key}` is not a list"))),
+        }
+    }
+
+    /// Notes which of `keys` are there, though they decide nothing.
+    pub(super) fn ignore(&self, keys: &[&str], ignored: &mut Vec<String>) {
+        let (section, path) = (self.section, &self.path);
+        let there = keys.iter().filter(|key| self.map.contains_key(**key));
+        ignored.extend(there.map(|key| {
+            format!("`config:agent/{section}`: `{path}{key}` has no effect; nothing here reads it (no_effect)")
+        }));
+    }
+
+    /// A fault of the file.
+    pub(super) fn fault(&self, problem: &str) -> String {
+        fault(self.section, None, problem)
+    }
+}
+
+impl<'c> Fields<'c> for Part<'c> {
+    type Error = String;
+
+    fn find(&self, key: &str) -> Option<&'c Value> {
+        self.map.get(key)
+    }
+
+    fn misfit(&self, key: &str, expected: &str, given: &Value) -> String {
+        self.fault(&format!("`{}{key}` is {expected}, not {given}", self.path))
+    }
+}

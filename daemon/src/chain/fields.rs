@@ -1,0 +1,86 @@
+//! Maps in the files of a chain, and the faults of their keys and values.
+
+use rye_core::declared::{self, Fields};
+use rye_core::expr::did_you_mean;
+use rye_core::model::Object;
+use rye_item::Item;
+use serde_json::Value;
+
+use super::error::{Error, in_line};
+
+/// A map of an element.
+pub(super) struct Section<'m> {
+    element: &'m Item,
+    /// Keys from the top of the file, with dots between them.
+    path: String,
+    pub(super) map: &'m Object,
+}
+
+impl<'m> Section<'m> {
+    /// The map at `path` of `element`, which has these keys only.
+    pub(super) fn new(
+        element: &'m Item,
+        path: impl Into<String>,
+        map: &'m Object,
+        known: &[&str],
+    ) -> Result<Self, Error> {
+        let path = path.into();
+        close_keys(element, &path, map, known)?;
+        Ok(Self { element, path, map })
+    }
+
+    /// The fault that the value of `key` has `problem`.
+    pub(super) fn malformed(&self, key: &str, problem: &str) -> Error {
+        malformed(self.element, &format!("{}.{key}", self.path), problem)
+    }
+}
+
+impl<'m> Fields<'m> for Section<'m> {
+    type Error = Error;
+
+    fn find(&self, key: &str) -> Option<&'m Value> {
+        self.map.get(key)
+    }
+
+    fn misfit(&self, key: &str, expected: &str, _given: &Value) -> Error {
+        self.malformed(key, &format!("must be {expected}"))
+    }
+}
+
+/// The line of a field, whose name has the keys above it before it, with dots.
+fn line_of(element: &Item, field: &str) -> Option<usize> {
+    element.line(&format!("/{}", field.replace('.', "/")))
+}
+
+/// An error about a value of the wrong shape, with its place.
+pub(super) fn malformed(element: &Item, field: &str, problem: &str) -> Error {
+    Error::Malformed {
+        path: element.path.clone(),
+        field: format!("`{field}`{}", in_line(line_of(element, field))),
+        problem: problem.to_owned(),
+    }
+}
+
+/// Refuses a key of `map`, which is at `section`, that is not among `known`.
+pub(super) fn close_keys(
+    element: &Item,
+    section: &str,
+    map: &Object,
+    known: &[&str],
+) -> Result<(), Error> {
+    match declared::unknown_key(map, known.iter().copied()) {
+        None => Ok(()),
+        Some((key, near)) => Err(unknown_key(element, section, key, near)),
+    }
+}
+
+/// An error about a key below `section` that nothing reads.
+pub(super) fn unknown_key(element: &Item, section: &str, key: &str, near: Option<&str>) -> Error {
+    let field = format!("{section}.{key}");
+    Error::UnknownKey {
+        path: element.path.clone(),
+        line: line_of(element, &field),
+        hint: did_you_mean(near),
+        key: field,
+    }
+}
