@@ -24,138 +24,54 @@
 //! **Failure.** A limit that is reached suspends the thread; so does a failure of the provider that may pass, after as many tries as
 //! the contract names. Any other ends it.
 
-mod after;
 mod artifact;
-mod before;
-mod calls;
-mod contract;
+mod funds;
+mod heard;
+mod offered;
+mod order;
+mod result_text;
+
 mod exceeded;
 mod offer;
-mod order;
-mod recovered;
-mod result_text;
+mod query;
 mod results;
+
+mod contract;
+
+mod live;
+
+mod before;
+mod calls;
+mod recovered;
 mod speaking;
 
-use std::collections::BTreeMap;
+mod after;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cas::InputHashes;
-use crate::clock::{Tick, Timestamp, Uptime};
-use crate::conversation::{Digest, Entry, Source};
+use crate::clock::{Tick, Timestamp};
+use crate::conversation::Source;
 use crate::id::{ItemRef, RunId};
-use crate::machine::{Call, CallOutcome, Machine, Move, ResultText};
+use crate::machine::{Call, CallOutcome, Machine, Move};
 use crate::model::thread::{At, State, ThreadEvent};
 use crate::model::{Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
 use crate::state::Why;
 
 pub use self::artifact::Reading;
-pub use self::before::{Funds, Left};
-pub use self::contract::{Contract, Does, Offered, Target, Terms};
+pub use self::contract::{Contract, Target, Terms};
+pub use self::funds::{Funds, Left};
+pub use self::heard::{CallFailure, Heard};
+pub use self::live::ThreadMachine;
 pub use self::offer::{ItemTool, ItemTools, Offer, Wanted, may_be_offered, offer, ungranted};
+pub use self::offered::{Does, Offered};
 pub use self::order::{ThreadOrder, ThreadTool, limits_of};
+pub use self::query::{Answer, Composed, Query, Reseeded};
 pub use self::results::Shown;
-pub use self::speaking::{CallFailure, Heard};
 
 use self::before::{because_of, unpaid};
-use self::speaking::Speaking;
-
-/// What a thread has to find out before its next move.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Query {
-    /// To put its prompt together, and to keep the entry with which the conversation begins.
-    Compose,
-    /// What may be spent, once there is a place at the provider.
-    Funds,
-    /// To keep the entry of a turn.
-    Keep(Entry),
-    /// To tell the conversation anew without reasoning, and to keep the entry with which it begins.
-    Reseed,
-    /// To read a part of a long result, for the call at that position.
-    Read(u32, Reading),
-}
-
-/// What it is answered.
-#[derive(Debug)]
-pub enum Answer {
-    /// The prompt.
-    Composed(Box<Composed>),
-    /// What may be spent.
-    Funds(Funds),
-    /// The name of the entry, which is on disk.
-    Kept(Digest),
-    /// The restated conversation, which is on disk.
-    Reseeded(Reseeded),
-    /// The part of a long result, or why it cannot be read, for the call at that position.
-    Read(u32, Result<String, Failure>),
-    /// The model cannot be called as things are, and somebody can change that: a key is missing. The thread is suspended.
-    Unusable(Failure),
-    /// It cannot be done; the thread fails.
-    Failed(Failure),
-}
-
-/// A prompt that was put together, and is on disk as the first entry of the conversation.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Composed {
-    /// The system prompt, if there is one.
-    pub system: Option<String>,
-    /// The first message.
-    pub message: String,
-    /// The first entry.
-    pub head: Digest,
-    /// Bytes that the model reads.
-    pub bytes: usize,
-    /// What the author of the directive should know.
-    pub warnings: Vec<String>,
-}
-
-/// A conversation that was restated, and is on disk as one entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reseeded {
-    /// The entry.
-    pub root: Digest,
-    /// Bytes that the model reads.
-    pub bytes: usize,
-    /// Turns of which it tells.
-    pub turns: u32,
-}
-
-/// A thread.
-#[derive(Debug, Clone)]
-pub struct ThreadMachine {
-    terms: Arc<Terms>,
-    run: Arc<Run>,
-    /// What is in flight in this life of the daemon.
-    live: Live,
-    /// The run is to be suspended before it begins anything more.
-    held: Option<Suspension>,
-}
-
-/// What is in flight, and what is known for the next move.
-#[derive(Debug, Clone, Default)]
-struct Live {
-    /// What may be spent, if that was asked for the call that comes next.
-    funds: Option<Funds>,
-    /// Why the call that comes next cannot be paid for.
-    unpaid: Option<Suspension>,
-    /// The call of the model in flight.
-    speaking: Option<Speaking>,
-    /// Calls of tools in flight, and since when.
-    running: BTreeMap<u32, Uptime>,
-    /// How the model reads their results.
-    result_texts: BTreeMap<u32, ResultText>,
-    /// What a second execution of an item would mean, as was found when it was looked up last.
-    effects: BTreeMap<ItemRef, Effect>,
-    /// The suspended child run that a call waits for.
-    waits_for: Option<RunId>,
-    /// When the pause is over.
-    due: Option<Uptime>,
-    /// The clock as it was last read.
-    up: Uptime,
-    /// When the time of the thread is over, if its turn lasts until then; and since when that is so.
-    deadline: Option<(Timestamp, Uptime)>,
-}
+use self::live::Live;
 
 impl ThreadMachine {
     /// A machine for `run`, which may be fresh or recovered after a restart.
@@ -430,14 +346,6 @@ impl Machine for ThreadMachine {
     fn suspend_for(&mut self, slot: Slot, child: RunId) {
         self.abandon(slot);
         self.live.waits_for.get_or_insert(child);
-    }
-}
-
-/// Suspended because the child run `child` is.
-fn suspended_for(child: RunId) -> Suspension {
-    Suspension {
-        child: Some(child),
-        ..Suspension::new(SuspendReason::Child)
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Prices, file};
+use super::file;
+use super::usage::Prices;
 use crate::definition::keys::Keys;
 use crate::definition::read::{At, Reader};
 use crate::definition::{Finding, Severity};

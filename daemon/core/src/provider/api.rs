@@ -3,8 +3,9 @@
 mod anthropic;
 mod openai_chat;
 
+use super::choice::ResolvedModel;
+use super::protocol::Api;
 use super::stream::{Ended, Fault, Signal};
-use super::{Api, ResolvedModel};
 use crate::conversation::{Conversation, Message, Raw};
 
 /// A conversation as it is sent. A message that was pushed keeps its bytes: each body begins with all of the one before, but for

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Agent, Api, Endpoint, Model, Owner, Prices, Provider, Quirks, Reasoning};
+use super::agent::Agent;
+use super::endpoint::{Endpoint, Owner};
+use super::model::{LEAST_OUTPUT, Model, Reasoning};
+use super::protocol::Api;
+use super::quirks::Quirks;
+use super::usage::Prices;
+use super::vendor::Provider;
 use crate::conversation::{Origin, Reseed, TokenSize};
 use crate::directive::{CallStart, ToolUse, Wish};
 use crate::error::{ErrorKind, Kinded, excerpt};
 use crate::expr::{did_you_mean, nearest};
-
-/// The least answer that is worth a call, in tokens.
-pub(super) const LEAST_OUTPUT: u32 = 1024;
 
 /// A model as a thread uses it: part of its record, so that an edit of a file never changes a thread that has begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

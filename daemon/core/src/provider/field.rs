@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value};
 
-use super::Tokens;
 use super::stream::{Fault, Signal, malformed};
+use super::usage::Tokens;
 use crate::error::excerpt;
 use crate::json::repaired;
 

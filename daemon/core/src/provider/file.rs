@@ -4,18 +4,21 @@ mod models;
 
 use serde_json::Value;
 
-use super::{
-    Api, Auth, BaseUrl, CacheMarks, EndMark, Endpoint, HeaderValue, IdRule, IndexRule,
-    MaxTokensField, Owner, Provider, Quirks, ReasoningReplay, SystemRole, Timeouts, UsageReport,
-    url,
+use super::endpoint::{Auth, BaseUrl, Endpoint, HeaderValue, Owner, Timeouts};
+use super::protocol::Api;
+use super::quirks::{
+    CacheMarks, EndMark, IdRule, IndexRule, MaxTokensField, Quirks, ReasoningReplay, SystemRole,
+    UsageReport,
 };
+use super::url;
+use super::vendor::Provider;
 use crate::clock::Timestamp;
-use crate::definition::Finding;
 use crate::definition::keys::Keys;
 use crate::definition::read::{At, Reader, brief};
+use crate::definition::{Finding, Severity};
 use crate::directive::CallStart;
 use crate::id::ItemId;
-use crate::yaml::Document;
+use crate::yaml::{self, Document};
 
 pub(super) use models::prices;
 
@@ -441,4 +444,22 @@ impl<'d> File<'d> {
 fn is_plain(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     !name.is_empty() && name.chars().all(plain)
+}
+
+impl Provider {
+    /// Reads the provider file `id`, which belongs to `owner`: the provider with warnings, or all errors and warnings.
+    pub fn parse(
+        text: &str,
+        id: &ItemId,
+        owner: Owner,
+    ) -> Result<(Self, Vec<Finding>), Vec<Finding>> {
+        let document = yaml::parse(text).map_err(|fault| vec![Finding::of_yaml(fault)])?;
+        let (provider, findings) = read(&document, id, owner);
+        match provider {
+            Some(provider) if findings.iter().all(|f| f.severity == Severity::Warning) => {
+                Ok((provider, findings))
+            }
+            Some(_) | None => Err(findings),
+        }
+    }
 }

@@ -2,8 +2,12 @@
 
 use globset::GlobMatcher;
 
-use super::{Api, Prices};
+use super::protocol::Api;
+use super::usage::Prices;
 use crate::conversation::{Reseed, TokenSize};
+
+/// The least answer that is worth a call, in tokens.
+pub(super) const LEAST_OUTPUT: u32 = 1024;
 
 /// Bytes of a token where a file does not say, in thousandths: text of any language makes fewer tokens than that.
 const TOKEN_THOUSANDTHS: u32 = 2500;

@@ -1,7 +1,8 @@
 //! What a call costs whose answer broke off.
 
+use super::choice::ResolvedModel;
 use super::stream::Signal;
-use super::{ResolvedModel, Tokens};
+use super::usage::Tokens;
 use crate::ledger::Usage;
 use crate::money::Usd;
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::ResolvedModel;
+use super::choice::ResolvedModel;
 use crate::money::Usd;
 
 /// What is known before a call.

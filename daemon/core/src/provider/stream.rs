@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Tokens;
-use super::failure::{ApiError, without};
+use super::api_error::{ApiError, without};
+use super::usage::Tokens;
 use crate::conversation::{Block, Raw, Stop};
 use crate::error::excerpt;
 use crate::expr::parse_json;

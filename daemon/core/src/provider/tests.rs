@@ -1,3 +1,4 @@
+use crate::id::ItemId;
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};

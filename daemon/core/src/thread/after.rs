@@ -11,7 +11,8 @@ use crate::model::thread::{CallAt, ReturnStatus, Returned, ThreadEvent, Turn};
 use crate::model::{Event, Failure, Outcome, RunEvent};
 
 use super::calls::is_refusal;
-use super::{Query, ThreadMachine};
+use super::live::ThreadMachine;
+use super::query::Query;
 
 /// How often a model is reminded of what it has to return.
 const MOST_NUDGES: u8 = 2;

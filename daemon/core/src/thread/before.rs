@@ -4,44 +4,19 @@ use crate::capability::Primary;
 use crate::clock::{Tick, Timestamp};
 use crate::conversation::Source;
 use crate::id::ItemKind;
-use crate::ledger::{AccountId, CallNo, Denied, Lacking, Metered, Shortfall};
+use crate::ledger::{Denied, Lacking, Shortfall};
 use crate::machine::{Call, Move, idempotency_key};
 use crate::model::thread::{At, Before, Class, Failed, Reached, Reason, ThreadEvent};
 use crate::model::{
     Effect, Event, Failure, Object, Raisable, RunEvent, Slot, SuspendReason, Suspension,
 };
-use crate::money::Usd;
 use crate::policy::OnExceed;
 use crate::provider::{Ahead, Size, TooSmall};
 
 use super::exceeded::Exceeded;
-use super::{Query, Reseeded, Speaking, ThreadMachine};
-
-/// What may be spent on the next call.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Funds {
-    /// The number of the next paid call of the account.
-    pub next: CallNo,
-    /// What is left where the least is left; `None` without any limit.
-    pub left: Option<Left>,
-    /// The meters in force.
-    pub meters: Vec<Metered>,
-}
-
-/// What is left in an account, open calls not counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
-    /// How much.
-    pub amount: Usd,
-    /// The account: that of the thread, or one above it.
-    pub account: AccountId,
-    /// What is used of it.
-    pub used: Usd,
-    /// Its limit.
-    pub limit: Usd,
-    /// The highest limit that the accounts above it bear; `None` if none of them has a limit.
-    pub bearable: Option<Usd>,
-}
+use super::heard::Speaking;
+use super::live::ThreadMachine;
+use super::query::{Query, Reseeded};
 
 impl ThreadMachine {
     pub(super) fn before(&mut self, now: Tick, before: &Before) -> Move<Query> {
@@ -212,7 +187,7 @@ impl ThreadMachine {
     /// The call of the model failed: another try, a pause for somebody to look at it, or the end.
     pub(super) fn failed(&mut self, now: Timestamp, failed: &Failed) -> Move<Query> {
         let tries_left = failed.next.retries <= self.contract().max_retries;
-        let is_short = failed.pause_ms <= super::speaking::LONGEST_PAUSE_MS;
+        let is_short = failed.pause_ms <= super::heard::LONGEST_PAUSE_MS;
         match failed.class {
             Class::Interrupted => self.try_again(now, failed, now),
             Class::Transient | Class::RateLimited if tries_left && is_short => {

@@ -13,8 +13,10 @@ use crate::model::thread::{
 };
 use crate::model::{Attempt, Effect, Event, Failure, Object, Slot, SuspendReason, Suspension};
 
+use super::contract::Target;
+use super::live::{ThreadMachine, suspended_for};
+use super::query::Query;
 use super::results::{Artifact, once_more};
-use super::{Query, Target, ThreadMachine, suspended_for};
 
 /// A call that may start.
 #[derive(Debug, Clone)]

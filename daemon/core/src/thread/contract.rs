@@ -7,9 +7,10 @@ use serde_json::Value;
 
 use super::artifact::Reading;
 use super::offer::{covers, is_internal};
+use super::offered::{Does, EXECUTE, Offered};
 use super::results::{Free, Shown, shown};
 use crate::capability::Primary;
-use crate::conversation::{Root, Tool, ToolMode};
+use crate::conversation::{Root, ToolMode};
 use crate::definition;
 use crate::directive::{Effective, Returns};
 use crate::error::excerpt;
@@ -22,8 +23,6 @@ use crate::policy::OnExceed;
 use crate::provider::ResolvedModel;
 use crate::provider::failure::ErrorRows;
 
-/// The name of the tool by which a model carries out items.
-pub(super) const EXECUTE: &str = "rye_execute";
 /// What a call of it takes.
 const OF_ALL: [&str; 3] = ["item_type", "item_id", "parameters"];
 /// What it may say beside, if the item is a directive; and `thread`, which says whether it is run at all.
@@ -31,12 +30,6 @@ const OF_DIRECTIVES: [&str; 3] = ["async", "model", "limit_overrides"];
 const THREAD: &str = "thread";
 /// Limits of a graph, and its parameters that say the same.
 const OF_GRAPHS: [(&str, &str); 2] = [("steps", "max_steps"), ("depth", "depth")];
-/// The name of the tool by which it reads items, and looks for them.
-pub(super) const FETCH: &str = "rye_fetch";
-/// The name of the tool by which it signs items.
-pub(super) const SIGN: &str = "rye_sign";
-/// The name of the tool by which it returns its outputs.
-pub(super) const RETURN: &str = "directive_return";
 
 /// What a thread goes by. It is data, and part of its record: no edit of a file changes a thread that has begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -80,33 +73,6 @@ impl Terms {
             errors,
         })
     }
-}
-
-/// A tool that the model may call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Offered {
-    /// How the model is offered it.
-    pub tool: Tool,
-    /// What a call of it does.
-    pub does: Does,
-}
-
-/// What a call of an offered tool does.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Does {
-    /// It carries out the item that its arguments name.
-    Execute,
-    /// It carries out this item, whose parameters its arguments are.
-    Item(ItemRef),
-    /// It reads the item that its arguments name, or looks for items.
-    Fetch,
-    /// It signs the items that its arguments name.
-    Sign,
-    /// It returns the outputs of the thread.
-    Return,
-    /// It reads a part of a long result.
-    Read,
 }
 
 /// What a call of a model comes down to.

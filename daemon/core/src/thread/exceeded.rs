@@ -4,7 +4,7 @@ use crate::model::thread::ThreadEvent;
 use crate::model::{Failure, SuspendReason, Suspension, proposed};
 use crate::money::Usd;
 
-use super::before::Left;
+use super::funds::Left;
 
 /// A limit that leaves nothing for another turn.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::artifact::{self, READ};
-use super::contract::{Does, EXECUTE, FETCH, Offered, RETURN, SIGN};
+use super::offered::{Does, EXECUTE, FETCH, Offered, RETURN, SIGN};
 use crate::capability::{Capability, Layer, Named, Primary, can_match, check, may_meet};
 use crate::conversation::{TokenSize, Tool};
 use crate::directive::{Effective, Returns};

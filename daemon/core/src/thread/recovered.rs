@@ -8,8 +8,9 @@ use crate::model::{Because, Effect, Event, Failure, Verdict};
 use crate::provider::Received;
 use crate::provider::failure::Charge;
 
-use super::speaking::CallFailure;
-use super::{Query, ThreadMachine};
+use super::heard::CallFailure;
+use super::live::ThreadMachine;
+use super::query::Query;
 
 impl ThreadMachine {
     /// The model was called, and nobody listens any more. It is called again, unless calls of tools came from what it said.

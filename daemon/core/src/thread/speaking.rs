@@ -3,76 +3,17 @@
 use std::sync::Arc;
 
 use crate::clock::Timestamp;
-use crate::conversation::{Block, Message};
+use crate::conversation::Message;
 use crate::ledger::Usage;
 use crate::machine::CallOutcome;
 use crate::model::thread::{At, Class, Part, ThreadEvent, Turn};
-use crate::model::{Because, Event, Failure, Object, OpenCall, RunEvent};
+use crate::model::{Because, Event, Failure, OpenCall, RunEvent};
 use crate::provider::failure::Charge;
-use crate::provider::stream::{self, Arguments, Ended, Refused};
+use crate::provider::stream::Ended;
 use crate::provider::{Received, assemble};
 
-use super::ThreadMachine;
-
-/// The longest pause that a provider may ask for; a longer one is for people to decide on.
-pub(super) const LONGEST_PAUSE_MS: u64 = 300_000;
-
-/// What is heard of a model that speaks.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Heard {
-    /// A text or a thought is complete.
-    Part(stream::Part),
-    /// A call of a tool is complete.
-    Call(stream::Call),
-    /// The message is complete.
-    Complete {
-        /// All of it.
-        ended: Box<Ended>,
-        /// By which the provider finds the call again.
-        request_id: Option<String>,
-    },
-    /// There will be no message, or no more of it.
-    Failed(Box<CallFailure>),
-    /// The call was cut because its run stops. It had received this.
-    Stopped(Received),
-}
-
-/// Why a call of a model failed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CallFailure {
-    /// What happened.
-    pub failure: Failure,
-    /// What becomes of it.
-    pub class: Class,
-    /// What it is charged at.
-    pub charge: Charge,
-    /// The part of the answer that arrived.
-    pub received: Received,
-    /// The pause before another try, in milliseconds.
-    pub pause_ms: u64,
-}
-
-/// What was heard of the model so far.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Speaking {
-    /// The complete parts of the message.
-    pub(super) parts: Vec<Arc<Part>>,
-    /// Its calls, in their order.
-    pub(super) calls: Vec<Asked>,
-    /// Calls that are not carried out because of the form in which they came, by their ids, and what they are answered.
-    bad: Vec<(String, Refused)>,
-}
-
-/// A call that the model asks for while it speaks.
-#[derive(Debug, Clone)]
-pub(super) struct Asked {
-    pub(super) position: u32,
-    pub(super) id: String,
-    pub(super) name: String,
-    pub(super) input: Arc<Object>,
-    /// How many parts the message has with it.
-    pub(super) parts: usize,
-}
+use super::heard::{CallFailure, Heard, reasoning};
+use super::live::ThreadMachine;
 
 impl ThreadMachine {
     pub(super) fn hear(&mut self, now: Timestamp, heard: Heard) -> Vec<Event> {
@@ -316,38 +257,4 @@ impl ThreadMachine {
         self.live.speaking = None;
         events
     }
-}
-
-impl Speaking {
-    fn ask(&mut self, call: stream::Call) {
-        let position = u32::try_from(self.calls.len() + self.bad.len()).unwrap_or(u32::MAX);
-        let block = call.block();
-        let input = match call.arguments {
-            Arguments::Object(input) => input,
-            Arguments::Refused(refused) => {
-                // Only the end of the message answers it, so no call that starts before may bring it along.
-                self.bad.push((call.id, refused));
-                return;
-            }
-        };
-        self.parts.push(Arc::new(Part {
-            block,
-            raw: call.raw,
-        }));
-        self.calls.push(Asked {
-            position,
-            id: call.id,
-            name: call.name,
-            input: Arc::new(input),
-            parts: self.parts.len(),
-        });
-    }
-}
-
-fn reasoning(blocks: &[Block]) -> String {
-    let thoughts = blocks.iter().filter_map(|block| match block {
-        Block::Thinking { text } => Some(text.as_str()),
-        Block::Text { .. } | Block::Call { .. } | Block::Result { .. } => None,
-    });
-    thoughts.collect::<Vec<_>>().join("\n\n")
 }

@@ -3,5 +3,5 @@
 mod decode;
 mod wire;
 
-pub(in crate::provider) use decode::{Decoder, assemble};
-pub(in crate::provider) use wire::Wire;
+pub(crate) use decode::{Decoder, assemble};
+pub(crate) use wire::Wire;

@@ -4,5 +4,5 @@ mod calls;
 mod decode;
 mod wire;
 
-pub(in crate::provider) use decode::Decoder;
-pub(in crate::provider) use wire::Wire;
+pub(crate) use decode::Decoder;
+pub(crate) use wire::Wire;

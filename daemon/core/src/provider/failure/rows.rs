@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{ApiError, Class};
+use super::super::api_error::ApiError;
+use super::Class;
 use crate::definition::Backoff;
 use crate::expr::Names;
 use crate::pattern::{self, Pattern, backoff, folded};

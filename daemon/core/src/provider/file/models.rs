@@ -7,9 +7,9 @@ use crate::conversation::{Reseed, TokenSize};
 use crate::definition::keys::Keys;
 use crate::definition::read::{At, Reader};
 use crate::money::{Price, Usd};
-use crate::provider::choice::LEAST_OUTPUT;
-use crate::provider::model::{Part, Profile};
-use crate::provider::{Api, Model, Prices, Reasoning, Tier};
+use crate::provider::model::{LEAST_OUTPUT, Model, Part, Profile, Reasoning};
+use crate::provider::protocol::Api;
+use crate::provider::usage::{Prices, Tier};
 
 const PROFILE: Keys = keys("a profile", &["match", "model"]);
 const PART: &[&str] = &[
@@ -53,7 +53,7 @@ const TIER: Keys = keys(
 );
 
 /// Reads `prices` of a model: a list of tiers, or `free`.
-pub(in crate::provider) fn prices<'d>(reader: &mut Reader<'d>, at: &At<'d>) -> Option<Prices> {
+pub(crate) fn prices<'d>(reader: &mut Reader<'d>, at: &At<'d>) -> Option<Prices> {
     if at.value == "free" {
         return Some(Prices::free());
     }

@@ -1,6 +1,7 @@
 //! The choice of a model.
 
 use super::*;
+use crate::directive::CallStart;
 use crate::directive::{ToolUse, Wish};
 
 fn providers() -> BTreeMap<String, Provider> {

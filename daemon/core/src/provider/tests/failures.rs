@@ -1,11 +1,12 @@
 //! What failed calls mean.
 
+use crate::clock::Timestamp;
+use crate::yaml;
 use std::time::Duration;
 
 use super::*;
-use crate::provider::failure::{
-    ApiError, Charge, Class, ErrorRow, ErrorRows, Failed, Verdict, classify,
-};
+use crate::provider::api_error::ApiError;
+use crate::provider::failure::{Charge, Class, ErrorRow, ErrorRows, Failed, Verdict, classify};
 use crate::provider::stream::Fault;
 
 /// The rows that are shipped.

@@ -1,6 +1,8 @@
 //! Provider files.
 
 use super::*;
+use crate::clock::Timestamp;
+use crate::directive::CallStart;
 
 #[test]
 fn a_file_is_read() {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::conversation::{Block, Stop};
-use crate::provider::failure::ApiError;
+use crate::provider::api_error::ApiError;
 use crate::provider::stream::{Arguments, Fault, Signal};
 
 /// A model whose messages end like that.

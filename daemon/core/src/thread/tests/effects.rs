@@ -2,6 +2,7 @@
 
 use super::stage::{Met, execute, result};
 use super::*;
+use crate::conversation::Digest;
 use crate::model::Effect;
 use crate::model::thread::Started;
 

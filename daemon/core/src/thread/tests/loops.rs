@@ -3,6 +3,7 @@
 use super::charged::settled;
 use super::stage::{Met, ended, execute, result};
 use super::*;
+use crate::conversation::Digest;
 use crate::model::thread::{Class, ReturnStatus};
 use crate::model::{Because, Failure, Outcome, SuspendReason};
 use crate::provider::failure::Charge;

@@ -1,5 +1,6 @@
 //! Threads with random models, tools, crashes, suspensions: what must hold whatever happens.
 
+use crate::conversation::Digest;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::stage::{Met, execute, result};

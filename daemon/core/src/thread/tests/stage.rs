@@ -1,6 +1,9 @@
 //! A driver for tests: carries out what the machine asks for, in the order that the test says.
 
 use super::*;
+use crate::clock::Uptime;
+use crate::conversation::Digest;
+use crate::conversation::Entry;
 use crate::model::thread::CallAt;
 use crate::model::{Because, Effect, Failure, RunEvent};
 

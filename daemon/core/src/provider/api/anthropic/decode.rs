@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use crate::conversation::{Block, Raw, Stop};
 use crate::model::Object;
-use crate::provider::EndMark;
-use crate::provider::failure::ApiError;
+use crate::provider::api_error::ApiError;
 use crate::provider::field::{self, Report, parsed, says};
 use crate::provider::half::{Halves, Piece};
+use crate::provider::quirks::EndMark;
 use crate::provider::stream::{
     Calls, Came, Ended, Fault, MOST_POSITION, Meter, Part, Signal, UNNAMED, add_arguments,
     arguments, malformed, reason, shaped,
@@ -34,7 +34,7 @@ const REASONS: [(&str, Stop); 7] = [
 
 /// Reads the events of one answer.
 #[derive(Debug)]
-pub(in crate::provider) struct Decoder {
+pub(crate) struct Decoder {
     end: EndMark,
     begun: bool,
     /// Parts that are not complete, by the index that the provider gives them.
@@ -154,7 +154,7 @@ type Signals<'a> = &'a mut Vec<Signal>;
 
 impl Decoder {
     /// A decoder for the answer to the call of a turn.
-    pub(in crate::provider) fn new(end: EndMark, turn: u32) -> Self {
+    pub(crate) fn new(end: EndMark, turn: u32) -> Self {
         Self {
             end,
             begun: false,
@@ -172,7 +172,7 @@ impl Decoder {
 
     /// Reads the data of an event, and adds what it says to `signals`; the message, if that was its end. None of `secrets` is in
     /// what an error says.
-    pub(in crate::provider) fn event(
+    pub(crate) fn event(
         &mut self,
         data: &str,
         secrets: &[&str],
@@ -231,7 +231,7 @@ impl Decoder {
     }
 
     /// The body ended: the message, if the provider leaves it at that.
-    pub(in crate::provider) fn finish(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
+    pub(crate) fn finish(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
         match (self.stop, self.end) {
             (Some(_), EndMark::Lenient) => self.over(signals),
             (Some(_), EndMark::Strict) => Err(Fault::Unmarked(DONE)),
@@ -577,7 +577,7 @@ impl Open {
 }
 
 /// The message that parts make, as it is sent back.
-pub(in crate::provider) fn assemble<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Raw> {
+pub(crate) fn assemble<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Raw> {
     let parts: Vec<&str> = parts.into_iter().collect();
     (!parts.is_empty()).then(|| Raw(format!("[{}]", parts.join(","))))
 }

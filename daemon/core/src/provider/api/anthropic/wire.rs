@@ -5,8 +5,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::conversation::{Block, Message, Origin, Raw, Root};
-use crate::provider::CacheMarks;
 use crate::provider::choice::{ResolvedModel, Thinking};
+use crate::provider::quirks::CacheMarks;
 use crate::seal::{canonical, canonical_object};
 
 /// How far behind the newest marked block the other one stands: the vendor looks back twenty blocks for what it has cached.
@@ -18,7 +18,7 @@ const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 /// A conversation as it is sent. A message that was pushed keeps its bytes: each body begins with all of the one before, but for
 /// the marks of the cache, which are no content.
 #[derive(Debug, Clone)]
-pub(in crate::provider) struct Wire {
+pub(crate) struct Wire {
     origin: Origin,
     system: Option<String>,
     /// A JSON list; `None` if there are no tools.
@@ -56,7 +56,7 @@ struct Part {
 }
 
 impl Wire {
-    pub(in crate::provider) fn begin(root: &Root) -> Self {
+    pub(crate) fn begin(root: &Root) -> Self {
         let tools = root.tools.iter().map(|tool| {
             format!(
                 r#"{{"name":{},"description":{},"input_schema":{}}}"#,
@@ -80,7 +80,7 @@ impl Wire {
     }
 
     /// Adds a message. Messages of one side in a row are sent as one, so one that says nothing is left out.
-    pub(in crate::provider) fn push(&mut self, message: &Message) {
+    pub(crate) fn push(&mut self, message: &Message) {
         let (side, parts) = match message {
             Message::User { blocks, .. } => (Side::User, neutral(blocks)),
             Message::Assistant {
@@ -113,7 +113,7 @@ impl Wire {
     }
 
     /// The body of a request for an answer of at most `max_output` tokens.
-    pub(in crate::provider) fn body(&self, model: &ResolvedModel, max_output: u32) -> String {
+    pub(crate) fn body(&self, model: &ResolvedModel, max_output: u32) -> String {
         let is_marked = model.quirks.cache == CacheMarks::Marked;
         let mut body = format!(
             r#"{{"model":{},"max_tokens":{max_output},"stream":true"#,

@@ -9,10 +9,10 @@ use serde_json::{Map, Value, json};
 use crate::conversation::{Block, Stop};
 use crate::provider::field;
 use crate::provider::half::{Halves, Piece};
+use crate::provider::quirks::{IndexRule, Quirks};
 use crate::provider::stream::{
     Calls as Complete, Came, Fault, MOST_POSITION, Meter, Signal, add_arguments, malformed,
 };
-use crate::provider::{IndexRule, Quirks};
 
 /// The place of the first call, behind thoughts and text.
 const FIRST_CALL: u32 = 2;

@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 
 use super::calls::{Calls, Part as CallPart};
 use crate::conversation::{Block, Raw, Stop};
-use crate::provider::failure::ApiError;
+use crate::provider::api_error::ApiError;
 use crate::provider::field::{self, Report, parsed, says};
 use crate::provider::half::{Halves, Piece};
+use crate::provider::quirks::{EndMark, Quirks};
 use crate::provider::stream::{Ended, Fault, Meter, Part, Signal, malformed, reason, shaped};
-use crate::provider::{EndMark, Quirks};
 
 /// What says that nothing more comes.
 const DONE: &str = "[DONE]";
@@ -28,7 +28,7 @@ const REASONS: [(&str, Stop); 5] = [
 
 /// Reads the events of one answer.
 #[derive(Debug)]
-pub(in crate::provider) struct Decoder {
+pub(crate) struct Decoder {
     end: EndMark,
     begun: bool,
     /// The message as far as it is assembled, without its calls.
@@ -110,7 +110,7 @@ struct ExactFunction {
 type Signals<'a> = &'a mut Vec<Signal>;
 
 impl Decoder {
-    pub(in crate::provider) fn new(quirks: Quirks, turn: u32) -> Self {
+    pub(crate) fn new(quirks: Quirks, turn: u32) -> Self {
         Self {
             end: quirks.end,
             begun: false,
@@ -128,7 +128,7 @@ impl Decoder {
 
     /// Reads the data of an event, and adds what it says to `signals`; the message, if that was its end. None of `secrets` is in
     /// what an error says.
-    pub(in crate::provider) fn event(
+    pub(crate) fn event(
         &mut self,
         data: &str,
         secrets: &[&str],
@@ -159,7 +159,7 @@ impl Decoder {
     }
 
     /// The body ended: the message, if the model said why it stops.
-    pub(in crate::provider) fn finish(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
+    pub(crate) fn finish(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
         let stop = self.stop.ok_or(Fault::Cut)?;
         self.ended(stop, signals)
     }

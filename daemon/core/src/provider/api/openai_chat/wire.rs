@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::conversation::{Block, Message, Origin, Raw, Root};
 use crate::provider::choice::{ResolvedModel, Thinking};
-use crate::provider::{MaxTokensField, Quirks, ReasoningReplay, SystemRole, UsageReport};
+use crate::provider::quirks::{MaxTokensField, Quirks, ReasoningReplay, SystemRole, UsageReport};
 use crate::seal::{canonical, canonical_object};
 
 /// Fields of a message that hold reasoning.
@@ -17,7 +17,7 @@ const NOTHING: &str = "(no answer)";
 
 /// A conversation as it is sent. A message that was pushed keeps its bytes: each body begins with all of the one before.
 #[derive(Debug, Clone)]
-pub(in crate::provider) struct Wire {
+pub(crate) struct Wire {
     origin: Origin,
     replay: ReasoningReplay,
     /// A JSON list; `None` if there are no tools.
@@ -27,7 +27,7 @@ pub(in crate::provider) struct Wire {
 }
 
 impl Wire {
-    pub(in crate::provider) fn begin(root: &Root, quirks: Quirks) -> Self {
+    pub(crate) fn begin(root: &Root, quirks: Quirks) -> Self {
         let tools = root.tools.iter().map(|tool| {
             format!(
                 r#"{{"type":"function","function":{{"name":{},"description":{},"parameters":{}}}}}"#,
@@ -63,7 +63,7 @@ impl Wire {
     }
 
     /// Adds a message.
-    pub(in crate::provider) fn push(&mut self, message: &Message) {
+    pub(crate) fn push(&mut self, message: &Message) {
         match message {
             Message::User { blocks, .. } => {
                 for message in blocks.iter().filter_map(told) {
@@ -84,7 +84,7 @@ impl Wire {
     }
 
     /// The body of a request for an answer of at most `max_output` tokens.
-    pub(in crate::provider) fn body(&self, model: &ResolvedModel, max_output: u32) -> String {
+    pub(crate) fn body(&self, model: &ResolvedModel, max_output: u32) -> String {
         let most = match model.quirks.max_tokens_field {
             MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
             MaxTokensField::MaxTokens => "max_tokens",
