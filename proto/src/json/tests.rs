@@ -307,3 +307,92 @@ fn the_daemon_deltas_events_and_steps_have_the_promised_fields() {
         r#"{"intact":true,"problem":null,"events":0,"checkpoints":0,"bytes":0}"#
     );
 }
+
+#[test]
+fn absent_texts_and_times_of_questions_findings_and_attempts_are_null() {
+    for (printed, expected) in [
+        (
+            serde_json::to_string(&v1::Approval::default()),
+            concat!(
+                r#"{"run_id":"","id":"","kind":"","message":"","schema":null,"node":null,"created_at":null,"#,
+                r#""expires_at":null}"#
+            ),
+        ),
+        (
+            serde_json::to_string(&v1::UncertainAttempt::default()),
+            r#"{"name":"","key":null,"started_at":null,"item":null,"params":null}"#,
+        ),
+        (
+            serde_json::to_string(&v1::CacheEntry::default()),
+            r#"{"key":"","node":null,"result_hash":null,"cached_at":null,"trusted":false}"#,
+        ),
+        (
+            serde_json::to_string(&v1::ValidateResponse {
+                errors: vec![v1::Finding::default()],
+                path: "/p/g.yaml".to_owned(),
+                ..v1::ValidateResponse::default()
+            }),
+            concat!(
+                r#"{"success":false,"errors":[{"code":"","message":"","node":null,"line":0,"column":0}],"warnings":[],"#,
+                r#""node_count":0}"#
+            ),
+        ),
+        (
+            serde_json::to_string(&v1::Cancel::default()),
+            r#"{"reason":null,"by":"","at":null}"#,
+        ),
+        (
+            serde_json::to_string(&v1::PermissionRisk {
+                risk: "write".to_owned(),
+                ..v1::PermissionRisk::default()
+            }),
+            r#"{"permission":"","class":"write","policy":""}"#,
+        ),
+    ] {
+        assert_eq!(printed.unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_thread_prints_an_object_as_outputs_and_anything_else_as_result() {
+    let printed = |kind: v1::RunKind, output: &str| {
+        let value = serde_json::to_value(v1::Run {
+            kind: kind.into(),
+            output_json: output.to_owned(),
+            ..run()
+        });
+        let value = value.unwrap();
+        ["output", "outputs", "result"].map(|name| value[name].clone())
+    };
+    let none = || Value::Null;
+    let thread = v1::RunKind::Thread;
+    assert_eq!(
+        printed(thread, r#"{"n":1}"#),
+        [none(), json!({"n": 1}), none()]
+    );
+    assert_eq!(
+        printed(thread, r#""text""#),
+        [none(), none(), json!("text")]
+    );
+    assert_eq!(
+        printed(v1::RunKind::Tool, r#"{"n":1}"#),
+        [json!({"n": 1}), none(), none()]
+    );
+}
+
+#[test]
+fn statuses_and_kinds_that_this_client_does_not_know_are_errors() {
+    for (broken, name) in [
+        (
+            v1::Run {
+                status: 99,
+                ..run()
+            },
+            "status (99)",
+        ),
+        (v1::Run { kind: 99, ..run() }, "kind (99)"),
+    ] {
+        let error = serde_json::to_string(&broken).unwrap_err();
+        assert!(error.to_string().contains(name), "{error}");
+    }
+}
