@@ -5,25 +5,25 @@
 //! signs and explains them without a daemon. It holds no task and no connection, and takes paths and time from its
 //! caller. Modules stand in the order in which they may use each other.
 
+pub mod metadata;
 pub mod unfinished;
+pub mod within;
 
 mod file;
-pub mod within;
 
 pub mod spaces;
 
+pub mod cascade;
+pub mod draft;
 pub mod keys;
 pub mod trust;
 
-pub mod metadata;
 pub mod system;
 
-pub mod cascade;
 pub mod library;
 
 pub mod sign;
 
-pub mod draft;
 pub mod init;
 pub mod lock;
 

@@ -8,8 +8,10 @@ use std::sync::Arc;
 use rye_core::id::{ItemId, ItemRef};
 use rye_core::seal;
 
-use super::verify::accepted;
-use super::{Error, Item, Library, Report};
+use super::error::Error;
+use super::item::Item;
+use super::state::Library;
+use super::verify::{Report, accepted};
 use crate::metadata::{self, Metadata};
 use crate::spaces::{Place, Space};
 

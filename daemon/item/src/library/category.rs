@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 
-use super::{Error, Item, Library};
+use super::error::Error;
+use super::item::Item;
+use super::state::Library;
 use crate::spaces::Space;
 
 impl Library {

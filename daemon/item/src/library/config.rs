@@ -6,12 +6,14 @@ use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::seal::{canonical, sha256_hex};
 use serde_json::{Map, Value};
 
+use super::error::Error;
+use super::item::Item;
 use super::narrow::narrow;
-use super::{Error, Item, Library};
-use crate::cascade;
-use crate::metadata;
+use super::snapshot::{Made, Snapshot};
+use super::state::Library;
 use crate::spaces::Space;
 use crate::system::Embedded;
+use crate::{cascade, metadata};
 
 /// Files of `.ai/config/agent` that are part of the hash of the configuration: those of the original, by whose hash it
 /// finds cached results, and the two that decide about hooks and retries, which change what a graph does as well.
@@ -48,27 +50,6 @@ pub enum Layers {
     Merged,
     /// The first that is there counts alone: project, user, system.
     First,
-}
-
-/// The configuration of one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
-    /// JSON text of `{file name: merged content}` of the files that decide about a graph run; a file that is in no space
-    /// is left out.
-    pub policy: Arc<str>,
-    /// SHA-256, in hex, of the canonical JSON of `{file name: merged content}` of all files that may decide about what a
-    /// tool or a graph comes to: `agent`, `coordination`, `error_classification`, `hook_conditions`, `hooks` and
-    /// `resilience`, each with the extension `.yaml`.
-    pub hash: Arc<str>,
-    /// What files of the project say and may not, each with the reason: it does not count.
-    pub ignored: Arc<[String]>,
-}
-
-/// A snapshot, and the verified files it was made of.
-#[derive(Debug)]
-pub(super) struct Made {
-    of: Vec<Option<Arc<Item>>>,
-    snapshot: Snapshot,
 }
 
 impl Snapshot {

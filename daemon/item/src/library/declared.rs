@@ -1,18 +1,8 @@
 //! That an item lies where it says it belongs.
 
-use super::Error;
+use super::error::Error;
 use crate::metadata::Metadata;
 use crate::spaces::Place;
-
-/// What is wrong with a field that says where an item belongs.
-pub(super) fn misplacement(field: &str, declared: Option<&str>, expected: &str) -> String {
-    match declared {
-        Some(declared) => {
-            format!("declares `{field}: {declared}`, but lies where `{field}: {expected}` belongs")
-        }
-        None => format!("does not declare `{field}: {expected}`, which its place asks for"),
-    }
-}
 
 /// That the item does not name itself.
 pub(crate) fn nameless(place: &Place) -> Error {

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use rye_core::id::ItemRef;
 
-use super::{Error, Item, Library};
+use super::error::Error;
+use super::item::Item;
+use super::state::Library;
 use crate::metadata::Metadata;
 use crate::spaces::{Place, Space};
 

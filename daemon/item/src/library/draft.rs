@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use rye_core::id::ItemRef;
 use rye_core::seal;
 
-use super::{Error, Library};
+use super::error::Error;
+use super::state::Library;
 use crate::metadata;
 use crate::spaces::Space;
 

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use rye_core::id::ItemRef;
 
-use super::{Error, Item, Library};
+use super::error::Error;
+use super::item::Item;
+use super::state::Library;
 use crate::spaces::Space;
 
 /// A file that would have been found, had another one not come first.

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use rye_core::id::ItemRef;
 
-use super::{Item, Library};
-use crate::lock;
+use super::item::Item;
+use super::state::Library;
 use crate::spaces::{FOLDER, Space};
 use crate::within;
 
@@ -88,13 +88,6 @@ impl Glance<'_> {
         is_ours.then(|| Arc::clone(found))
     }
 
-    /// Whether no lock holds `tool`.
-    pub fn surely_unlocked(&self, tool: &Item) -> bool {
-        let version = tool.metadata.version.as_deref();
-        let place = version.and_then(|version| lock::place(tool.id(), version));
-        place.is_none_or(|place| self.surely_lack(&Path::new(FOLDER).join(place)))
-    }
-
     /// Whether the project has no file `path`.
     pub fn project_surely_lacks(&self, path: &Path) -> bool {
         self.project.surely_lacks(path)
@@ -108,7 +101,8 @@ impl Glance<'_> {
         }
     }
 
-    fn surely_lack(&self, path: &Path) -> bool {
+    /// Returns true if neither the project nor the user has `path`, as far as the kernel knows from memory.
+    pub(crate) fn surely_lack(&self, path: &Path) -> bool {
         self.project.surely_lacks(path) && self.user.surely_lacks(path)
     }
 }

@@ -1,7 +1,11 @@
+use rye_core::error::Kinded;
 mod glance;
 
+use rye_core::error::ErrorKind;
+use rye_core::id::ItemId;
 use std::fs;
 use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use rye_core::id::ItemKind;

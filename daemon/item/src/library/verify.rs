@@ -7,7 +7,9 @@ use std::sync::Arc;
 use rye_core::id::ItemRef;
 use rye_core::seal::{Coverage, Fingerprint};
 
-use super::{Error, Item, Lapse, Library, Origin};
+use super::error::{Error, Lapse};
+use super::item::{Item, Origin};
+use super::state::Library;
 use crate::spaces::{self, Space};
 
 /// The outcome of all checks in one word.

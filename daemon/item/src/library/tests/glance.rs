@@ -1,4 +1,5 @@
 use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 
 use super::*;
 
