@@ -34,7 +34,7 @@ impl Session {
         self.output
     }
 
-    /// The project, or the directory the user stands in.
+    /// The project; outside of any, the current directory.
     pub(crate) fn project(&self) -> Result<PathBuf, Failure> {
         match self.found_project()? {
             Some(project) => Ok(project),

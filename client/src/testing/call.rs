@@ -95,8 +95,12 @@ fn answered(answer: Result<v1::ExecuteResponse, Error>) -> Result<Ended, Error> 
     let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
     let is_failure = envelope.get("status").and_then(Value::as_str) == Some("error");
     let failure = is_failure.then(|| Failed {
-        code: text(envelope.get("metadata").and_then(|told| told.get("code")))
-            .unwrap_or_else(|| "unknown".to_owned()),
+        code: text(
+            envelope
+                .get("metadata")
+                .and_then(|metadata| metadata.get("code")),
+        )
+        .unwrap_or_else(|| "unknown".to_owned()),
         message: text(envelope.get("error")).unwrap_or_else(|| "it gave no reason".to_owned()),
     });
     let data = envelope.get("data").cloned().unwrap_or_default();

@@ -23,7 +23,7 @@ fn map(keys: &[&str], required: &[&str]) -> Value {
     })
 }
 
-/// That of a key, wherever it stands: each name means one thing.
+/// The schema of a key: each name means one thing in all of the file.
 fn property(key: &str) -> Value {
     let (mut schema, about) = match key {
         "tool" => (

@@ -215,7 +215,7 @@ impl Directory {
         if !file.env.is_empty() {
             let mut lines = String::new();
             for (name, value) in &file.env {
-                // Between quotes a value stands as it is.
+                // Between quotes a value is taken as it is.
                 lines.extend([name.as_str(), "=\"", value.as_str(), "\"\n"]);
             }
             let written = fs::write(self.root.join(".env"), lines);
@@ -297,7 +297,7 @@ fn replace(spaces: &Spaces, place: &Place) {
     }
 }
 
-/// Signs the item at `place` with the user's key, if nobody has signed it.
+/// Signs the item at `place` with the user's key, if it is unsigned.
 fn sign_unsigned(
     spaces: &Spaces,
     place: &Place,
