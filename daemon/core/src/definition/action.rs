@@ -2,30 +2,19 @@
 
 use serde_json::Value;
 
-use super::hooks::CONTROL;
+use super::actor::Actor;
+use super::graph::Graph;
+use super::hook::CONTROL;
 use super::keys::Keys;
 use super::read::{At, Reader};
-use super::{Action, Graph, Hook, Node, Object, Work};
+use super::shared::of_many;
+use super::work::{Action, Work};
 use crate::capability::Primary;
 use crate::id::{ItemId, ItemKind, ItemRef};
+use crate::model::Object;
 
 /// The tool whose `command` is read by a shell.
 const SHELL: &str = "rye/bash";
-
-/// The tool that fetches: where items are looked for, no item is named.
-pub const FETCH: &str = "rye/core/fetch";
-
-/// The tool that signs: where many items are signed, none is named.
-pub const SIGN: &str = "rye/core/sign";
-
-/// The tool that carries out an action on items that it does not name, and the parameter by which it finds them.
-pub(super) const fn of_many(primary: Primary) -> Option<(&'static str, &'static str)> {
-    match primary {
-        Primary::Execute => None,
-        Primary::Fetch => Some((FETCH, "query")),
-        Primary::Sign => Some((SIGN, "glob")),
-    }
-}
 
 /// [`of_many`], if the action is one.
 fn open(primary: Primary, action: &At<'_>) -> Option<(&'static str, &'static str)> {
@@ -35,12 +24,6 @@ fn open(primary: Primary, action: &At<'_>) -> Option<(&'static str, &'static str
     // One that names the tool itself is about what the parameters say, as if it named nothing.
     let is_named = id.is_some_and(|id| id.strip_prefix("tool:").unwrap_or(id) == tool);
     (!is_named).then_some((tool, key))
-}
-
-/// What acts in a graph, and its position among its like.
-pub(super) enum Actor<'g> {
-    Node(usize, &'g Node),
-    Hook(usize, &'g Hook),
 }
 
 impl<'d> Reader<'d> {

@@ -5,9 +5,12 @@ use std::num::NonZeroU32;
 
 use serde_json::Value;
 
-use super::hooks::GRAPH_LAYER;
+use super::graph::{Graph, Limits, Nodes, OnError};
+use super::hook::{GRAPH_LAYER, Hook};
+use super::inputs::Inputs;
+use super::keys;
 use super::read::{At, Reader, Zero};
-use super::{Graph, Hook, Inputs, Limits, Next, Nodes, OnError, keys};
+use super::work::Next;
 use crate::capability;
 use crate::expr::{self, Condition};
 use crate::model::{Durability, Object, Recovery};

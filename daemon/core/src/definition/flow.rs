@@ -2,8 +2,9 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use super::graph::Graph;
 use super::read::Reader;
-use super::{Edge, Graph, Next, Node, Work};
+use super::work::{Edge, Next, Node, Work};
 
 /// Warns of a graph without a return node and of nodes that nothing leads to.
 pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph) {

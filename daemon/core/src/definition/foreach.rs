@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::keys;
 use super::read::{At, Reader, brief, is_inert};
-use super::scope::Roots;
-use super::{Foreach, ItemOrder, OnItemError};
+use super::roots::Roots;
+use super::work::{Foreach, ItemOrder, OnItemError};
 use crate::expr;
 
 /// The variable of a foreach that names none.

@@ -4,7 +4,7 @@ use rye_schema::{About as Cause, Problem, Schema, Untold};
 use serde_json::Value;
 
 use super::read::shorten;
-use super::uses::About;
+use super::remark::About;
 use crate::expr::{nearest, parse_json, references, text_of};
 use crate::model::{Failure, Object};
 

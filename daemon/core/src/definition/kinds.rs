@@ -4,9 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
-use super::paths::segments;
+use super::graph::Graph;
 use super::read::Reader;
-use super::{Graph, Next, Work};
+use super::segments::segments;
+use super::work::{Next, Work};
 use crate::expr::{Kind, Known, kind_of_template};
 
 /// Types of what nodes and the initial state assign to a key; `None` if something assigns what cannot be known.

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::backoff::Retry;
 use super::keys;
 use super::read::{At, Reader, TOO_COMPLEX, Zero, brief, is_inert};
-use super::scope::{self, Roots};
-use super::{Caching, Edge, Next, Node, Retry, Work};
+use super::roots::Roots;
+use super::scope;
+use super::work::{Caching, Edge, Next, Node, Work};
 use crate::expr::{Condition, did_you_mean, nearest};
 use crate::model::{Effect, Object};
 use crate::seal::canonical;

@@ -2,9 +2,12 @@
 
 use serde_json::Value;
 
-use super::action::Actor;
-use super::scope::Roots;
-use super::{Action, Graph, Hook, HookAction, Next, Node, Pause, Work};
+use super::actor::Actor;
+use super::graph::Graph;
+use super::hook::{Hook, HookAction};
+use super::roots::Roots;
+use super::segments::segments;
+use super::work::{Action, Next, Node, Pause, Work};
 use crate::expr::{self, Condition};
 use crate::yaml::push_segment;
 
@@ -59,12 +62,6 @@ impl Reads {
     pub(super) fn iter(&self) -> impl Iterator<Item = &Read> {
         self.nodes.iter().chain(&self.hooks).flatten()
     }
-}
-
-/// The steps of a path: `a`, `0` and `b` of `a[0].b`.
-pub(super) fn segments(path: &str) -> impl Iterator<Item = &str> {
-    path.split(['.', '['])
-        .map(|segment| segment.trim_end_matches(']'))
 }
 
 /// All paths of a node. What an item of a foreach reads by its variable is no path of the state, whichever way it is

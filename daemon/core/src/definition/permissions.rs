@@ -1,7 +1,8 @@
 //! Whether a graph may do what it is about to do.
 
+use super::graph::Graph;
 use super::read::{At, Reader};
-use super::{Action, Graph};
+use super::work::Action;
 use crate::capability::{Capability, Layer};
 
 /// Acts on the run that calls it and on nothing else.

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::finding::Finding;
 use super::keys::Keys;
-use super::scope::Scope;
-use super::{Finding, Severity};
+use super::roots::Scope;
 use crate::clock;
 use crate::declared::is_free;
+use crate::expr::Severity;
 use crate::expr::{self, Patterns, did_you_mean, kind_of, nearest};
 use crate::model::Object;
 use crate::yaml::{Document, Fault, Position, push_segment};

@@ -14,7 +14,9 @@ mod text;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use super::{Edge, Graph, Hook, HookAction, Next, Node, Pause, Work};
+use super::graph::Graph;
+use super::hook::{Hook, HookAction};
+use super::work::{Edge, Next, Node, Pause, Work};
 use crate::expr::text_of;
 use crate::id::ItemId;
 use crate::sight;

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
+use super::graph::Graph;
 use super::paths::{Read, Reads};
 use super::read::{At, Reader};
-use super::{Graph, Node, Work};
+use super::work::{Node, Work};
 
 /// Keys of the state that no node assigns.
 const BUILT_IN: [&str; 3] = ["inputs", "_last_error", "_retries"];

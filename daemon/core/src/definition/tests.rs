@@ -1,5 +1,13 @@
+use crate::capability::Primary;
+use crate::id::ItemKind;
+use crate::id::ItemRef;
+use crate::model::Durability;
+use crate::model::Effect;
+use crate::model::Object;
+use crate::model::Recovery;
+use crate::money::Usd;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 

@@ -2,9 +2,10 @@
 
 use std::collections::HashSet;
 
-use super::Graph;
-use super::paths::{Read, Reads, segments};
+use super::graph::Graph;
+use super::paths::{Read, Reads};
 use super::read::{At, Reader};
+use super::segments::segments;
 use crate::expr::did_you_mean;
 use crate::model::Object;
 

@@ -1,33 +1,13 @@
 //! The items a graph names, each where it is named.
 
-use super::action::Actor;
+use super::actor::Actor;
+use super::graph::Graph;
 use super::read::{At, Reader};
-use super::{Action, Caching, Graph};
+use super::remark::{About, Remark};
+use super::work::{Action, Caching};
 use crate::capability::Primary;
 use crate::id::ItemRef;
 use crate::model::Object;
-
-/// What somebody who knows the items says about one use of one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remark {
-    /// What it is, for programs.
-    pub code: &'static str,
-    /// What it is, for people.
-    pub message: String,
-    /// What of the use it concerns.
-    pub about: About,
-}
-
-/// What of the use of an item a remark concerns.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum About {
-    /// The item itself.
-    Item,
-    /// Its parameters as a whole.
-    Params,
-    /// One of them.
-    Param(String),
-}
 
 /// Hands each item that is named without a template to `look_up`, and warns of what it says.
 pub(super) fn check(

@@ -2,10 +2,14 @@
 
 use serde_json::{Value, json};
 
+use super::finding::Finding;
+use super::parse::surprises;
 use super::paths::Reads;
 use super::read::Reader;
-use super::uses::{self, Remark};
-use super::{Finding, Severity, flow, kinds, permissions, state, surprises, undeclared};
+use super::remark::Remark;
+use super::uses;
+use super::{flow, kinds, permissions, state, undeclared};
+use crate::expr::Severity;
 use crate::id::ItemRef;
 use crate::model::Object;
 use crate::yaml;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{END, HIDDEN, NodeState, edges, has_open_end, mark, says_what, work};
-use crate::definition::{Graph, Node, Work};
+use crate::definition::graph::Graph;
+use crate::definition::work::{Node, Work};
 use crate::sight::is_unseen;
 
 const TO_STRING: &str = "writing to a String cannot fail";

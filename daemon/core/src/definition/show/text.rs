@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::{NodeState, hook, mark, plain, ways, work};
-use crate::definition::Graph;
+use crate::definition::graph::Graph;
 
 const TO_STRING: &str = "writing to a String cannot fail";
 

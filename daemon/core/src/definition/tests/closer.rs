@@ -1,6 +1,8 @@
 //! What only a closer look finds.
 
 use super::*;
+use crate::id::ItemRef;
+use crate::model::Object;
 
 /// Asserts that the closer look finds exactly one thing of that code, and where.
 #[track_caller]

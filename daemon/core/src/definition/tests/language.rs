@@ -1,11 +1,13 @@
 //! Foreach, retries, hooks and limits.
 
+use crate::model::Effect;
+use crate::yaml;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use super::*;
-use crate::definition::hooks::{Authority, Hook, HookAction, HookEvent};
-use crate::definition::retry::{Backoff, Retry};
+use crate::definition::backoff::{Backoff, Retry};
+use crate::definition::hook::{Authority, Hook, HookAction, HookEvent};
 
 const REST: &str = "next: b}\nb: {type: return}";
 

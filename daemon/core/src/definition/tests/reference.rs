@@ -2,9 +2,9 @@
 
 use rye_pages::Table;
 
-use crate::definition::hooks::HookEvent;
+use crate::definition::hook::HookEvent;
 use crate::definition::keys::{self, Keys};
-use crate::definition::{file, node, scope};
+use crate::definition::{file, node, roots};
 
 fn table(name: &str) -> Table {
     Table::read("docs/reference.md", name)
@@ -26,7 +26,7 @@ fn the_reference_lists_the_keys_of_graph_files() {
     }
     table("graph limits").assert_lists(file::LIMITS);
     table("node types").assert_lists(node::TYPES);
-    table("names").assert_lists(scope::EVERYWHERE);
+    table("names").assert_lists(roots::EVERYWHERE);
 }
 
 #[test]
@@ -42,11 +42,11 @@ fn the_reference_lists_the_events_of_hooks_and_their_names() {
 fn the_reference_lists_the_keys_of_results_that_are_known() {
     let table = table("result keys");
     table.assert_lists(["foreach", "parallel", "approval"]);
-    let of_items = [scope::RESULTS].into_iter().chain(scope::COUNTS);
+    let of_items = [roots::RESULTS].into_iter().chain(roots::COUNTS);
     table.assert_cell_lists("foreach", "keys of `result`", of_items);
     let parallel = table.cell("parallel", "keys of `result`");
-    for key in scope::COUNTS {
+    for key in roots::COUNTS {
         assert!(parallel.contains(&format!("`{key}`")), "{parallel}");
     }
-    table.assert_cell_lists("approval", "keys of `result`", scope::APPROVAL);
+    table.assert_cell_lists("approval", "keys of `result`", roots::APPROVAL);
 }

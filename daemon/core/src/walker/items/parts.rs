@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 
 use serde_json::{Value, json};
 
-use crate::definition::scope::{COUNTS, RESULTS};
+use crate::definition::roots::{COUNTS, RESULTS};
 use crate::definition::{Action, Foreach, ItemOrder, OnItemError, Parallel, Work};
 use crate::id::Name;
 use crate::model::graph::Items;

@@ -1,7 +1,7 @@
 //! What templates and conditions of a run can read is what the reader of graphs allows.
 
 use super::*;
-use crate::definition::scope::{APPROVAL, COUNTS, EVERYWHERE, RESULTS};
+use crate::definition::roots::{APPROVAL, COUNTS, EVERYWHERE, RESULTS};
 
 fn keys(value: &Value) -> BTreeSet<&str> {
     value

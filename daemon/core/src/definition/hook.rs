@@ -1,0 +1,117 @@
+//! Hooks of a graph.
+
+use serde_json::Value;
+
+use super::work::Action;
+use crate::expr::Condition;
+
+/// The layer of the hooks of a graph file.
+pub(super) const GRAPH_LAYER: u8 = 1;
+
+/// The tool whose parameters are the answer of a hook.
+pub(super) const CONTROL: &str = "rye/agent/threads/internal/control";
+
+/// Something to do at an event, if a condition holds.
+#[derive(Debug, Clone)]
+pub struct Hook {
+    /// Its name in logs and journals.
+    pub id: String,
+    /// When it is asked.
+    pub event: HookEvent,
+    /// What must hold for it to act; `None` always.
+    pub condition: Option<Condition>,
+    /// What it does.
+    pub action: HookAction,
+    /// 1 the graph's own, 2 built in, 3 infrastructure; lower layers come first.
+    pub layer: u8,
+    /// Whose grant its action needs.
+    pub authority: Authority,
+}
+
+/// Events at which hooks are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HookEvent {
+    /// The run begins.
+    GraphStarted,
+    /// A node has been left.
+    AfterStep,
+    /// A node failed.
+    Error,
+    /// The run reached a limit.
+    Limit,
+    /// The run ends, however it ends.
+    GraphCompleted,
+}
+
+impl HookEvent {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::GraphStarted,
+        Self::AfterStep,
+        Self::Error,
+        Self::Limit,
+        Self::GraphCompleted,
+    ];
+
+    /// The name used in graph files.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::GraphStarted => "graph_started",
+            Self::AfterStep => "after_step",
+            Self::Error => "error",
+            Self::Limit => "limit",
+            Self::GraphCompleted => "graph_completed",
+        }
+    }
+
+    /// The names a hook of this event reads beside those there are everywhere.
+    pub const fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::GraphStarted => &["graph_id", "step_count", "cost"],
+            Self::AfterStep => &["node", "next_node", "result", "step_count", "cost"],
+            Self::Error => &["error", "classification", "node", "step_count", "cost"],
+            Self::Limit => &[
+                "limit_code",
+                "current_value",
+                "current_max",
+                "step_count",
+                "cost",
+            ],
+            Self::GraphCompleted => &["graph_id", "steps", "status", "error", "step_count", "cost"],
+        }
+    }
+
+    /// The event that `word` names.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|event| event.as_str() == word)
+    }
+}
+
+/// What a hook does.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HookAction {
+    /// It answers: the template of `{action: retry, …}`, which
+    /// [`Control::parse`](crate::model::Control::parse) reads once it is evaluated.
+    Control(Value),
+    /// It uses an item.
+    Call(Action),
+}
+
+impl HookAction {
+    /// The use of an item, if it is one.
+    pub const fn call(&self) -> Option<&Action> {
+        match self {
+            Self::Control(_) => None,
+            Self::Call(action) => Some(action),
+        }
+    }
+}
+
+/// Whose grant the action of a hook needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Authority {
+    /// The run's capabilities.
+    Run,
+    /// The node's own, which only hooks of the system have.
+    Node,
+}

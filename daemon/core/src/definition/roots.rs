@@ -1,0 +1,54 @@
+//! Names that templates and conditions can begin with at one place of a file.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::hook::HookEvent;
+
+/// Names there are everywhere.
+pub(crate) const EVERYWHERE: [&str; 4] = ["state", "inputs", "_now", "_timestamp"];
+
+/// Keys of the result of a foreach or parallel node, besides what its items came to.
+pub(crate) const COUNTS: [&str; 3] = ["count", "failed", "succeeded"];
+
+/// The key of the list of what the items of a foreach node came to.
+pub(crate) const RESULTS: &str = "results";
+
+/// Keys of the result of an approval.
+pub(crate) const APPROVAL: [&str; 5] = ["approved", "answer", "comment", "by", "at"];
+
+/// Names that an expression can begin with at one place, besides [`EVERYWHERE`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Roots<'a> {
+    /// True if there is a `result`.
+    pub(super) result: bool,
+    /// The variable of the foreach node.
+    pub(super) variable: Option<&'a str>,
+    /// The event of the hook.
+    pub(super) event: Option<HookEvent>,
+}
+
+impl<'a> Roots<'a> {
+    /// Returns true if there is such a name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.names().any(|known| known == name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let result = self.result.then_some("result");
+        let of_event = self.event.map_or(&[][..], HookEvent::names).iter().copied();
+        let more = result.into_iter().chain(self.variable).chain(of_event);
+        EVERYWHERE.into_iter().chain(more)
+    }
+}
+
+/// The names that can be read at the place that a reader has reached.
+#[derive(Debug, Default)]
+pub(crate) struct Scope<'d> {
+    /// `None` if that depends on what could not be read: then any name will do.
+    pub(super) roots: Option<Roots<'d>>,
+    /// Keys that `result` can have; `None` if what the node uses decides.
+    pub(super) result: Option<Arc<[String]>>,
+    /// Names that were reported at this node or hook.
+    pub(super) reported: HashSet<String>,
+}
