@@ -25,16 +25,16 @@ mod render;
 mod slots;
 mod thread_state;
 
-mod page;
-mod thread_page;
-mod transcript;
-
 mod common;
-mod made;
+mod page;
 
 mod objects;
 mod queue;
 mod removal;
+mod thread_page;
+mod transcript;
+
+mod made;
 
 mod run;
 

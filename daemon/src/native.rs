@@ -5,19 +5,20 @@
 //! stands in `reach`, what it may do to files in `files`. **Order.** A call that waits is dropped when its run is to stop; waiting changes
 //! nothing, so a call repeated after a restart waits again, for what is left of its time.
 
+mod files;
 mod session;
 
-mod reach;
-
-mod budget;
 mod control;
 mod emitter;
 mod fetch;
-mod files;
-mod processes;
+mod reach;
 mod report;
-mod resume;
 mod sign;
+
+mod budget;
+mod processes;
+mod resume;
+
 mod wait;
 
 mod orchestrator;

@@ -32,20 +32,20 @@
 mod ending;
 mod error;
 mod host;
+mod oom;
 mod plan;
 mod procfs;
 
-mod image;
 mod ladder;
-mod oom;
+mod output;
 mod pidfd;
 mod reap;
 
-mod output;
-mod sweep;
-
+mod image;
 pub mod parent;
 mod peer;
+mod sweep;
+
 mod running;
 
 mod spawn;

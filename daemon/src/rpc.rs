@@ -18,14 +18,14 @@ mod long;
 mod streams;
 
 mod decode;
+mod node;
+mod objects;
 mod stream;
 
+mod items;
 mod visible;
 
 mod budgets;
-mod items;
-mod node;
-mod objects;
 mod runs;
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 //! Groups of modules are rows, the lowest first: a module uses only earlier rows.
 
 pub mod blobs;
+pub mod clock;
 pub mod crash_suspects;
 pub mod fail_point;
 pub mod safe_path;
 
-pub mod clock;
 pub mod task;
 
 pub mod file_pool;

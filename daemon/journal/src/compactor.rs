@@ -96,7 +96,7 @@ impl Compactor {
         for removal in self.history.removals() {
             match removal {
                 Ok((_, removal)) => {
-                    dead.extend(removal.runs.into_iter().map(|removed| removed.run))
+                    dead.extend(removal.runs.into_iter().map(|removed| removed.run));
                 }
                 Err(error) => tracing::error!(%error, "runs that were removed may stay in history"),
             }

@@ -12,11 +12,6 @@ pub struct Faults {
 }
 
 #[cfg(not(any(test, feature = "testing")))]
-#[expect(
-    clippy::unused_self,
-    clippy::unnecessary_wraps,
-    reason = "the same shape as under test"
-)]
 impl Faults {
     /// Before a sync of the log.
     pub const fn before_sync(&self) -> std::io::Result<()> {

@@ -16,25 +16,26 @@
 //!
 //! One descriptor is open for each file of 64 MiB.
 
-mod error;
 mod faults;
+mod payload;
 mod removal;
 
-mod payload;
-mod section;
-
-mod block;
-mod directory;
+mod error;
 mod file;
+
+mod directory;
+mod section;
+mod table;
 
 mod dead_runs;
 mod frames;
-mod reader;
-mod table;
+mod scan;
 mod usage;
 
+mod block;
+
+mod reader;
 mod rewrite;
-mod scan;
 mod writer;
 
 mod load;

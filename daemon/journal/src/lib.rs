@@ -30,30 +30,27 @@ mod faults;
 pub mod history;
 mod mailbox;
 
-mod record;
-
 mod log;
+mod record;
 
 mod base;
 
-mod stream;
-
 mod index;
+mod stream;
 
 mod error;
 
 mod backlog;
+mod compactor;
 
 mod jobs;
 
+mod publisher;
 mod sequencer;
 
-mod compactor;
-mod publisher;
+mod reader;
 mod recovery;
 mod sealer;
-
-mod reader;
 
 mod journal;
 

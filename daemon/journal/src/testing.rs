@@ -1,5 +1,12 @@
 //! A journal in a temporary directory, with a clock that ticks once per look and a key of its own.
-#![expect(missing_docs, missing_debug_implementations, reason = "parts of tests")]
+#![expect(
+    missing_docs,
+    missing_debug_implementations,
+    clippy::new_without_default,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "parts of tests"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -20,13 +20,13 @@ use rye_core::thread::{Contract, ungranted};
 use rye_item::{Item, Library, Space};
 use serde_json::json;
 
-use super::super::request::Admitted;
+use super::super::error::Error;
+use super::super::request::{Admitted, Start, StartAt};
+use super::super::say::full;
 use super::{Admission, inherited_layers, limits_of_child, refused};
 use crate::models::Models;
 use crate::projects::{self, Inside};
 use crate::provider::ProjectEnv;
-use crate::supervisor::say::full;
-use crate::supervisor::{Error, Start, StartAt};
 use crate::{chain, directives, offers};
 
 impl Admission {
