@@ -1,6 +1,6 @@
 //! The one driver of runs of every kind: asks the machine, commits, acts, asks again.
 //!
-//! **Owns** the attempts in flight of its run, and nothing else. **Never** decides: the [`Machine`] does, and [`crate::journal`] is
+//! **Owns** the attempts in flight of its run, and nothing else. **Never** decides: the [`Machine`] does, and [`rye_journal`] is
 //! the only door to state. What is special to a kind of run is its [`Kind`].
 //!
 //! ```text

@@ -1,7 +1,7 @@
 //! Owns every run.
 //!
 //! **Owns** the admission of runs, one task per live run with its stop signal, and what happens to live runs when the
-//! daemon starts and stops. **Never** awaits a run: it notifies them by their [`Stop`], and learns of their end from the
+//! daemon starts and stops. **Never** awaits a run: it notifies them by their [`Stop`](crate::stop::Stop), and learns of their end from the
 //! journal.
 //!
 //! ```text

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! **Failure.** Whatever can be wrong about a template is found by [`check`] before a graph runs, except a pipe that
-//! gets a value it cannot take, and a value beyond the [bounds]: those are an [`Error`] of the step. So is an expression that begins
+//! gets a value it cannot take, and a value beyond the [bounds](crate::bounds): those are an [`Error`] of the step. So is an expression that begins
 //! with a name that its scope lacks; the reader of graphs looks at the same before a run. Things a person should
 //! hear of but nobody has to act on (a path that leads nowhere below a known name) are pushed to `notes`.
 

@@ -2,7 +2,7 @@
 //!
 //! **Owns** the log, history, the records of all runs, their index and their feeds.
 //! **Never** lets anything out (an answer, an event) before it is on disk, opens no file of a project to write, and never decides: an
-//! [`Event`] is a fact somebody else decided.
+//! [`Event`](rye_core::model::Event) is a fact somebody else decided.
 //!
 //! ```text
 //!                       ┌ lock ──────────────┐        writer ── fdatasync ──► durable ─┐
