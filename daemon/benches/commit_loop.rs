@@ -23,7 +23,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rye_core::capability::Layer;
 use rye_core::clock::{Clock, Timestamp, Uptime};
-use rye_core::digest::Digest;
 use rye_core::frame::HEADER_BYTES;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{CallNo, Usage};
@@ -31,9 +30,9 @@ use rye_core::model::{
     Because, Budget, Effect, Event, GraphEvent, GraphTask, Object, RunEvent, Spec, StepStatus, Task,
 };
 use rye_core::money::Usd;
-use rye_core::seal::{SecretKey, Token, sha256_hex, sign_json};
 use rye_host::task::Scope;
-use rye_journal::{Change, Journal, Options, Signed, Signer, Ticket};
+use rye_journal::testing::Key;
+use rye_journal::{Change, Journal, Options, Signer, Ticket};
 use serde_json::json;
 
 const ROUNDS: usize = 9;
@@ -66,32 +65,6 @@ impl Clock for Wall {
 
     fn random(&self) -> u64 {
         0
-    }
-}
-
-struct Key(SecretKey);
-
-impl Signer for Key {
-    fn sign(&self, head: &Digest) -> Signed<'_> {
-        Signed {
-            signature: self.0.sign_hex(&head.to_string()),
-            signer: self.0.public().fingerprint(),
-        }
-    }
-
-    fn sign_text(&self, body: String, at: Timestamp) -> String {
-        let token = Token::sign(sha256_hex(&body), &self.0, at);
-        format!("<!-- {token} -->\n{body}")
-    }
-
-    fn sign_json(&self, object: &Object, at: Timestamp) -> Object {
-        let mut signed = object.clone();
-        sign_json(&mut signed, &self.0, at);
-        signed
-    }
-
-    fn verifies(&self, token: &Token) -> bool {
-        token.verify(self.0.public()).is_ok()
     }
 }
 
@@ -478,7 +451,7 @@ async fn measure() {
         .expect("a directory on the disk under test");
     let project = root.path().join("project");
     std::fs::create_dir_all(project.join(".ai")).expect("a project");
-    let key: Arc<dyn Signer> = Arc::new(Key(SecretKey::from_seed(&[9; 32])));
+    let key: Arc<dyn Signer> = Arc::new(Key::new());
     let options = Options::new(root.path().join("state"), Arc::new(Wall), key);
     let start = Instant::now();
     let (journal, _) = Journal::open(options.clone())

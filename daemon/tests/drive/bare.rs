@@ -7,18 +7,17 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use rye_core::cas::InputHashes;
-use rye_core::clock::{Clock, Timestamp};
-use rye_core::digest::Digest;
+use rye_core::clock::Clock;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{Caps, Cost, Denied};
 use rye_core::machine::CallOutcome;
-use rye_core::model::{Budget, Death, Failure, Kill, Killed, Object, Run, RunEvent, Spec, Task};
+use rye_core::model::{Budget, Death, Failure, Kill, Killed, Run, RunEvent, Spec, Task};
 use rye_core::money::Usd;
-use rye_core::seal::{SecretKey, Token};
 use rye_core::state::Change;
 use rye_host::clock::HostClock;
 use rye_host::crash_suspects::Suspects;
-use rye_journal::{Filter, Journal, Options, Signed, Signer, Summary};
+use rye_journal::testing::Key;
+use rye_journal::{Filter, Journal, Options, Signer, Summary};
 use ryed::async_log::Logs;
 use ryed::config::{Args, Environment, load};
 use ryed::contracts::Contracts;
@@ -32,29 +31,6 @@ use serde_json::Value;
 
 /// Longest time a test takes on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
-
-struct Key(SecretKey);
-
-impl Signer for Key {
-    fn sign(&self, head: &Digest) -> Signed<'_> {
-        Signed {
-            signature: self.0.sign_hex(&head.to_string()),
-            signer: self.0.public().fingerprint(),
-        }
-    }
-
-    fn sign_text(&self, body: String, _at: Timestamp) -> String {
-        body
-    }
-
-    fn sign_json(&self, object: &Object, _at: Timestamp) -> Object {
-        object.clone()
-    }
-
-    fn verifies(&self, token: &Token) -> bool {
-        token.verify(self.0.public()).is_ok()
-    }
-}
 
 /// No call of these tests has an effect of its own.
 #[derive(Debug)]
@@ -174,7 +150,7 @@ pub(crate) async fn recovered(
     let config = Arc::new(config.config);
     std::fs::create_dir_all(&config.state_dir).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(HostClock);
-    let key: Arc<dyn Signer> = Arc::new(Key(SecretKey::from_seed(&[7; 32])));
+    let key: Arc<dyn Signer> = Arc::new(Key::new());
     let options = Options {
         segment_bytes,
         ..Options::new(config.state_dir.clone(), Arc::clone(&clock), key)
