@@ -10,7 +10,7 @@ pub mod convert;
 mod json;
 
 /// Package `rye.v1`.
-#[expect(clippy::all, clippy::pedantic, missing_docs, reason = "generated code")]
+#[expect(clippy::all, clippy::pedantic, reason = "generated code")]
 pub mod v1 {
     include!("gen/rye.v1.rs");
 }

@@ -50,7 +50,6 @@ impl Faults {
 }
 
 #[cfg(any(test, feature = "testing"))]
-#[expect(missing_docs, reason = "parts of tests")]
 pub mod hooks {
     use std::collections::HashMap;
     use std::io;

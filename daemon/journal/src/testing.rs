@@ -1,6 +1,5 @@
 //! A journal in a temporary directory, with a clock that ticks once per look and a key of its own.
 #![expect(
-    missing_docs,
     missing_debug_implementations,
     clippy::new_without_default,
     clippy::panic,
