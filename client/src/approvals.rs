@@ -26,9 +26,6 @@ impl Client {
     /// Answers what a run asks; the run right behind that.
     pub async fn answer_approval(&self, request: v1::AnswerRequest) -> Result<v1::Run, Error> {
         let answered = self.runs().answer(request).await;
-        let run = self.answer(answered)?.run;
-        run.ok_or_else(|| Error::Malformed {
-            what: "an answer without its run".to_owned(),
-        })
+        self.whole(self.answer(answered)?.run).await
     }
 }

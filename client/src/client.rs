@@ -130,7 +130,13 @@ impl Client {
                     outage.note_success_until(asked);
                     outage.pause(error).await?;
                 }
-                answer => return answer,
+                Err(error) => return Err(error),
+                Ok(mut answer) => {
+                    for run in &mut answer.runs {
+                        *run = self.whole(Some(std::mem::take(run))).await?;
+                    }
+                    return Ok(answer);
+                }
             }
         }
     }
@@ -142,7 +148,7 @@ impl Client {
             reason: reason.to_owned(),
         };
         let answer = self.prompt(self.runs().cancel(request)).await?;
-        present("run", answer.run)
+        self.whole(answer.run).await
     }
 
     /// Ends a run by force; it is over when this returns. `grace` stands between TERM and KILL.
@@ -159,7 +165,7 @@ impl Client {
         };
         let answer = self.answer(self.runs().kill(request).await)?;
         Ok((
-            present("run", answer.run)?,
+            self.whole(answer.run).await?,
             answer.receipt.unwrap_or_default(),
         ))
     }
@@ -170,14 +176,14 @@ impl Client {
             run_id: run_id.to_owned(),
         };
         let answer = self.answer(self.runs().suspend(request).await)?;
-        present("run", answer.run)
+        self.whole(answer.run).await
     }
 
     /// Resumes a suspended run, or starts one that continues where an ended one failed. Answers with the run that continues,
     /// and the cursor behind which what it does from here on stands.
     pub async fn resume(&self, request: v1::ResumeRequest) -> Result<(v1::Run, String), Error> {
         let answer = self.prompt(self.runs().resume(request)).await?;
-        Ok((present("run", answer.run)?, answer.cursor))
+        Ok((self.whole(answer.run).await?, answer.cursor))
     }
 
     /// Says something to a thread; answers with it when that is on record.
@@ -187,7 +193,7 @@ impl Client {
             message: message.to_owned(),
         };
         let answer = self.prompt(self.runs().say(request)).await?;
-        present("run", answer.run)
+        self.whole(answer.run).await
     }
 
     /// Draws a graph.
@@ -278,7 +284,7 @@ impl Client {
             run_id: run_id.to_owned(),
         };
         let answer = self.prompt(self.runs().get(request)).await?;
-        present("run", answer.run)
+        self.whole(answer.run).await
     }
 
     /// The steps a graph run has taken.
@@ -289,12 +295,41 @@ impl Client {
         Ok(self.prompt(self.runs().steps(request)).await?.steps)
     }
 
-    /// The current or final state of a graph run.
-    pub async fn state(&self, run_id: &str) -> Result<v1::StateResponse, Error> {
+    /// The current or final state of a graph run, as JSON.
+    pub async fn state(&self, run_id: &str) -> Result<String, Error> {
+        self.text(run_id, false).await
+    }
+
+    /// The JSON of the state of a run, or of its output.
+    async fn text(&self, run_id: &str, output: bool) -> Result<String, Error> {
         let request = v1::StateRequest {
             run_id: run_id.to_owned(),
+            output,
         };
-        self.prompt(self.runs().state(request)).await
+        let mut pieces = self.prompt(self.runs().state(request)).await?;
+        let mut text = Vec::new();
+        loop {
+            let piece = async { pieces.message().await.map(Response::new) };
+            let Some(piece) = self.prompt(piece).await? else {
+                break;
+            };
+            text.extend(piece.json);
+        }
+        String::from_utf8(text).map_err(|_error| Error::Malformed {
+            what: "a text that is not UTF-8".to_owned(),
+        })
+    }
+
+    /// `run` with the texts that an answer omitted.
+    pub(crate) async fn whole(&self, run: Option<v1::Run>) -> Result<v1::Run, Error> {
+        let mut run = present("run", run)?;
+        if run.state_omitted {
+            run.state_json = self.text(&run.run_id, false).await?;
+        }
+        if run.output_omitted {
+            run.output_json = self.text(&run.run_id, true).await?;
+        }
+        Ok(run)
     }
 
     /// The keys whose signatures count in a project.

@@ -3,12 +3,11 @@
 //! **Owns** the order of every action: alias → capability → chain → parameters → plan → native tool or process → envelope.
 //! **Never** lets an action pass that a layer of the run does not allow, and never commits: what came of the action is
 //! returned as data, and a denial is a warning of the run as well. **Order.** Everything up to the plan is done before the call is
-//! announced, away from the runtime's workers and through the gate of the project, but for what needs no file (`at_once`); what is left is
-//! what each start needs anew.
+//! announced, away from the runtime's workers and through the gate of the project; what is left is what each start
+//! needs anew.
 //! **Failure.** Everything that goes wrong with the action itself, a refused item included, is a failed [`CallOutcome`]; there is no
 //! error type.
 
-mod at_once;
 mod failures;
 mod live;
 mod mcp;
@@ -34,7 +33,6 @@ use rye_item::Library;
 use serde_json::{Value, json};
 use tracing::Instrument as _;
 
-use self::at_once::AtOnce;
 use self::failures::{refused, unplanned, unstarted, without_project};
 use self::live::Live;
 use self::outcome::{declared_failure, is_text, judge, printed, reported_failure};
@@ -95,17 +93,13 @@ impl Dispatch for Dispatcher {
             let Some(first) = orders.first() else {
                 return Vec::new();
             };
-            if let Some(seen) = AtOnce::of(&orders, &self.planner.config) {
-                let prepare = |order| self.planner.prepare(order, Sight::AtOnce(&seen));
-                return orders.into_iter().map(prepare).collect();
-            }
             let (project, planner) = (Arc::clone(&first.project), Arc::clone(&self.planner));
             let lost: Vec<ItemRef> = orders.iter().map(|order| order.item.canonical()).collect();
             let work = move |library: &Library| -> Vec<Prepared> {
                 let mut prepared: Vec<Prepared> = Vec::with_capacity(orders.len());
                 for order in orders {
                     let known = prepared.last().and_then(|last| last.chain.as_ref());
-                    let next = planner.prepare(order, Sight::Visit { library, known });
+                    let next = planner.prepare(order, library, known);
                     prepared.push(next);
                 }
                 // What is planned runs from copies, and may run for hours.
@@ -136,22 +130,20 @@ struct Planner {
 }
 
 impl Planner {
-    fn prepare(&self, mut order: Order, sight: Sight<'_>) -> Prepared {
+    /// Prepares `order`. The calls of a wide node call one tool, so `known`, the chain of the call prepared before it, is used again for the
+    /// same tool.
+    fn prepare(&self, mut order: Order, library: &Library, known: Option<&Chain>) -> Prepared {
         let since = Instant::now();
         let item = order.item.canonical();
         let mut trace = (order.trace == TraceMode::On).then(Trace::default);
         let untraced = order.trace == TraceMode::Off;
         let mut chain = None;
         let params = std::mem::take(&mut order.params);
-        let resolve = || match sight {
-            Sight::AtOnce(seen) => Ok(seen.chain.clone()),
-            Sight::Visit { library, known } => {
-                match known.filter(|known| untraced && known.tool().item == item) {
-                    Some(known) => Ok(known.clone()),
-                    None => chain::resolve(library, &item, trace.as_mut())
-                        .map_err(|error| Box::new(unplanned(&error))),
-                }
-            }
+        let known = known.filter(|known| untraced && known.tool().item == item);
+        let resolve = || match known {
+            Some(known) => Ok(known.clone()),
+            None => chain::resolve(library, &item, trace.as_mut())
+                .map_err(|error| Box::new(unplanned(&error))),
         };
         let found = self.look_up(&order, params, &item, resolve, &mut chain);
         let is_ready = found.is_ok();
@@ -161,7 +153,7 @@ impl Planner {
             (Found::Native(call), _) => Ok(Plan::Native(call)),
             (Found::Call(params), Some(chain)) => {
                 let steps = trace.as_mut().map(|trace| &mut trace.steps);
-                self.plan(&order, chain, params, sight, steps)
+                self.plan(&order, chain, params, library, steps)
             }
             (Found::Call(_), None) => {
                 Err(Failure::permanent("internal", "the action was not looked up").into())
@@ -192,32 +184,28 @@ impl Planner {
         order: &Order,
         chain: &Chain,
         params: Object,
-        sight: Sight<'_>,
+        library: &Library,
         trace: Option<&mut Vec<Value>>,
     ) -> Result<Plan, Box<Failure>> {
         let Order {
             origin, timeout, ..
         } = order;
-        let offer = match (chain.terminal, sight) {
-            (Terminal::Native(_) | Terminal::Graph | Terminal::Thread(_), _) => Offer::default(),
-            (_, Sight::AtOnce(seen)) => seen.offer.clone(),
-            (
-                Terminal::Process | Terminal::Http | Terminal::Mcp(_),
-                Sight::Visit { library, .. },
-            ) => {
+        let offer = match chain.terminal {
+            Terminal::Native(_) | Terminal::Graph | Terminal::Thread(_) => Offer::default(),
+            Terminal::Process | Terminal::Http | Terminal::Mcp(_) => {
                 let project = Path::new(&origin.spec.project);
                 let offer = Offer::of(project, &self.config, || models::secrets(library));
                 offer.map_err(|error| refused(&error))?
             }
         };
-        let with_server = match (chain.terminal, sight) {
-            (Terminal::Mcp(Way::Any), Sight::Visit { library, .. }) => {
-                let asked = chain.clone().with_asked_server(&params, library);
-                Some(asked.map_err(|error| unplanned(&error))?)
-            }
-            _ => None,
+        let with_server;
+        let chain = if chain.terminal == Terminal::Mcp(Way::Any) {
+            let asked = chain.clone().with_asked_server(&params, library);
+            with_server = asked.map_err(|error| unplanned(&error))?;
+            &with_server
+        } else {
+            chain
         };
-        let chain = with_server.as_ref().unwrap_or(chain);
         let plan = chain::plan(chain, params, origin, &self.config, offer, *timeout, trace);
         Ok(plan.map_err(|error| unplanned(&error))?)
     }
@@ -277,19 +265,6 @@ impl Planner {
         permitted(&wanted.directive)?;
         Ok(Found::Thread(Box::new(wanted)))
     }
-}
-
-/// What a call is prepared with.
-#[derive(Clone, Copy)]
-enum Sight<'a> {
-    /// What needs no visit to the project.
-    AtOnce(&'a AtOnce),
-    /// The items of the project, and a chain that was verified in the same visit: the items of a wide node call one tool, which is read
-    /// once for them.
-    Visit {
-        library: &'a Library,
-        known: Option<&'a Chain>,
-    },
 }
 
 /// What is to be done, if it may be done.

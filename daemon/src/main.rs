@@ -11,6 +11,9 @@ use ryed::exit::ExitStatus;
 use ryed::process::parent;
 use ryed::{logging, rebuild, serve};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,

@@ -360,7 +360,6 @@ impl Node {
                 None => taker.recover(recovered.live).await,
             }
         });
-        tasks.spawn("memory", give_memory_back);
         let (pruner, retention) = (supervisor.clone(), config.retention);
         tasks.spawn("retention", move |stopping| {
             keep_to(retention, pruner, stopping)
@@ -479,25 +478,6 @@ async fn keep_to(retention: Retention, supervisor: Supervisor, stopping: Cancell
             () = stopping.cancelled() => return,
             () = task::sleep(Some(PRUNE_PAUSE)) => {}
         }
-    }
-}
-
-/// How often memory is looked for that can be given back.
-const TRIM_PAUSE: Duration = Duration::from_secs(5);
-
-/// Gives back what a peak has left, until the daemon stops.
-async fn give_memory_back(stopping: CancellationToken) {
-    let mut trimmer = process::Trimmer::default();
-    loop {
-        tokio::select! {
-            () = stopping.cancelled() => return,
-            () = task::sleep(Some(TRIM_PAUSE)) => {}
-        }
-        let look = move || {
-            trimmer.look();
-            trimmer
-        };
-        trimmer = task::blocking("give memory back", look).await;
     }
 }
 

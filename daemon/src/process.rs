@@ -55,7 +55,7 @@ mod tests;
 
 pub use ending::{Captured, Exit, Exited, Stop, StopReason, Stopper};
 pub use error::Error;
-pub use host::{OpenFiles, Trimmer, harden, memory_of_host, most_open_files};
+pub use host::{OpenFiles, harden, memory_of_host, most_open_files};
 pub use image::file_path;
 pub use peer::{Lineage, Peer};
 pub use plan::{ATTEMPT_VARIABLE, DEFAULT_GRACE, Input, KILL_GRACE, Plan, Tap};

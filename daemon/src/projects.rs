@@ -3,7 +3,7 @@
 //! **Owns** one [`Library`] and one [`FilePool`] per project, shared by all its runs, so that a verified item is verified once
 //! and no project gets more than its share of threads; and one [`Policy`] per configuration, so that its patterns are
 //! compiled once. **Never** lends a library but to work that has passed the gate ([`Project::visit`], [`Projects::visit`]), though it
-//! answers what takes no file ([`Project::glance`]), never reads a file under a lock that another project needs, and never writes to a project.
+//! never reads a file under a lock that another project needs, and never writes to a project.
 //!
 //! **Order.** A directory that somebody names has a gate of its own until it is known which project it belongs to; runs pass
 //! that of their project. **Failure.** A directory that is gone, or not a directory, is an error that names it. So is one that is not the
@@ -22,7 +22,6 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::model::{DirectoryIdentity, Failure, Spec};
 use rye_core::policy::Policy;
 use rye_core::seal::sha256_hex;
-use rye_item::library::Glance;
 use rye_item::spaces::find_project;
 use rye_item::{Library, Snapshot, Spaces, TrustStore, system};
 use serde_json::Value;
@@ -154,21 +153,6 @@ impl Project {
             return Err(replaced(path, None));
         }
         Ok(())
-    }
-
-    /// What can be told of the items seen from here without waiting for a file.
-    pub fn glance(&self) -> Option<Glance<'_>> {
-        #[cfg(test)]
-        if self.hang.is_of(&self.directory) {
-            return None;
-        }
-        Some(self.items.library.glance())
-    }
-
-    /// Whether `glance` saw the directory that this project has.
-    pub fn is_seen_by(&self, glance: &Glance<'_>) -> bool {
-        let seen = glance.project_identity().map(safe_path::identity_of);
-        seen.is_some_and(|seen| !self.identity.is_other(&seen))
     }
 
     /// The way to its files.

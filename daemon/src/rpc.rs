@@ -10,11 +10,11 @@ mod listener;
 mod live;
 mod models;
 mod status;
+mod texts;
 
 mod caller;
 mod encode;
 mod logs;
-mod long;
 mod streams;
 
 mod decode;
@@ -38,7 +38,6 @@ use rye_proto::v1::{budgets_server, items_server, node_server, objects_server, r
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
-use tower::util::MapResponseLayer;
 
 use self::authority::Lenient;
 use self::budgets::BudgetsService;
@@ -120,7 +119,6 @@ pub async fn serve(
     let server = Server::builder()
         .max_concurrent_streams(MOST_CALLS)
         .layer(tonic::service::InterceptorLayer::new(guard))
-        .layer(MapResponseLayer::new(long::fill))
         .add_service(health_service)
         .add_service(reflection)
         .add_service(older)

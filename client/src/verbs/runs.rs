@@ -232,8 +232,8 @@ pub(super) async fn steps(run: &cli::RunName, session: &mut Session) -> Result<E
 }
 
 pub(super) async fn state(run: &cli::RunName, session: &mut Session) -> Result<Exit, Failure> {
-    let answer = session.client().await?.state(run.as_str()).await?;
-    let state = convert::document("state_json", &answer.state_json)?.unwrap_or_else(|| json!({}));
+    let text = session.client().await?.state(run.as_str()).await?;
+    let state = convert::document("state", &text)?.unwrap_or_else(|| json!({}));
     session.output.json(&state)?;
     Ok(Exit::Done)
 }

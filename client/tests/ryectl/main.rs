@@ -22,6 +22,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use nix::fcntl::{Flock, FlockArg};
@@ -234,6 +235,23 @@ async fn what_a_run_came_to_is_all_that_stands_on_stdout() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn get_fetches_the_texts_that_the_answer_omits() {
+    let long = json!({"n": "é".repeat(100)});
+    let daemon = Daemon::serve(Script {
+        run: Mutex::new(v1::Run {
+            state_json: long.to_string(),
+            output_json: json!([long]).to_string(),
+            ..run(RunStatus::Completed)
+        }),
+        ..Script::default()
+    });
+    let printed = ask(&daemon, &["get", RUN, "--json"]).await.json();
+    assert_eq!(printed["state"], long);
+    assert_eq!(printed["output"], json!([long]));
+    assert_eq!(ask(&daemon, &["state", RUN, "--json"]).await.json(), long);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn quiet_silences_the_step_lines_and_json_prints_the_record() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["graph", "run", "x/g", "--json", "--quiet"]).await;
@@ -255,7 +273,7 @@ async fn a_broken_stream_continues_behind_the_last_event() {
         Status::resource_exhausted("the reader is too slow"),
     ] {
         let daemon = Daemon::serve(Script {
-            streams: std::sync::Mutex::new([(2, StreamEnd::Failed(status))].into()),
+            streams: Mutex::new([(2, StreamEnd::Failed(status))].into()),
             ..good()
         });
         let ended = ask(&daemon, &["run", "x/g"]).await;
@@ -308,7 +326,7 @@ async fn a_run_whose_events_take_more_memory_than_there_is_is_waited_for() {
 async fn a_stream_that_a_stopping_daemon_closes_is_opened_again() {
     let running = Script {
         run: run(RunStatus::Running).into(),
-        streams: std::sync::Mutex::new([(2, StreamEnd::Closed)].into()),
+        streams: Mutex::new([(2, StreamEnd::Closed)].into()),
         ..good()
     };
     let daemon = Daemon::serve(running);
@@ -380,7 +398,7 @@ async fn ctrl_c_leaves_the_run_or_cancels_it() {
         ),
     ] {
         let daemon = Daemon::serve(Script {
-            streams: std::sync::Mutex::new([(2, StreamEnd::Held)].into()),
+            streams: Mutex::new([(2, StreamEnd::Held)].into()),
             ..good()
         });
         let mut arguments = vec!["run", "x/g"];
@@ -407,7 +425,7 @@ async fn ctrl_c_leaves_the_run_or_cancels_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_ends_before_ctrl_c_reaches_it_ends_the_verb_as_it_did() {
     let daemon = Daemon::serve(Script {
-        streams: std::sync::Mutex::new([(2, StreamEnd::Held)].into()),
+        streams: Mutex::new([(2, StreamEnd::Held)].into()),
         cancel_refusal: Some(Status::failed_precondition("it has ended")),
         ..good()
     });

@@ -208,10 +208,25 @@ pub(crate) fn serve_on(socket: &Path, script: &Arc<Script>) -> JoinSet<()> {
 
 struct Answers(Arc<Script>);
 
+/// `run` without texts of more than 100 bytes, as a daemon omits those of some megabytes.
+fn without_long_texts(mut run: v1::Run) -> v1::Run {
+    let omitted = |text: &mut String| {
+        let is_long = text.len() > 100;
+        if is_long {
+            text.clear();
+        }
+        is_long
+    };
+    run.state_omitted = omitted(&mut run.state_json);
+    run.output_omitted = omitted(&mut run.output_json);
+    run
+}
+
 type EventStream = Pin<Box<dyn Stream<Item = Result<v1::StreamResponse, Status>> + Send>>;
 
 #[tonic::async_trait]
 impl Runs for Answers {
+    type StateStream = Pin<Box<dyn Stream<Item = Result<v1::StateResponse, Status>> + Send>>;
     type StreamStream = EventStream;
     type TranscriptStream =
         Pin<Box<dyn Stream<Item = Result<v1::TranscriptResponse, Status>> + Send>>;
@@ -432,7 +447,9 @@ impl Runs for Answers {
         request: Request<v1::GetRequest>,
     ) -> Result<Response<v1::GetResponse>, Status> {
         let run = self.0.record(&request.into_inner().run_id)?;
-        Ok(Response::new(v1::GetResponse { run: Some(run) }))
+        Ok(Response::new(v1::GetResponse {
+            run: Some(without_long_texts(run)),
+        }))
     }
 
     async fn list(
@@ -480,12 +497,22 @@ impl Runs for Answers {
     async fn state(
         &self,
         request: Request<v1::StateRequest>,
-    ) -> Result<Response<v1::StateResponse>, Status> {
-        let run = self.0.record(&request.into_inner().run_id)?;
-        Ok(Response::new(v1::StateResponse {
-            state_json: run.state_json,
-            seq: 5,
-        }))
+    ) -> Result<Response<Self::StateStream>, Status> {
+        let request = request.into_inner();
+        let run = self.0.record(&request.run_id)?;
+        let text = if request.output {
+            run.output_json
+        } else {
+            run.state_json
+        };
+        let pieces = text.as_bytes().chunks(7).map(|piece| {
+            Ok(v1::StateResponse {
+                json: piece.to_vec(),
+                seq: 5,
+            })
+        });
+        let pieces: Vec<_> = pieces.collect();
+        Ok(Response::new(Box::pin(tokio_stream::iter(pieces))))
     }
 
     async fn stream(

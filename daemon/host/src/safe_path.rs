@@ -39,7 +39,7 @@ pub fn identity(found: &std::fs::Metadata) -> DirectoryIdentity {
 }
 
 /// Which directory has that number on that file system.
-pub fn identity_of((device, inode): (u64, u64)) -> DirectoryIdentity {
+fn identity_of((device, inode): (u64, u64)) -> DirectoryIdentity {
     DirectoryIdentity {
         boot_id: boot_id().to_owned(),
         device,

@@ -25,7 +25,6 @@ mod config;
 mod documents;
 mod draft;
 mod elsewhere;
-mod glance;
 mod verify;
 
 mod catalog;
@@ -48,7 +47,6 @@ pub use self::documents::Document;
 pub use self::draft::Draft;
 pub use self::elsewhere::Shadowed;
 pub use self::error::{Error, Lapse};
-pub use self::glance::Glance;
 pub use self::item::{Item, Origin};
 pub use self::snapshot::Snapshot;
 pub use self::state::Library;

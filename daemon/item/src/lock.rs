@@ -18,7 +18,7 @@ use rye_core::seal::{self, Fingerprint, SecretKey, sign_json, verify_json};
 use serde_json::{Map, Value};
 
 use crate::file;
-use crate::library::{Glance, Item, Lapse, Library};
+use crate::library::{Lapse, Library};
 use crate::sign::is_version;
 use crate::spaces::{self, FOLDER, Space, Spaces};
 
@@ -133,15 +133,6 @@ impl Listed {
         }
         let id = ItemId::new(self.tool.as_str());
         id.map_err(|error| malformed(format!("is named after no tool: {error}")))
-    }
-}
-
-impl Glance<'_> {
-    /// Returns true if no lock holds `tool`, as far as the kernel knows from memory.
-    pub fn surely_unlocked(&self, tool: &Item) -> bool {
-        let version = tool.metadata.version.as_deref();
-        let place = version.and_then(|version| place(tool.id(), version));
-        place.is_none_or(|place| self.surely_lack(&Path::new(FOLDER).join(place)))
     }
 }
 

@@ -9,9 +9,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path};
 
 use nix::errno::Errno;
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2};
 use nix::sys::stat::Mode;
-use rustix::fs::{AtFlags, StatxFlags, makedev, statx};
 
 /// Opens `path` below `folder`; fails with `EXDEV` or `ELOOP` if a link leads out.
 pub fn open(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
@@ -46,47 +45,6 @@ fn resolve(
     }
     Err(Errno::EAGAIN)
 }
-
-/// Whether `path` is missing below `folder`, as far as the kernel can tell from memory. `false` if that would take a look at the
-/// file system, which may hang, and if the path leads out. Does not block.
-pub fn is_surely_missing(folder: &impl AsFd, path: &Path) -> bool {
-    let beneath = ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_MAGICLINKS;
-    let how = OpenHow::new()
-        .flags(PLACE)
-        .resolve(beneath | RESOLVE_CACHED);
-    let found = openat2(folder, path, how);
-    matches!(found, Err(Errno::ENOENT | Errno::ENOTDIR))
-}
-
-/// The same of an absolute path, all folders on the way included; `false` also if a symbolic link is on the way.
-pub fn is_surely_missing_without_links(path: &Path) -> bool {
-    let how = OpenHow::new()
-        .flags(PLACE)
-        .resolve(ResolveFlag::RESOLVE_NO_SYMLINKS | RESOLVE_CACHED);
-    matches!(openat2(AT_FDCWD, path, how), Err(Errno::ENOENT))
-}
-
-/// Opens the folder at `path` as a place to look below, if the kernel knows the way there from memory. Does not block.
-pub fn open_from_memory(path: &Path) -> nix::Result<OwnedFd> {
-    let how = OpenHow::new()
-        .flags(PLACE | OFlag::O_DIRECTORY)
-        .resolve(RESOLVE_CACHED);
-    openat2(AT_FDCWD, path, how)
-}
-
-/// The file system of what was opened, and its number there, as the kernel has them in memory. Does not block.
-pub fn identity_from_memory(opened: &impl AsFd) -> Option<(u64, u64)> {
-    let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let known = statx(opened, "", how, StatxFlags::INO).ok()?;
-    let device = makedev(known.stx_dev_major, known.stx_dev_minor);
-    Some((device, known.stx_ino))
-}
-
-/// The kernel does not know the way from memory: `EAGAIN`.
-const RESOLVE_CACHED: ResolveFlag = ResolveFlag::from_bits_retain(libc::RESOLVE_CACHED);
-
-/// A place in the tree is all that is opened: no file system is asked for that.
-const PLACE: OFlag = OFlag::O_PATH.union(OFlag::O_CLOEXEC);
 
 /// [`open`] without the kernel's help: every symbolic link is refused, and every step upwards.
 fn walk_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {

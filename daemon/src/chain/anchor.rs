@@ -19,7 +19,7 @@ use super::environment::Environment;
 use super::error::Error;
 use super::fields::{Section, malformed};
 use super::lock::Cover;
-use super::template::Places;
+use super::places::Places;
 use crate::trees::{MOST_BYTES, MOST_FILES, Tree};
 use rye_host::safe_path::{Dir, Entry, EntryKind};
 

@@ -12,12 +12,11 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rye_item::Item;
-use rye_item::library::Glance;
 use serde_json::Value;
 
 use super::error::Error;
 use super::fields::malformed;
-use super::{Chain, Origin};
+use super::origin::Origin;
 use crate::config::Config;
 
 /// The file of a project that holds variables.
@@ -61,12 +60,6 @@ impl Offer {
         Ok(Self { variables })
     }
 
-    /// What a project gets that has no `.env`, if no file has to be read for it: nothing of the daemon's may be a secret.
-    pub fn at_a_glance(glance: &Glance<'_>, config: &Config) -> Option<Self> {
-        let is_plain = config.env.pass.is_empty() && glance.project_surely_lacks(DOT_ENV.as_ref());
-        is_plain.then(|| Self::of_daemon(config))
-    }
-
     fn of_daemon(config: &Config) -> Self {
         let variables = config.env.base.iter().cloned().collect();
         Self { variables }
@@ -77,11 +70,10 @@ impl Offer {
         self.variables.get(OsStr::new(name))?.to_str()
     }
 
-    /// Whether the tool of `chain` gets `name`, or any tool of the project does if there is none. A variable that is set
-    /// to nothing is there.
-    pub fn has(&self, name: &str, chain: Option<&Chain>) -> bool {
-        let elements = chain.into_iter().flat_map(|chain| &chain.elements);
-        let mut of_chain = elements.flat_map(|element| declared(element));
+    /// True if every tool of the project gets the variable `name`, or a tool whose chain has `elements` does. A variable that is set to
+    /// nothing counts.
+    pub fn has<'i>(&self, name: &str, elements: impl IntoIterator<Item = &'i Item>) -> bool {
+        let mut of_chain = elements.into_iter().flat_map(declared);
         OWN.contains(&name)
             || self.variables.contains_key(OsStr::new(name))
             || of_chain.any(|(_, env)| env.get(name).is_some_and(|value| scalar(value).is_some()))

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use rye_core::declared::Fields as _;
 use serde_json::{Value, json};
 
-use super::Chain;
 use super::environment::Environment;
 use super::error::Error;
 use super::fields::Section;
-use super::template::Places;
+use super::places::Places;
+use super::verified::Chain;
 use crate::config::Config;
 
 /// Keys of `env_config`.

@@ -6,34 +6,32 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rye_core::declared::Fields as _;
-use rye_core::id::RunId;
 use rye_core::machine::TextForm;
 use rye_core::model::Object;
 use rye_core::thread::ThreadOrder;
 use rye_item::system;
 use serde_json::{Value, json};
 
+use super::binary;
 use super::environment::{Environment, Offer};
+use super::error::Error;
+use super::fields::malformed;
+use super::given;
 use super::interpreter::{self, Interpreter};
+use super::origin::Origin;
+use super::places::Places;
+use super::process_plan::{Answer, ProcessPlan, tag};
 use super::request::{self, RequestPlan};
-use super::template::{KEYS, Places, Settings, Slots};
-use super::{
-    Chain, EXECUTE, Error, HTTP, Origin, STATE_GRAPH, Terminal, binary, given, server, shell,
-};
+use super::server;
+use super::shell;
+use super::template::{KEYS, Settings, Slots};
+use super::terminal::{EXECUTE, HTTP, STATE_GRAPH, Terminal};
+use super::verified::Chain;
 use crate::config::Config;
 use crate::mcp;
 use crate::native;
 use crate::process::{self, file_path};
 use crate::trees;
-
-/// How the output of the process becomes a result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
-    /// Its stdout is one JSON document; anything else is handed on as text.
-    Json,
-    /// The result of `rye/bash`.
-    Shell,
-}
 
 /// What the primitive will do.
 #[derive(Debug)]
@@ -90,36 +88,6 @@ pub struct NativeCall {
     pub params: Object,
     /// Longest time it may take, if it is limited.
     pub timeout: Option<Duration>,
-}
-
-/// A process, and how its end is read.
-#[derive(Debug)]
-pub struct ProcessPlan {
-    /// The process.
-    pub process: process::Plan,
-    /// The tag of the attempt, for finding its processes.
-    pub tag: String,
-    /// How to read what it prints.
-    pub answer: Answer,
-    /// What sets its time, for whoever needs more of it.
-    pub time_set_by: &'static str,
-}
-
-impl ProcessPlan {
-    fn described(&self) -> Value {
-        let process = &self.process;
-        let args = process.args.iter().map(|arg| arg.to_string_lossy());
-        let names = process.env.iter().map(|(name, _)| name.to_string_lossy());
-        json!({
-            "primitive": EXECUTE,
-            "command": process.program,
-            "args": args.collect::<Vec<_>>(),
-            "env": names.collect::<Vec<_>>(),
-            "cwd": process.cwd,
-            "stdin_bytes": process.stdin.len(),
-            "timeout": process.timeout.as_secs_f64(),
-        })
-    }
 }
 
 /// The plan of `chain` with `params`, which have been checked against the tool's schema. It may take no longer than
@@ -271,8 +239,8 @@ fn templated(
     let settings = Settings::merge(chain, &KEYS)?;
     let project = Path::new(&origin.spec.project);
     let system = system::root(&config.state_dir);
-    let mut places = Places::of(chain, project, &config.user_space, &system);
-    let found_in = Places::of(chain, project, &config.user_space, &system);
+    let mut places = Places::of(chain.tool(), project, &config.user_space, &system);
+    let found_in = Places::of(chain.tool(), project, &config.user_space, &system);
     let mut cwd = project.to_owned();
     if let Some(anchored) = &chain.anchored {
         let copy = trees::place(&config.state_dir, &anchored.tree);
@@ -362,12 +330,7 @@ fn refuse_unsent(chain: &Chain, settings: &Settings<'_>) -> Result<(), Error> {
         }
     }
     match chain.given {
-        Some(_) => Err(super::malformed(chain.tool(), "config_resolve", problem)),
+        Some(_) => Err(malformed(chain.tool(), "config_resolve", problem)),
         None => Ok(()),
     }
-}
-
-/// Names one attempt: found in the environment of all its processes.
-pub fn tag(run: &RunId, key: &str, attempt: u32) -> String {
-    format!("{run}.{}.{attempt}", &key[..16.min(key.len())])
 }

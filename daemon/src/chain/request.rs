@@ -18,7 +18,8 @@ use super::environment::Environment;
 use super::error::Error;
 use super::fields::{close_keys, malformed};
 use super::template::{Settings, slot_name};
-use super::{Chain, HTTP};
+use super::terminal::HTTP;
+use super::verified::Chain;
 use crate::http::Url;
 use crate::mcp::Remote;
 

@@ -1,12 +1,18 @@
-//! What two neighbours of a chain ask of each other: the versions an executor takes, and the data it takes from what it runs.
+//! Rules for elements of a chain: their keys, the versions that an executor takes, and the data that it takes from what it runs.
+
+use std::sync::Arc;
 
 use rye_core::declared::Fields as _;
+use rye_core::expr::did_you_mean;
+use rye_core::id::{ItemId, ItemRef};
 use rye_item::Item;
+use rye_item::metadata::Unread;
 use semver::Version;
 use serde_json::{Value, json};
 
 use super::error::Error;
 use super::fields::{Section, malformed};
+use super::terminal::{STATE_GRAPH, Terminal};
 
 /// Keys of `child_constraints`.
 pub(super) const KEYS: [&str; 2] = ["min_version", "max_version"];
@@ -76,4 +82,55 @@ fn data(child: &Item, parent: &Item) -> Result<bool, Error> {
         parent: parent.path.clone(),
         missing: missing.join(", "),
     })
+}
+
+/// Refuses an element that asks for what this release does not do, or that is nothing to execute.
+pub(super) fn refuse_unread(element: &Item) -> Result<(), Error> {
+    let path = element.path.clone();
+    if element.metadata.tool_type.as_deref() == Some("library") {
+        return Err(Error::Library { path });
+    }
+    let Some(unread) = element.metadata.unread.first() else {
+        return Ok(());
+    };
+    let executor = element.metadata.executor_id.as_deref();
+    let executor = executor.and_then(|id| ItemId::new(id).ok());
+    // Only a file that says it is a graph may have the keys of one.
+    if executor.is_some_and(|id| ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH) {
+        let problem =
+            "must be `graph` where the `executor_id` is that of graphs: write `tool_type: graph`";
+        return Err(malformed(element, "tool_type", problem));
+    }
+    let Unread {
+        key,
+        line,
+        is_known,
+        near,
+    } = unread.clone();
+    Err(if is_known {
+        Error::Unsupported { path, key, line }
+    } else {
+        let hint = did_you_mean(near);
+        Error::UnknownKey {
+            path,
+            key,
+            line,
+            hint,
+        }
+    })
+}
+
+/// Refuses an element that says that it is a graph in a chain that ends elsewhere: the keys of a graph are left to its parser, which would never
+/// see this one.
+pub(super) fn refuse_graph(elements: &[Arc<Item>], terminal: Terminal) -> Result<(), Error> {
+    let is_graph = |element: &&Arc<Item>| element.metadata.tool_type.as_deref() == Some("graph");
+    match elements.iter().find(is_graph) {
+        Some(element) if terminal != Terminal::Graph => {
+            let problem = format!(
+                "is `graph`, and no graph is run by its `executor_id`: write another `tool_type`, or `executor_id: {STATE_GRAPH}`"
+            );
+            Err(malformed(element, "tool_type", &problem))
+        }
+        Some(_) | None => Ok(()),
+    }
 }

@@ -16,8 +16,13 @@ use serde_json::{Value, json};
 use super::environment::Environment;
 use super::error::Error;
 use super::fields::{Section, malformed};
-use super::template::{Places, Settings, Slots};
-use super::{Chain, Origin, Terminal, refuse_unread, request};
+use super::origin::Origin;
+use super::places::Places;
+use super::request;
+use super::rules::refuse_unread;
+use super::template::{Settings, Slots};
+use super::terminal::{Terminal, Way};
+use super::verified::Chain;
 use crate::config::Config;
 use crate::mcp::{self, Asked, Reached};
 use crate::process;
@@ -57,27 +62,6 @@ const START_TIMEOUT: Duration = Duration::from_mins(2);
 const TIMEOUT: Duration = Duration::from_mins(1);
 /// Time between TERM and KILL of a server that is to end.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// How the server of a tool is reached, as its runtime says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// It is a process.
-    Stdio,
-    /// It is another host.
-    Http,
-    /// As the server says: its tools are listed.
-    Any,
-}
-
-impl Way {
-    const fn word(self) -> &'static str {
-        match self {
-            Self::Stdio => "stdio",
-            Self::Http => "http",
-            Self::Any => "any",
-        }
-    }
-}
 
 /// What ends a chain as a call of a server, if this element does.
 pub(super) fn way(element: &Item) -> Option<Way> {
@@ -317,7 +301,7 @@ fn process(
 ) -> Result<process::Plan, Error> {
     let project = Path::new(&origin.spec.project);
     let system = system::root(&config.state_dir);
-    let places = Places::of(alone, project, &config.user_space, &system);
+    let places = Places::of(alone.tool(), project, &config.user_space, &system);
     let slots = Slots {
         settings,
         places: &places,

@@ -8,9 +8,11 @@ use rye_item::{Item, Space};
 use serde_json::Value;
 
 use super::environment::Environment;
-use super::plan::{Answer, ProcessPlan, tag};
+use super::error::Error;
+use super::origin::Origin;
+use super::process_plan::{Answer, ProcessPlan, tag};
 use super::template::seconds;
-use super::{Chain, Error, Origin};
+use super::verified::Chain;
 use crate::config::Config;
 use crate::process;
 
@@ -20,11 +22,6 @@ const WORKING_DIR: &str = "working_dir";
 /// Whether `tool` is this one, and not a file of its name.
 pub(super) fn is(tool: &Item) -> bool {
     tool.space == Space::System && tool.id().as_str() == "rye/bash"
-}
-
-/// Whether a call with `params` can be planned without a look at the project.
-pub(super) fn needs_no_file(params: &Object) -> bool {
-    !params.contains_key(WORKING_DIR)
 }
 
 /// An argv, built from typed parameters.

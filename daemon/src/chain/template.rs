@@ -15,11 +15,11 @@ use rye_core::model::Object;
 use rye_item::Item;
 use serde_json::Value;
 
-use super::Chain;
 use super::error::Error;
 use super::fields::{malformed, unknown_key};
 use super::interpreter::Interpreter;
-use crate::process::file_path;
+use super::places::Places;
+use super::verified::Chain;
 
 /// Keys of `config` that mean the same in every element of a chain that ends at a process.
 pub(super) const KEYS: [&str; 9] = [
@@ -36,95 +36,6 @@ pub(super) const KEYS: [&str; 9] = [
 
 /// The slot of the program that a tool brings along.
 const BINARY: &str = "binary";
-
-/// Where things lie that a template may name.
-#[derive(Debug)]
-pub(super) struct Places {
-    named: Vec<(&'static str, Option<PathBuf>)>,
-    project: PathBuf,
-}
-
-impl Places {
-    /// Those of the tool of `chain`, which is handed to its interpreter in memory.
-    pub(super) fn of(chain: &Chain, project: &Path, user: &Path, system: &Path) -> Self {
-        let directory = chain.tool().path.parent().map(Path::to_owned);
-        let parent = directory.as_deref().and_then(Path::parent);
-        let named = vec![
-            ("tool_path", Some(file_path(0))),
-            ("tool_source", Some(chain.tool().path.clone())),
-            ("tool_parent", parent.map(Path::to_owned)),
-            ("tool_dir", directory),
-            ("project_path", Some(project.to_owned())),
-            ("user_space", Some(user.to_owned())),
-            ("system_space", Some(system.to_owned())),
-            // These two belong to tools of several files.
-            ("anchor_path", None),
-            ("runtime_lib", None),
-        ];
-        Self {
-            named,
-            project: project.to_owned(),
-        }
-    }
-
-    /// The tool is one of several files, of which a copy lies at `copy`.
-    pub(super) fn copied(&mut self, copy: &Path, tool: &Path, lib: Option<PathBuf>) {
-        let directory = tool.parent().map(Path::to_owned);
-        let parent = directory.as_deref().and_then(Path::parent);
-        let parent = parent.filter(|parent| parent.starts_with(copy));
-        let places = [
-            ("tool_path", Some(tool.to_owned())),
-            ("tool_parent", parent.map(Path::to_owned)),
-            ("tool_dir", directory),
-            ("anchor_path", Some(copy.to_owned())),
-            ("runtime_lib", lib),
-        ];
-        for (name, place) in places {
-            if let Some((_, known)) = self.named.iter_mut().find(|(known, _)| *known == name) {
-                *known = place;
-            }
-        }
-    }
-
-    /// The project.
-    pub(super) fn project(&self) -> &Path {
-        &self.project
-    }
-
-    /// The path that `template` stands for: a slot, with a literal behind it or not, or a path that is absolute or below the project.
-    /// `None` if it is a slot that does not apply here.
-    pub(super) fn path(&self, template: &str) -> Result<Option<PathBuf>, String> {
-        match self.slot(template) {
-            Some((place, "")) => Ok(place.cloned()),
-            Some((Some(place), below)) => Ok(Some(place.join(below))),
-            Some((None, _)) => Err(format!(
-                "holds `{template}`, and there is no such path here"
-            )),
-            None if template.starts_with('{') => Err(format!(
-                "holds `{template}`, which is no path; {}",
-                self.known()
-            )),
-            None => Ok(Some(self.project.join(template))),
-        }
-    }
-
-    /// What the path slot at the beginning of `template` stands for, and the literal behind it.
-    fn slot<'t>(&self, template: &'t str) -> Option<(Option<&PathBuf>, &'t str)> {
-        let (name, behind) = template.strip_prefix('{')?.split_once('}')?;
-        let below = match behind.strip_prefix('/') {
-            Some(below) => below,
-            None if behind.is_empty() => "",
-            None => return None,
-        };
-        let (_, place) = self.named.iter().find(|(known, _)| *known == name)?;
-        Some((place.as_ref(), below))
-    }
-
-    fn known(&self) -> String {
-        let names = self.named.iter().map(|(name, _)| format!("`{{{name}}}`"));
-        format!("paths are {}", names.collect::<Vec<_>>().join(", "))
-    }
-}
 
 /// The `config` of all elements, the tool's word over its runtime's.
 pub(super) struct Settings<'c> {

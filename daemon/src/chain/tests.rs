@@ -4,11 +4,16 @@ mod reference;
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rye_core::clock::Timestamp;
+use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_core::model::Object;
 use rye_core::seal::{SecretKey, sha256_hex, sign_text};
-use rye_item::{Spaces, TrustStore, library, trust};
+use rye_item::{Library, Spaces, TrustStore, library, trust};
+use serde_json::json;
 
+use super::terminal::{EXECUTE, HTTP};
 use super::*;
 use rye_host::clock::HostClock;
 

@@ -52,11 +52,6 @@ impl Hang {
         self.state().held
     }
 
-    /// Whether `directory` hangs now.
-    pub(super) fn is_of(&self, directory: &Path) -> bool {
-        self.state().directory.as_deref() == Some(directory)
-    }
-
     /// Somebody reaches for files of `directory`.
     pub(super) fn touch(&self, directory: &Path) {
         let mut state = self.state();

@@ -15,9 +15,9 @@ use tonic::{Request, Response, Status};
 
 use super::decode::{Group, Streamed};
 use super::live::Going;
-use super::long::Long;
 use super::status::{invalid, of_journal, with_reason};
 use super::streams::Streams;
+use super::texts::{Json, Texts};
 use super::visible::visible;
 use super::{decode, encode, logs, stream};
 use crate::access::{Access, Actionable, Extent, Visible};
@@ -117,17 +117,16 @@ impl RunsService {
     }
 }
 
-/// The record of a run, whole, as the next one of an answer with long texts.
-async fn encoded(run: &Visible, long: &mut Long) -> Result<v1::Run, Status> {
+/// The record of a run with its texts, as far as the answer has space for them.
+async fn encoded(run: &Visible, texts: &mut Texts) -> Result<v1::Run, Status> {
     let brief = encode::brief(run, &run.beside().await?);
-    long.add(brief, run).await
+    Ok(texts.add(brief, run).await)
 }
 
-/// The record of a run, whole, in an answer that holds no other.
+/// The record of a run in an answer that holds no other.
 async fn answered<T>(run: &Visible, answer: impl FnOnce(v1::Run) -> T) -> Answer<T> {
-    let mut long = Long::default();
-    let run = encoded(run, &mut long).await?;
-    Ok(long.answer(answer(run)))
+    let run = encoded(run, &mut Texts::default()).await?;
+    Ok(Response::new(answer(run)))
 }
 
 /// Resolves when all of `runs` have ended or are suspended.
@@ -224,12 +223,12 @@ impl Runs for RunsService {
                 Err(_) => true,
             }
         };
-        let mut long = Long::default();
+        let mut texts = Texts::default();
         let mut runs = Vec::with_capacity(waited.len());
         for run in &waited {
-            runs.push(encoded(&run.again().await?, &mut long).await?);
+            runs.push(encoded(&run.again().await?, &mut texts).await?);
         }
-        Ok(long.answer(v1::WaitResponse { runs, timed_out }))
+        Ok(Response::new(v1::WaitResponse { runs, timed_out }))
     }
 
     async fn cancel(&self, request: Request<v1::CancelRequest>) -> Answer<v1::CancelResponse> {
@@ -443,9 +442,8 @@ impl Runs for RunsService {
     async fn get(&self, request: Request<v1::GetRequest>) -> Answer<v1::GetResponse> {
         let run = visible(&self.access, request, |request| request.run_id).await?;
         let brief = encode::brief(&run, &run.beside_with_left().await?);
-        let mut long = Long::default();
-        let run = Some(long.add(brief, &run).await?);
-        Ok(long.answer(v1::GetResponse { run }))
+        let run = Some(Texts::default().add(brief, &run).await);
+        Ok(Response::new(v1::GetResponse { run }))
     }
 
     async fn list(&self, request: Request<v1::ListRequest>) -> Answer<v1::ListResponse> {
@@ -513,16 +511,28 @@ impl Runs for RunsService {
         Ok(Response::new(v1::StepsResponse { steps }))
     }
 
-    async fn state(&self, request: Request<v1::StateRequest>) -> Answer<v1::StateResponse> {
-        let run = visible(&self.access, request, |request| request.run_id).await?;
-        let Some(vars) = run.vars() else {
-            let text = format!("run `{id}` is a tool run and has no state", id = run.id);
-            return Err(with_reason(
-                Status::failed_precondition(text),
-                "precondition",
-            ));
+    type StateStream = Pin<Box<dyn Stream<Item = Result<v1::StateResponse, Status>> + Send>>;
+
+    async fn state(&self, request: Request<v1::StateRequest>) -> Answer<Self::StateStream> {
+        let (caller, request) = decode::open(request)?;
+        let id = decode::run_id(&request.run_id)?;
+        let run = self.access.visible(&caller, &id).await?;
+        let (json, lacking) = if request.output {
+            (Json::output(&run), "it has no output")
+        } else {
+            (Json::state(&run), "only graph runs have a state")
         };
-        Long::state(vars, run.seq.0).await
+        let json = json.ok_or_else(|| {
+            let text = format!("run `{id}`: {lacking}");
+            with_reason(Status::failed_precondition(text), "precondition")
+        })?;
+        let (place, seq) = (self.streams.take(&caller)?, run.seq.0);
+        let pieces = json.pieces().map(move |piece| {
+            let json = piece.to_vec();
+            Ok(v1::StateResponse { json, seq })
+        });
+        let pieces = futures_util::stream::iter(pieces);
+        Ok(Response::new(Box::pin(place.held_by(pieces))))
     }
 
     type TranscriptStream =

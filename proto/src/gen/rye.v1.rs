@@ -596,12 +596,15 @@ pub struct ItemCount {
 pub struct StateRequest {
     #[prost(string, tag = "1")]
     pub run_id: ::prost::alloc::string::String,
+    /// True for the output of the run instead of its state.
+    #[prost(bool, tag = "2")]
+    pub output: bool,
 }
+/// A piece of a JSON text in UTF-8; pieces may divide a character. A state is an object, `inputs` included.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct StateResponse {
-    /// A JSON object, `inputs` included.
-    #[prost(string, tag = "1")]
-    pub state_json: ::prost::alloc::string::String,
+    #[prost(bytes = "vec", tag = "1")]
+    pub json: ::prost::alloc::vec::Vec<u8>,
     /// The event this state belongs to.
     #[prost(uint64, tag = "2")]
     pub seq: u64,
@@ -800,10 +803,10 @@ pub struct Run {
     /// Absolute path.
     #[prost(string, tag = "6")]
     pub project: ::prost::alloc::string::String,
-    /// A JSON object; empty in lists.
+    /// A JSON object; empty in lists, and if `state_omitted`.
     #[prost(string, tag = "7")]
     pub state_json: ::prost::alloc::string::String,
-    /// What a graph's return node declares, or a tool's result, as JSON; empty if there is none.
+    /// What a graph's return node declares, or a tool's result, as JSON; empty if there is none, and if `output_omitted`.
     #[prost(string, tag = "8")]
     pub output_json: ::prost::alloc::string::String,
     /// Steps taken so far.
@@ -875,6 +878,11 @@ pub struct Run {
     /// Whether the text that a completed thread gives back lacks its end; false in lists.
     #[prost(bool, tag = "42")]
     pub truncated: bool,
+    /// True if the texts of the answer, 3 MiB together, have no space for the state, or the output. `State` sends each.
+    #[prost(bool, tag = "43")]
+    pub state_omitted: bool,
+    #[prost(bool, tag = "44")]
+    pub output_omitted: bool,
 }
 /// A request to stop.
 #[derive(serde::Serialize)]
@@ -2683,11 +2691,14 @@ pub mod runs_client {
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "Steps"));
             self.inner.unary(req, path, codec).await
         }
-        /// The current or final state of a graph run.
+        /// The current or final state of a graph run, or the output of a run, however long they are.
         pub async fn state(
             &mut self,
             request: impl tonic::IntoRequest<super::StateRequest>,
-        ) -> std::result::Result<tonic::Response<super::StateResponse>, tonic::Status> {
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::StateResponse>>,
+            tonic::Status,
+        > {
             self.inner
                 .ready()
                 .await
@@ -2700,7 +2711,7 @@ pub mod runs_client {
             let path = http::uri::PathAndQuery::from_static("/rye.v1.Runs/State");
             let mut req = request.into_request();
             req.extensions_mut().insert(GrpcMethod::new("rye.v1.Runs", "State"));
-            self.inner.unary(req, path, codec).await
+            self.inner.server_streaming(req, path, codec).await
         }
         /// The events of a run from a cursor on; with `follow`, until the run ends, and on request with what its model says meanwhile.
         /// Or those of a tree of runs, of a project, or of all runs that the caller sees, in the order in which they happened.
@@ -2885,11 +2896,17 @@ pub mod runs_server {
             &self,
             request: tonic::Request<super::StepsRequest>,
         ) -> std::result::Result<tonic::Response<super::StepsResponse>, tonic::Status>;
-        /// The current or final state of a graph run.
+        /// Server streaming response type for the State method.
+        type StateStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::StateResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The current or final state of a graph run, or the output of a run, however long they are.
         async fn state(
             &self,
             request: tonic::Request<super::StateRequest>,
-        ) -> std::result::Result<tonic::Response<super::StateResponse>, tonic::Status>;
+        ) -> std::result::Result<tonic::Response<Self::StateStream>, tonic::Status>;
         /// Server streaming response type for the Stream method.
         type StreamStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::StreamResponse, tonic::Status>,
@@ -3779,11 +3796,14 @@ pub mod runs_server {
                 "/rye.v1.Runs/State" => {
                     #[allow(non_camel_case_types)]
                     struct StateSvc<T: Runs>(pub Arc<T>);
-                    impl<T: Runs> tonic::server::UnaryService<super::StateRequest>
+                    impl<
+                        T: Runs,
+                    > tonic::server::ServerStreamingService<super::StateRequest>
                     for StateSvc<T> {
                         type Response = super::StateResponse;
+                        type ResponseStream = T::StateStream;
                         type Future = BoxFuture<
-                            tonic::Response<Self::Response>,
+                            tonic::Response<Self::ResponseStream>,
                             tonic::Status,
                         >;
                         fn call(
@@ -3814,7 +3834,7 @@ pub mod runs_server {
                                 max_decoding_message_size,
                                 max_encoding_message_size,
                             );
-                        let res = grpc.unary(method, req).await;
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -1,5 +1,4 @@
 use rye_core::error::Kinded;
-mod glance;
 
 use rye_core::error::ErrorKind;
 use rye_core::id::ItemId;

@@ -159,44 +159,6 @@ async fn whatever_reaches_for_files_of_a_project_that_hangs_delays_no_run_of_ano
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_inside_the_daemon_wait_for_no_file_of_their_project() {
-    let rig = Rig::new();
-    let daemon = rig.start().await;
-    let project = project(&rig, "busy");
-    let run = daemon.run(&project, "t/endless").await;
-    let moves = daemon.journal.subscribe(&run, Seq::default()).await;
-    let mut moves = moves.unwrap();
-    let mut until = async |last: Seq| {
-        let reached = async { while moves.next().await.unwrap().unwrap().seq < last {} };
-        in_time("a call", reached).await;
-    };
-    // The first call looks for files; the kernel remembers what is not there.
-    until(Seq(10)).await;
-
-    let gate = daemon.projects.gate_of(&project);
-    let (begun, begins) = std::sync::mpsc::channel();
-    let (release, held) = std::sync::mpsc::channel::<()>();
-    let held = Arc::new(Mutex::new(held));
-    let mut stuck = Group::new();
-    for _ in 0..file_pool::AT_ONCE {
-        let (gate, begun, held) = (gate.clone(), begun.clone(), Arc::clone(&held));
-        let work = move || {
-            begun.send(()).unwrap();
-            held.lock().unwrap().recv_timeout(PATIENCE).unwrap_err();
-        };
-        stuck.spawn(async move { gate.pass("hang", work).await });
-    }
-    for _ in 0..file_pool::AT_ONCE {
-        begins.recv_timeout(PATIENCE).unwrap();
-    }
-    let seen = daemon.supervisor.run_of(&run).await.unwrap().seq;
-    until(Seq(seen.0 + 20)).await;
-    drop(release);
-    while stuck.next().await.is_some() {}
-    daemon.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_run_whose_project_hangs_from_its_first_moment_on_can_be_stopped() {
     let rig = Rig::new();
     let daemon = rig.start().await;

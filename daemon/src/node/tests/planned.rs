@@ -151,7 +151,7 @@ async fn order(daemon: &Daemon, project: &Path, name: &str, params: Object) -> O
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_shell_is_planned_at_once_unless_a_file_of_the_project_has_a_say() {
+async fn shell_plan_follows_the_files_of_the_project() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let dispatcher = dispatcher(&rig);
@@ -169,10 +169,8 @@ async fn the_shell_is_planned_at_once_unless_a_file_of_the_project_has_a_say() {
         let project = rig.project(&number.to_string(), &[]);
         let params = command(&Value::Null);
         let order = order(&daemon, &project, "rye/bash", params).await;
-        // The first look goes to the file system, and the kernel remembers what is not there.
-        let _warm = dispatcher.prepare(vec![order.clone()]).await;
-        let known = dispatcher.prepare(vec![order.clone()]).now_or_never();
-        let untouched = known.expect("nothing has to be waited for").pop().unwrap();
+        let untouched = dispatcher.prepare(vec![order.clone()]).await;
+        let untouched = untouched.first().unwrap();
         assert!(
             matches!(untouched.plan, Ok(Plan::Process(_))),
             "{untouched:?}"

@@ -9,7 +9,7 @@ use rye_core::id::ItemRef;
 use rye_core::model::{Failure, Spec};
 use rye_item::Library;
 
-use crate::chain::{self, Offer};
+use crate::chain::{self, Chain, Offer};
 use crate::config::Config;
 use crate::models;
 use crate::port::Refusal;
@@ -37,7 +37,7 @@ pub(super) fn unset(
     let mut missing = BTreeSet::new();
     let mut told = Vec::new();
     for name in &graph.env_requires {
-        if !offer.has(name, None) && missing.insert(name) {
+        if !offer.has(name, []) && missing.insert(name) {
             told.push(format!("graph requires '{name}'"));
         }
     }
@@ -46,9 +46,12 @@ pub(super) fn unset(
         let chain = |item: &ItemRef| chain::resolve(library, item, None).ok();
         let chains: Vec<_> = items.iter().map(chain).collect();
         for name in &node.env_requires {
-            let lacks = |chain: &Option<_>| !offer.has(name, chain.as_ref());
+            let lacks = |chain: &Option<Chain>| {
+                let elements = chain.iter().flat_map(Chain::elements);
+                !offer.has(name, elements)
+            };
             let lacking = chains.iter().position(lacks);
-            let is_lacking = lacking.is_some() || (items.is_empty() && !offer.has(name, None));
+            let is_lacking = lacking.is_some() || (items.is_empty() && !offer.has(name, []));
             if is_lacking && missing.insert(name) {
                 let item = lacking.and_then(|place| items.get(place));
                 let of = item.map_or_else(String::new, |item| format!(" ({})", item.id));

@@ -1,0 +1,70 @@
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+
+fn whole(json: Json) -> String {
+    let pieces: Vec<Bytes> = json.pieces().collect();
+    String::from_utf8(pieces.concat()).unwrap()
+}
+
+fn a_value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        ".{0,200}".prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        Just(json!({"\u{0}": [null, true, "\"\\"]})),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn pieces_together_are_the_text(state in prop::collection::vec((".{0,4}", a_value()), 0..4), output in a_value()) {
+        let vars: Vars = state
+            .into_iter()
+            .map(|(name, value)| (Arc::from(name), Arc::new(value)))
+            .collect();
+        prop_assert_eq!(whole(Json::State(vars.clone())), vars.to_json());
+        prop_assert_eq!(whole(Json::Value(Arc::new(output.clone()))), output.to_string());
+    }
+}
+
+#[test]
+fn a_state_is_sent_in_pieces_of_one_value_or_less() {
+    let long = json!("é".repeat(PIECE));
+    let vars: Vars = ["a", "b", "c"]
+        .into_iter()
+        .map(|name| (Arc::from(name), Arc::new(long.clone())))
+        .collect();
+    let pieces: Vec<Bytes> = Json::State(vars.clone()).pieces().collect();
+    assert!(pieces.iter().all(|piece| piece.len() <= PIECE));
+    assert_eq!(String::from_utf8(pieces.concat()).unwrap(), vars.to_json());
+}
+
+#[tokio::test]
+async fn texts_beyond_the_bound_are_omitted_and_later_ones_that_fit_are_not() {
+    let mut texts = Texts { left: 10 };
+    let json = |value| Some(Json::Value(Arc::new(value)));
+    assert_eq!(texts.text(None).await.as_deref(), Some(""));
+    assert_eq!(texts.text(json(json!("123456789"))).await, None);
+    assert_eq!(
+        texts.text(json(json!("1234"))).await.as_deref(),
+        Some(r#""1234""#)
+    );
+    assert_eq!(texts.text(json(json!("123"))).await, None);
+    assert_eq!(
+        texts.text(json(json!("12"))).await.as_deref(),
+        Some(r#""12""#)
+    );
+    let long = json!("x".repeat(2 * SHORT));
+    assert_eq!(texts.text(json(long.clone())).await, None);
+    let mut texts = Texts::default();
+    assert_eq!(texts.text(json(long.clone())).await, Some(long.to_string()));
+}
+
+#[test]
+fn the_reference_names_the_bound() {
+    let limits = rye_pages::Table::read("docs/reference.md", "limits");
+    let most = format!("{} MiB as JSON", MOST >> 20);
+    limits.assert_cell("states and outputs of an answer", "is", most);
+}
