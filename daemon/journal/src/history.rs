@@ -1,20 +1,23 @@
-//! The history: ranges of the log, each sealed as a *section*, with the events by run, compressed, and the final records.
+//! The history: ranges of the log, each sealed as a *section* with its events grouped by run and compressed, and with
+//! the final records of runs.
 //!
-//! **Owns** the files `<n>.his` in its directory. A file is a row of frames ([`rye_core::frame`]); its segment id is 2^63 + n. A
-//! section is some blocks of events, records and index entries, and at last its directory; all have the position of its last commit,
-//! and as durable the position before its first. A section counts once its directory is whole. A file that is full ends with a table
-//! of its directories. The payload of a frame is one byte (0: plain, 1: zstd) and JSON lines, of which the first names the form.
+//! **Owns** the files `<n>.his` in its directory. A file is a sequence of frames ([`rye_core::frame`]) with the segment
+//! id 2^63 + n. A section consists of blocks of events, records and index entries, followed by its directory. All its
+//! frames have the position of its last commit as LSN, and the position before its first commit as durable position. A
+//! section counts once its directory is complete. A full file ends with a table of its directories. The payload of a
+//! frame is one byte (0: plain, 1: zstd) and JSON lines, of which the first names the form.
 //!
-//! **Never** opens a file of a project, signs, or knows what an event means. **Order**: sections are appended in the order of the log
-//! by one caller at a time; a reader finds a section after it is synced. Readers hold the file of their section and nothing else, so
-//! neither the appender nor a file that is replaced disturbs them. **Failure** to append changes nothing that was there before. Damage
-//! is confined: of a block to the runs in it, of a directory to its section, of a table to the speed of the next start.
+//! **Never** opens a file of a project, signs, or interprets an event. **Order**: sections are appended in the order of
+//! the log by one caller at a time; a reader finds a section after it is synced. Readers hold only the file of their
+//! section, so neither the appender nor the replacement of a file disturbs them. **Failure** of an append leaves
+//! history unchanged. Damage is confined: in a block to the runs in it, in a directory to its section, in a table to
+//! the speed of the next start.
 //!
-//! **Compaction** writes full files again without the runs that were removed. Positions stay covered: a file without living runs becomes
-//! one section without runs and is not unlinked, for else it would look like a lost one. The removals in a directory stay as
-//! long as a section has one of their runs.
+//! **Compaction** rewrites full files without the runs that were removed. Positions stay covered: a file without living
+//! runs becomes one section without runs and is not unlinked, because it would look like a lost file. A removal stays
+//! in a directory as long as a section has one of its runs.
 //!
-//! One descriptor is open for each file of 64 MiB.
+//! Each file of 64 MiB has one open descriptor.
 
 mod faults;
 mod payload;

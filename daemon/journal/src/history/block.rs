@@ -1,7 +1,8 @@
 //! Blocks: lines of runs, packed until a block is full.
 //!
-//! A line `{"run":ID}` names the run of the lines after it. An event is `[seq,lsn,place,ms,"type",payload,flags,"signature"]`, the
-//! signature only where there is one. Of records and entries there is one line for each run.
+//! A line `{"run":ID}` names the run of the lines after it. An event is
+//! `[seq,lsn,place,ms,"type",payload,flags,"signature"]`; events without a signature have no last element. Records and
+//! index entries have one line for each run.
 
 use std::borrow::Cow;
 use std::io;
@@ -16,15 +17,15 @@ use super::frames::FrameWriter;
 use super::payload::{self, EVENTS, damaged};
 use super::section::Event;
 
-/// Most bytes of the text of a block that has more than one line.
+/// Limit in bytes on the text of a block that has more than one line.
 pub(super) const BLOCK_BYTES: usize = 128 << 10;
 
-/// Bytes around the id in the line of a run, and two line breaks.
+/// Bytes around the id in the line that names a run, and two line feeds.
 const RUN_LINE_BYTES: usize = r#"{"run":""}"#.len() + 2;
 
-/// No event follows in the commit.
+/// Flag: no event of the commit follows.
 const LAST_OF_COMMIT: u8 = 1;
-/// The payload is the reference to an object.
+/// Flag: the payload is a reference to an object.
 const OBJECT: u8 = 2;
 
 #[derive(Serialize, Deserialize)]
@@ -44,7 +45,7 @@ struct EventLine<'a>(
     #[serde(default, skip_serializing_if = "Option::is_none")] Option<String>,
 );
 
-/// The line of `event`, without its line break.
+/// Returns the line of `event` without its line feed.
 pub(super) fn event_line(event: &Event) -> io::Result<Vec<u8>> {
     let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
     let line = EventLine(
@@ -78,7 +79,7 @@ fn read_event(line: &[u8]) -> io::Result<Event> {
     })
 }
 
-/// The events of the runs that `wanted` selects, in the order of the block.
+/// Returns the events of the runs that `wanted` selects, in the order of the block.
 pub(super) fn read_events(
     text: &[u8],
     wanted: impl Fn(&RunId) -> bool,
@@ -95,7 +96,7 @@ pub(super) fn read_events(
     Ok(events)
 }
 
-/// The lines of records or entries, one of each run, in the order of the block.
+/// Returns the lines of records or entries, one for each run, in the order of the block.
 pub(super) fn read_texts(text: &[u8], form: &str) -> io::Result<Vec<(RunId, Vec<u8>)>> {
     let mut lines = payload::lines(text, form)?;
     let mut texts = Vec::new();
@@ -108,7 +109,7 @@ pub(super) fn read_texts(text: &[u8], form: &str) -> io::Result<Vec<(RunId, Vec<
     Ok(texts)
 }
 
-/// The lines of `text` without those of runs that `is_kept` rejects.
+/// Returns the lines of `text` without those of runs that `is_kept` rejects.
 pub(super) fn retain(
     text: &[u8],
     form: &str,
@@ -117,7 +118,7 @@ pub(super) fn retain(
     let mut kept = payload::begin(form);
     let (mut is_in, mut is_run) = (false, false);
     for line in payload::lines(text, form)? {
-        // Texts of records and entries may begin as the line of a run does. Each follows one.
+        // The text of a record or an entry may begin like the line that names a run. Each follows such a line.
         is_run = if form == EVENTS {
             line.starts_with(b"{")
         } else {
@@ -139,7 +140,7 @@ pub(super) struct Packer<'f, 'w> {
     frames: &'f mut FrameWriter<'w>,
     form: &'static str,
     text: Vec<u8>,
-    /// The run of the last line; `None` if the block is empty.
+    /// Run of the last line; `None` if the block is empty.
     run: Option<RunId>,
 }
 
@@ -155,7 +156,7 @@ impl<'f, 'w> Packer<'f, 'w> {
         }
     }
 
-    /// Adds a line of `run`. Returns the number of its block in the section.
+    /// Adds a line of `run`. Returns the index of its block in the section.
     pub(super) fn push(&mut self, run: &RunId, line: &[u8]) -> io::Result<u32> {
         if line.contains(&b'\n') {
             let reason = format!("a text of run {run} has a line break");

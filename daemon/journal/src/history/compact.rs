@@ -1,9 +1,9 @@
-//! Compaction: files with runs that were removed are written again without these.
+//! Compaction: rewrites files with removed runs without these runs.
 //!
-//! **Owns** which files are written again, in which order, and how long a removal stays on record. **Never** removes a position, and leaves
-//! a file of which it cannot tell all content. **Order**: one file after the other, at first those without living runs, which need almost
-//! no space. A file replaces its predecessor once it is synced. **Failure** ends the compaction: the files before it are done, the
-//! others as they were.
+//! **Owns** the choice of the files and their order, and the time for which a removal stays on record. **Never**
+//! removes a position, and skips a file whose content it cannot read completely. **Order**: one file after the other,
+//! beginning with those without living runs, which need almost no space. A file replaces its predecessor once it is
+//! synced. **Failure** ends the compaction: the files before it are done, the others are unchanged.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Display;
@@ -25,34 +25,33 @@ use super::table::Row;
 use super::usage;
 use crate::watermark::lock;
 
-/// Files that a compaction writes again.
+/// Selects the files that a compaction rewrites.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// Full files less than half of which is of living runs.
+    /// Full files with removed runs in which living runs have less than half of the bytes.
     Sparse,
-    /// Each file with a removed run. The file that takes sections is ended first.
+    /// Each file with a removed run. The file to which sections are appended is ended first.
     All,
 }
 
 /// Result of a compaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Compacted {
-    /// Number of files that were written again.
+    /// Number of files that were rewritten.
     pub files: u32,
-    /// Length of these before.
+    /// Their length in bytes before.
     pub before: u64,
-    /// Length of these now.
+    /// Their length in bytes now.
     pub after: u64,
-    /// Sentences on damage because of which something of a removed run may remain.
+    /// Messages about damage because of which data of a removed run may remain.
     pub notes: Vec<String>,
 }
 
-/// Content of a file.
 #[derive(Debug, Default)]
 struct Content {
-    /// Bytes of the blocks of living runs.
+    /// Bytes in blocks of living runs.
     living: u64,
-    /// Bytes of all blocks.
+    /// Bytes in all blocks.
     all: u64,
     has_living: bool,
     has_dead: bool,
@@ -80,9 +79,9 @@ impl Content {
 }
 
 impl Store {
-    /// Writes files with runs of `dead` again without these. `dead` are runs that were removed, of which no event can be appended any
-    /// more. Positions stay; neighbouring small sections of a file become one. Start keys of runs that were removed at `keys_since` or
-    /// later stay in the removals. Readers and the appender go on meanwhile. Blocks.
+    /// Rewrites files with runs of `dead` without these. `dead` are runs that were removed, of which no event can be
+    /// appended any more. Positions stay; adjacent small sections of a file become one. Removals keep the start keys of
+    /// runs that were removed at `keys_since` or later. Readers and the appender can work at the same time. Blocks.
     pub fn compact(
         &self,
         dead: &HashSet<RunId>,
@@ -109,7 +108,7 @@ impl Store {
         Ok(compacted)
     }
 
-    /// Reads all directories. Files of which one is damaged are noted and left out.
+    /// Reads all directories. Files with a damaged directory are reported in `notes` and left out.
     fn survey(
         &self,
         removed: &mut DeadRuns<'_>,
@@ -141,7 +140,7 @@ impl Store {
         Ok(contents)
     }
 
-    /// Returns true if the file takes no more sections.
+    /// Returns true if no more sections are appended to the file.
     fn end_file(&self, number: u32, scope: Scope) -> Result<bool, Error> {
         let mut writer = lock(&self.writer);
         if !writer.is_current(number) {
@@ -188,7 +187,8 @@ impl Store {
         let rewritten = rewriter.rewrite(&source, groups, removed);
         let rewritten = rewritten.map_err(failed())?;
         let synced = rewriter.faults.sync_dir(&rewriter.dir);
-        // Also after a failure: the new file has the name. A power cut may bring the old one back; both hold all living runs.
+        // Done after a failure too: the new file has the name. A power cut may restore the old one; both hold all
+        // living runs.
         lock(&self.table).replace(&Arc::new(rewritten.file), rewritten.rows);
         synced.map_err(failed())?;
         lock(&self.writer).set_length(number, rewritten.length);
@@ -205,12 +205,13 @@ fn read(file: &Arc<HistoryFile>, row: Row) -> Result<Directory, Error> {
     Ok(section.read()?.into_directory())
 }
 
-/// The directories of a file. Fails if one is damaged.
+/// Reads the directories of a file. Fails if one is damaged.
 fn read_all(file: &Arc<HistoryFile>, rows: &[Row]) -> Result<Vec<Directory>, Error> {
     rows.iter().map(|row| read(file, *row)).collect()
 }
 
-/// True if these sections and their table are all of the file, and no directory names what is not there.
+/// True if these sections and their table are all of the file, and no directory refers to a block or project that it
+/// lacks.
 fn is_whole(
     file: &HistoryFile,
     length: u64,
@@ -229,13 +230,13 @@ fn is_whole(
     Ok(is_in_sections && table_end == length && is_consistent)
 }
 
-/// Note on a file that is not written again.
+/// Returns the message about a file that is not rewritten.
 fn skipped(file: &HistoryFile, reason: impl Display) -> String {
     let path = file.path.display();
     format!("`{path}` stays with all that is in it: {reason}")
 }
 
-/// Splits damage from failures that may be gone at the next try.
+/// Separates damage from failures that may not occur again.
 fn readable<T>(read: Result<T, Error>) -> Result<Result<T, Error>, Error> {
     match read {
         Err(error) if error.kind() != ErrorKind::DataLoss => Err(error),

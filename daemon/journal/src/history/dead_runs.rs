@@ -1,4 +1,4 @@
-//! The runs that a compaction takes out of history, and the removals that stay on record.
+//! The runs that a compaction removes from history, and the removals that stay on record.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,12 +8,12 @@ use rye_core::id::RunId;
 use super::directory::Directory;
 use super::removal::Removal;
 
-/// Removed runs, and their directory entries in the whole history.
+/// Removed runs, and the number of their directory entries in all of history.
 pub(super) struct DeadRuns<'d> {
     pub(super) dead: &'d HashSet<RunId>,
-    /// Directory entries of each run that a removal or the caller names.
+    /// Number of directory entries of each run that a removal or the caller names.
     pub(super) entries: HashMap<RunId, u64>,
-    /// True if a directory cannot be read, which may have entries of any run.
+    /// True if a directory cannot be read; it may have entries of any run.
     pub(super) has_unknown: bool,
     pub(super) keys_since: Timestamp,
 }
@@ -23,7 +23,7 @@ impl DeadRuns<'_> {
         self.dead.contains(run)
     }
 
-    /// The part of `removal` that stays on record; `None` if nothing does.
+    /// Returns the part of `removal` that stays on record; `None` if nothing does.
     pub(super) fn needed(&self, mut removal: Removal) -> Option<Removal> {
         let keeps_keys = removal.at >= self.keys_since;
         removal.runs.retain(|removed| {
@@ -35,7 +35,8 @@ impl DeadRuns<'_> {
         is_needed.then_some(removal)
     }
 
-    /// Counts the entries in `directory`. Later directories come first: a removal comes after the entries of its runs.
+    /// Counts the entries in `directory`. Later directories have to be added first: a removal comes after the entries
+    /// of its runs.
     pub(super) fn add(&mut self, directory: &Directory) {
         for removed in directory.removed.iter().flat_map(|removal| &removal.runs) {
             self.entries.entry(removed.run.clone()).or_default();

@@ -11,7 +11,6 @@ use super::file::Extent;
 use super::payload::{self, DIRECTORY};
 use super::removal::Removal;
 
-/// Content of a section.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Directory {
     /// Position of its first commit.
@@ -19,28 +18,26 @@ pub struct Directory {
     /// Position of its last commit.
     pub last: Lsn,
     pub(super) files: Vec<Name>,
-    /// Keys of its signatures, each with the position from which it signed, in order.
+    /// Fingerprints of the signing keys, each with the position from which the key signed, in order.
     pub fingerprints: Vec<(Lsn, Fingerprint)>,
     pub(super) blocks: Vec<Block>,
     /// Its runs, ordered by project and first event.
     pub runs: Vec<RunEntry>,
-    /// Blocks with entries of the index.
+    /// Indexes of the blocks with entries of the index.
     pub(super) entries: Vec<u32>,
     /// Removals in its range.
     pub removed: Vec<Removal>,
 }
 
-/// A run in a directory.
 #[derive(Debug, Deserialize)]
 pub struct RunEntry {
-    /// The run.
     pub run: RunId,
-    /// Index of its project.
+    /// Index of its project in `Directory::files`.
     pub(super) files: usize,
     pub(super) spans: Vec<Span>,
-    /// Block with its final record.
+    /// Index of the block with its final record.
     pub(super) record: Option<u32>,
-    /// Objects that its events in the section name.
+    /// Digests of the objects that its events in the section name.
     pub names: Vec<Digest>,
 }
 
@@ -60,7 +57,7 @@ pub(super) struct Block {
     raw: u32,
 }
 
-// On disk these are arrays, which the derived readers take as well.
+// On disk these are arrays, which the derived deserializers accept too.
 
 impl Serialize for RunEntry {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -87,7 +84,7 @@ impl Serialize for Block {
     }
 }
 
-/// The projects of runs, which are ordered by these, and the runs, each with the index of its project.
+/// Returns the projects and the runs, each with the index of its project. `runs` have to be ordered by project.
 pub(super) fn by_project(
     runs: impl Iterator<Item = (Name, RunEntry)>,
 ) -> (Vec<Name>, Vec<RunEntry>) {
@@ -104,13 +101,13 @@ pub(super) fn by_project(
 }
 
 impl RunEntry {
-    /// First and last of its events in the section; `None` if it has none there.
+    /// Returns the first and last of its events in the section; `None` if it has none there.
     pub fn seqs(&self) -> Option<(Seq, Seq)> {
         let (first, last) = (self.spans.first()?, self.spans.last()?);
         Some((first.first, last.last))
     }
 
-    /// True if the run ended in the section, which has its final record.
+    /// True if the run ended in the section; then the section has its final record.
     pub const fn is_ended(&self) -> bool {
         self.record.is_some()
     }
@@ -123,7 +120,7 @@ impl Block {
         Ok(Self { offset, bytes, raw })
     }
 
-    /// The same block in another frame.
+    /// Returns the same block in another frame.
     pub(super) const fn moved(self, to: Extent) -> Self {
         let Extent { offset, bytes } = to;
         let raw = self.raw;
@@ -141,34 +138,34 @@ impl Block {
 }
 
 impl Directory {
-    /// The key that signed at `lsn`.
+    /// Returns the fingerprint of the key that signed at `lsn`.
     pub fn fingerprint(&self, lsn: Lsn) -> Option<&Fingerprint> {
         let mut keys = self.fingerprints.iter().rev();
         keys.find(|(from, _)| *from <= lsn).map(|(_, key)| key)
     }
 
-    /// Bytes of its blocks, decompressed.
+    /// Bytes of its blocks before compression.
     pub fn raw_bytes(&self) -> usize {
         self.blocks.iter().map(|block| block.raw()).sum()
     }
 
-    /// The entry of `run`.
+    /// Returns the entry of `run`.
     pub fn run(&self, run: &RunId) -> Option<&RunEntry> {
         self.runs.iter().find(|entry| entry.run == *run)
     }
 
-    /// Directory that holds the files of the project of one of its runs; `None` for a run of another directory.
+    /// Returns the directory with the files of the project of one of its runs; `None` for a run of another directory.
     pub fn files_of(&self, run: &RunEntry) -> Option<&Name> {
         self.files.get(run.files)
     }
 
-    /// The block with this number; an empty one, which no frame is, if there is none.
+    /// Returns the block with this index, or an empty block, which no frame matches, if there is none.
     pub(super) fn block(&self, number: u32) -> Block {
         let at = usize::try_from(number).unwrap_or(usize::MAX);
         self.blocks.get(at).copied().unwrap_or_default()
     }
 
-    /// True if all blocks and projects that it names are there.
+    /// True if it has all blocks and projects to which it refers.
     pub(super) fn is_consistent(&self) -> bool {
         let has_block = |number: &u32| {
             let number = usize::try_from(*number);

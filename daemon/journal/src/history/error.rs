@@ -1,4 +1,4 @@
-//! Failures of the history store.
+//! Errors of the history store.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,9 @@ pub enum Error {
     /// A file or the directory cannot be used.
     #[error("failed to {operation} `{}`", path.display())]
     Files {
-        /// The operation.
+        /// Operation that failed, as a verb.
         operation: &'static str,
-        /// The file.
         path: PathBuf,
-        /// Answer of the system.
         #[source]
         source: io::Error,
     },
@@ -26,21 +24,19 @@ pub enum Error {
     Frame {
         /// The requested part of its content: runs and their events, or positions.
         content: String,
-        /// The file.
         path: PathBuf,
-        /// Start of the frame.
+        /// Offset of the frame in bytes.
         offset: u64,
-        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The sealer handed over a section that could not be read back.
+    /// The section that the sealer passed could not be read back.
     #[error("the section cannot be stored: {0}")]
     Refused(String),
 }
 
 impl Error {
-    /// Makes an error of the answer of the system to `operation` on `path`.
+    /// Returns a constructor of the error for a failed `operation` on `path`.
     pub(super) fn files(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Files {
             operation,

@@ -1,5 +1,5 @@
-//! Writes, syncs and renames of history files. Tests make them fail; the syncs that they let pass are not made, as these would take most
-//! of the tests' time.
+//! Writes, syncs and renames of history files. Tests make them fail. Under test no sync is executed, because syncs
+//! would take most of the time of the tests.
 
 use std::fs::{self, File};
 use std::io;
@@ -38,7 +38,6 @@ impl Faults {
         fs::rename(from, to)
     }
 
-    /// As [`sync_dir`].
     pub(super) fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         #[cfg(test)]
         self.hooks.before(hooks::Call::SyncDir)?;
@@ -64,7 +63,7 @@ pub(super) mod hooks {
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Call {
-        /// When its hook runs, half of its bytes are written.
+        /// Half of the bytes are written when the hook of this call runs.
         Write,
         Sync,
         Rename,
@@ -94,7 +93,7 @@ pub(super) mod hooks {
             });
         }
 
-        /// Runs `hook` in each call, which fails with its error.
+        /// Runs `hook` in each call; the call fails with its error.
         pub(crate) fn set(&self, hook: impl FnMut(Call) -> io::Result<()> + Send + 'static) {
             *self.0.lock().unwrap() = Some(Box::new(hook));
         }

@@ -10,19 +10,17 @@ use rye_core::id::Lsn;
 
 use super::payload::{self, MAX_TEXT_BYTES, damaged};
 
-/// End of a file of history, as a caller has it on record.
+/// End of a file of history, as the base records it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileEnd {
-    /// Number of the file.
     pub file: u32,
-    /// Its length in bytes.
+    /// Length of the file in bytes.
     pub length: u64,
 }
 
-/// Segments of the log have ids below this bit.
+/// Bit in the segment ids of history. Segments of the log have ids without it.
 const SEGMENT_BIT: u64 = 1 << 63;
 
-/// A range of bytes in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
     pub(super) offset: u64,
@@ -46,17 +44,17 @@ pub(super) fn path(dir: &Path, number: u32) -> PathBuf {
     dir.join(format!("{number}.his"))
 }
 
-/// Path under which the file `number` is written again.
+/// Path of the temporary file that replaces the file `number`.
 pub(super) fn tmp_path(dir: &Path, number: u32) -> PathBuf {
     dir.join(format!("{number}.his.tmp"))
 }
 
-/// True for the name of a [`tmp_path`].
+/// True for the file name of a [`tmp_path`].
 pub(super) fn is_tmp(name: &str) -> bool {
     name.strip_suffix(".tmp").and_then(number).is_some()
 }
 
-/// The number of the file with this name; `None` if it is no file of history.
+/// Returns the number of the file with this name; `None` if it is no file of history.
 pub(super) fn number(name: &str) -> Option<u32> {
     let number = name.strip_suffix(".his")?.parse().ok()?;
     (format!("{number}.his") == name).then_some(number)
@@ -69,7 +67,7 @@ impl HistoryFile {
         Ok(Self { number, path, file })
     }
 
-    /// An empty file at [`tmp_path`].
+    /// Creates an empty file at [`tmp_path`].
     pub(super) fn create_tmp(dir: &Path, number: u32) -> io::Result<Self> {
         let path = tmp_path(dir, number);
         let mut options = OpenOptions::new();
@@ -78,7 +76,7 @@ impl HistoryFile {
         Ok(Self { number, path, file })
     }
 
-    /// The id in its frames.
+    /// Segment id in its frames.
     pub(super) fn segment(&self) -> SegmentId {
         SegmentId(SEGMENT_BIT | u64::from(self.number))
     }
@@ -87,7 +85,7 @@ impl HistoryFile {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Bytes of the file; allocates no more than the file has.
+    /// Reads bytes of the file. Allocates no more than the file has.
     pub(super) fn read(&self, extent: Extent) -> io::Result<Vec<u8>> {
         let length = self.length()?;
         if extent.end() > length {
@@ -98,14 +96,15 @@ impl HistoryFile {
         Ok(bytes)
     }
 
-    /// The text of the frame at `extent`, of the section that ends at `last`; it has at most `most` bytes.
+    /// Returns the text of the frame at `extent`, which belongs to the section that ends at `last`. Fails if the text
+    /// has more than `most` bytes.
     pub(super) fn text(&self, extent: Extent, last: Lsn, most: usize) -> io::Result<Vec<u8>> {
         let bytes = self.read(extent)?;
         let payload = self.payload(&bytes, last)?;
         payload::decode(payload, most.min(MAX_TEXT_BYTES))
     }
 
-    /// The payload of the frame that is `bytes`, of the section that ends at `last`.
+    /// Returns the payload of the frame `bytes`, which belongs to the section that ends at `last`.
     pub(super) fn payload<'b>(&self, bytes: &'b [u8], last: Lsn) -> io::Result<&'b [u8]> {
         let frame = Frame::decode(self.segment(), bytes);
         let frame = frame.ok_or_else(|| damaged("its checksum does not match"))?;
@@ -115,7 +114,8 @@ impl HistoryFile {
         Ok(frame.payload)
     }
 
-    /// The header and the extent of the frame at `offset`, not verified; `None` if none begins there that fits into `length`.
+    /// Returns the unverified header and the extent of the frame at `offset`; `None` if no frame begins there that ends
+    /// within `length`.
     pub(super) fn header(&self, offset: u64, length: u64) -> io::Result<Option<(Header, Extent)>> {
         let bytes = u32::try_from(HEADER_BYTES).map_err(io::Error::other)?;
         let extent = Extent { offset, bytes };

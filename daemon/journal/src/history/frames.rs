@@ -1,4 +1,4 @@
-//! Writing the frames of a section.
+//! Writes the frames of a section.
 
 use std::io;
 
@@ -17,9 +17,9 @@ pub(super) struct FrameWriter<'w> {
     pub(super) encoder: &'w mut Encoder,
     pub(super) lsn: Lsn,
     pub(super) durable: Lsn,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     pub(super) offset: u64,
-    /// Blocks so far.
+    /// Blocks written so far.
     pub(super) blocks: Vec<Block>,
 }
 
@@ -37,7 +37,7 @@ impl FrameWriter<'_> {
         Ok(())
     }
 
-    /// Writes `block`, of which the frame is damaged, byte for byte: a new checksum would hide the damage.
+    /// Writes `block`, whose frame is damaged, byte for byte: a new checksum would hide the damage.
     pub(super) fn copy_damaged(&mut self, block: Block, frame: &[u8]) -> io::Result<()> {
         let extent = self.write_bytes(frame)?;
         self.blocks.push(block.moved(extent));

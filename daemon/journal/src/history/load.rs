@@ -1,4 +1,4 @@
-//! Opening a history: the table of its sections, and notes on all that is not as it was written.
+//! Opens a history: builds the table of its sections, and reports everything that is not as it was written.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -12,18 +12,19 @@ use super::scan::{self, Scan};
 use super::table::Table;
 use super::writer::Current;
 
-/// Reads files in the order of their numbers.
+/// Reads the files in the order of their numbers.
 #[derive(Debug)]
 pub(super) struct Loader<'d> {
     pub(super) dir: &'d Path,
-    /// End of history, at first as the caller has it on record.
+    /// End of history, at first as the caller has recorded it.
     pub(super) expected: Option<FileEnd>,
     pub(super) faults: &'d Faults,
     pub(super) table: Table,
     pub(super) notes: Vec<String>,
 }
 
-/// The numbers of the files in `dir`, in order. Removes files that a compaction did not finish, and returns a note on each that stays.
+/// Returns the numbers of the files in `dir`, in order. Removes unfinished files of a compaction, and returns a message
+/// about each that could not be removed.
 pub(super) fn list(dir: &Path) -> Result<(Vec<u32>, Vec<String>), Error> {
     let failed = || Error::files("list", dir);
     let (mut numbers, mut notes) = (Vec::new(), Vec::new());
@@ -43,7 +44,7 @@ pub(super) fn list(dir: &Path) -> Result<(Vec<u32>, Vec<String>), Error> {
 }
 
 impl Loader<'_> {
-    /// Adds the sections of all files. Returns the last one if it takes more sections.
+    /// Adds the sections of all files. Returns the last file if more sections can be appended to it.
     pub(super) fn load(&mut self, numbers: &[u32]) -> Option<Current> {
         if let Some(end) = self.expected.filter(|end| !numbers.contains(&end.file)) {
             self.note(end.file, "is missing");
@@ -62,7 +63,7 @@ impl Loader<'_> {
     fn add(&mut self, number: u32, is_last: bool) -> io::Result<Option<Current>> {
         let (file, is_writable) = self.open(number, is_last)?;
         let mut length = file.length()?;
-        // Its last frame is whole. Compaction may have made it shorter than it is on record.
+        // The last frame is complete. Compaction may have made the file shorter than its recorded length.
         if let Some(rows) = scan::table(&file, length) {
             self.table.extend(&file, rows);
             if is_last {
@@ -78,7 +79,7 @@ impl Loader<'_> {
         let mut scan = scan::sections(&file, length)?;
         let mut current = None;
         if is_last {
-            // Only the last append can be unsynced. Then its directory may be on disk and one of its blocks not.
+            // Only the last append can be unsynced. Its directory may be on disk while one of its blocks is not.
             let unsynced = scan.rows.last().filter(|_| synced < scan.end);
             if let Some(row) = unsynced
                 && !scan::is_whole(&file, row)?
@@ -117,7 +118,8 @@ impl Loader<'_> {
         Ok(current)
     }
 
-    /// Cuts a file that takes more to its whole sections, and syncs what the last life may not have synced.
+    /// Cuts a file that takes more sections to its complete sections, and syncs data that the previous process may not
+    /// have synced.
     fn settle(
         &mut self,
         file: &HistoryFile,
@@ -135,7 +137,7 @@ impl Loader<'_> {
         self.faults.sync_dir(self.dir)
     }
 
-    /// Opens a file, the last one for appending if that can be.
+    /// Opens a file, the last one for appending if possible. Returns true if it can be written.
     fn open(&mut self, number: u32, is_last: bool) -> io::Result<(Arc<HistoryFile>, bool)> {
         let mut options = OpenOptions::new();
         options.read(true);
@@ -149,7 +151,8 @@ impl Loader<'_> {
         Ok((Arc::new(file), false))
     }
 
-    /// Bytes of the file `number` that are known to have been on disk.
+    /// Number of bytes of the file `number` that were synced for certain; `u64::MAX` for a file before the last
+    /// recorded one.
     fn synced(&self, number: u32) -> u64 {
         match self.expected {
             Some(end) if end.file == number => end.length,

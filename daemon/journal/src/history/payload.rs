@@ -1,20 +1,20 @@
-//! Payload of a frame: one byte that names the codec, then JSON lines, of which the first names their form.
+//! Payload of a frame: one byte for the codec, then JSON lines, of which the first names their form.
 
 use std::fmt;
 use std::io;
 
-/// Events of runs.
+/// Form of events of runs.
 pub(super) const EVENTS: &str = "events/1";
-/// Final records of runs.
+/// Form of final records of runs.
 pub(super) const RECORDS: &str = "records/1";
-/// Entries of the index.
+/// Form of entries of the index.
 pub(super) const ENTRIES: &str = "entries/1";
-/// The directory of a section.
+/// Form of the directory of a section.
 pub(super) const DIRECTORY: &str = "directory/1";
-/// The directories of a full file.
+/// Form of the table of a full file.
 pub(super) const TABLE: &str = "table/1";
 
-/// Most bytes of the text of one frame. Blocks have 128 KiB, records a few MiB.
+/// Limit in bytes on the text of one frame. Blocks have 128 KiB, records a few MiB.
 pub(super) const MAX_TEXT_BYTES: usize = 96 << 20;
 
 const PLAIN: u8 = 0;
@@ -29,7 +29,7 @@ impl Encoder {
         zstd::bulk::Compressor::new(LEVEL).map(Self)
     }
 
-    /// The payload with `text`, compressed if that makes it shorter.
+    /// Returns the payload with `text`, compressed if that makes it shorter.
     pub(super) fn encode(&mut self, text: &[u8]) -> io::Result<Vec<u8>> {
         if text.len() > MAX_TEXT_BYTES {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -49,7 +49,7 @@ impl fmt::Debug for Encoder {
     }
 }
 
-/// The text in `payload`; fails before it allocates more than `most` bytes.
+/// Returns the text in `payload`. Fails before it allocates more than `most` bytes.
 pub(super) fn decode(payload: &[u8], most: usize) -> io::Result<Vec<u8>> {
     match payload.split_first() {
         Some((&PLAIN, text)) if text.len() <= most => Ok(text.to_vec()),
@@ -61,29 +61,29 @@ pub(super) fn decode(payload: &[u8], most: usize) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A text of this form without lines.
+/// Returns a text of this form without lines.
 pub(super) fn begin(form: &str) -> Vec<u8> {
     format!("\"{form}\"\n").into_bytes()
 }
 
-/// The rest of `text` after the line that names its form.
+/// Returns the rest of `text` after the line that names its form.
 pub(super) fn content<'t>(text: &'t [u8], form: &str) -> io::Result<&'t [u8]> {
     let content = text.strip_prefix(begin(form).as_slice());
     content.ok_or_else(|| damaged(format!("it is not of the form {form}")))
 }
 
-/// The lines of `text` after the one that names its form.
+/// Returns the lines of `text` after the one that names its form.
 pub(super) fn lines<'t>(text: &'t [u8], form: &str) -> io::Result<impl Iterator<Item = &'t [u8]>> {
     let lines = content(text, form)?;
     Ok(lines.split_inclusive(|byte| *byte == b'\n'))
 }
 
-/// An error that says that stored bytes are not what was written.
+/// Returns the error for stored bytes that are not what was written.
 pub(super) fn damaged(reason: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason.into())
 }
 
-/// True for [`damaged`] bytes and files that are cut; other errors may be gone at the next try.
+/// True for [`damaged`] bytes and truncated files. Other errors may not occur again.
 pub(super) fn is_damage(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,4 +1,4 @@
-//! Reading a section: its directory first, then the blocks that are needed and no others.
+//! Reading a section: first its directory, then only the blocks that are needed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -15,7 +15,7 @@ use super::payload::{ENTRIES, MAX_TEXT_BYTES, RECORDS, damaged};
 use super::section::Event;
 use super::table::Row;
 
-/// A section of history. Its file stays open and readable as long as this lives.
+/// A section of history. Its file stays open and readable while this value exists.
 #[derive(Debug, Clone)]
 pub struct SectionRef {
     file: Arc<HistoryFile>,
@@ -41,7 +41,7 @@ impl SectionRef {
         self.row.last
     }
 
-    /// Reads its directory. Blocks.
+    /// Reads the directory. Blocks.
     pub fn read(&self) -> Result<SectionReader, Error> {
         let (first, last) = (self.first(), self.last());
         let extent = self.row.directory();
@@ -68,7 +68,7 @@ impl SectionRef {
     }
 }
 
-/// A section with its directory in memory. Blocks of it are read when they are needed; one is decompressed at a time.
+/// A section with its directory in memory. Blocks are read when they are needed, and decompressed one at a time.
 #[derive(Debug)]
 pub struct SectionReader {
     section: SectionRef,
@@ -76,7 +76,6 @@ pub struct SectionReader {
 }
 
 impl SectionReader {
-    /// The directory.
     pub const fn directory(&self) -> &Directory {
         &self.directory
     }
@@ -85,8 +84,8 @@ impl SectionReader {
         self.directory
     }
 
-    /// The events of `run` with these positions, in order. In the place of those in a damaged block is one error, and those after it
-    /// follow. Blocks.
+    /// Returns the events of `run` with these positions, in order. One error takes the place of those in a damaged
+    /// block, and the events after it follow. Blocks.
     pub fn events_of(
         &self,
         run: &RunId,
@@ -101,7 +100,8 @@ impl SectionReader {
         events.filter(move |event| !event.as_ref().is_ok_and(|event| !seqs.contains(&event.seq)))
     }
 
-    /// The events of the runs that `wanted` selects, in the order of the log. Fails if one block of these is damaged. Blocks.
+    /// Returns the events of the runs that `wanted` selects, in the order of the log. Fails if one of their blocks is
+    /// damaged. Blocks.
     pub fn events(&self, wanted: impl Fn(&RunEntry) -> bool) -> Result<Vec<(RunId, Event)>, Error> {
         let mut blocks: BTreeMap<u32, Vec<(&RunEntry, Span)>> = BTreeMap::new();
         for entry in self.directory.runs.iter().filter(|entry| wanted(entry)) {
@@ -117,7 +117,7 @@ impl SectionReader {
         Ok(events)
     }
 
-    /// The final record of `run`; `None` if the section has none. Blocks.
+    /// Returns the final record of `run`; `None` if the section has none. Blocks.
     pub fn record_of(&self, run: &RunId) -> Result<Option<Vec<u8>>, Error> {
         let Some(block) = self.directory.run(run).and_then(|entry| entry.record) else {
             return Ok(None);
@@ -131,7 +131,8 @@ impl SectionReader {
         records.map(|(_, record)| Some(record))
     }
 
-    /// The final records of all runs that ended here. In the place of those in a damaged block is one error. Blocks.
+    /// Returns the final records of all runs that ended in this section. One error takes the place of those in a
+    /// damaged block. Blocks.
     pub fn records(&self) -> impl Iterator<Item = Result<(RunId, Vec<u8>), Error>> {
         let mut blocks: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
         for entry in &self.directory.runs {
@@ -145,7 +146,8 @@ impl SectionReader {
         })
     }
 
-    /// The index entries of all runs that ended here. In the place of those in a damaged block is one error. Blocks.
+    /// Returns the index entries of all runs that ended in this section. One error takes the place of those in a
+    /// damaged block. Blocks.
     pub fn entries(&self) -> impl Iterator<Item = Result<(RunId, Vec<u8>), Error>> {
         let blocks = self.directory.entries.iter();
         blocks.flat_map(|block| {
@@ -164,7 +166,7 @@ impl SectionReader {
         each(self.read(block, content, |text| block::read_texts(text, form)))
     }
 
-    /// The events in `block` of these runs, which are those of their spans and no others.
+    /// Returns the events of these runs in `block`. Fails unless they are exactly the events of the spans.
     fn events_in(
         &self,
         block: u32,
@@ -193,7 +195,7 @@ impl SectionReader {
         })
     }
 
-    /// Reads the text of `block` by `read`; an error names the `content`.
+    /// Reads the text of `block` with `read`; an error names the `content`.
     fn read<T>(
         &self,
         block: u32,
@@ -213,7 +215,7 @@ impl SectionReader {
     }
 }
 
-/// The items of a list, or the error in their place.
+/// Returns the items of a list, or one error in their place.
 fn each<T>(list: Result<Vec<T>, Error>) -> Vec<Result<T, Error>> {
     match list {
         Ok(list) => list.into_iter().map(Ok).collect(),

@@ -1,4 +1,4 @@
-//! Removals of runs, as the log and the sections of history record them.
+//! Removals of runs, as recorded in the log and in sections of history.
 
 use rye_core::clock::Timestamp;
 use rye_core::id::{Name, RunId};
@@ -9,26 +9,23 @@ use serde_json::value::RawValue;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Removal {
-    /// The runs.
     pub runs: Vec<RemovedRun>,
-    /// Accounts of other runs that were in records of these.
+    /// Accounts of other runs that the records of these runs hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Box<RawValue>>,
-    /// When.
+    /// Time of the removal.
     pub at: Timestamp,
-    /// By whom.
+    /// Principal that removed them.
     pub by: Name,
 }
 
-/// A run that was removed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RemovedRun {
-    /// The run.
     pub run: RunId,
     /// Directory that held the files of its project.
     pub files: Name,
-    /// Its item, which its pages are named by.
+    /// Its item, which is part of the names of its pages.
     pub item: Name,
     /// Its start key, with its principal.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,7 +1,7 @@
-//! Writing a file of history again, without removed runs.
+//! Rewrites a file of history without removed runs.
 //!
-//! Blocks are copied as they are, or without the lines of removed runs; they are not packed anew. A frame that cannot be read is copied
-//! byte for byte if a living run has lines in it, and stays as unreadable as it was.
+//! Blocks are copied as they are, or without the lines of removed runs; they are not packed again. A frame that cannot
+//! be read is copied byte for byte if a living run has lines in it, and stays unreadable.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -29,17 +29,17 @@ pub(super) struct Rewriter {
     pub(super) faults: Faults,
 }
 
-/// A file that has the name of its source. The change of names is not synced.
+/// A file that was renamed to the path of its source. The directory is not synced yet.
 pub(super) struct Rewritten {
     pub(super) file: HistoryFile,
     pub(super) rows: Vec<Row>,
     pub(super) length: u64,
-    /// Sentences on damaged blocks.
+    /// Messages about damaged blocks.
     pub(super) notes: Vec<String>,
 }
 
 impl Rewriter {
-    /// Replaces the file `source` by one with a section for each of `groups`. After a failure `source` has its name as before.
+    /// Replaces the file `source` by one with a section for each of `groups`. After a failure `source` is unchanged.
     pub(super) fn rewrite(
         &mut self,
         source: &HistoryFile,
@@ -67,7 +67,7 @@ impl Rewriter {
             }
             Err(error) => {
                 if let Err(error) = fs::remove_file(&tmp.path) {
-                    // The next start removes it.
+                    // The next start removes the file.
                     tracing::warn!(%error, path = %tmp.path.display(), "an unfinished file cannot be removed");
                 }
                 Err(error)
@@ -75,7 +75,7 @@ impl Rewriter {
         }
     }
 
-    /// Writes all sections and their table. Returns these and the length of the file.
+    /// Writes all sections and their table. Returns the rows of the table and the length of the file.
     fn write(
         &mut self,
         tmp: &HistoryFile,
@@ -105,7 +105,7 @@ impl Rewriter {
         Ok((rows, table.end()))
     }
 
-    /// A writer of frames after the sections `rows`.
+    /// Returns a writer of frames after the sections `rows`.
     fn frames<'w>(
         &'w mut self,
         file: &'w HistoryFile,
@@ -125,7 +125,7 @@ impl Rewriter {
     }
 }
 
-/// Writes neighbouring sections as one.
+/// Writes adjacent sections as one.
 struct Merger<'w> {
     frames: FrameWriter<'w>,
     source: &'w HistoryFile,
@@ -133,7 +133,7 @@ struct Merger<'w> {
     notes: &'w mut Vec<String>,
     /// Living runs, each with its project.
     runs: Vec<(Name, RunEntry)>,
-    /// Index of each in `runs`.
+    /// Index of each run in `runs`.
     known: HashMap<RunId, usize>,
     fingerprints: Vec<(Lsn, Fingerprint)>,
     entries: Vec<u32>,
@@ -203,7 +203,7 @@ impl<'w> Merger<'w> {
         }
     }
 
-    /// Adds the keys of `section`, which replace those before it from its first position on.
+    /// Adds the keys of `section`. They replace the keys of earlier sections from its first position on.
     fn add_keys(&mut self, section: &Directory) {
         for (from, key) in &section.fingerprints {
             let from = *from.max(&section.first);
@@ -214,7 +214,8 @@ impl<'w> Merger<'w> {
         }
     }
 
-    /// Writes the blocks in which living runs have lines. Returns the new number of each block; `None` if it is gone.
+    /// Writes the blocks in which living runs have lines. Returns the new index of each block; `None` if the block was
+    /// dropped.
     fn write_blocks(&mut self, section: &Directory) -> io::Result<Vec<Option<u32>>> {
         let usages = usages(section, |run| self.removed.has(run));
         let blocks = section.blocks.iter().zip(usages);
@@ -251,7 +252,7 @@ impl<'w> Merger<'w> {
         Ok(true)
     }
 
-    /// The text of a block without removed runs; `None` if it has none of these.
+    /// Returns the text of a block without removed runs; `None` if it has no removed run.
     fn changed(&self, payload: &[u8], block: Block, usage: Usage) -> io::Result<Option<Vec<u8>>> {
         if usage.removed == 0 {
             return Ok(None);
@@ -261,7 +262,7 @@ impl<'w> Merger<'w> {
         Ok((kept.len() < text.len()).then_some(kept))
     }
 
-    /// Writes the directory of `range`. Returns where it is, and if it has removals.
+    /// Writes the directory of `range`. Returns its extent, and true if it has removals.
     fn finish(mut self, range: (Lsn, Lsn)) -> io::Result<(Extent, bool)> {
         for (_, entry) in &mut self.runs {
             let mut names = HashSet::new();

@@ -1,4 +1,4 @@
-//! Finding the sections of a file: by its table, or frame by frame.
+//! Finds the sections of a file: by its table, or frame by frame.
 
 use std::io;
 use std::ops::Range;
@@ -11,18 +11,18 @@ use super::file::{Extent, HistoryFile};
 use super::payload::{self, DIRECTORY, MAX_TEXT_BYTES, TABLE, is_damage};
 use super::table::{self, Row};
 
-/// Bytes at the end of a file in which its table is searched first; then in more, up to the last.
+/// Lengths in bytes of the ends of a file in which its table is searched, one after the other.
 const TAIL_BYTES: [u64; 3] = [64 << 10, 1 << 20, 16 << 20];
 
 /// The sections of a file, found frame by frame.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     pub(super) rows: Vec<Row>,
-    /// Bytes between sections that belong to no whole one.
+    /// Ranges of bytes between sections that belong to no complete section.
     pub(super) damaged: Vec<Range<u64>>,
-    /// End of the last whole section, or of the table after it.
+    /// End of the last complete section, or of the table after it.
     pub(super) end: u64,
-    /// True if there is a table: the file takes no more sections.
+    /// True if there is a table: no more sections are appended to the file.
     pub(super) has_table: bool,
 }
 
@@ -34,7 +34,7 @@ impl Scan {
     }
 }
 
-/// The sections that the table of `file` names; `None` if its last frame is no whole table.
+/// Returns the sections that the table of `file` names; `None` if its last frame is no complete table.
 pub(super) fn table(file: &HistoryFile, length: u64) -> Option<Vec<Row>> {
     for tail in TAIL_BYTES.map(|tail| tail.min(length)) {
         let bytes = u32::try_from(tail).ok()?;
@@ -53,7 +53,8 @@ pub(super) fn table(file: &HistoryFile, length: u64) -> Option<Vec<Row>> {
     None
 }
 
-/// The sections of `file`, which has `length` bytes, by their frames. Reads headers and directories only, unless these show damage.
+/// Finds the sections of `file`, which has `length` bytes, by their frames. Reads only headers and directories unless
+/// these show damage.
 pub(super) fn sections(file: &HistoryFile, length: u64) -> io::Result<Scan> {
     let scan = grouped(file, &chain(file, length)?)?;
     if scan.damaged.is_empty() && scan.end == length {
@@ -62,7 +63,7 @@ pub(super) fn sections(file: &HistoryFile, length: u64) -> io::Result<Scan> {
     grouped(file, &sound(file, length)?)
 }
 
-/// True if the directory and all blocks of a section are whole.
+/// True if the directory and all blocks of a section are undamaged.
 pub(super) fn is_whole(file: &HistoryFile, row: &Row) -> io::Result<bool> {
     let text = file.text(row.directory(), row.last, MAX_TEXT_BYTES);
     let directory = text.and_then(|text| Directory::decode(&text));
@@ -73,7 +74,7 @@ pub(super) fn is_whole(file: &HistoryFile, row: &Row) -> io::Result<bool> {
     Ok(unless_damaged(blocks)?.is_some())
 }
 
-/// The frames from the start of the file, each where the one before ends; unverified.
+/// Returns the unverified frames from the start of the file, each of which begins where the previous one ends.
 fn chain(file: &HistoryFile, length: u64) -> io::Result<Vec<(Header, Extent)>> {
     let (mut frames, mut at) = (Vec::new(), 0);
     while let Some(frame) = file.header(at, length)? {
@@ -83,7 +84,7 @@ fn chain(file: &HistoryFile, length: u64) -> io::Result<Vec<(Header, Extent)>> {
     Ok(frames)
 }
 
-/// All frames of the file whose checksums match. Holds the whole file in memory.
+/// Returns all frames of the file whose checksums match. Holds the whole file in memory.
 fn sound(file: &HistoryFile, length: u64) -> io::Result<Vec<(Header, Extent)>> {
     let bytes = u32::try_from(length).map_err(io::Error::other)?;
     let bytes = file.read(Extent { offset: 0, bytes })?;
@@ -102,7 +103,7 @@ fn sound(file: &HistoryFile, length: u64) -> io::Result<Vec<(Header, Extent)>> {
     Ok(frames)
 }
 
-/// The sections of these frames. Those of a section have one position, and the last of them is its directory.
+/// Groups frames into sections. Frames of a section have the same position, and the last of them is its directory.
 fn grouped(file: &HistoryFile, frames: &[(Header, Extent)]) -> io::Result<Scan> {
     let mut scan = Scan::default();
     for group in frames.chunk_by(|(one, _), (next, _)| one.lsn == next.lsn) {
@@ -138,7 +139,7 @@ fn grouped(file: &HistoryFile, frames: &[(Header, Extent)]) -> io::Result<Scan> 
     Ok(scan)
 }
 
-/// `None` if bytes are damaged; fails if they cannot be read now.
+/// Returns `None` if bytes are damaged. Fails if they cannot be read now.
 fn unless_damaged<T>(read: io::Result<T>) -> io::Result<Option<T>> {
     match read {
         Ok(value) => Ok(Some(value)),

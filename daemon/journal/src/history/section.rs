@@ -1,4 +1,4 @@
-//! A section in memory: the events of one range of the log, by run, as the sealer hands them to the store.
+//! A section in memory: the events of one range of the log, grouped by run, as the sealer passes them to the store.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,6 @@ use serde_json::value::RawValue;
 use super::error::Error;
 use super::removal::Removal;
 
-/// An event of a run.
 #[derive(Debug, Clone)]
 pub struct Event {
     /// Position in the run.
@@ -24,7 +23,7 @@ pub struct Event {
     pub at: Timestamp,
     /// Name of its type, as in the log.
     pub event_type: Name,
-    /// Its content without line breaks; of a long one the reference to the object that holds it.
+    /// Its content without line feeds; of a long payload the reference to the object that holds it.
     pub payload: Box<RawValue>,
     /// True if an object holds its content.
     pub is_object: bool,
@@ -34,40 +33,38 @@ pub struct Event {
     pub signature: Option<Signature>,
 }
 
-/// The part of a run in a section.
 #[derive(Debug, Clone)]
 pub struct RunPart {
-    /// The run.
     pub run: RunId,
-    /// Directory that holds the files of its project.
+    /// Directory with the files of its project.
     pub files: Name,
-    /// Objects that its events here name.
+    /// Digests of the objects that its events in this section name.
     pub names: Vec<Digest>,
-    /// Its events here, without gaps.
+    /// Its events in this section, without gaps.
     pub events: Vec<Event>,
-    /// Its final record, one line of text, if it ended here.
+    /// Its final record as one line of text, if it ended in this section.
     pub record: Option<Vec<u8>>,
-    /// Its entry in the index, one line of text, if it ended here.
+    /// Its entry in the index as one line of text, if it ended in this section.
     pub entry: Option<Vec<u8>>,
 }
 
-/// A range of the log, to be stored.
+/// A range of the log that is to be stored.
 #[derive(Debug, Clone)]
 pub struct Section {
     /// Position of its first commit.
     pub first: Lsn,
     /// Position of its last commit.
     pub last: Lsn,
-    /// Keys of its signatures, each with the position from which it signed, in order.
+    /// Fingerprints of the signing keys, each with the position from which the key signed, in order.
     pub fingerprints: Vec<(Lsn, Fingerprint)>,
-    /// Each run at most once, in any order.
+    /// Parts of the runs: each run at most once, in any order.
     pub runs: Vec<RunPart>,
     /// Removals in its range.
     pub removed: Vec<Removal>,
 }
 
 impl Section {
-    /// Fails if it could not be read back, or does not begin after `end`, the end of history.
+    /// Fails if the section could not be read back, or does not begin after `end`, the end of history.
     pub(super) fn check(&self, end: Lsn) -> Result<(), Error> {
         let Self { first, last, .. } = self;
         if *first <= end || last < first {

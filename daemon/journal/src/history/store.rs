@@ -1,4 +1,4 @@
-//! The store: its table, the files, and the one writer.
+//! The store: its table, the files, and the only writer.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,8 @@ use crate::watermark::lock;
 pub struct Options {
     /// Length in bytes at which a file is full and the next one begins.
     pub file_bytes: u64,
-    /// [`Store::end`] on record. What comes before it was on disk, and the log need not hold it; what comes after it, the log holds.
+    /// Last recorded [`Store::end`]. Everything up to it was on disk, and the log may have dropped it; the log holds
+    /// everything after it.
     pub expected: Option<FileEnd>,
 }
 
@@ -42,26 +43,27 @@ impl Default for Options {
 pub struct Found {
     /// Position of the last commit in history; 0 if there is none.
     pub last: Lsn,
-    /// Ranges of positions before it, first and last, that no file holds.
+    /// Ranges of positions before `last`, first and last position each, that no file holds.
     pub lost: Vec<(Lsn, Lsn)>,
     /// False only if [`Store::removals`] has none.
     pub has_removals: bool,
-    /// Sentences on files that are missing, short, cut, damaged or cannot be used.
+    /// Messages about files that are missing, short, cut, damaged or cannot be used.
     pub notes: Vec<String>,
 }
 
 /// The history of a daemon. Any number of threads may read while one appends and one compacts.
 #[derive(Debug)]
 pub struct Store {
-    /// Held for look-ups, never during a read or a write of a file.
+    /// Locked for look-ups, never during a read or a write of a file. The last in the order of locks.
     pub(super) table: Mutex<Table>,
     pub(super) writer: Mutex<Writer>,
-    /// Held for the whole of a compaction, and taken before the other two.
+    /// Locked during the whole of a compaction, and before the other two.
     pub(super) rewriter: Mutex<Rewriter>,
 }
 
 impl Store {
-    /// Opens the history in `dir`, or makes an empty one. Damaged, short and missing files do not fail it. Blocks.
+    /// Opens the history in `dir`, or creates an empty one. Damaged, short and missing files do not make it fail.
+    /// Blocks.
     pub fn open(dir: &Path, options: Options) -> Result<(Self, Found), Error> {
         Self::open_with(dir, options, Faults::default())
     }
@@ -118,8 +120,8 @@ impl Store {
         Ok((store, found))
     }
 
-    /// Appends `section`; it is on disk, and readers find it, when this returns. After a failure history is as before, and the next
-    /// section goes to a new file: a second sync of lost pages proves nothing. Blocks.
+    /// Appends `section`; it is on disk, and readers find it, when this returns. After a failure history is unchanged,
+    /// and the next section goes to a new file: a second sync of lost pages proves nothing. Blocks.
     pub fn append(&self, section: &Section) -> Result<(), Error> {
         let mut writer = lock(&self.writer);
         section.check(self.last())?;
@@ -134,19 +136,20 @@ impl Store {
         lock(&self.table).last()
     }
 
-    /// End of history, for [`Options::expected`] of the next open; `None` if there is none. Blocks while a section is appended.
+    /// End of history, for [`Options::expected`] of the next open; `None` if there is none. Blocks while a section is
+    /// appended.
     pub fn end(&self) -> Option<FileEnd> {
         lock(&self.writer).end
     }
 
-    /// The section with position `at`; `None` if no file holds it.
+    /// Returns the section with position `at`; `None` if no file holds it.
     pub fn find(&self, at: Lsn) -> Option<SectionRef> {
         let section = self.sections(Lsn(at.0.checked_sub(1)?)).next()?;
         (section.first() <= at).then_some(section)
     }
 
-    /// The sections that end after `after`, in the order of the log, with those that are appended meanwhile. The first may begin at
-    /// `after` or before it: compaction merges sections.
+    /// Returns the sections that end after `after`, in the order of the log, including those that are appended during
+    /// the iteration. The first may begin at or before `after`, because compaction merges sections.
     pub fn sections(&self, after: Lsn) -> impl Iterator<Item = SectionRef> {
         let mut after = after;
         std::iter::from_fn(move || {
@@ -156,8 +159,8 @@ impl Store {
         })
     }
 
-    /// The removals in history, in the order of the log, each with the last position of its section. In the place of those in a damaged
-    /// directory is one error. Reads only the directories that have some. Blocks.
+    /// Returns the removals in history in the order of the log, each with the last position of its section. One error
+    /// takes the place of those in a damaged directory. Reads only directories with removals. Blocks.
     pub fn removals(&self) -> impl Iterator<Item = Result<(Lsn, Removal), Error>> {
         let sections = self.sections(Lsn(0)).filter(SectionRef::has_removals);
         sections.flat_map(|section| {
@@ -172,7 +175,7 @@ impl Store {
         })
     }
 
-    /// Length of all files together. Blocks.
+    /// Length of all files together in bytes. Blocks.
     pub fn bytes(&self) -> u64 {
         let files = lock(&self.table).files();
         let lengths = files.iter().filter_map(|file| file.length().ok());
@@ -180,7 +183,7 @@ impl Store {
     }
 }
 
-/// Makes `dir` if it is missing. Afterwards it survives a power cut.
+/// Creates `dir` if it is missing. On return it survives a power cut.
 fn make_dir(dir: &Path) -> Result<(), Error> {
     if !dir.is_dir() {
         fs::create_dir(dir).map_err(Error::files("create", dir))?;

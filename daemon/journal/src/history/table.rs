@@ -1,4 +1,4 @@
-//! Table of sections: for each range of positions the file and the place of its directory.
+//! Table of sections: for each range of positions the file and the extent of its directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,7 +9,7 @@ use rye_core::id::Lsn;
 use super::file::{Extent, HistoryFile};
 use super::payload::{self, TABLE, damaged};
 
-/// A section: 40 bytes.
+/// A section, in 40 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) first: Lsn,
@@ -61,7 +61,7 @@ impl Table {
         self.rows.last().map_or(Lsn(0), |row| row.last)
     }
 
-    /// The first section that ends after `position`.
+    /// Returns the first section that ends after `position`.
     pub(super) fn after(&self, position: Lsn) -> Option<(Arc<HistoryFile>, Row)> {
         let row = self
             .rows
@@ -69,7 +69,8 @@ impl Table {
         Some((Arc::clone(self.files.get(&row.file)?), *row))
     }
 
-    /// Adds a section of `file`. Those that reach into its range are of a failed append whose file could not be cut; they go.
+    /// Adds a section of `file`. Sections that overlap it are of a failed append whose file could not be cut, and are
+    /// dropped.
     pub(super) fn push(&mut self, file: &Arc<HistoryFile>, row: Row) {
         let kept = self.rows.partition_point(|known| known.last < row.first);
         self.rows.truncate(kept);
@@ -85,7 +86,7 @@ impl Table {
         }
     }
 
-    /// Replaces a file and its sections by `file`, with `rows` of the same positions.
+    /// Replaces a file and its sections by `file` and `rows`, which cover the same positions.
     pub(super) fn replace(&mut self, file: &Arc<HistoryFile>, rows: Vec<Row>) {
         let mut known = self.rows.iter();
         let at = known.position(|row| row.file == file.number);
@@ -103,7 +104,7 @@ impl Table {
         self.files.get(&number).cloned()
     }
 
-    /// The sections of the file `number`.
+    /// Returns the sections of the file `number`.
     pub(super) fn sections_of(&self, number: u32) -> Vec<Row> {
         let rows = self.rows.iter().filter(|row| row.file == number);
         rows.copied().collect()
@@ -113,7 +114,7 @@ impl Table {
         self.rows.iter().any(|row| row.has_removals)
     }
 
-    /// Ranges of positions before the last section that no section has.
+    /// Returns the ranges of positions before the last section that no section covers.
     pub(super) fn gaps(&self) -> Vec<(Lsn, Lsn)> {
         let mut before = Lsn(0);
         let gaps = self.rows.iter().filter_map(|row| {
@@ -125,7 +126,7 @@ impl Table {
     }
 }
 
-/// The text of the table frame of a file: a line `[first,last,offset,bytes,has removals]` for each section.
+/// Returns the text of the table frame of a file: a line `[first,last,offset,bytes,has removals]` for each section.
 pub(super) fn encode(rows: &[Row]) -> io::Result<Vec<u8>> {
     let mut text = payload::begin(TABLE);
     for row in rows {
@@ -136,7 +137,7 @@ pub(super) fn encode(rows: &[Row]) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// The rows in the text of the table frame of a file.
+/// Returns the rows in the text of the table frame of a file.
 pub(super) fn decode(text: &[u8], file: u32) -> io::Result<Vec<Row>> {
     let mut rows: Vec<Row> = Vec::new();
     for line in payload::lines(text, TABLE)? {

@@ -1,4 +1,4 @@
-//! Use of the blocks of a section by living and by removed runs, and the sections that compaction merges.
+//! Usage of the blocks of a section by living and removed runs, and the choice of the sections that compaction merges.
 
 use std::ops::AddAssign;
 
@@ -7,15 +7,16 @@ use rye_core::id::RunId;
 use super::directory::Directory;
 use super::payload::{ENTRIES, EVENTS, RECORDS};
 
-/// Sections with fewer bytes in living blocks are merged.
+/// Sections with fewer bytes in blocks of living runs are merged.
 const SMALL_BYTES: u64 = 1 << 20;
-/// Most bytes of the text of a merged section, which a reader may hold as a whole. The sealer ends its sections at the same length.
+/// Limit in bytes on the text of a merged section, which a reader may hold in memory. The sealer ends its sections at
+/// the same length.
 const MERGED_RAW_BYTES: u64 = 16 << 20;
 
-/// Lines of a block.
+/// Number of lines of a block.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Usage {
-    /// Its form; empty if no run of the directory uses the block.
+    /// Form of the block; empty if no run of the directory uses the block.
     pub(super) form: &'static str,
     /// Lines of living runs.
     pub(super) living: u64,
@@ -23,7 +24,7 @@ pub(super) struct Usage {
     pub(super) removed: u64,
 }
 
-/// Bytes of the blocks of living runs, estimated from their shares of the lines.
+/// Bytes in blocks of living runs, estimated from their share of the lines.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Size {
     pub(super) bytes: u64,
@@ -32,7 +33,7 @@ pub(super) struct Size {
 }
 
 impl Usage {
-    /// The share of living runs in `bytes`.
+    /// Returns the share of living runs in `bytes`.
     fn share(self, bytes: u64) -> u64 {
         let lines = self.living.saturating_add(self.removed).max(1);
         bytes.saturating_mul(self.living) / lines
@@ -67,7 +68,7 @@ impl Size {
     }
 }
 
-/// The use of each block of `directory`.
+/// Returns the usage of each block of `directory`.
 pub(super) fn usages(directory: &Directory, is_removed: impl Fn(&RunId) -> bool) -> Vec<Usage> {
     let mut usages = vec![Usage::default(); directory.blocks.len()];
     for entry in &directory.runs {
@@ -77,7 +78,7 @@ pub(super) fn usages(directory: &Directory, is_removed: impl Fn(&RunId) -> bool)
             (EVENTS, span.block, count)
         });
         let records = entry.record.iter().map(|block| (RECORDS, *block, 1));
-        // The directory does not say which runs have an index entry, nor in which block.
+        // The directory records neither the runs that have an index entry nor the block of an entry.
         let entries = directory.entries.iter().map(|block| (ENTRIES, *block, 1));
         for (form, block, count) in events.chain(records).chain(entries) {
             let block = usize::try_from(block).unwrap_or(usize::MAX);
@@ -96,14 +97,15 @@ pub(super) fn usages(directory: &Directory, is_removed: impl Fn(&RunId) -> bool)
     usages
 }
 
-/// Bytes of the blocks of a section: of living runs, and of all.
+/// Returns the bytes in blocks of a section: of living runs, and of all runs.
 pub(super) fn bytes(directory: &Directory, is_removed: impl Fn(&RunId) -> bool) -> (u64, u64) {
     let frames = directory.blocks.iter().map(|block| block.frame().bytes);
     let all = frames.map(u64::from).sum();
     (Size::of(directory, is_removed).bytes, all)
 }
 
-/// The sections of a file, each group of which becomes one. Positions that no section has stay between groups.
+/// Groups the sections of a file; each group becomes one section. Positions that no section covers stay uncovered,
+/// between groups.
 pub(super) fn groups(
     sections: Vec<Directory>,
     is_removed: impl Fn(&RunId) -> bool,

@@ -1,4 +1,4 @@
-//! Appending sections: to one file until it is full or a write of it fails, then to a new one.
+//! Appends sections to one file until it is full or a write fails, then to a new file.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -22,7 +22,7 @@ use crate::watermark::lock;
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) dir: PathBuf,
-    /// Length at which a file is full.
+    /// Length in bytes at which a file is full.
     pub(super) file_bytes: u64,
     /// Number of the next new file.
     pub(super) next: u32,
@@ -33,7 +33,7 @@ pub(super) struct Writer {
     pub(super) faults: Faults,
 }
 
-/// The file that takes sections.
+/// The file to which sections are appended.
 #[derive(Debug)]
 pub(super) struct Current {
     pub(super) file: Arc<HistoryFile>,
@@ -61,7 +61,7 @@ impl Writer {
         Ok((file, row))
     }
 
-    /// If the current file is full, ends it.
+    /// Ends the current file if it is full.
     pub(super) fn finish_full(&mut self, table: &Mutex<Table>) -> Result<(), Error> {
         let current = self.current.as_ref();
         if current.is_some_and(|current| current.length >= self.file_bytes) {
@@ -82,7 +82,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Enters that compaction has replaced the file `number`.
+    /// Records that compaction has replaced the file `number`.
     pub(super) fn set_length(&mut self, number: u32, length: u64) {
         if let Some(end) = self.end.as_mut().filter(|end| end.file == number) {
             end.length = length;
@@ -95,7 +95,7 @@ impl Writer {
         current.is_some_and(|current| current.file.number == number)
     }
 
-    /// Writes and syncs frames at the end of `current`. After a failure it ends as before.
+    /// Writes and syncs frames at the end of `current`. After a failure the file is cut to its previous end.
     fn write(
         &mut self,
         current: &Current,
@@ -132,7 +132,8 @@ impl Writer {
         }
     }
 
-    /// Cuts `current` to what was synced. A file without any goes, so that a full disk does not collect empty ones.
+    /// Cuts `current` to its synced part. A file without one is removed, so that a full disk does not collect empty
+    /// files.
     fn cut(&mut self, current: &Current) {
         let HistoryFile { number, path, file } = &*current.file;
         let cut = if current.length == 0 {
@@ -141,7 +142,7 @@ impl Writer {
             file.set_len(current.length)
         };
         if let Err(error) = cut {
-            // Harmless: a later section of the same positions replaces what is left there.
+            // Harmless: a later section of the same positions replaces the rest of the failed append.
             tracing::warn!(%error, path = %path.display(), "a failed append to history cannot be undone");
         }
     }
@@ -158,7 +159,7 @@ impl Writer {
 }
 
 impl FrameWriter<'_> {
-    /// Writes `section`. Returns where its directory is.
+    /// Writes `section`. Returns the extent of its directory.
     fn write_section(&mut self, section: &Section) -> io::Result<Extent> {
         let mut parts: Vec<&RunPart> = section.runs.iter().collect();
         parts.sort_by_key(|&part| (&*part.files, part.events.first().map(|event| event.lsn)));
@@ -191,7 +192,7 @@ impl FrameWriter<'_> {
         self.write(&directory.encode()?)
     }
 
-    /// Writes the events of `parts`. Returns where those of each are.
+    /// Writes the events of `parts`. Returns the spans of each part.
     fn write_events(&mut self, parts: &[&RunPart]) -> io::Result<Vec<Vec<Span>>> {
         let mut packer = Packer::new(self, EVENTS);
         let mut spans = Vec::with_capacity(parts.len());
@@ -211,7 +212,7 @@ impl FrameWriter<'_> {
         Ok(spans)
     }
 
-    /// Writes one line of each part that has one. Returns the blocks, part by part.
+    /// Writes one line of each part that has one. Returns the index of its block for each part.
     fn write_texts(
         &mut self,
         parts: &[&RunPart],
