@@ -1,9 +1,9 @@
-//! How many commits may wait for the publisher: back-pressure, taken before the sequencer's lock.
+//! Back-pressure: a bound on the commits that wait for the publisher, taken before the sequencer's lock.
 //!
-//! **Owns** the permits. A commit takes one and the publisher gives it back when it handles the commit, so a disk that
-//! stands still holds up the committing task, which waits, and no worker and no lock. **Never** blocks. Facts that come
-//! from where nothing can wait have a reserve of their own; **failure** of a disk that takes none for so long that
-//! this is used up as well is [`Error::Behind`].
+//! **Owns** the permits. A commit takes one, and the publisher returns it when it handles the commit. So a disk that
+//! does not answer makes the committing task wait, and blocks no worker and no lock. **Never** blocks. Facts from
+//! callers that cannot wait have a reserve of their own. **Failure**: a disk that hangs until the reserve is used up as
+//! well is [`Error::Behind`].
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::Error;
 
-/// Commits that may wait: far more than there are runs that wait for one each.
+/// Most commits in the queue: far more than the runs that wait for one each.
 pub(crate) const COMMITS: usize = 4096;
-/// Notes that may wait beside them: a process identity or a request to cancel for each of some hundred runs.
+/// Most notes in addition: one process identity or cancel request for each of some hundred runs.
 pub(crate) const NOTES: usize = 512;
 
-/// The place of one commit in the publisher's queue.
+/// The permit of one commit in the publisher's queue.
 #[derive(Debug)]
 pub(crate) struct Permit {
     _given_back_on_drop: OwnedSemaphorePermit,
@@ -38,13 +38,13 @@ impl Default for Backlog {
 }
 
 impl Backlog {
-    /// Waits for a place. Cancel safe.
+    /// Waits for a permit. Cancel safe.
     pub(crate) async fn place(&self) -> Result<Permit, Error> {
         let permit = Arc::clone(&self.commits).acquire_owned().await;
         permit.map(Permit::of).map_err(|_closed| Error::Closed)
     }
 
-    /// A place for what cannot wait.
+    /// Returns a permit without waiting, from the reserve if necessary.
     pub(crate) fn place_now(&self) -> Result<Permit, Error> {
         let permit = Arc::clone(&self.commits)
             .try_acquire_owned()

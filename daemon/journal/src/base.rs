@@ -1,8 +1,9 @@
 //! `<state>/base`: the records of live runs at one position of the log, replaced as a whole.
 //!
-//! **Owns** the file. It is one frame that says what the records belong to, and one frame for each record. Base, history and log are the
-//! truth together; the index only finds things in them. **Never** holds more than one record in memory while it is written: one may be as
-//! large as a run may be. **Failure.** The file takes its name when it is whole and synced, so a crash leaves the old base or the new one.
+//! **Owns** the file. It has one frame for the head, and one frame for each record. Base, history and log are the
+//! primary data together; the index can be rebuilt from them. **Never** holds more than one encoded record in memory
+//! during a write: one may be as large as a run may be. **Failure.** The file is renamed to its name when it is
+//! complete and synced, so a crash leaves the old base or the new one.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read as _};
@@ -21,15 +22,15 @@ use serde::{Deserialize, Serialize};
 use crate::log::{size, sync_dir};
 use crate::record::stored;
 
-/// No segment of the log and no file of history has this id.
+/// Segment id of the frames. No segment of the log and no file of history has it.
 const BASE: SegmentId = SegmentId(u64::MAX);
 
-/// The record of a run, and what is needed to read its events and to continue its transcript.
+/// The record of a run, and the data that is needed to read its events and to continue its transcript.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Stored {
     pub(crate) run: Arc<Run>,
     pub(crate) head: Head,
-    /// Accounts that its end closed.
+    /// Accounts that the end of the run closed.
     #[serde(default, skip_serializing_if = "Closed::is_empty")]
     pub(crate) closed: Closed,
     /// Sections of history with its events, in order.
@@ -41,9 +42,9 @@ pub(crate) struct Stored {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(Seq, Lsn)", into = "(Seq, Lsn)")]
 pub(crate) struct Span {
-    /// The first event.
+    /// First event.
     pub(crate) first: Seq,
-    /// Position of the last event. It finds the section, even after this was merged with its neighbours.
+    /// Position of the last event. It finds the section, even after compaction has merged sections.
     pub(crate) lsn: Lsn,
 }
 
@@ -66,12 +67,12 @@ pub(crate) struct Base {
     pub(crate) runs: Vec<Stored>,
 }
 
-/// What the records of a base belong to.
+/// Head of a base: the position, and all data that is not of one run.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BaseHead {
     pub(crate) lsn: Lsn,
     pub(crate) epoch: Epoch,
-    /// Number and length of the last file of history. A shorter one has lost events.
+    /// Number and length of the last file of history. A shorter file has lost events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) history: Option<(u32, u64)>,
     /// Number of records.
@@ -137,7 +138,7 @@ fn read_record<T: DeserializeOwned>(reader: &mut BufReader<File>) -> io::Result<
         if is_cut { damaged() } else { error }
     })?;
     let length = Frame::payload_length(&bytes).ok_or_else(damaged)?;
-    // A damaged length must not allocate what the file cannot hold.
+    // A damaged length must not allocate more than the file holds.
     reader.take(size(length)).read_to_end(&mut bytes)?;
     let frame = Frame::decode(BASE, &bytes).ok_or_else(damaged)?;
     stored::read(frame.payload)

@@ -1,4 +1,4 @@
-//! Why the journal cannot do its part.
+//! Errors of the journal.
 
 use std::error::Error as StdError;
 use std::io;
@@ -15,38 +15,35 @@ use crate::index::IndexError;
 use crate::watermark::Failure;
 use rye_host::blobs;
 
-/// How often a payload is in memory while it is sent: as text, and as bytes of a message.
+/// Number of copies of a payload in memory while it is sent: as text, and as bytes of a message.
 pub(crate) const COPIES: usize = 2;
 
-/// Why the journal cannot do its part.
+/// Error of a request to the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file of the state directory cannot be used.
     #[error("failed to {what} `{}`", path.display())]
     Files {
-        /// What was tried.
+        /// Operation that failed, as a verb.
         what: &'static str,
-        /// On what.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
     /// A frame that was once on disk is damaged. Nothing was changed.
     #[error("the log is damaged at byte {offset} of `{}`; restore the state directory from a copy", path.display())]
     Corrupt {
-        /// The segment.
+        /// File of the segment.
         path: PathBuf,
-        /// Where the bad frame starts.
+        /// Offset of the bad frame in bytes.
         offset: u64,
     },
-    /// A part of the store is gone that other parts refer to. Nothing was changed.
+    /// A part of the store is missing that other parts refer to. Nothing was changed.
     #[error("`{}` is missing or was cut short; restore the state directory from a copy", path.display())]
     Missing {
-        /// What is missing.
         path: PathBuf,
     },
-    /// An earlier version of ryed wrote it. Nothing was changed.
+    /// An earlier version of ryed wrote the state. Nothing was changed.
     #[error(
         "`{}` was written by an earlier version of ryed, whose state this version cannot read: move the state directory away, or name \
          another one",
@@ -56,61 +53,54 @@ pub enum Error {
         /// A file that only such a version has.
         path: PathBuf,
     },
-    /// History cannot be read or written.
     #[error("history cannot be used")]
     History(#[source] history::Error),
-    /// A sound frame says something this version does not understand. Nothing was changed.
+    /// A sound frame has content that this version does not understand. Nothing was changed.
     #[error("the record at byte {offset} of `{}` cannot be understood", path.display())]
     Unreadable {
-        /// The segment.
+        /// File of the segment.
         path: PathBuf,
-        /// Where the frame starts.
+        /// Offset of the frame in bytes.
         offset: u64,
-        /// Why.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// The journal gave up; the daemon must end.
+    /// The journal has failed; the daemon must end.
     #[error("the journal does not work any more")]
     Failed(#[source] Failure),
-    /// The journal is closed or closing.
     #[error("the journal is closed")]
     Closed,
-    /// The disk is so slow that nothing more can wait for it.
+    /// The disk is so slow that no more commits can wait for it.
     #[error("the disk that holds the log does not keep up")]
     Behind,
-    /// A change of the commit cannot happen; none of them has.
+    /// A change of the commit was refused; none of them was applied.
     #[error(transparent)]
     Refused(#[from] Refused),
-    /// There is no such run.
     #[error("there is no run {run}")]
     Unknown {
-        /// The run.
         run: RunId,
     },
-    /// A long payload could not be put away.
+    /// A long payload could not be stored.
     #[error("failed to keep a long payload")]
     Object(#[source] blobs::Error),
     /// The events of a run are not what was written.
     #[error("the history of run {run} is damaged")]
     DataLoss {
-        /// The run.
         run: RunId,
-        /// Where, and how.
         #[source]
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// What was to be read does not fit into memory now.
+    /// The requested data does not fit into memory now.
     #[error(
         "what all runs hold, and what is read of them, may take {} MiB of memory together (`limits.memory_mb`), and what comes next does not \
          fit beside the rest now; the run is not affected: read on later, or raise that limit",
         most >> 20
     )]
     MemoryFull {
-        /// The limit, in bytes.
+        /// Limit in bytes.
         most: usize,
     },
-    /// What was to be read never fits into memory.
+    /// The requested data never fits into memory.
     #[error(
         "the next event of run {run} has {} MiB, which take {COPIES} times as much memory while they are sent, and what all runs hold and \
          what is read of them may take {} MiB together (`limits.memory_mb`); the run is not affected, and `ryectl get {run}` tells how \
@@ -118,38 +108,36 @@ pub enum Error {
         bytes.div_ceil(1 << 20), most >> 20
     )]
     TooLong {
-        /// The run.
         run: RunId,
-        /// What is to be read.
+        /// Length of the payload in bytes.
         bytes: usize,
-        /// The limit, in bytes.
+        /// Limit in bytes.
         most: usize,
     },
-    /// The index of ended runs does not answer.
+    /// The index of ended runs failed or is not available.
     #[error("ended runs cannot be looked up")]
     Index(#[source] Arc<IndexError>),
-    /// Neither log nor history holds what comes after a place: it is lost, or it is the log of another daemon.
+    /// Neither log nor history holds the events after a position: they are lost, or the position is of another daemon.
     #[error(
         "the daemon does not hold what comes after this cursor; look at the runs as they are (`List`), and begin without one"
     )]
     Passed,
-    /// A page token that this journal never gave out.
+    /// The page token is not of this journal.
     #[error("`{}` is not a page token", excerpt(token))]
     PageToken {
-        /// The token.
         token: String,
     },
 }
 
 impl Error {
-    /// That there is no room in `memory` now.
+    /// Returns the error that `memory` has no room now.
     pub(crate) fn memory_full(memory: &Memory) -> Self {
         Self::MemoryFull {
             most: memory.most(),
         }
     }
 
-    /// Whether the journal works and only has no place to keep the commit now: it may be taken later, as it is.
+    /// True if the journal works and only has no space to store the commit now: the same commit may be accepted later.
     pub const fn is_out_of_space(&self) -> bool {
         match self {
             Self::Refused(Refused { why: Why::Full, .. })
@@ -175,7 +163,7 @@ impl Error {
         }
     }
 
-    /// Whether nothing can be committed any more in this life of the daemon.
+    /// True if this process can commit nothing any more.
     pub const fn is_final(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::Closed)
     }

@@ -1,29 +1,30 @@
-//! Where tests hold commits up, and make the disk slow, full or broken. Without them these are empty functions.
+//! Fault injection: tests delay commits, and make the disk slow, full or broken. Without them these functions are
+//! empty.
 
 #[cfg(not(any(test, feature = "testing")))]
 use rye_core::state::Change;
 
-/// Where tests hold commits up, and make the disk slow, full or broken.
+/// Handle on the faults that a test injects.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     #[cfg(any(test, feature = "testing"))]
-    /// What the test sets.
+    /// State that the test sets.
     pub inner: std::sync::Arc<hooks::Hooks>,
 }
 
 #[cfg(not(any(test, feature = "testing")))]
 impl Faults {
-    /// Before a sync of the log.
+    /// Called before a sync of the log.
     pub const fn before_sync(&self) -> std::io::Result<()> {
         Ok(())
     }
 
-    /// Before a log segment is prepared.
+    /// Called before a log segment is prepared.
     pub const fn before_prepare(&self) -> std::io::Result<()> {
         Ok(())
     }
 
-    /// Before a commit; `depth` tells that of its run.
+    /// Called before a commit; `depth` returns the depth of the run of a change.
     #[expect(clippy::unused_async, reason = "the same shape as under test")]
     pub async fn before_commit(
         &self,
@@ -32,20 +33,20 @@ impl Faults {
     ) {
     }
 
-    /// Before files of the project with these `files` are used.
+    /// Called before files of the project with the directory `_files` are used.
     pub const fn before_files(&self, _files: &str) {}
 
-    /// Before a file of a project is written.
+    /// Called before a file of a project is written.
     pub const fn before_write(&self, _files: &str) -> std::io::Result<()> {
         Ok(())
     }
 
-    /// Before the index is opened.
+    /// Called before the index is opened.
     pub const fn before_index(&self) -> std::io::Result<()> {
         Ok(())
     }
 
-    /// Before the sealer reads how far is published.
+    /// Called before the sealer reads the published position.
     pub const fn before_position(&self) {}
 }
 
@@ -61,10 +62,10 @@ pub mod hooks {
     use crate::watermark::{POISON, lock};
     use rye_core::state::Change;
 
-    /// Hangs like a project: the sealer, after its first look for runs that ended.
+    /// Name for [`Hooks::hang`] that makes the sealer hang after it has first taken its queue.
     pub const SEALER: &str = "the sealer";
 
-    /// Which commits are held up: those with an event of that name, of runs at that depth.
+    /// Commits that are held: those with an event of this name, of runs at this depth.
     pub type Gate = Option<(&'static str, u32)>;
 
     #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,9 +78,9 @@ pub mod hooks {
 
     #[derive(Debug, Default)]
     struct Hanging {
-        /// The projects that hang.
+        /// Directories of the projects that hang.
         files: Vec<String>,
-        /// The threads that stand still there.
+        /// Number of threads that hang or are about to.
         threads: usize,
     }
 
@@ -90,14 +91,14 @@ pub mod hooks {
         released: Condvar,
         syncs: AtomicU64,
         gate: watch::Sender<Gate>,
-        /// Commits that stand at the gate.
+        /// Number of commits that are held now.
         pub held: watch::Sender<usize>,
         hanging: Mutex<Hanging>,
-        /// Projects that take so many writes and no more, and why.
+        /// Writes that each project still accepts, and the error of the others.
         refusing: Mutex<HashMap<String, (io::ErrorKind, u64)>>,
-        /// Writes that were refused.
+        /// Number of refused writes.
         refused: AtomicU64,
-        /// Whether the index cannot be opened.
+        /// True if the index cannot be opened.
         no_index: AtomicBool,
     }
 
@@ -107,48 +108,48 @@ pub mod hooks {
             self.changed.notify_all();
         }
 
-        /// Syncs of the log so far.
+        /// Number of syncs of the log.
         pub fn syncs(&self) -> u64 {
             self.syncs.load(Ordering::Relaxed)
         }
 
-        /// Holds up the commits that `gate` names from now on, and no others.
+        /// Holds the commits that `gate` names from now on, and releases all others.
         pub fn hold(&self, gate: Gate) {
             self.gate.send_replace(gate);
         }
 
-        /// From now on the project with these `files` hangs.
+        /// Makes the project with these `files` hang from now on.
         pub fn hang(&self, files: &str) {
             lock(&self.hanging).files.push(files.to_owned());
         }
 
-        /// No project hangs any more.
+        /// Releases all projects that hang.
         pub fn release(&self) {
             lock(&self.hanging).files.clear();
             self.released.notify_all();
         }
 
-        /// From now on the project with these `files` takes `writes` writes and then no more because of `kind`.
+        /// Makes the project with these `files` accept `writes` more writes and then fail with `kind`.
         pub fn refuse_after(&self, writes: u64, files: &str, kind: io::ErrorKind) {
             lock(&self.refusing).insert(files.to_owned(), (kind, writes));
         }
 
-        /// From now on all projects take what is written.
+        /// Makes all projects accept writes from now on.
         pub fn refuse_nothing(&self) {
             lock(&self.refusing).clear();
         }
 
-        /// Writes that were refused so far.
+        /// Number of refused writes.
         pub fn refused(&self) -> u64 {
             self.refused.load(Ordering::Relaxed)
         }
 
-        /// How many threads stand still in a project.
+        /// Number of threads that are inside `Faults::before_files`.
         pub fn hung(&self) -> usize {
             lock(&self.hanging).threads
         }
 
-        /// Whether the index cannot be opened from now on.
+        /// Makes opening the index fail from now on if `broken`.
         pub fn no_index(&self, broken: bool) {
             self.no_index.store(broken, Ordering::Relaxed);
         }
@@ -158,7 +159,7 @@ pub mod hooks {
         }
     }
 
-    /// One more is held while this lives.
+    /// Counts one more held commit while it exists.
     struct Held<'a>(&'a watch::Sender<usize>);
 
     impl<'a> Held<'a> {
@@ -175,7 +176,7 @@ pub mod hooks {
     }
 
     impl crate::faults::Faults {
-        /// Before a commit; `depth` tells that of its run.
+        /// Called before a commit; `depth` returns the depth of the run of a change.
         pub async fn before_commit(
             &self,
             depth: impl Fn(&Change) -> Option<u32>,
@@ -196,7 +197,7 @@ pub mod hooks {
             drop(gate.wait_for(|gate| !names(gate)).await);
         }
 
-        /// Before a sync of the log.
+        /// Called before a sync of the log.
         pub fn before_sync(&self) -> io::Result<()> {
             self.inner.syncs.fetch_add(1, Ordering::Relaxed);
             let mut state = lock(&self.inner.state);
@@ -209,7 +210,7 @@ pub mod hooks {
             Ok(())
         }
 
-        /// Before files of the project with these `files` are used.
+        /// Called before files of the project with these `files` are used.
         pub fn before_files(&self, files: &str) {
             let mut hanging = lock(&self.inner.hanging);
             hanging.threads += 1;
@@ -219,12 +220,12 @@ pub mod hooks {
             hanging.threads -= 1;
         }
 
-        /// Before the sealer reads how far is published.
+        /// Called before the sealer reads the published position.
         pub fn before_position(&self) {
             self.before_files(SEALER);
         }
 
-        /// Before a file of a project is written.
+        /// Called before a file of a project is written.
         pub fn before_write(&self, files: &str) -> io::Result<()> {
             let mut refusing = lock(&self.inner.refusing);
             let Some((kind, left)) = refusing.get_mut(files) else {
@@ -238,7 +239,7 @@ pub mod hooks {
             Err((*kind).into())
         }
 
-        /// Before the index is opened.
+        /// Called before the index is opened.
         pub fn before_index(&self) -> io::Result<()> {
             if self.inner.no_index.load(Ordering::Relaxed) {
                 return Err(io::Error::other("an index that fails on purpose"));
@@ -246,7 +247,7 @@ pub mod hooks {
             Ok(())
         }
 
-        /// Before a log segment is prepared.
+        /// Called before a log segment is prepared.
         pub fn before_prepare(&self) -> io::Result<()> {
             if lock(&self.inner.state).1 {
                 return Err(io::ErrorKind::StorageFull.into());

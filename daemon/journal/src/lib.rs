@@ -1,8 +1,8 @@
-//! The journal: what has happened, and the only way anything happens.
+//! The journal: the durable record of all events of all runs, and the only way to change a run.
 //!
-//! **Owns** the log, history, the records of all runs, their index and their feeds.
-//! **Never** lets anything out (an answer, an event) before it is on disk, opens no file of a project to write, and never decides: an
-//! [`Event`](rye_core::model::Event) is a fact somebody else decided.
+//! **Owns** the log, history, the records of all runs, their index and their feeds. **Never** releases an answer or an
+//! event before it is on disk; text deltas of models are the only exception. It opens no file of a project for writing,
+//! and decides nothing: an [`Event`](rye_core::model::Event) is a fact that its caller has decided.
 //!
 //! ```text
 //!                       ┌ lock ──────────────┐        writer ── fdatasync ──► durable ─┐
@@ -12,16 +12,17 @@
 //!                                    sealer (history, index, base) ◄────┴──► touches: which runs moved, for exports
 //! ```
 //!
-//! **Order.** The LSN orders commits, the seq the events of a run. Everything follows the LSN: writing, publishing,
-//! sealing. A ticket's [`Journal::durable`] is where a run's next effect may start; [`Journal::published`] is
-//! where its head is signed and its listeners have it.
+//! **Order.** The LSN orders commits, the seq orders the events of a run. Writing, publishing and sealing follow the
+//! LSN. When [`Journal::durable`] resolves for a ticket, the next effect of the run may start. When
+//! [`Journal::published`] resolves, the head of the run is signed and its listeners have it.
 //!
-//! **Failure.** A write or sync of the log that fails is final: [`Journal::failed`] resolves, nothing is answered any more.
-//! A full disk is not: [`Journal::storage`] says so, new work is refused ([`Why::Full`]), runs can still be suspended and end.
-//! Dropping the journal is a crash without the crash: what was queued is written, nothing is rounded off.
-//! A kill at any instant loses no acknowledged commit; see `recovery` for how a torn end is distinguished from damage.
+//! **Failure.** A failed write or sync of the log is final: [`Journal::failed`] resolves, and no request is answered
+//! any more. A full disk is not final: [`Journal::storage`] reports it and new work is refused ([`Why::Full`]), while
+//! runs can still be suspended and end. Dropping the journal is like a crash, except that queued frames are written; no
+//! checkpoint and no last frame are written. A kill at any instant loses no acknowledged commit; see `recovery` for the
+//! difference between a torn end and damage.
 //!
-//! Groups of modules are rows, the lowest first: a module uses only earlier rows.
+//! Each group of modules is a row, the lowest first: a module uses only earlier rows.
 
 mod options;
 mod watermark;

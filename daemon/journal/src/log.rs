@@ -1,10 +1,11 @@
-//! The log: one writer thread that appends, and readers that fetch single frames.
+//! The log: one writer thread that appends frames, and readers that fetch them.
 //!
-//! **Owns** the segments and the place of every frame that is still needed. **Never** rewrites a frame; segments
-//! are dropped whole. **Order**: jobs are written in the order in which they were queued, that is by LSN. All that waits
-//! is written at once and synced once; then the durable mark moves. What is in no hurry is written at once too, and shares
-//! the sync of what comes next, if that comes soon. **Failure** of a write or a sync is final: what is on disk is unknown, so
-//! nothing is tried behind it.
+//! **Owns** the segments and the position in a file of every frame that is still needed. **Never** rewrites a frame;
+//! segments are dropped whole. **Order**: jobs are written in the order in which they were queued, which is the order
+//! of LSNs. All queued jobs are written together and synced once; then the durable watermark advances. Frames that may
+//! wait ([`Syncing::Soon`]) are written immediately too, and share the sync of the frames that follow within
+//! [`LINGER`]. **Failure** of a write or a sync is final: the content of the disk is unknown then, so no write follows
+//! it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::{self, File};
@@ -28,16 +29,15 @@ use crate::mailbox::{LINGER, Mailbox};
 use crate::watermark::{Failure, Watermark, lock};
 use rye_host::fail_point::{self, Side};
 
-/// A frame to be written.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) lsn: Lsn,
     pub(crate) body: Vec<u8>,
-    /// When it is to be synced; [`Syncing::Soon`] waits for at most [`LINGER`].
+    /// [`Syncing::Soon`] delays the sync by at most [`LINGER`].
     pub(crate) sync: Syncing,
 }
 
-/// Where a frame lies.
+/// Position of a frame in its segment file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) segment: SegmentId,
@@ -50,10 +50,10 @@ pub(crate) struct Log {
     pub(crate) dir: PathBuf,
     pub(crate) pool: Pool,
     pub(crate) queue: Mailbox<Vec<Job>>,
-    /// Set when a segment is full: time to make the older ones superfluous.
+    /// Set when the writer begins a new segment: a checkpoint can make the older ones superfluous.
     pub(crate) rolled: AtomicBool,
     places: Mutex<Places>,
-    /// Position up to which frames are synced. It fails with the log.
+    /// Last synced position. It fails with the log.
     pub(crate) durable: Watermark,
     pub(crate) faults: Faults,
 }
@@ -71,12 +71,12 @@ pub(crate) struct Places {
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     bytes: Vec<u8>,
-    /// Position and length of each.
+    /// Position and length of each frame, header included.
     spots: Vec<(Lsn, usize)>,
 }
 
 impl Frames {
-    /// Their positions and bodies, in order.
+    /// Positions and bodies of the frames, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Lsn, &[u8])> {
         let mut at = 0;
         self.spots.iter().map(move |(lsn, bytes)| {
@@ -88,7 +88,8 @@ impl Frames {
 }
 
 impl Places {
-    /// The frames from `from` on that follow each other in one segment, up to `most` bytes together, and its file.
+    /// Returns the frames from `from` on that follow each other in one segment, and its file. They have at most `most`
+    /// bytes together, except that the first is always included.
     fn run_of(&self, from: Lsn, most: usize) -> (Vec<(Lsn, Place)>, Option<Arc<File>>) {
         let mut spots: Vec<(Lsn, Place)> = Vec::new();
         let Some((first, file)) = self.get(from) else {
@@ -129,12 +130,12 @@ impl Log {
         }
     }
 
-    /// Queues a frame to be written at `lsn`. Called in the order of positions.
+    /// Queues a frame to be written at `lsn`. Callers have to call it in the order of positions.
     pub(crate) fn append(&self, lsn: Lsn, body: Vec<u8>, sync: Syncing) {
         self.queue.post(|jobs| jobs.push(Job { lsn, body, sync }));
     }
 
-    /// The body of the frame at `lsn`; `None` if the log does not hold it any more, or not yet.
+    /// Returns the body of the frame at `lsn`; `None` if the log no longer holds it or does not hold it yet. Blocks.
     pub(crate) fn read(&self, lsn: Lsn) -> io::Result<Option<Vec<u8>>> {
         let found = lock(&self.places).get(lsn);
         let Some((place, file)) = found else {
@@ -151,13 +152,13 @@ impl Log {
         lock(&self.places).first
     }
 
-    /// Number of segments that hold frames that are needed, with the one that is written.
+    /// Number of segments with frames that are needed, including the one that is being written.
     pub(crate) fn segments(&self) -> usize {
         lock(&self.places).segments.len()
     }
 
-    /// Reads the frames from `from` on in one go: as many as lie in one segment and take `most` bytes together, at least one. Returns
-    /// none if the log does not hold `from`.
+    /// Reads the frames from `from` on with one read: those in one segment that have at most `most` bytes together, and
+    /// at least one. Returns none if the log does not hold `from`. Blocks.
     pub(crate) fn read_many(&self, from: Lsn, most: usize) -> io::Result<Frames> {
         let (spots, file) = lock(&self.places).run_of(from, most);
         let Some(((_, first), file)) = spots.first().zip(file) else {
@@ -196,14 +197,14 @@ impl Log {
         }
     }
 
-    /// Forgets frames up to `lsn` and removes the segments that held nothing else.
+    /// Drops frames up to `lsn`, and removes the segments that held no others.
     pub(crate) fn drop_through(&self, lsn: Lsn) -> io::Result<()> {
         let unused = {
             let mut places = lock(&self.places);
             while places.first <= lsn && places.frames.pop_front().is_some() {
                 places.first = places.first.next();
             }
-            // The last segment is the one being written, whether it holds a frame yet or not.
+            // The last segment is the one being written, even if it holds no frame yet.
             let last = places.segments.keys().next_back().copied();
             let oldest = places.frames.front().map(|place| place.segment).or(last);
             let Some(oldest) = oldest else { return Ok(()) };
@@ -221,25 +222,25 @@ impl Log {
     }
 }
 
-/// The thread that appends.
+/// The writer of the log, run by its own thread.
 #[derive(Debug)]
 pub(crate) struct Writer {
     log: Arc<Log>,
     segment: SegmentId,
     file: Arc<File>,
     capacity: u64,
-    /// Where the next write goes.
+    /// Offset of the next write.
     offset: u64,
-    /// Frames encoded and not written.
+    /// Encoded frames that are not written yet.
     buffer: Vec<u8>,
-    /// Where frames go that are not synced.
+    /// Positions of the frames that are not synced yet.
     pending: Vec<Place>,
-    /// The last position encoded.
+    /// LSN of the last encoded frame.
     last: Lsn,
 }
 
 impl Writer {
-    /// A writer that continues at `offset` of `segment`, behind the frame at `last`.
+    /// Returns a writer that continues at `offset` of `segment`, after the frame at `last`.
     pub(crate) fn new(log: Arc<Log>, segment: Segment, offset: u64, last: Lsn) -> Self {
         let file = Arc::new(segment.file);
         lock(&log.places)
@@ -273,7 +274,8 @@ impl Writer {
         }
     }
 
-    /// Writes `jobs`; without any, the patience of what was written before is over.
+    /// Writes `jobs`, and syncs unless all of them may wait. With no jobs, the frames written before have waited long
+    /// enough and are synced.
     fn write(&mut self, jobs: Vec<Job>, closing: bool) -> io::Result<()> {
         let patient = |job: &Job| job.sync == Syncing::Soon;
         let may_wait = !closing && !jobs.is_empty() && jobs.iter().all(patient);
@@ -294,7 +296,7 @@ impl Writer {
         if may_wait { Ok(()) } else { self.sync() }
     }
 
-    /// The log ends here, if a test says so: what is encoded is on disk, and nobody hears of it.
+    /// Ends the process here if a test requests it: encoded frames are on disk, and no caller learns of it.
     fn end_if(&mut self, is_end: bool) -> io::Result<()> {
         if !is_end {
             return Ok(());
@@ -343,7 +345,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on in the next segment; `false` if the journal stops instead.
+    /// Continues in the next segment. Returns false if the pool is stopped, because the journal is closing.
     fn roll(&mut self, bytes: u64) -> io::Result<bool> {
         let Some(next) = self.log.pool.take(self.segment.next(), bytes)? else {
             return Ok(false);
@@ -360,7 +362,7 @@ impl Writer {
     }
 }
 
-/// The directory of the log below the state directory.
+/// Directory of the log below the state directory.
 pub(crate) fn directory(state: &Path) -> PathBuf {
     state.join("log")
 }

@@ -1,12 +1,13 @@
-//! A hand-over between threads: a sender merges into what already lies there, the receiver takes all of it.
-//! A slow reader thus never holds its writer up; how much may pile up is the content's affair.
+//! A queue of one item between threads: senders merge into it, and the receiver takes all of it. A slow receiver thus
+//! never blocks a sender; the type of the content bounds its size.
 
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::watermark::{POISON, lock};
 
-/// How long what is in no hurry may lie. A reader that comes for each piece alone spends most of its time on coming.
+/// Longest delay of a post that is not urgent. Waking the receiver for every single post would cost more than the work
+/// itself.
 pub(crate) const LINGER: Duration = Duration::from_millis(25);
 
 #[derive(Debug, Default)]
@@ -18,26 +19,25 @@ pub(crate) struct Mailbox<T> {
 #[derive(Debug, Default)]
 struct Content<T> {
     value: T,
-    /// When the reader is to come, if something was posted or left.
+    /// Time at which the receiver is due; `None` if nothing was posted.
     due: Option<Instant>,
     closed: bool,
 }
 
-/// What the reader found.
 #[derive(Debug)]
 pub(crate) struct Taken<T> {
     pub(crate) value: T,
-    /// Nothing will come any more.
+    /// True if nothing will be posted any more.
     pub(crate) closed: bool,
 }
 
 impl<T: Default> Mailbox<T> {
-    /// The reader comes at once.
+    /// Merges a post and wakes the receiver immediately.
     pub(crate) fn post(&self, merge: impl FnOnce(&mut T)) {
         self.put(merge, Duration::ZERO);
     }
 
-    /// The reader comes within [`LINGER`], or for what is posted before.
+    /// Merges a post that the receiver takes within [`LINGER`], or earlier with an urgent one.
     pub(crate) fn leave(&self, merge: impl FnOnce(&mut T)) {
         self.put(merge, LINGER);
     }
@@ -53,19 +53,19 @@ impl<T: Default> Mailbox<T> {
             }
             sooner
         };
-        // Not under the lock, which is the first thing the reader will want.
+        // After the lock is released, which the woken receiver takes first.
         if sooner {
             self.changed.notify_one();
         }
     }
 
-    /// What is left is still taken; after that [`Taken::closed`] tells the reader to end.
+    /// Closes the queue. Its content is still taken; then [`Taken::closed`] makes the receiver end.
     pub(crate) fn close(&self) {
         lock(&self.content).closed = true;
         self.changed.notify_one();
     }
 
-    /// Waits until something is due, for the close, or for `timeout`, and takes what is there. Blocks.
+    /// Waits until a post is due, the queue is closed or `timeout` is over, and takes the content. Blocks.
     pub(crate) fn take(&self, timeout: Option<Duration>) -> Taken<T> {
         let deadline = timeout.map(|timeout| Instant::now() + timeout);
         let mut content = lock(&self.content);

@@ -1,4 +1,4 @@
-//! What a journal is opened with.
+//! Settings of a journal.
 
 use std::fmt;
 use std::num::NonZeroUsize;
@@ -13,20 +13,20 @@ use rye_core::model::Object;
 use rye_core::seal::Token;
 use rye_core::transcript::Signed;
 
-/// Runs of one tree that are not over, unless [`Options`] say otherwise.
+/// Default of [`Options::tree_runs`].
 pub const TREE_RUNS: NonZeroUsize = NonZeroUsize::new(1000).expect("not zero");
 
-/// How long the start key of a removed run starts nothing, unless [`Options`] say otherwise.
+/// Default of [`Options::keys_kept`].
 const KEYS_KEPT: Duration = Duration::from_hours(30 * 24);
 
-/// How much of what has ended may be in memory before it is sealed.
+/// Bounds on ended runs in memory. They are sealed when one bound is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealBounds {
-    /// Ended runs.
+    /// Number of ended runs.
     pub runs: usize,
-    /// Bytes that their values take.
+    /// Bytes that the values of ended runs take.
     pub bytes: usize,
-    /// Time without a further end.
+    /// Time since the last run ended.
     pub idle: Duration,
 }
 
@@ -40,43 +40,41 @@ impl Default for SealBounds {
     }
 }
 
-/// Signs what the journal shows. All signatures are pure functions of their input, so that lost lines come back
-/// byte for byte.
+/// Signs transcripts, pages and exported objects. All signatures are pure functions of their input, so that lost lines
+/// are reproduced byte for byte.
 pub trait Signer: Send + Sync {
-    /// The signature over `head`, the digest of a head of a transcript.
+    /// Signs `head`, the digest of a head of a transcript.
     fn sign(&self, head: &Digest) -> Signed<'_>;
-    /// The Markdown `body` under its signature line.
+    /// Returns the Markdown text `body` after its signature line.
     fn sign_text(&self, body: String, at: Timestamp) -> String;
-    /// The object with its `_signature`.
+    /// Returns the object with its `_signature`.
     fn sign_json(&self, object: &Object, at: Timestamp) -> Object;
     /// True if a key of this node made `token`.
     fn verifies(&self, token: &Token) -> bool;
 }
 
-/// What a journal needs to open.
+/// Settings of a journal.
 #[derive(Clone)]
 pub struct Options {
-    /// The state directory; its owner holds the lock on it.
+    /// State directory. The caller holds its lock.
     pub dir: PathBuf,
-    /// Where times come from.
     pub clock: Arc<dyn Clock>,
-    /// Who signs.
     pub signer: Arc<dyn Signer>,
-    /// Length of a log segment in bytes.
+    /// Length of a log segment in bytes, without its trailer.
     pub segment_bytes: u64,
-    /// What of ended runs may be in memory before it is sealed.
+    /// Bounds on ended runs in memory.
     pub seal: SealBounds,
-    /// Where the memory that the values of runs take is counted.
+    /// Counter of the memory that values of runs take.
     pub memory: Arc<Memory>,
-    /// Most runs of one tree that are not over at once.
+    /// Largest number of runs in one tree that have not ended.
     pub tree_runs: NonZeroUsize,
-    /// How long the start key of a removed run starts nothing.
+    /// Time for which the start key of a removed run starts no other run.
     pub keys_kept: Duration,
 }
 
 impl Options {
-    /// The defaults for the state directory `dir`: segments of 8 MiB: a crash replays at most one of them, in
-    /// about 60 ms.
+    /// Defaults for the state directory `dir`. Segments have 8 MiB: a crash usually replays one of them, in about 60
+    /// ms.
     pub fn new(dir: PathBuf, clock: Arc<dyn Clock>, signer: Arc<dyn Signer>) -> Self {
         Self {
             dir,

@@ -1,4 +1,4 @@
-//! How far the journal has got, and who waits for it: a position that only grows, or a failure that is final.
+//! A position that only grows, with the tasks and threads that wait for it, or a final failure.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,43 +7,43 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use rye_core::id::Lsn;
 use tokio::sync::{oneshot, watch};
 
-/// Why the journal gave up. Nothing is answered after it; the daemon ends its processes and exits.
+/// Reason why the journal has failed. It answers no request afterwards; the daemon ends its processes and exits.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
-    /// The log could not be written or synced: what is on disk is unknown from here on.
+    /// The log could not be written or synced: from here on the content of the disk is unknown.
     #[error("failed to write the log")]
     Write(#[source] Arc<std::io::Error>),
     /// A thread of the journal panicked.
     #[error("the journal's {0} panicked")]
     Panicked(&'static str),
-    /// The journal was dropped while somebody waited.
+    /// The journal was dropped while a caller waited.
     #[error("the journal was closed")]
     Closed,
 }
 
-/// A position that tasks and threads wait for. Each task is woken once, when its position is reached: a thousand that wait for later
-/// ones do not notice a step.
+/// A position that tasks and threads wait for. Each task is woken once, when its position is reached: an advance does
+/// not wake the tasks that wait for later positions.
 pub(crate) struct Watermark {
     reached: Mutex<Reached>,
-    /// Wakes threads.
+    /// Condition variable for threads that wait.
     changed: Condvar,
-    /// The failure once more: who waits for that alone is not woken by each step forward.
+    /// Copy of the failure, so that an advance does not wake those that wait for the failure alone.
     failed: watch::Sender<Option<Failure>>,
 }
 
 struct Reached {
     lsn: Lsn,
     failure: Option<Failure>,
-    /// Tasks that wait, by position; the number tells those of one position apart.
+    /// Waiting tasks by position; the number distinguishes those of one position.
     waiting: BTreeMap<(Lsn, u64), oneshot::Sender<()>>,
-    /// Numbers those who wait.
+    /// Number of the next waiting task.
     next: u64,
-    /// Threads that wait. To wake nobody costs a system call, too.
+    /// Number of waiting threads: if there are none, the system call of a notification is saved.
     threads: usize,
 }
 
 impl Reached {
-    /// Whether `lsn` is reached; `None` as long as it may still be.
+    /// Returns the result of a wait for `lsn`, or `None` while it may still be reached.
     fn judge(&self, lsn: Lsn) -> Option<Result<(), Failure>> {
         if self.lsn >= lsn {
             return Some(Ok(()));
@@ -52,7 +52,7 @@ impl Reached {
     }
 }
 
-/// A task that waits; it leaves its place when it does so no more.
+/// Registration of a waiting task. Dropping it removes it from the map.
 struct Waiting<'a> {
     mark: &'a Watermark,
     place: (Lsn, u64),
@@ -98,7 +98,7 @@ impl Watermark {
         self.wake(called, threads);
     }
 
-    /// The first failure stays.
+    /// Fails the watermark for all who wait for later positions. The first failure stays.
     pub(crate) fn fail(&self, failure: Failure) {
         let (called, threads) = {
             let mut reached = lock(&self.reached);
@@ -109,10 +109,11 @@ impl Watermark {
         self.wake(called, threads);
     }
 
-    /// Outside of the lock, which each of them takes first. Tasks before threads: a run continues before its listeners are notified.
+    /// Called without the lock, which each of them takes first. Tasks are woken before threads: a run continues before
+    /// its listeners are notified.
     fn wake(&self, called: BTreeMap<(Lsn, u64), oneshot::Sender<()>>, threads: usize) {
         for waiting in called.into_values() {
-            // It may wait no more.
+            // The task may have stopped waiting.
             let _gone = waiting.send(());
         }
         if threads > 0 {
@@ -132,7 +133,7 @@ impl Watermark {
             reached.waiting.insert(place, call);
             Waiting { mark: self, place }
         };
-        // Nobody drops what calls but who calls.
+        // The sender is dropped only after it has sent.
         let _called = called.await;
         drop(waiting);
         let judged = lock(&self.reached).judge(lsn);
@@ -147,7 +148,7 @@ impl Watermark {
         }
     }
 
-    /// For threads of our own. Blocks.
+    /// Blocks until `lsn` is reached, for threads of the journal.
     pub(crate) fn reach_blocking(&self, lsn: Lsn) -> Result<(), Failure> {
         let mut reached = lock(&self.reached);
         loop {
@@ -169,7 +170,8 @@ impl fmt::Debug for Watermark {
 
 pub(crate) const POISON: &str = "a lock is poisoned only by a panic, which ends the journal";
 
-/// Locks; a poisoned lock means a thread of the journal panicked inside, so what it guards is not to be trusted.
+/// Locks `mutex`. A poisoned lock means that a thread of the journal panicked while it held it, so the content cannot
+/// be trusted.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect(POISON)
 }

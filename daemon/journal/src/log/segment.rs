@@ -1,11 +1,12 @@
-//! Segment files: `<state>/log/<id>.seg`, zeroed and synced to their full length before the first frame goes in, so
-//! that a sync of the log never has to wait for the file system to allocate. The last bytes are a mark that no frame
-//! overwrites: a segment without it was cut, and what it lost was acknowledged.
+//! Segment files: `<state>/log/<id>.seg`. A file is zeroed and synced at its full length before its first frame, so
+//! that a sync of the log never waits for the file system to allocate. It ends with a trailer that no frame overwrites.
+//! A segment without the trailer was cut, and frames that it lost may have been acknowledged.
 //!
-//! **Owns** the pool of prepared files (`spare-<n>.ready`): two are kept, one that comes next and one that is left for
-//! endings when the disk is full. **Never** touches a file that holds frames. A file enters the pool by rename
-//! after its sync, and leaves it by rename before its first byte, so a crash leaves only whole files and `.tmp` rubbish.
-//! **Failure** to prepare one is not final: [`Storage::Full`] is announced and preparing is tried again.
+//! **Owns** the pool of prepared files (`spare-<n>.ready`). It keeps two: the next segment, and one that is reserved
+//! for endings when the disk is full. **Never** touches a file that holds frames. **Crashes.** A file enters the pool
+//! by a rename after its sync and leaves it by a rename before its first byte. So a crash leaves only whole files and
+//! `.tmp` files, which the next open removes. **Failure** to prepare a file is not final: [`Storage::Full`] is
+//! announced and preparation is retried.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -19,26 +20,25 @@ use tokio::sync::watch;
 use crate::faults::Faults;
 use crate::watermark::{POISON, lock};
 
-/// A length in memory as a length in a file.
+/// Converts a length in memory to a length in a file.
 pub(crate) fn size(length: usize) -> u64 {
     u64::try_from(length).expect("a length in memory fits 64 bits")
 }
 
-/// Prepared files that are kept: the next one, and one for endings.
+/// Number of prepared files that are kept: the next segment, and one for endings.
 const KEPT: usize = 2;
-/// Pause between tries while the disk is full.
+/// Pause between attempts while the disk is full.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What every segment ends with, behind its capacity.
+/// Trailer of each segment file, after its capacity.
 pub(crate) const MARK: &[u8] = b"rye log segment\n";
 
-/// Whether the log can grow.
+/// State of the storage of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Storage {
-    /// It can.
     Ok,
-    /// No further segment could be prepared, or history cannot be written for so long that the log holds many of them: nothing new is
-    /// admitted, what runs may still end or be suspended.
+    /// No further segment could be prepared, or history has not been written for so long that the log holds many
+    /// segments. New work is refused; runs may still end or be suspended.
     Full,
 }
 
@@ -47,7 +47,7 @@ pub enum Storage {
 pub(crate) struct Segment {
     pub(crate) id: SegmentId,
     pub(crate) file: File,
-    /// Bytes for frames, all of them zeroed.
+    /// Bytes for frames, zeroed before the first frame.
     pub(crate) capacity: u64,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn path(dir: &Path, id: SegmentId) -> PathBuf {
     dir.join(format!("{:016x}.seg", id.0))
 }
 
-/// The segments in `dir`, in order.
+/// Lists the segments in `dir`, ordered by id.
 pub(crate) fn list(dir: &Path) -> io::Result<Vec<SegmentId>> {
     let mut ids = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -89,13 +89,13 @@ struct Stock {
     files: Vec<PathBuf>,
     made: u64,
     full: bool,
-    /// True if history is far behind the log.
+    /// True if the log holds too many segments that history lacks.
     is_behind: bool,
     stopped: bool,
 }
 
 impl Pool {
-    /// The pool in `dir`, with the files an earlier life left.
+    /// Opens the pool in `dir` with the prepared files of an earlier process.
     pub(crate) fn open(dir: &Path, segment_bytes: u64, faults: Faults) -> io::Result<Self> {
         let mut stock = Stock::default();
         for entry in fs::read_dir(dir)? {
@@ -133,13 +133,13 @@ impl Pool {
         &self.storage
     }
 
-    /// Ends [`Pool::maintain`], and fails the tasks that wait for a file.
+    /// Ends [`Pool::maintain`] and the waits in [`Pool::take`].
     pub(crate) fn stop(&self) {
         lock(&self.stock).stopped = true;
         self.changed.notify_all();
     }
 
-    /// Keeps the pool filled until [`Pool::stop`]; the body of the preparing thread.
+    /// Keeps the pool filled until [`Pool::stop`]. The body of the preparer thread.
     pub(crate) fn maintain(&self) {
         let mut stock = lock(&self.stock);
         while !stock.stopped {
@@ -170,7 +170,7 @@ impl Pool {
         }
     }
 
-    /// Enters whether history is far behind the log, which counts as a full disk.
+    /// Sets the flag that the log holds too many unsealed segments. It counts as a full disk.
     pub(crate) fn set_behind(&self, is_behind: bool) {
         let mut stock = lock(&self.stock);
         if stock.is_behind != is_behind {
@@ -198,7 +198,7 @@ impl Pool {
         self.changed.notify_all();
     }
 
-    /// Makes one file of `bytes` zeros and the mark, synced with its directory.
+    /// Creates a file of `bytes` zeros and the trailer, synced with its directory.
     fn prepare(&self, number: u64, bytes: u64) -> io::Result<PathBuf> {
         let temporary = self.dir.join(format!("spare-{number}.tmp"));
         let ready = self.dir.join(format!("spare-{number}.ready"));
@@ -217,14 +217,14 @@ impl Pool {
             sync_dir(&self.dir)
         });
         if written.is_err() && temporary.exists() {
-            // Half a file would keep the space that is missing.
+            // An unfinished file would occupy the space that is missing.
             fs::remove_file(&temporary)?;
         }
         written.map(|()| ready)
     }
 
-    /// A file for at least `bytes`, taken out of the pool under a temporary name or made on the spot; the
-    /// caller renames it. Does not wait.
+    /// Returns a file for at least `bytes` and its capacity, taken from the pool or created now. It has a temporary
+    /// name, and the caller renames it. Does not wait for the preparer thread.
     pub(crate) fn take_now(&self, bytes: u64) -> io::Result<(PathBuf, u64)> {
         let from_stock = if bytes <= self.segment_bytes {
             lock(&self.stock).files.pop()
@@ -248,8 +248,8 @@ impl Pool {
         Ok((taken, capacity))
     }
 
-    /// The next segment, for a frame of `bytes`. Waits for the preparing thread; while the disk is full the last file
-    /// is given away, because then only endings come here. `None` once the pool is stopped.
+    /// Returns the next segment, for a frame of `bytes`; `None` once the pool is stopped. Waits for the preparer
+    /// thread. While the disk is full it uses the last file too, because then only endings are committed.
     pub(crate) fn take(&self, id: SegmentId, bytes: u64) -> io::Result<Option<Segment>> {
         if bytes <= self.segment_bytes {
             let mut stock = lock(&self.stock);
@@ -267,7 +267,7 @@ impl Pool {
         self.install(&taken, id, capacity).map(Some)
     }
 
-    /// The segment `id` as it lies there.
+    /// Opens the segment `id` with its present content.
     pub(crate) fn reopen(&self, id: SegmentId) -> io::Result<Segment> {
         let path = path(&self.dir, id);
         let file = OpenOptions::new().read(true).write(true).open(path)?;
@@ -275,7 +275,7 @@ impl Pool {
         Ok(Segment { id, file, capacity })
     }
 
-    /// Gives a taken file its place as segment `id`, replacing an older file of that id in one step.
+    /// Renames a taken file to segment `id`, which atomically replaces an older file of that id.
     pub(crate) fn install(
         &self,
         taken: &Path,
