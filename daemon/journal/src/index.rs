@@ -1,8 +1,9 @@
-//! The index of ended runs: sled, which is never the only copy of anything.
+//! The index of ended runs, in sled. It never holds the only copy of any data.
 //!
-//! **Owns** `<state>/index`. The key `applied` holds the last position of history whose runs are all in. It is written after them.
-//! **Failure.** An index that panics, fails or contradicts history is renamed to `index.broken-<n>` and built again. If that fails
-//! too, an index in memory replaces it until it works ([`Index::in_memory`]).
+//! **Owns** `<state>/index`. The key `applied` holds the last position of history whose runs are all in the index. It
+//! is written after them. **Failure.** An index that panics, fails or contradicts history is renamed to
+//! `index.broken-<n>` and rebuilt. If that fails too, an index in memory replaces it until it works
+//! ([`Index::in_memory`]).
 //!
 //! ```text
 //! applied/6                                                u64, big endian
@@ -39,15 +40,16 @@ mod summary;
 pub(crate) use keeper::Keeper;
 pub use summary::Summary;
 
-/// Runs in one synced batch: five keys each, seldom more. After a power cut sled can lose an index with more than 500 keys that are not
-/// synced.
+/// Runs in one synced batch; a run has about five keys. After a power cut sled can lose an index with more than 500
+/// unsynced keys.
 const BATCH: usize = 80;
-/// Runs that are read from history before they are added.
+/// Number of runs that are read from history before they are added.
 const REBUILT: usize = 4000;
-/// The number is that of the layout. An index of another layout lacks the key, and is filled again from history.
+/// The number is the version of the layout. An index of another layout lacks this key, and is filled again from
+/// history.
 const APPLIED: &[u8] = b"applied/6";
 
-/// The index as readers see it.
+/// State of the index for readers.
 #[derive(Debug, Clone)]
 pub(crate) enum IndexState {
     Opening,
@@ -55,30 +57,30 @@ pub(crate) enum IndexState {
     Broken(Arc<IndexError>),
 }
 
-/// What the index knows about an ended run.
+/// Index entry of an ended run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Entry {
     version: u32,
     pub(crate) summary: Summary,
     /// Position of its last event, which finds its record in history.
     pub(crate) lsn: Lsn,
-    /// Directory that holds the files of its project.
+    /// Directory with the files of its project.
     files: Name,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     start_key: Option<String>,
-    /// The accounts in its record, with what each came to.
+    /// The accounts in its record, each with its final cost.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     accounts: BTreeMap<AccountId, Cost>,
 }
 
-/// What the index knows about an account that was closed.
+/// Index entry of a closed account.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct ClosedAccount {
-    /// The run whose record holds it as it was last closed.
+    /// The run whose record holds the account as it was last closed.
     pub(crate) by: RunId,
-    /// What it and all below it came to.
+    /// Final cost of the account and all accounts below it.
     pub(crate) cost: Cost,
-    /// The account itself, once that run was removed.
+    /// The account itself, after that run was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kept: Option<Box<Account>>,
 }
@@ -87,7 +89,7 @@ pub(crate) struct ClosedAccount {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct KeptAccount {
     pub(crate) id: AccountId,
-    /// The run that was removed.
+    /// The removed run.
     pub(crate) by: RunId,
     pub(crate) account: Box<Account>,
 }
@@ -95,9 +97,8 @@ pub(crate) struct KeptAccount {
 /// The run that was started with a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyOwner {
-    /// It is on record.
     Run(RunId),
-    /// It was removed at that time.
+    /// The run was removed at that time.
     Removed(RunId, Timestamp),
 }
 
@@ -116,7 +117,7 @@ impl Entry {
         }
     }
 
-    /// The entry of the run in a final record.
+    /// Returns the entry for the run of a final record; `None` if history has no event of it.
     fn of_stored(stored: &Stored) -> Option<Self> {
         let lsn = stored.spans.last()?.lsn;
         Some(Self::new(&stored.run, &stored.closed, lsn))
@@ -124,7 +125,7 @@ impl Entry {
 }
 
 impl Entry {
-    /// Adds what the index holds for it.
+    /// Adds the keys of this entry to `batch`.
     fn put(&self, batch: &mut Batch) -> Result<(), IndexError> {
         let Summary {
             id,
@@ -156,7 +157,7 @@ impl Entry {
         Ok(())
     }
 
-    /// Takes away what the index holds for it.
+    /// Adds the deletion of the keys of this entry to `batch`, except its start key.
     fn take(&self, batch: &mut Batch) {
         let Summary {
             id,
@@ -172,7 +173,7 @@ impl Entry {
         batch.extend(accounts.map(|account| (account_key(account), None)));
     }
 
-    /// The run as a removal records it.
+    /// Returns the run in the form of a removal.
     pub(crate) fn removed(&self) -> RemovedRun {
         let Summary { id, principal, .. } = &self.summary;
         let key = self.start_key.as_ref();
@@ -192,44 +193,41 @@ impl Entry {
     }
 }
 
-/// Why the index does not answer.
+/// Reason why the index cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum IndexError {
-    /// sled failed.
     #[error("the index does not work")]
     Sled(#[from] sled::Error),
-    /// sled panicked.
     #[error("the index panicked")]
     Panicked,
-    /// A value is not what was stored.
+    /// A value cannot be decoded.
     #[error("the index holds a value that is not ours")]
     Value(#[source] serde_json::Error),
-    /// It is ahead of history, or names what history does not hold.
+    /// The index is ahead of history, or names a run that history does not hold.
     #[error("the index does not belong to this history")]
     Foreign,
-    /// It is being built from history.
+    /// The index is being built from history.
     #[error("the index of ended runs is being built from history; ask again in a while")]
     Building,
-    /// There is no more room for it in memory.
+    /// Memory has no more room for an index.
     #[error(
         "the index cannot be used on disk, and there are too many ended runs to find them without it; what keeps it from working \
          stands in the log of the daemon"
     )]
     TooLarge,
-    /// The journal was closed.
     #[error("the index is closed")]
     Closed,
-    /// Its files cannot be read or written.
     #[error("the files of the index cannot be used")]
     Files(#[from] io::Error),
 }
 
-/// Finds ended runs. A copy is another handle.
+/// Finds ended runs. A clone is another handle on the same index.
 #[derive(Debug, Clone)]
 pub(crate) struct Index(Store);
 
 impl Index {
-    /// Opens the index in `state` and brings it up to date with `history`. Sets a broken one aside and builds it again. Blocks.
+    /// Opens the index in `state` and brings it up to date with `history`. Renames a broken one and builds a new one.
+    /// Blocks.
     fn open(state: &Path, history: &history::Store) -> Result<Self, IndexError> {
         let dir = directory(state);
         let opened = || Self(Store::open(&dir)?).up_to(history);
@@ -245,7 +243,8 @@ impl Index {
         Self(Store::in_memory(memory)).up_to(history)
     }
 
-    /// Adds the runs of all sections that are not in yet. What cannot be read is left out and logged.
+    /// Adds the runs of all sections that are not in the index yet. Entries that cannot be read are left out and
+    /// logged.
     fn up_to(self, history: &history::Store) -> Result<Self, IndexError> {
         let applied = self.applied()?;
         if applied > history.last() {
@@ -277,8 +276,8 @@ impl Index {
         }
     }
 
-    /// Adds `entries`, then takes away what was `removed`: all that history has up to `last` beyond what is in. It is on disk on return.
-    /// Blocks.
+    /// Adds `entries`, then applies the removals `removed`. Together they are everything in history after the applied
+    /// position, up to `last`. All of it is on disk on return. Blocks.
     pub(crate) fn apply(
         &self,
         entries: &[Entry],
@@ -302,7 +301,8 @@ impl Index {
         self.0.write(vec![(APPLIED.to_vec(), Some(applied))])
     }
 
-    /// Takes the runs of `removal` away, and keeps their start keys and what others need of them. It is on disk on return. Blocks.
+    /// Removes the runs of `removal`. Keeps their start keys as tombstones, and the accounts of other runs. It is on
+    /// disk on return. Blocks.
     pub(crate) fn remove(&self, removal: &Removal) -> Result<(), IndexError> {
         for runs in removal.runs.chunks(BATCH) {
             let mut batch = Vec::with_capacity(5 * runs.len());
@@ -315,7 +315,7 @@ impl Index {
                 if let Some(entry) = self.run(run)? {
                     entry.take(&mut batch);
                 }
-                // Another run may have closed its account.
+                // The record of another run may have closed its account.
                 batch.push((account_key(&AccountId(run.clone())), None));
                 let tombstone = format!("{run}\0{}", removal.at.ms()).into_bytes();
                 batch.extend(
@@ -344,7 +344,6 @@ impl Index {
         }
     }
 
-    /// The ended run `id`.
     pub(crate) fn run(&self, id: &RunId) -> Result<Option<Entry>, IndexError> {
         let value = self.0.get(&run_key(id))?;
         value
@@ -352,7 +351,7 @@ impl Index {
             .transpose()
     }
 
-    /// The ended run that `principal` started with `key`.
+    /// Returns the ended or removed run that `principal` started with `key`.
     pub(crate) fn by_start_key(
         &self,
         principal: &str,
@@ -369,7 +368,6 @@ impl Index {
         }))
     }
 
-    /// An account that was closed.
     pub(crate) fn closed(&self, account: &AccountId) -> Result<Option<ClosedAccount>, IndexError> {
         let value = self.0.get(&account_key(account))?;
         value
@@ -377,7 +375,8 @@ impl Index {
             .transpose()
     }
 
-    /// Ended runs older than `before`, the child runs of `parent` if one is given, newest first, as long as `take` says so.
+    /// Passes the ended runs older than `before` to `take`, newest first, until it breaks. With `parent`, only the
+    /// child runs of that run.
     pub(crate) fn newest_first(
         &self,
         parent: Option<&RunId>,
@@ -396,7 +395,7 @@ impl Index {
                 .and_then(|id| std::str::from_utf8(id).ok())
                 .and_then(|id| RunId::new(id).ok())
                 .ok_or(IndexError::Foreign)?;
-            // One that is not there was removed meanwhile.
+            // A missing run was removed during the iteration.
             let entry = self.run(&id)?;
             Ok(entry.map_or(ControlFlow::Continue(()), |entry| take(entry.summary)))
         })
@@ -407,13 +406,13 @@ fn report(error: &dyn std::fmt::Display) {
     tracing::error!(%error, "ended runs in a damaged part of history cannot be found");
 }
 
-/// `None` if it is damaged.
+/// Returns `None` and logs the error if the section is damaged.
 fn read_section(section: &SectionRef) -> Option<SectionReader> {
     section.read().map_err(|error| report(&error)).ok()
 }
 
-/// The entries of the runs that ended in `section`. Those that cannot be read are made of the records, and left out if these cannot be
-/// read either.
+/// Returns the entries of the runs that ended in `section`. If an entry cannot be read, all are derived from the
+/// records, and runs whose record cannot be read are left out.
 fn entries_of(section: &SectionReader) -> Vec<Entry> {
     let entry = |text: Result<(RunId, Vec<u8>), history::Error>| {
         let entry = serde_json::from_slice(&text.ok()?.1);
@@ -440,12 +439,12 @@ fn run_key(id: &RunId) -> Vec<u8> {
     [b"r/", id.as_str().as_bytes()].concat()
 }
 
-/// What the keys of all runs in the order of their creation begin with.
+/// Prefix of the keys of all runs in the order of their creation.
 fn all() -> Vec<u8> {
     b"c/".to_vec()
 }
 
-/// What the keys of the child runs of `parent` in the order of their creation begin with.
+/// Prefix of the keys of the child runs of `parent` in the order of their creation.
 fn below(parent: &RunId) -> Vec<u8> {
     [b"p/", parent.as_str().as_bytes(), b"\0"].concat()
 }
@@ -459,7 +458,7 @@ fn joined(principal: &str, key: &str) -> String {
     format!("{principal}\0{key}")
 }
 
-/// `joined` is a start key with its principal.
+/// Returns the key for `joined`, a start key with its principal.
 fn start_key(joined: &str) -> Vec<u8> {
     [b"k/", joined.as_bytes()].concat()
 }

@@ -1,5 +1,4 @@
-//! What a frame of the log says: the serialised form of commits. A promise: old forms stay readable, a new form gets
-//! a new name (`commit/2`).
+//! The serialized form of the frames of the log. Old forms stay readable; a new form gets a new name (`commit/2`).
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -19,37 +18,36 @@ use rye_host::blobs;
 pub(crate) mod stored;
 pub(crate) mod texts;
 
-/// Payloads longer than this are kept as objects, and the record names them.
+/// Limit in bytes on payloads in a record. Longer ones are stored as objects, and the record names them.
 pub(crate) const SPILL_BYTES: usize = 64 * 1024;
 
-/// One event of a run as readers get it.
+/// An event of a run in the form for readers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Line {
     /// Position in the run.
     pub seq: Seq,
-    /// Position in the log; 0 if it was read from the transcript.
+    /// Position in the log.
     pub lsn: Lsn,
-    /// When it was committed.
+    /// Time of its commit.
     pub timestamp: Timestamp,
-    /// What kind of event.
+    /// Name of its type.
     pub event_type: String,
-    /// Its content, as JSON text; a long one as `{"object": <sha256>, "bytes": n}`.
+    /// Its content as JSON text; a long one as `{"object": <sha256>, "bytes": n}`.
     pub payload: Arc<str>,
 }
 
-/// The payload of one frame.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Body {
-    /// A life of the daemon begins.
+    /// Start of an epoch: a new process of the daemon.
     #[serde(rename = "epoch/1")]
     Epoch { at: Timestamp, epoch: Epoch },
-    /// Events of any number of runs, all or nothing.
+    /// Events of any number of runs, committed together.
     #[serde(rename = "commit/1")]
     Commit { at: Timestamp, records: Vec<Record> },
     /// Ended runs were removed.
     #[serde(rename = "removed/1")]
     Removed(Removal),
-    /// The log was closed in order; by its position it says that everything before is on disk.
+    /// The log was closed in order: everything before its position is on disk.
     #[serde(rename = "closed/1")]
     Closed { at: Timestamp },
 }
@@ -68,7 +66,7 @@ pub(crate) struct Record {
     pub(crate) event: Logged,
 }
 
-/// An event as the log holds it: its payload, or the object that is its payload.
+/// An event in the log: its payload, or a reference to the object that holds it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Logged {
     pub(crate) event_type: String,
@@ -78,7 +76,7 @@ pub(crate) struct Logged {
     spilled: Option<Spilled>,
 }
 
-/// Where a long payload lies.
+/// Reference to a long payload.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Spilled {
@@ -86,7 +84,7 @@ struct Spilled {
     bytes: u64,
 }
 
-/// Why a record cannot be understood.
+/// Reason why a record cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error("the record is not one this version knows")]
@@ -100,7 +98,7 @@ pub(crate) enum Unreadable {
 }
 
 impl Logged {
-    /// The payload as transcripts and streams show it: a long one by the object that holds it.
+    /// Returns the payload as transcripts and streams show it: a long one as the reference to its object.
     pub(crate) fn shown(&self) -> Cow<'_, str> {
         match (&self.payload, &self.spilled) {
             (_, Some(spilled)) => Cow::Owned(spilled.shown()),
@@ -109,19 +107,19 @@ impl Logged {
         }
     }
 
-    /// The event itself. Blocks if its payload is long.
+    /// Decodes the event. Blocks if its payload is long.
     pub(crate) fn event(&self, objects: &blobs::Store) -> Result<Event, Unreadable> {
         event(&self.event_type, &self.shown(), objects)
     }
 
-    /// The object that is its payload, if it is a long one.
+    /// Returns the digest of the object that holds a long payload.
     pub(crate) fn object(&self) -> Option<Digest> {
         self.spilled.as_ref().map(|spilled| spilled.object)
     }
 }
 
 impl Spilled {
-    /// What `payload`, as a transcript shows it, says about where the payload lies.
+    /// Parses the reference in `payload`; `None` if `payload` is the content itself.
     fn of_shown(payload: &str) -> Option<Self> {
         let may_be = payload.starts_with(r#"{"object":"#);
         may_be.then(|| serde_json::from_str(payload).ok())?
@@ -132,7 +130,7 @@ impl Spilled {
     }
 }
 
-/// The event that transcripts and streams show as `payload`. Blocks if its payload is long.
+/// Decodes the event whose payload is shown as `payload`. Blocks if its payload is long.
 pub(crate) fn event(
     event_type: &str,
     payload: &str,
@@ -145,7 +143,7 @@ pub(crate) fn event(
     Ok(read.map_err(gone(event_type))??)
 }
 
-/// The payload of such an event could not be read.
+/// Returns a constructor of the error that the payload of such an event could not be read.
 fn gone(event_type: &str) -> impl FnOnce(blobs::Error) -> Unreadable {
     let event_type = event_type.to_owned();
     move |source| Unreadable::Object { event_type, source }
@@ -157,29 +155,29 @@ fn spilled_text(
     objects: &blobs::Store,
 ) -> Result<String, Unreadable> {
     let bytes = objects.get(&spilled.object).map_err(gone(event_type))?;
-    // In its place: it may be large.
+    // Converted in place, because it may be large.
     Ok(String::from_utf8(bytes)
         .unwrap_or_else(|bad| String::from_utf8_lossy(bad.as_bytes()).into_owned()))
 }
 
 impl Line {
-    /// Whether the payload lies elsewhere.
+    /// True if an object holds the payload.
     pub(crate) fn is_spilled(&self) -> bool {
         Spilled::of_shown(&self.payload).is_some()
     }
 
-    /// How long the payload is, if it lies elsewhere.
+    /// Returns the length of the payload in bytes if an object holds it.
     pub(crate) fn spilled_bytes(&self) -> Option<usize> {
         let spilled = Spilled::of_shown(&self.payload)?;
         Some(usize::try_from(spilled.bytes).unwrap_or(usize::MAX))
     }
 
-    /// The event. Blocks if its payload is long.
+    /// Decodes the event. Blocks if its payload is long.
     pub(crate) fn event(&self, objects: &blobs::Store) -> Result<Event, Unreadable> {
         event(&self.event_type, &self.payload, objects)
     }
 
-    /// The same with its payload in it, however long that is. Blocks if it is.
+    /// Returns the line with its whole payload. Blocks if an object holds that.
     pub(crate) fn whole(self, objects: &blobs::Store) -> Result<Self, Unreadable> {
         let Some(spilled) = Spilled::of_shown(&self.payload) else {
             return Ok(self);
@@ -189,7 +187,7 @@ impl Line {
     }
 }
 
-/// An event in the text form that the log, the transcript and the stream share, made before the lock is taken.
+/// An event in the text form that log, transcript and stream share, created before the lock is taken.
 #[derive(Debug, Clone)]
 pub(crate) struct Rendered {
     pub(crate) name: &'static str,
@@ -199,12 +197,12 @@ pub(crate) struct Rendered {
 }
 
 impl Rendered {
-    /// The event with its payload, however long that is.
+    /// Renders the event with its payload, of any length.
     pub(crate) fn of(event: &Event) -> Self {
         Self::within(event, usize::MAX).expect("there is no bound")
     }
 
-    /// The event with its payload; `None` if that is so long that it is to be spilled.
+    /// Renders the event with its payload; `None` if that has more than [`SPILL_BYTES`].
     pub(crate) fn short(event: &Event) -> Option<Self> {
         Self::within(event, SPILL_BYTES)
     }
@@ -220,8 +218,8 @@ impl Rendered {
         })
     }
 
-    /// The event, its payload in `objects`. No more of that is in memory than a piece of it, as JSON may take six times what a text does.
-    /// Blocks until it is on disk.
+    /// Renders the event and stores its payload in `objects`. The payload is written in pieces, because its JSON may
+    /// take six times as much memory as the text. Blocks until it is on disk.
     pub(crate) fn spilled(event: &Event, objects: &blobs::Store) -> Result<Self, blobs::Error> {
         let (object, bytes) = objects.put_written(|out| {
             let mut out = Payload::of(event, out);
@@ -234,7 +232,7 @@ impl Rendered {
         })
     }
 
-    /// The form of an event that was read back.
+    /// Returns the rendered form of an event that was read back.
     pub(crate) fn again(name: &'static str, logged: &Logged) -> Self {
         Self {
             name,
@@ -244,11 +242,11 @@ impl Rendered {
     }
 }
 
-/// Takes the JSON of an event, `{"event_type":…,"payload":…}`, and hands its payload on.
+/// Receives the JSON of an event, `{"event_type":…,"payload":…}`, and forwards its payload.
 struct Payload<W> {
-    /// Bytes before the payload that are still to come.
+    /// Bytes before the payload that are still expected.
     before: usize,
-    /// Whether a byte is held back, which is `}`: the last one closes the event.
+    /// True if a `}` is held back: the last one closes the event.
     closes: bool,
     out: W,
 }
@@ -285,7 +283,7 @@ impl<W: io::Write> io::Write for Payload<W> {
     }
 }
 
-/// Bytes, as long as they are few.
+/// A buffer that fails beyond `most` bytes.
 struct Bounded {
     bytes: Vec<u8>,
     most: usize,
@@ -312,7 +310,7 @@ impl io::Write for Bounded {
     }
 }
 
-/// The body of a commit, byte for byte what [`Body::encode`] would write, without parsing payloads again.
+/// Encodes a commit. The bytes are the same as those of [`Body::encode`], but payloads are not parsed again.
 pub(crate) fn encode_commit<'a>(
     at: Timestamp,
     records: impl Iterator<Item = (&'a RunId, Seq, &'a Rendered)>,

@@ -1,7 +1,8 @@
-//! Keeps an index that works: on disk, or in memory while that on disk does not.
+//! Keeps a working index: on disk, or in memory while the one on disk fails.
 //!
-//! **Owns** which of the two readers use, and when the one on disk is tried again: after [`REOPEN`], then after twice as long each time, up
-//! to [`LONGEST`]. **Failure.** An index that fails is opened again from history, so nothing that it missed is lost.
+//! **Owns** the choice which of the two readers use, and the retries of the one on disk: after [`REOPEN`], then after
+//! twice the previous pause, up to [`LONGEST`]. **Failure.** An index that fails is opened again and completed from
+//! history, so no change that it missed is lost.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,7 +66,8 @@ impl Keeper {
         self.index.is_some() && !self.is_in_memory
     }
 
-    /// Opens the index on disk if it is not open and its next try is due. Returns true if it was opened: it holds all of history then.
+    /// Opens the index on disk if it is not open and its next attempt is due. Returns true if an index was opened,
+    /// which then holds all of history.
     pub(crate) fn open_if_due(&mut self) -> bool {
         let is_due = !self.is_on_disk() && Instant::now() >= self.reopen_at;
         is_due && self.open()
@@ -115,12 +117,12 @@ impl Keeper {
         self.state.send_replace(IndexState::Ready(index));
     }
 
-    /// Adds the runs that ended in history up to `last`. Returns true if they are in.
+    /// Adds the runs that ended in history up to `last`. Returns true if that succeeded.
     pub(crate) fn apply(&mut self, entries: &[Entry], removed: &[Removal], last: Lsn) -> bool {
         self.with(|index| index.apply(entries, removed, last))
     }
 
-    /// Takes away the runs that were removed. What fails is done again when the section with the removals is added.
+    /// Removes the runs that were removed. A failed removal is repeated when the section that records it is added.
     pub(crate) fn remove(&mut self, removals: &[Removal]) {
         self.with(|index| {
             let mut removals = removals.iter();
@@ -128,7 +130,7 @@ impl Keeper {
         });
     }
 
-    /// Does `work`, if there is an index. Returns true if it did not fail.
+    /// Runs `work` if there is an index. Returns true if it succeeded.
     fn with(&mut self, work: impl FnOnce(&Index) -> Result<(), IndexError>) -> bool {
         let Some(index) = &self.index else {
             return false;
@@ -143,14 +145,14 @@ impl Keeper {
         }
     }
 
-    /// Opens the index anew at the next opportunity.
+    /// Discards the index, so that it is opened again at the next opportunity.
     pub(crate) fn distrust(&mut self) {
         self.index = None;
         self.is_in_memory = false;
         self.reopen_at = Instant::now();
     }
 
-    /// Answers readers with `why` from now on.
+    /// Makes readers fail with `why` from now on.
     pub(crate) fn close(&mut self, why: IndexError) {
         let why = Arc::new(why);
         self.state.send_replace(IndexState::Broken(why));

@@ -1,7 +1,7 @@
-//! Where the keys of the index are: in sled, or in memory while sled cannot be used.
+//! Key-value store of the index: sled, or memory while sled cannot be used.
 //!
-//! **Owns** what a batch is, and that what was written is on disk. What is in memory is counted among all that runs hold, and has a bound
-//! of its own. **Failure.** sled fails and panics; both are errors here.
+//! **Owns** batches, and the guarantee that written keys are on disk. A store in memory is counted in the memory limit
+//! of all runs, and has a limit of its own. **Failure.** sled returns errors and panics; both are errors here.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,33 +16,31 @@ use crate::index::IndexError;
 use crate::watermark::lock;
 
 const CACHE_BYTES: u64 = 16 << 20;
-/// What the keys and values of an index in memory may take: some hundred thousand runs.
+/// Limit in bytes on keys and values of an index in memory: some hundred thousand runs.
 const MOST_IN_MEMORY: usize = 256 << 20;
-/// What an entry of a map takes beside its key and its value, roughly.
+/// Approximate overhead of a map entry in bytes.
 const ENTRY: usize = 96;
 
-/// Keys, each with its new value, or none if it goes.
+/// Keys with their new values; `None` deletes a key.
 pub(crate) type Batch = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
-/// Keys from one bound to another.
 pub(crate) type Range = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// Keys and their values. A copy is another handle.
+/// Keys and their values. A clone is another handle on the same store.
 #[derive(Debug, Clone)]
 pub(crate) enum Store {
     Sled(Tree),
     Memory(Arc<Mutex<Kept>>),
 }
 
-/// sled, whose last handle writes when it is dropped, and panics if it cannot.
+/// A sled database, whose last handle writes when it is dropped, and panics if it cannot.
 #[derive(Debug, Clone)]
 pub(crate) struct Tree {
     db: Option<sled::Db>,
-    /// Its file.
+    /// File of the database.
     file: Arc<Path>,
 }
 
-/// An index that is kept in memory.
 #[derive(Debug)]
 pub(crate) struct Kept {
     map: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -50,7 +48,7 @@ pub(crate) struct Kept {
     charge: Charge,
 }
 
-/// Runs `work` on sled, which is known to panic on images it does not like.
+/// Runs `work` on sled, which panics on some damaged files.
 fn guarded<T>(work: impl FnOnce() -> Result<T, IndexError>) -> Result<T, IndexError> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or(Err(IndexError::Panicked))
 }
@@ -68,7 +66,7 @@ impl Drop for Tree {
 }
 
 impl Tree {
-    /// Does `work` with sled.
+    /// Runs `work` on the database.
     pub(crate) fn with<T>(
         &self,
         work: impl FnOnce(&sled::Db) -> Result<T, IndexError>,
@@ -102,7 +100,7 @@ impl Kept {
 }
 
 impl Store {
-    /// sled in `dir`. Blocks.
+    /// Opens the database in `dir`. Blocks.
     pub(crate) fn open(dir: &Path) -> Result<Self, IndexError> {
         guarded(|| {
             let config = sled::Config::new()
@@ -115,7 +113,7 @@ impl Store {
         })
     }
 
-    /// Nothing yet, in memory.
+    /// Returns an empty store in memory.
     pub(crate) fn in_memory(memory: &Arc<Memory>) -> Self {
         Self::Memory(Arc::new(Mutex::new(Kept {
             map: BTreeMap::new(),
@@ -131,8 +129,8 @@ impl Store {
         }
     }
 
-    /// Writes all of `batch`, in its order. Of sled it is on disk then: that flushes with `sync_file_range`, which a power cut does not
-    /// respect, so its file is synced through a descriptor of our own. Blocks.
+    /// Writes all of `batch` in its order. On return sled has it on disk: sled flushes with `sync_file_range`, which
+    /// does not survive a power cut, so the file is synced through a descriptor of our own. Blocks.
     pub(crate) fn write(&self, batch: Batch) -> Result<(), IndexError> {
         match self {
             Self::Sled(tree) => {
@@ -163,7 +161,7 @@ impl Store {
         }
     }
 
-    /// Shows the keys of `range`, the last first, until `look` has seen enough.
+    /// Passes the keys of `range` to `look`, the last first, until it breaks.
     pub(crate) fn backwards(
         &self,
         range: Range,
@@ -181,7 +179,7 @@ impl Store {
             Self::Memory(kept) => {
                 let (from, mut to) = range;
                 loop {
-                    // Not locked while somebody looks: that asks for values.
+                    // Unlocked while `look` runs, because it reads values.
                     let next = {
                         let kept = lock(kept);
                         let mut rest = kept.map.range((from.clone(), to));
@@ -198,7 +196,7 @@ impl Store {
     }
 }
 
-/// Gives what lies in `dir` another name, `index.broken-<n>`.
+/// Renames `dir` to `index.broken-<n>`.
 pub(crate) fn set_aside(dir: &Path) -> std::io::Result<()> {
     if !fs::exists(dir)? {
         return Ok(());
@@ -258,7 +256,7 @@ mod tests {
         assert!((600..1000).contains(&taken), "{taken}");
         let full = store.write(vec![pair("d")]);
         assert!(matches!(full, Err(IndexError::TooLarge)), "{full:?}");
-        // What goes makes room.
+        // A deleted key frees its memory.
         store.write(vec![(b"a".to_vec(), None), pair("a")]).unwrap();
         assert_eq!(memory.taken(), taken);
         let mut seen = Vec::new();

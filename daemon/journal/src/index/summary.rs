@@ -6,54 +6,47 @@ use rye_core::ledger::AccountId;
 use rye_core::model::{Run, RunKind, Status};
 use serde::{Deserialize, Serialize};
 
-/// A run in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Its id.
     pub id: RunId,
-    /// What runs.
+    /// The item that is executed.
     pub item: ItemRef,
-    /// What carries it out.
     pub kind: RunKind,
-    /// Where it stands.
     pub status: Status,
-    /// Its project.
     pub project: String,
-    /// Who asked.
+    /// Principal that started it.
     pub principal: String,
     /// The run that started it.
     pub parent: Option<RunId>,
-    /// How many ancestors it has.
+    /// Number of its ancestors.
     pub depth: u32,
-    /// Whether its parent does not wait for it.
+    /// True if its parent does not wait for it.
     pub detached: bool,
-    /// The run it continues.
+    /// The run that it continues.
     pub continuation_of: Option<RunId>,
-    /// When it was accepted.
+    /// Time when it was accepted.
     pub created_at: Timestamp,
-    /// When it began.
+    /// Time when it began.
     pub started_at: Option<Timestamp>,
     /// Time of its last event.
     pub updated_at: Timestamp,
-    /// When it ended.
     pub ended_at: Option<Timestamp>,
-    /// Steps taken.
+    /// Number of steps taken.
     pub steps: u32,
-    /// The account of its chain.
+    /// Account of its chain of continuations.
     pub account: AccountId,
-    /// How many child runs its chain has started.
+    /// Number of child runs that its chain has started.
     #[serde(default)]
     pub spawn_count: u32,
-    /// Who asked it to stop, and why, if that was accepted.
+    /// Principal and reason of an accepted cancel request.
     #[serde(default)]
     pub cancel: Option<String>,
-    /// When.
+    /// Time of the accepted cancel request.
     #[serde(default)]
     pub cancelled_at: Option<Timestamp>,
 }
 
 impl Summary {
-    /// The short form of a record.
     pub fn of(run: &Run) -> Self {
         Self {
             id: run.id.clone(),

@@ -1,16 +1,16 @@
-//! The form in which records of the model lie on disk, outside the log: `{"v":1,"record":…}`.
+//! The stored form of records outside the log: `{"v":1,"record":…}`.
 //!
-//! **Owns** the number of that form. Records in `base` and in history are written and read through here and nowhere else. A form is a promise:
-//! once it is released, what the types of the model write changes only with a new number, and every number that was ever released
-//! stays readable. **Failure.** A number this version does not know has an error of its own ([`io::ErrorKind::Unsupported`]): a later
-//! version wrote it, and nothing is damaged.
+//! **Owns** the version of that form. Records in `base` and in history are written and read only through this module.
+//! Once a form is released, a change in the serialized types of the model needs a new version, and all released
+//! versions stay readable. **Failure.** An unknown version has an error of its own ([`io::ErrorKind::Unsupported`]): a
+//! later version of ryed wrote it, and nothing is damaged.
 
 use std::io;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The form that is written.
+/// Version that is written.
 const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -19,17 +19,15 @@ struct Record<'a, T> {
     record: &'a T,
 }
 
-/// The record as it is stored.
 pub(crate) fn write<T: Serialize>(record: &T) -> io::Result<Vec<u8>> {
     Ok(serde_json::to_vec(&Record { v: VERSION, record })?)
 }
 
-/// Writes the record as it is stored.
 pub(crate) fn write_to<T: Serialize>(record: &T, out: impl io::Write) -> io::Result<()> {
     Ok(serde_json::to_writer(out, &Record { v: VERSION, record })?)
 }
 
-/// The record that was stored as `bytes`.
+/// Decodes the record in `bytes`.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     #[derive(Deserialize)]
     struct Version {
@@ -39,7 +37,7 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     struct One<T> {
         record: T,
     }
-    // Looked at alone: what else a record of another form holds is not for us to judge.
+    // Read first and alone, because the record of another version may have any form.
     let Version { v } = serde_json::from_slice(bytes)?;
     if v == VERSION {
         let One { record } = serde_json::from_slice(bytes)?;

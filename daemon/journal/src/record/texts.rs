@@ -1,9 +1,9 @@
-//! Long texts of records of ended runs, which are kept as objects.
+//! Long texts in records of ended runs, stored as objects.
 //!
-//! **Owns** what stands in their place: a NUL, `text:`, and the digest. The text is kept as it is, not as JSON writes it, and once,
-//! however often the record holds it. A text of somebody else that begins like that is taken out as well, so that nothing is mistaken
-//! for such a name. **Order.** The objects are on disk before the record that names them. **Failure.** A record whose text is gone
-//! or damaged cannot be read; others can.
+//! **Owns** the placeholder of such a text: a NUL, `text:`, and the digest. The text is stored unescaped, and once, no
+//! matter how often the record holds it. A text that itself begins like a placeholder is stored as an object as well,
+//! so that no text is mistaken for one. **Order.** The objects are on disk before the record that names them.
+//! **Failure.** A record whose text is missing or damaged cannot be read; other records can.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, BufWriter};
@@ -18,18 +18,18 @@ use crate::record::SPILL_BYTES;
 use crate::record::stored;
 use rye_host::blobs;
 
-/// What stands in the place of a text, before its digest.
+/// Start of a placeholder, before the digest.
 const NAMED: &str = "\0text:";
-/// The same as JSON has it.
+/// The same start in JSON.
 const NAMED_JSON: &[u8] = br"\u0000text:";
 
-/// Bytes of texts that were named last and are remembered: inputs stand in the state again, as a rule.
+/// Limit in bytes on the cache of recently stored texts. The state of a run usually repeats its inputs.
 const RECENT_BYTES: usize = 4 << 20;
-/// Bytes of JSON that are looked through at once.
+/// Size in bytes of the buffer for JSON that is searched at once.
 const CHUNK: usize = 32 << 10;
 
-/// The record as it is stored, its long texts kept in `objects`. Beside what it returns no more of the record is in memory than one of
-/// its texts, and those that are remembered. Blocks.
+/// Encodes the record and stores its long texts in `objects`. In addition to the result, only one of its texts and the
+/// cached texts are in memory. Blocks.
 pub(crate) fn write<T: Serialize>(record: &T, objects: &blobs::Store) -> io::Result<Vec<u8>> {
     let mut out = BufWriter::with_capacity(CHUNK, Naming::new(objects));
     stored::write_to(record, &mut out)?;
@@ -37,24 +37,24 @@ pub(crate) fn write<T: Serialize>(record: &T, objects: &blobs::Store) -> io::Res
     Ok(naming.out)
 }
 
-/// Takes JSON as it is written, and puts names in the place of long texts.
+/// Receives JSON and replaces long texts by placeholders.
 struct Naming<'a> {
     objects: &'a blobs::Store,
     out: Vec<u8>,
     place: Place,
-    /// A text as JSON has it, without its quotes.
+    /// Text that is being read, as JSON without its quotes.
     text: Vec<u8>,
-    /// Texts that were named last, the oldest first.
+    /// Texts that were stored last, the oldest first.
     recent: VecDeque<(String, Digest)>,
 }
 
-/// Where in the JSON the next byte stands.
+/// Position of the next byte in the JSON.
 #[derive(Clone, Copy)]
 enum Place {
     Outside,
     InText,
     BehindBackslash,
-    /// Behind a text that may have to be named, unless it turns out to be a key.
+    /// After a text that has to be replaced unless it is a key.
     BehindText,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Naming<'a> {
         }
     }
 
-    /// Takes in the beginning of `json`, which is not empty: how much of it.
+    /// Consumes the beginning of `json`, which is not empty. Returns the number of consumed bytes.
     fn take(&mut self, json: &[u8]) -> io::Result<usize> {
         match self.place {
             Place::Outside => {
@@ -109,7 +109,7 @@ impl<'a> Naming<'a> {
         }
     }
 
-    /// The text stays as it is.
+    /// Writes the text unchanged.
     fn keep(&mut self) {
         self.out.push(b'"');
         self.out.append(&mut self.text);
@@ -117,7 +117,7 @@ impl<'a> Naming<'a> {
         self.place = Place::Outside;
     }
 
-    /// The text becomes an object, unless it is short after all.
+    /// Stores the text as an object and writes its placeholder, unless the decoded text is short.
     fn name(&mut self) -> io::Result<()> {
         let mut json = Vec::with_capacity(self.text.len() + 2);
         json.push(b'"');
@@ -134,7 +134,7 @@ impl<'a> Naming<'a> {
         Ok(serde_json::to_writer(&mut self.out, &name)?)
     }
 
-    /// Keeps a text, if that is not the one it has just kept.
+    /// Returns the digest of a text, and stores the text if it is not cached.
     fn digest(&mut self, text: String) -> io::Result<Digest> {
         let known = self.recent.iter().find(|(known, _)| *known == text);
         if let Some((_, digest)) = known {
@@ -167,7 +167,7 @@ impl io::Write for Naming<'_> {
     }
 }
 
-/// The record that was stored as `bytes`, with its long texts. Blocks.
+/// Decodes the record in `bytes`, with its long texts. Blocks.
 pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8], objects: &blobs::Store) -> io::Result<T> {
     if !names_texts(bytes) {
         return stored::read(bytes);
@@ -216,7 +216,7 @@ fn damaged(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// What became of the object, with the kind of what the system said.
+/// Returns the error with the kind that the operating system reported.
 fn failed(error: blobs::Error) -> io::Error {
     let kind = match &error {
         blobs::Error::Store { source, .. } => source.kind(),
