@@ -1,4 +1,4 @@
-//! What is published of each run and of all runs, and who listens.
+//! The published state of each run and of all runs, and its listeners.
 
 mod deltas;
 mod signatures;
@@ -21,20 +21,19 @@ use wide::Wide;
 
 use crate::watermark::Watermark;
 
-/// What the publisher has published.
+/// State of the publisher that readers share.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) mark: Watermark,
     /// For listeners to many runs.
     pub(crate) wide: Wide,
-    /// Of what is not in history.
     pub(crate) signatures: Signatures,
     /// Outlives the journal, for its one consumer.
     pub(crate) touches: Arc<Touches>,
 }
 
 impl Published {
-    /// Everything up to `lsn` was published before.
+    /// Returns the state in which everything up to `lsn` is published.
     pub(crate) fn new(lsn: Lsn) -> Self {
         Self {
             mark: Watermark::new(lsn),

@@ -1,11 +1,11 @@
-//! What the model of a thread says while it says it, for those who listen.
+//! Deltas: the output of the model of a thread, streamed to listeners while the model produces it.
 //!
-//! **Owns** what waits for each listener. A delta is in no log and has no number: it is the one thing that leaves the daemon before it
-//! is durable, it may be taken back, and the `cognition_out` it leads to is what counts.
+//! **Owns** the queue of each listener. A delta is not in the log and has no number. It is the only data that leaves
+//! the daemon before it is durable, and it may be reset; the `cognition_out` event at the end is authoritative.
 //!
-//! **Order.** A delta names the event behind which it may be shown: a listener is given it after that event, and before each event that
-//! comes later. **Never** keeps a speaker waiting: for a listener who falls behind, what waits is replaced by the text so far. Where
-//! nobody listens, nothing is made and nothing is kept.
+//! **Order.** A delta names the event after which it may be shown: a listener gets it after that event, and before each
+//! later event. **Never** blocks a speaker: if the queue of a listener is full, it is replaced by the text so far.
+//! Without listeners nothing is produced and nothing is stored.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -15,44 +15,43 @@ use tokio::sync::Notify;
 
 use crate::watermark::lock;
 
-/// Most bytes that wait for one listener.
+/// Limit in bytes on the queue of one listener.
 const MOST_WAITING: usize = 32 << 10;
-/// What a delta takes up beside its text.
+/// Overhead of a delta in bytes.
 const FRAME: usize = 64;
 
-/// More of what a model says.
+/// A piece of the output of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delta {
-    /// The event behind which it may be shown.
+    /// The event after which it may be shown.
     pub after: Seq,
-    /// The turn.
+    /// Number of the turn.
     pub turn: u32,
-    /// Which try of it.
+    /// Number of the attempt at the turn.
     pub attempt: u32,
-    /// What it is.
     pub kind: DeltaKind,
-    /// Its place in the message.
+    /// Its position in the message.
     pub position: u32,
-    /// The name of a tool, the id of a complete call, or more of a text.
+    /// The name of a tool, the id of a complete call, or a piece of a text.
     pub text: String,
-    /// For a reset: how many bytes of the text so far are not in it, which came before it.
+    /// Of a reset: number of bytes at the start of the text so far that it omits.
     pub left_out: u64,
 }
 
-/// What a delta is.
+/// Kind of a delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeltaKind {
-    /// More of a text.
+    /// A piece of a text.
     Text,
-    /// More of what the model thinks.
+    /// A piece of the model's reasoning.
     Thinking,
     /// A call begins: the name of its tool.
     CallBegun,
-    /// More of its arguments.
+    /// A piece of the arguments of a call.
     CallArgs,
     /// A call is complete: its id.
     CallReady,
-    /// What came before of this turn does not count: its texts so far are this.
+    /// Replaces all earlier deltas of this turn: its texts so far.
     Reset,
 }
 
@@ -61,7 +60,7 @@ impl Delta {
         FRAME + self.text.len()
     }
 
-    /// Takes `next` in, if it continues the same text.
+    /// Appends `next` if it continues the same text. Returns true if it does.
     fn join(&mut self, next: &Self) -> bool {
         let place = |delta: &Self| {
             let call = (delta.after, delta.turn, delta.attempt);
@@ -79,28 +78,28 @@ impl Delta {
     }
 }
 
-/// Those who listen to one run.
+/// The listeners to the deltas of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Ears {
     ears: Mutex<Vec<Arc<Ear>>>,
-    /// Told when somebody begins to listen.
+    /// Notified when a listener joins.
     joined: Notify,
 }
 
-/// What waits for one listener.
+/// The queue of one listener.
 #[derive(Debug, Default)]
 pub(crate) struct Ear {
     waiting: Mutex<Waiting>,
-    /// Told when something comes.
+    /// Notified when a delta is added.
     pub(crate) comes: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Waiting {
     deltas: VecDeque<Delta>,
-    /// What they take together.
+    /// Bytes that the deltas take together.
     bytes: usize,
-    /// Whether something was said that is not among them.
+    /// True if a delta was produced that is not in the queue.
     is_behind: bool,
 }
 
@@ -126,7 +125,7 @@ impl Waiting {
         self.is_behind = false;
     }
 
-    /// The next that may be shown to somebody who was shown the event `last`.
+    /// Returns the next delta that may be shown to a listener that was shown the event `last`.
     fn take(&mut self, last: Seq) -> Option<Delta> {
         let delta = self.deltas.pop_front_if(|delta| delta.after <= last)?;
         self.bytes -= delta.weight();
@@ -135,7 +134,7 @@ impl Waiting {
 }
 
 impl Ear {
-    /// The next delta that may be shown to a listener that was shown the event `last`.
+    /// Returns the next delta that may be shown to a listener that was shown the event `last`.
     pub(crate) fn take(&self, last: Seq) -> Option<Delta> {
         lock(&self.waiting).take(last)
     }
@@ -155,12 +154,12 @@ impl Ears {
     }
 }
 
-/// Who tells the listeners of a run what the model says in one call.
+/// Sends the output of a model in one call to the listeners of its run.
 #[derive(Debug)]
 pub struct Speaker(Arc<Ears>);
 
 impl Speaker {
-    /// Nothing was said yet in the call that begins: a listener has missed nothing.
+    /// Starts a call. It has no output yet, so no listener has missed any.
     pub(crate) fn begin(ears: Arc<Ears>) -> Self {
         for ear in lock(&ears.ears).iter() {
             lock(&ear.waiting).is_behind = false;
@@ -168,12 +167,13 @@ impl Speaker {
         Self(ears)
     }
 
-    /// Whether anybody listens.
+    /// True if there are listeners.
     pub fn is_heard(&self) -> bool {
         !lock(&self.0.ears).is_empty()
     }
 
-    /// Tells `delta`. Who has missed something, or has too much to hear, gets `so_far` in its place, which holds it.
+    /// Sends `delta`. A listener that has missed a delta or whose queue is full gets `so_far` instead, which includes
+    /// it.
     pub fn tell(&self, delta: &Delta, so_far: impl Fn() -> Delta) {
         for ear in lock(&self.0.ears).iter() {
             lock(&ear.waiting).push(delta, &so_far);
@@ -181,7 +181,7 @@ impl Speaker {
         }
     }
 
-    /// Tells those who began to listen in the middle what was said so far.
+    /// Sends the output so far to the listeners that joined during the call.
     pub fn catch_up(&self, so_far: impl Fn() -> Delta) {
         for ear in lock(&self.0.ears).iter() {
             let mut waiting = lock(&ear.waiting);
@@ -192,7 +192,7 @@ impl Speaker {
         }
     }
 
-    /// Resolves when somebody begins to listen. Cancel safe.
+    /// Resolves when a listener joins. Cancel safe.
     pub async fn joined(&self) {
         self.0.joined.notified().await;
     }

@@ -1,4 +1,4 @@
-//! What the journal knows about a run beyond its record: how far it is published, where its events lie, who listens.
+//! State of a run beyond its record: published events and their positions, and listeners.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -15,7 +15,7 @@ use crate::base::Span;
 use crate::record::Line;
 use crate::watermark::lock;
 
-/// Lines a subscriber may be behind before it is cut: some seconds of a fast run.
+/// Lines that a subscriber may be late before it has to read them from the log: some seconds of a fast run.
 const FEED_LINES: usize = 1024;
 
 #[derive(Debug)]
@@ -23,26 +23,26 @@ pub(crate) struct RunStream {
     pub(crate) id: RunId,
     pub(crate) spec: Arc<Spec>,
     published: Mutex<Published>,
-    /// Where it last came to rest, as published.
+    /// The last published suspension or end.
     pub(crate) rest: watch::Sender<Rest>,
     /// Its last event as committed, which may not be durable yet.
     pub(crate) committed: watch::Sender<Seq>,
-    /// Who listens to what is said in it.
+    /// Listeners to the deltas of its model.
     pub(crate) ears: Arc<Ears>,
 }
 
-/// Where a run was suspended or ended.
+/// Event that suspended or ended a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Rest {
-    /// The event by which it did; 0 if it has not in this life of the daemon.
+    /// The event; 0 if there was none since the daemon started.
     pub(crate) at: Seq,
-    /// Whether it ended.
+    /// True if the run ended.
     pub(crate) ended: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Published {
-    /// The last event that is durable and shown.
+    /// End of the transcript after the last published event.
     pub(crate) head: Head,
     /// The last event in history: the log may have dropped it.
     pub(crate) sealed: Seq,
@@ -50,29 +50,29 @@ pub(crate) struct Published {
     pub(crate) spans: Vec<Span>,
     /// Positions of the events after `sealed`, one by one.
     pub(crate) lsns: VecDeque<Lsn>,
-    /// There with the first listener, gone with the last: it takes as much memory as all else about a run.
+    /// Exists while there are listeners, because it takes as much memory as the rest of a run.
     pub(crate) feed: Option<broadcast::Sender<Message>>,
 }
 
-/// Who listens to what is published of a run.
+/// A listener to the published events of a run.
 #[derive(Debug)]
 pub(crate) struct Listener {
-    /// Not kept alive: a listener hears of the end of the journal by the end of the feed.
+    /// Weak, because a listener learns of the end of the journal by the end of the feed.
     stream: Weak<RunStream>,
-    /// `None` once it goes.
+    /// `None` while it is dropped.
     messages: Option<broadcast::Receiver<Message>>,
 }
 
-/// What subscribers get.
+/// A message to the subscribers of a run.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     line: Arc<(Line, Charge)>,
-    /// Whether the run ends with it.
+    /// True if the run ends with it.
     pub(crate) last: bool,
 }
 
 impl Message {
-    /// `None` if there is no room for it among what all runs hold.
+    /// Returns `None` if the memory limit leaves no room for it.
     fn new(line: Line, last: bool, memory: &Arc<Memory>) -> Option<Self> {
         let mut charge = memory.open();
         charge.grow(line.payload.len()).then(|| Self {
@@ -87,7 +87,7 @@ impl Message {
 }
 
 impl RunStream {
-    /// A run that was published up to `head` before, all of which is in the sections `spans`.
+    /// Returns the stream of a run that is published up to `head`, with all events in the sections `spans`.
     pub(crate) fn new(id: RunId, spec: Arc<Spec>, head: Head, spans: Vec<Span>) -> Self {
         Self {
             id,
@@ -113,9 +113,10 @@ impl RunStream {
         self.published().head
     }
 
-    /// Shows the event at `lsn`, after which the transcript ends with `head`; `rest` if it suspended or ended the run.
-    /// `line` is made only for listeners, and counted as long as one of them may still hear it; where there is no room for it they read
-    /// it as what has been.
+    /// Publishes the event at `lsn`, after which the transcript ends with `head`. `rest` is given if the event
+    /// suspended or ended the run. `line` is called only for listeners, and its memory is counted until all of them
+    /// have received it. If the memory limit leaves no room for it, the feed is closed, and the listeners read the
+    /// event from the log.
     pub(crate) fn publish(
         &self,
         (lsn, head): (Lsn, Head),
@@ -134,13 +135,13 @@ impl RunStream {
                 published.feed = None;
             }
         }
-        // Under the lock: who subscribes sees either the end or a feed that will bring it.
+        // Under the lock: a subscriber sees either the end or a feed that will bring it.
         if let Some(rest) = rest {
             self.rest.send_replace(rest);
         }
     }
 
-    /// Listens to everything after what `published`, its own, shows.
+    /// Subscribes to everything after the head in `published`, which is of this stream.
     pub(crate) fn listen(self: &Arc<Self>, published: &mut Published) -> Listener {
         let feed = &mut published.feed;
         let feed = feed.get_or_insert_with(|| broadcast::Sender::new(FEED_LINES));
@@ -150,7 +151,7 @@ impl RunStream {
         }
     }
 
-    /// Enters that history has the events of the run up to position `span.lsn`.
+    /// Records that history has the events of the run up to position `span.lsn`.
     pub(crate) fn seal(&self, span: Span) {
         let mut published = self.published();
         let is_known = |known: &Span| known.lsn >= span.lsn;
@@ -164,7 +165,7 @@ impl RunStream {
 }
 
 impl Published {
-    /// Positions of the events from `first` to `last` that are not sealed.
+    /// Returns the positions of the events from `first` to `last` that are not sealed.
     pub(crate) fn places(&self, first: Seq, last: Seq) -> Vec<(Seq, Lsn)> {
         let begin = self.sealed.0 + 1;
         let place = |seq: u64| {
@@ -180,7 +181,7 @@ impl Published {
 }
 
 impl Listener {
-    /// The next message. Cancel safe.
+    /// Returns the next message. Cancel safe.
     pub(crate) async fn next(&mut self) -> Result<Message, RecvError> {
         match &mut self.messages {
             Some(messages) => messages.recv().await,
@@ -195,7 +196,7 @@ impl Drop for Listener {
             return;
         };
         let mut published = stream.published();
-        // Under the lock: of two that go at once, the second sees that it is the last.
+        // Under the lock: of two that are dropped at the same time, the second sees that it is the last.
         drop(self.messages.take());
         published.feed.take_if(|feed| feed.receiver_count() == 0);
     }

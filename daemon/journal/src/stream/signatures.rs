@@ -1,4 +1,4 @@
-//! Signatures of published checkpoints, until history has them.
+//! Signatures of published checkpoints, until history holds them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ pub(crate) struct Signatures(Mutex<Unsealed>);
 #[derive(Debug, Default)]
 struct Unsealed {
     signatures: VecDeque<(EventSpot, Signature)>,
-    /// Keys, each with the position from which it signed.
+    /// Fingerprints of keys, each with the position from which the key signed.
     keys: Vec<(Lsn, Fingerprint)>,
 }
 
@@ -30,7 +30,7 @@ impl Unsealed {
 }
 
 impl Signatures {
-    /// Adds the signature of the checkpoint that follows the event at `spot`.
+    /// Adds the signature of the checkpoint that follows the event at `spot`. Called in the order of the log.
     pub(crate) fn push(&self, spot: EventSpot, signature: Signature, key: Fingerprint) {
         let mut unsealed = lock(&self.0);
         unsealed.signatures.push_back((spot, signature));
@@ -39,7 +39,7 @@ impl Signatures {
         }
     }
 
-    /// The signature of the checkpoint that follows the event at `spot`, and its key.
+    /// Returns the signature of the checkpoint that follows the event at `spot`, and its key.
     pub(crate) fn of(&self, spot: EventSpot) -> Option<(Signature, Fingerprint)> {
         let unsealed = lock(&self.0);
         let found = unsealed
@@ -61,7 +61,7 @@ impl Signatures {
         (signatures, unsealed.keys.clone())
     }
 
-    /// Forgets those that history holds.
+    /// Drops the signatures up to `last`, which history holds.
     pub(crate) fn forget(&self, last: Lsn) {
         let mut unsealed = lock(&self.0);
         let until = unsealed

@@ -1,8 +1,9 @@
-//! Which runs have moved, for the one consumer that makes files of them.
+//! Runs that have changed, for the consumer that exports them to files.
 //!
-//! **Owns** a mark for each run that moved since the consumer last took them: its project, its position, and how it moved; no lines.
-//! **Never** holds the publisher up. Above [`MAX_RUNS`] marks all are forgotten, and the consumer gets the range in which they were made.
-//! **Order**: a mark is made when its event is published, so that what the consumer reads afterwards includes it.
+//! **Owns** one touch for each run that changed since the consumer last took them: its project, its position and the
+//! kind of change; no lines. **Never** blocks the publisher. Beyond [`MAX_RUNS`] touches all are dropped, and the
+//! consumer gets the range of positions in which they were recorded. **Order**: a touch is recorded when its event is
+//! published, so that the events that the consumer reads afterwards include it.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,39 +13,34 @@ use rye_core::id::{Lsn, Name, RunId};
 
 use crate::mailbox::{Mailbox, Taken};
 
-/// Marks that are kept.
+/// Most touches that are stored.
 const MAX_RUNS: usize = 65_536;
 
-/// How a run moved.
+/// Kind of a change of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TouchKind {
-    /// Something happened in it.
+    /// It has a new event.
     Moved,
-    /// It was suspended.
     Rested,
-    /// It ended.
     Ended,
-    /// It was removed.
     Removed,
 }
 
-/// A run that moved.
+/// A run that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Touch {
-    /// Directory that holds the files of its project.
+    /// Directory with the files of its project.
     pub files: Name,
-    /// The run.
     pub run: RunId,
-    /// Position of its last event, or of a later one that is not its own.
+    /// Position of its last event, or of a later commit without an event of it.
     pub lsn: Lsn,
-    /// How it moved.
     pub kind: TouchKind,
-    /// Its item, if it was removed: its record is gone.
+    /// Its item, if it was removed: its record no longer exists.
     pub item: Option<Name>,
 }
 
 impl Touch {
-    /// That `removed` was removed at `lsn`.
+    /// Returns the touch of a run that was removed at `lsn`.
     pub(crate) fn of_removal(removed: &RemovedRun, lsn: Lsn) -> Self {
         let RemovedRun {
             run, files, item, ..
@@ -59,7 +55,7 @@ impl Touch {
     }
 }
 
-/// Positions after `after`, up to `upto`, in which runs moved that are not reported one by one.
+/// Positions after `after`, up to `upto`, in which runs changed that are not reported one by one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missed {
     /// Position before the first.
@@ -68,14 +64,14 @@ pub struct Missed {
     pub upto: Lsn,
 }
 
-/// What is reported together.
+/// Changes that are reported together.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reported {
-    /// The runs that moved, each once.
+    /// The runs that changed, each once.
     pub touches: Vec<Touch>,
-    /// The range that has to be looked for in history.
+    /// Range that the consumer has to read in history.
     pub missed: Option<Missed>,
-    /// Everything up to this position is reported; 0 if nothing new is.
+    /// Position up to which everything is reported; 0 if there is nothing new.
     pub upto: Lsn,
     /// True if nothing will be reported any more.
     pub is_closed: bool,
@@ -89,13 +85,13 @@ struct Content {
     runs: HashMap<RunId, Touch>,
     projects: HashSet<Name>,
     missed: Option<Missed>,
-    /// Position of the first mark that is kept.
+    /// Position of the first touch that is stored.
     first: Lsn,
     upto: Lsn,
 }
 
 impl Touches {
-    /// Enters what the commit at `lsn` did: the runs, with their `files`.
+    /// Records the changes of the commit at `lsn`: the runs, each with the directory of its project's files.
     pub(crate) fn mark<'a>(
         &self,
         lsn: Lsn,
@@ -122,7 +118,7 @@ impl Touches {
         }
     }
 
-    /// Enters what was removed at `lsn`.
+    /// Records the removals at `lsn`.
     pub(crate) fn remove(&self, lsn: Lsn, removal: &Removal) {
         self.0.post(|content| {
             for removed in &removal.runs {
@@ -132,12 +128,12 @@ impl Touches {
         });
     }
 
-    /// Reports the rest, and nothing after it.
+    /// Ends the reports after the stored touches.
     pub(crate) fn close(&self) {
         self.0.close();
     }
 
-    /// Waits for marks, at most for `patience`, and takes them. Blocks.
+    /// Waits at most `patience` for touches, and takes them. Blocks.
     pub(crate) fn take(&self, patience: Duration) -> Reported {
         let Taken { value, closed } = self.0.take(Some(patience));
         Reported {

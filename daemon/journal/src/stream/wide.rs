@@ -1,7 +1,8 @@
-//! What is published of all runs, for cursors over several of them.
+//! Commits of all runs, for cursors over several runs.
 //!
-//! **Owns** the position up to which everything is published. **Order.** The publisher shows each commit under this lock, to listeners of
-//! all runs and of single ones. Who holds the lock sees all heads as they are at one position of the log.
+//! **Owns** the position up to which everything is published. **Order.** The publisher publishes each commit under this
+//! lock, to listeners of all runs and of single runs. A holder of the lock sees all heads as they are at one position
+//! of the log.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -12,24 +13,23 @@ use crate::record::Line;
 use crate::stream::run_stream::RunStream;
 use crate::watermark::lock;
 
-/// Commits that a listener may be behind before it reads them from the log.
+/// Commits that a listener may be late before it reads them from the log.
 pub(crate) const FEED_COMMITS: usize = 256;
 
-/// Where a listener hears commits.
+/// Subscription to commits.
 pub(crate) type Receiver = broadcast::Receiver<Arc<Commit>>;
 
 #[derive(Debug)]
 pub(crate) struct Wide(Mutex<Position>);
 
-/// How far the publisher is.
+/// State of the publisher.
 #[derive(Debug)]
 pub(crate) struct Position {
     lsn: Lsn,
-    /// There with the first listener; gone with the first commit that none hears.
+    /// Exists from the first listener until the first commit without listeners.
     feed: Option<broadcast::Sender<Arc<Commit>>>,
 }
 
-/// A commit as listeners get it.
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) lsn: Lsn,
@@ -45,7 +45,7 @@ pub(crate) struct Event {
 }
 
 impl Wide {
-    /// Nothing after `lsn` is published.
+    /// Returns the state in which nothing after `lsn` is published.
     pub(crate) const fn new(lsn: Lsn) -> Self {
         let feed = None;
         Self(Mutex::new(Position { lsn, feed }))
@@ -61,7 +61,7 @@ impl Wide {
         self.lock().feed.is_some()
     }
 
-    /// Publishes everything up to `lsn`. The position stays there until the guard goes.
+    /// Publishes everything up to `lsn`. The position stays there until the guard is dropped.
     pub(crate) fn show(
         &self,
         lsn: Lsn,
@@ -84,7 +84,7 @@ impl Position {
         self.lsn
     }
 
-    /// Hears all commits that come after this position.
+    /// Subscribes to all commits after this position.
     pub(crate) fn listen(&mut self) -> Receiver {
         let feed = &mut self.feed;
         let feed = feed.get_or_insert_with(|| broadcast::Sender::new(FEED_COMMITS));
