@@ -1,8 +1,8 @@
-//! The thread that takes removed runs out of history.
+//! The thread that removes runs from history.
 //!
-//! **Owns** when history is compacted: after a removal files that are mostly removed runs are written again, and on request all that have
-//! something of one. **Never** holds up the sealer or a reader. **Failure.** What cannot be written again stays as it is until the next
-//! removal; a request gets the error.
+//! **Owns** the times at which history is compacted: after a removal, files that consist mostly of removed runs are
+//! rewritten, and on request all files with a removed run. **Never** blocks the sealer or a reader. **Failure.** A file
+//! that cannot be rewritten stays as it is until the next removal; a request gets the error.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::error::Error;
 use crate::history::{self, Compacted, Scope, Store};
 use crate::mailbox::Mailbox;
 
-/// What is requested of the compactor.
+/// Requests to the compactor.
 #[derive(Debug, Default)]
 struct Requests {
-    /// Runs were removed.
+    /// True if runs were removed.
     removal: bool,
-    /// Callers that wait until history has nothing of a removed run.
+    /// Callers that wait until history has no data of a removed run.
     purges: Vec<oneshot::Sender<Result<Compacted, history::Error>>>,
 }
 
@@ -31,7 +31,7 @@ struct Requests {
 pub(crate) struct Compactor {
     history: Arc<Store>,
     clock: Arc<dyn Clock>,
-    /// How long the start key of a removed run starts nothing.
+    /// Time for which the start key of a removed run starts no other run.
     keys_kept: Duration,
     requests: Mailbox<Requests>,
 }
@@ -46,23 +46,23 @@ impl Compactor {
         }
     }
 
-    /// Start keys of runs that were removed before this are free again.
+    /// Returns the time from which on removals block start keys. Keys of runs that were removed earlier are free again.
     pub(crate) fn keys_kept_since(&self) -> Timestamp {
         let kept = i64::try_from(self.keys_kept.as_millis()).unwrap_or(i64::MAX);
         Timestamp::from_ms(self.clock.now().ms().saturating_sub(kept))
     }
 
-    /// Runs were removed: history is compacted where that is worth it.
+    /// Requests a compaction of sparse files, because runs were removed.
     pub(crate) fn notify(&self) {
         self.requests.post(|requests| requests.removal = true);
     }
 
-    /// Lets [`Compactor::run`] return.
+    /// Makes [`Compactor::run`] return.
     pub(crate) fn close(&self) {
         self.requests.close();
     }
 
-    /// Works until it is closed. The body of the compacting thread.
+    /// Works until it is closed. The body of the compactor thread.
     pub(crate) fn run(&self) {
         loop {
             let taken = self.requests.take(None);
@@ -111,7 +111,7 @@ impl Compactor {
         Ok(compacted)
     }
 
-    /// Writes history again without the runs that were removed. It is done when this resolves.
+    /// Rewrites history without the runs that were removed. Resolves when that is done.
     pub(crate) async fn purge(&self) -> Result<(), Error> {
         let (caller, purged) = oneshot::channel();
         self.requests.post(|requests| requests.purges.push(caller));

@@ -1,4 +1,5 @@
-//! What the threads of the journal hand on: the sequencer to the publisher, and the publisher to the sealer.
+//! Messages between the threads of the journal: from the sequencer to the publisher, and from the publisher to the
+//! sealer.
 
 use std::sync::Arc;
 
@@ -16,14 +17,14 @@ use crate::record::{Line, Rendered};
 use crate::stream::run_stream::{Rest, RunStream};
 use crate::stream::touches::TouchKind;
 
-/// What the log held at open.
+/// A frame that the log held when the journal was opened.
 #[derive(Debug)]
 pub(crate) enum Replayed {
     Commit(Commit),
     Removal(Lsn, Removal),
 }
 
-/// What the sequencer hands over, in order.
+/// Messages of the sequencer to the publisher, in the order of the log.
 #[derive(Debug)]
 pub(crate) enum Job {
     Commit {
@@ -35,7 +36,8 @@ pub(crate) enum Job {
         removal: Removal,
         permit: Permit,
     },
-    /// Everything up to `lsn`, the commit before this, is to become independent of the log.
+    /// Requests a checkpoint: history and base shall hold everything up to `lsn`, the previous commit, so that the log
+    /// is not needed for it.
     Checkpoint {
         lsn: Lsn,
         epoch: Epoch,
@@ -51,29 +53,28 @@ pub(crate) struct CheckpointRun {
     pub(crate) head: Head,
 }
 
-/// A point in the log before which nothing but base and archive shall be needed.
+/// A checkpoint: the log up to `lsn` shall no longer be needed, only base and history.
 #[derive(Debug)]
 pub(crate) struct CheckpointJob {
     pub(crate) lsn: Lsn,
     pub(crate) epoch: Epoch,
     pub(crate) runs: Vec<CheckpointRun>,
-    /// The accounts on which something happened, and the meters.
+    /// Accounts with any activity, and the meters.
     pub(crate) ledger: Rows,
-    /// Told when it is done, or has failed.
+    /// Notified when the checkpoint is done or has failed.
     pub(crate) reply: Option<oneshot::Sender<()>>,
 }
 
-/// One commit.
 #[derive(Debug)]
 pub(crate) struct Commit {
     pub(crate) lsn: Lsn,
     pub(crate) at: Timestamp,
     pub(crate) entries: Vec<Entry>,
-    /// The records after it; none if they are known to be older than those that are live.
+    /// The records after it; none for replayed commits, whose records are older than the live ones.
     pub(crate) records: Vec<(Arc<RunStream>, Arc<Run>)>,
-    /// What it did to accounts and meters.
+    /// Its changes of accounts and meters.
     pub(crate) rows: Rows,
-    /// The accounts it closed.
+    /// The accounts that it closed.
     pub(crate) closed: Closed,
 }
 
@@ -89,7 +90,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// `change` is what came of `event`.
+    /// `change` is the result of applying `event`.
     pub(crate) fn new(
         stream: &Arc<RunStream>,
         event: &Event,
@@ -105,7 +106,7 @@ impl Entry {
         }
     }
 
-    /// The event as readers get it.
+    /// Returns the event in the form for readers.
     pub(crate) fn line(&self, lsn: Lsn, at: Timestamp) -> Line {
         Line {
             seq: self.seq,
@@ -116,7 +117,7 @@ impl Entry {
         }
     }
 
-    /// How it moves the run.
+    /// Returns the kind of change for exports.
     pub(crate) fn kind(&self) -> TouchKind {
         match self.rest() {
             None => TouchKind::Moved,
@@ -125,7 +126,7 @@ impl Entry {
         }
     }
 
-    /// Where the run comes to rest with it, if it does.
+    /// Returns the suspension or end of the run by this event.
     pub(crate) fn rest(&self) -> Option<Rest> {
         let run = self.settled.as_ref()?;
         Some(Rest {
@@ -135,7 +136,6 @@ impl Entry {
     }
 }
 
-/// A run that has ended.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) run: Arc<Run>,
@@ -150,12 +150,12 @@ pub(crate) struct Ended {
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     pub(crate) ended: Vec<Ended>,
-    /// The newest one covers those before it.
+    /// The newest checkpoint replaces earlier ones.
     pub(crate) checkpoint: Option<CheckpointJob>,
     /// Published removals.
     pub(crate) removals: Vec<Removal>,
-    /// Callers that wait until history has all that is published now. They hear whether it has.
+    /// Callers that wait until history has everything that is published now. The reply is true if that succeeded.
     pub(crate) waiting: Vec<oneshot::Sender<bool>>,
-    /// A reader found the index broken.
+    /// True if a reader found the index broken.
     pub(crate) suspect: bool,
 }

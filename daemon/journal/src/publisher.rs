@@ -1,11 +1,12 @@
-//! The thread that turns commits into what the world may see.
+//! The thread that publishes commits.
 //!
-//! **Order**: commits in order of LSN. A commit is rendered and its heads are signed while its sync is in flight; then the
-//! thread waits for the durable mark, and only then subscribers, projections and waiters get it. So nothing is
-//! published that a power cut could take back, and signing costs a run no time.
-//! **Owns** the live records as they were at the commit it published last: a checkpoint is a mark in its queue, and needs no
-//! look at the sequencer. **Never** takes the sequencer's lock, and holds nobody up but through the permits of the commits in
-//! its queue, which it gives back as it handles them (see `backlog`).
+//! **Order**: commits are published in the order of their LSNs. A commit is rendered and its heads are signed while its
+//! sync is in progress. Then the thread waits for the durable watermark, and only then sends the commit to subscribers,
+//! exports and waiting tasks. So a power cut cannot undo a published event, and signing does not delay a run.
+//!
+//! **Owns** the live records as of the last published commit. A checkpoint is an entry in its queue, and needs no
+//! access to the sequencer. **Never** takes the sequencer's lock, and blocks no one except through the permits of the
+//! commits in its queue, which it returns when it handles them (see `backlog`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::stream::run_stream::RunStream;
 use crate::stream::{Published, wide};
 use crate::watermark::Failure;
 
-/// What the publisher works with.
+/// The publisher, run by its own thread.
 pub(crate) struct Publisher {
     pub(crate) log: Arc<Log>,
     pub(crate) published: Arc<Published>,
@@ -38,8 +39,8 @@ pub(crate) struct Publisher {
     pub(crate) memory: Arc<Memory>,
 }
 
-/// The runs that have not ended, each with its stream and its record, and the open accounts, at one position of the log.
-/// At open the accounts are those of the base, and follow as the log is published again.
+/// The runs that have not ended, each with its stream and record, and the open accounts, at one position of the log. At
+/// open the accounts are those of the base, and are updated as the log is published again.
 #[derive(Debug, Default)]
 pub(crate) struct LiveRuns {
     runs: HashMap<RunId, (Arc<RunStream>, Arc<Run>)>,
@@ -47,7 +48,7 @@ pub(crate) struct LiveRuns {
 }
 
 impl LiveRuns {
-    /// No runs yet, and these accounts.
+    /// Returns these accounts without runs.
     pub(crate) fn new(ledger: Ledger) -> Self {
         Self {
             runs: HashMap::new(),
@@ -55,7 +56,7 @@ impl LiveRuns {
         }
     }
 
-    /// Takes in the record of a run at a later position.
+    /// Updates the record of a run to a later position. A run that has ended is removed.
     pub(crate) fn enter(&mut self, stream: Arc<RunStream>, run: Arc<Run>) {
         if run.status().is_terminal() {
             self.runs.remove(&run.id);
@@ -78,19 +79,19 @@ impl LiveRuns {
         live.collect()
     }
 
-    /// The meters, and the accounts that the records of the runs do not tell.
+    /// Returns the meters, and the accounts that the records of the runs do not hold.
     fn accounts(&self) -> Rows {
         let runs = self.runs.values().map(|(_, run)| run.as_ref());
         state::to_store(&self.ledger, runs)
     }
 }
 
-/// The end of a transcript after an entry, and the signature of its checkpoint with the key.
+/// Head of the transcript after an entry, and the signature of its checkpoint with the key.
 type Written = (Head, Option<(Signature, Fingerprint)>);
 
 impl Publisher {
-    /// Publishes what the log held at open up to the frame that began this life, then what comes. `live` are the runs at the end
-    /// of what the log held, and the accounts at its beginning. The body of the publisher thread.
+    /// Publishes the frames that the log held at open up to the frame that began this epoch, then new ones. `live` are
+    /// the runs at the end of those frames, and the accounts before them. The body of the publisher thread.
     pub(crate) fn run(
         &self,
         mut live: LiveRuns,
@@ -211,7 +212,7 @@ impl Publisher {
 
     fn write(&self, commit: &Commit) -> Vec<Written> {
         let mut written: Vec<Written> = Vec::with_capacity(commit.entries.len());
-        // Of interest for their hashes alone.
+        // Only their hashes are used.
         let mut lines = Vec::new();
         for (place, entry) in commit.entries.iter().enumerate() {
             let earlier = commit.entries[..place]

@@ -1,9 +1,10 @@
-//! Opening the journal: base + log → the state before the end, or a refusal that touches nothing. History is opened, and not read.
+//! Opens the journal: base and log result in the state before the end, or the open is refused and changes nothing.
+//! History is opened, and not read.
 //!
-//! **Order**: everything is read and judged before anything is written. A bad frame is the torn end of a last write if
-//! nothing behind it says it was ever acknowledged; otherwise the log is corrupt and the boot stops. The sound
-//! frames of the last segment are then copied into a fresh file that replaces it in one step, synced before anything
-//! acts on them.
+//! **Order**: everything is read and checked before anything is written. A bad frame is the torn end of the last write
+//! if no sound frame after it shows that it was acknowledged; otherwise the log is corrupt and the start stops. The
+//! sound frames of the last segment are then copied into a new file that replaces it atomically and is synced before
+//! any part of the daemon acts on them.
 
 use std::fs::{self, File};
 use std::io;
@@ -30,22 +31,22 @@ use crate::record::{Body, Record, Rendered};
 use crate::sequencer::Positions;
 use rye_host::blobs;
 
-/// What was found, made safe.
+/// The recovered state.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) base: Lsn,
     pub(crate) last: Lsn,
-    /// The life before this one.
+    /// Epoch of the previous process.
     pub(crate) epoch: Epoch,
     pub(crate) state: State,
-    /// The open accounts as they were at the base.
+    /// The open accounts as of the base.
     pub(crate) accounts: Ledger,
     pub(crate) positions: Positions,
-    /// What comes after the base, to be published again.
+    /// The frames after the base, to be published again.
     pub(crate) backlog: Vec<Replayed>,
     pub(crate) objects: blobs::Store,
     pub(crate) history: history::Store,
-    /// Sentences on what it has lost.
+    /// Messages about data that history has lost.
     pub(crate) history_notes: Vec<String>,
     pub(crate) pool: Pool,
     pub(crate) places: Places,
@@ -87,7 +88,7 @@ pub(crate) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     replay.forgive();
     debug_assert_eq!(replay.state.recount(), Ok(()), "what was read adds up");
 
-    // From here on we write.
+    // Files are written only from here on.
     let (history, history_notes) = open_history(&state.join(HISTORY), expected)?;
     let last = replay.last.unwrap_or_default().max(replay.base);
     if history.last() > last {
@@ -121,7 +122,7 @@ pub(crate) fn open(options: &Options, faults: Faults) -> Result<Opened, Error> {
     })
 }
 
-/// Opens history. What is lost of it is logged: no live run depends on it, so the start continues.
+/// Opens history. Losses are logged: no live run depends on lost history, so the start continues.
 fn open_history(
     dir: &Path,
     expected: Option<history::FileEnd>,
@@ -147,7 +148,7 @@ struct Tail {
     needed: Vec<u8>,
     /// Offset of `needed` in the old file.
     skipped: u64,
-    /// Whether nothing stands behind its sound bytes.
+    /// True if no bytes follow its sound frames.
     is_sound: bool,
 }
 
@@ -193,8 +194,8 @@ fn scan(dir: &Path, ids: &[SegmentId], replay: &mut Replay<'_>) -> Result<Option
     Ok(tail)
 }
 
-/// What a segment holds for frames. One that does not end with the mark was cut, which no crash does to a file that had its
-/// whole length before its first frame.
+/// Reads the frames of a segment. A segment without its trailer was cut. A crash does not cut a file that had its full
+/// length before its first frame.
 fn frames(path: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = fs::read(path).map_err(files("read", path))?;
     if !bytes.ends_with(segment::MARK) {
@@ -206,7 +207,7 @@ fn frames(path: &Path) -> Result<Vec<u8>, Error> {
     Ok(bytes)
 }
 
-/// What the sound frames behind a bad one say.
+/// Evidence in the sound frames after a bad one.
 #[derive(Debug, Default)]
 struct Claims {
     durable: Lsn,
@@ -223,7 +224,7 @@ impl Claims {
         }
     }
 
-    /// Whether the bad frame was once on disk: a later frame, or the base, was written in that knowledge.
+    /// True if the bad frame was once on disk: a later frame or the base was written after its sync.
     fn contradict(&self, replay: &Replay<'_>) -> bool {
         let bad = match (replay.last, self.first) {
             (Some(last), _) => last.next(),
@@ -234,8 +235,8 @@ impl Claims {
     }
 }
 
-/// Puts the sound and needed frames of the last segment into a fresh file under its id; removes what lay behind it. One behind whose sound
-/// frames nothing stands is continued as it is where there is no space for another.
+/// Copies the sound and needed frames of the last segment into a new file with its id, and removes later segments. If
+/// the disk has no space for a new file, a segment without bytes after its sound frames is continued in place.
 fn copy_tail(
     dir: &Path,
     ids: &[SegmentId],
@@ -272,17 +273,17 @@ fn copy_tail(
     Ok((pool.install(&taken, tail.id, capacity)?, used))
 }
 
-/// The state as it grows with every frame.
+/// The state, updated with every frame.
 #[derive(Debug)]
 struct Replay<'a> {
     objects: &'a blobs::Store,
     base: Lsn,
     last: Option<Lsn>,
     epoch: Epoch,
-    /// Whether the life read last ended in good order.
+    /// True if the epoch that was read last was closed in order.
     closed: bool,
     state: State,
-    /// The open accounts as they were at the base.
+    /// The open accounts as of the base.
     accounts: Ledger,
     positions: Positions,
     backlog: Vec<Replayed>,
@@ -318,14 +319,14 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// A life begins: if the one before it ended in good order, no run has brought the daemon down.
+    /// Handles the start of an epoch: if the previous one was closed in order, no run is a crash suspect.
     fn forgive(&mut self) {
         if std::mem::take(&mut self.closed) {
             self.state.forgive();
         }
     }
 
-    /// Whether a frame at `lsn` comes next. The log may begin anywhere before the end of the base.
+    /// True if a frame at `lsn` comes next. The log may begin anywhere before the end of the base.
     fn follows(&self, lsn: Lsn) -> bool {
         match self.last {
             Some(last) => lsn == last.next(),

@@ -1,10 +1,11 @@
-//! The thread that moves what is published into history, and frees log and memory.
+//! The thread that moves published commits into history, and frees log and memory.
 //!
-//! **Owns** when a section is made, and what has ended and is still in memory. It seals when a log segment is full, when many runs have
-//! ended or none has for a while ([`SealBounds`]), and at the close. **Never** touches a file of a project. **Order.** Objects of a record,
-//! then the section that names them, then the index, then an ended run leaves memory. Sections come before the base,
-//! the base before a segment of the log goes. **Failure.** What cannot be written is tried again every second; until then memory and log
-//! keep it. A damaged frame in the log ends the journal, as a failed write of the log does.
+//! **Owns** the times at which sections are made, and the ended runs that are still in memory. It seals when a log
+//! segment is full, when many runs have ended or none has for a while ([`SealBounds`]), and when the journal closes.
+//! **Never** touches a file of a project. **Order.** Objects of a record are written before the section that names
+//! them, the section before the index, and an ended run leaves memory last. Sections are written before the base, and
+//! the base before a segment of the log is removed. **Failure.** A failed write is retried every second; until then
+//! memory and log keep the data. A damaged frame in the log fails the journal, like a failed write of the log.
 
 pub(crate) mod sections;
 
@@ -28,7 +29,7 @@ use crate::mailbox::Mailbox;
 use crate::options::SealBounds;
 use crate::watermark::Failure;
 
-/// Segments of the log that history may lack. With more, storage counts as full.
+/// Number of log segments beyond which storage counts as full if history cannot be written.
 const MAX_UNSEALED: usize = 8;
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(1);
@@ -42,19 +43,19 @@ pub(crate) struct Sealer {
     faults: Faults,
     bounds: SealBounds,
     index: Keeper,
-    /// Not in history yet.
+    /// Ended runs that are not in history yet.
     ended: Vec<Ended>,
     /// Bytes that their values take.
     bytes: usize,
     last_end: Instant,
     retry_at: Instant,
-    /// In history, and not in the index.
+    /// Ended runs that are in history, but not in the index.
     sealed: Vec<Ended>,
-    /// True if runs were removed and history does not have it.
+    /// True if history lacks a removal.
     has_removals: bool,
-    /// True if history could not be written the last time.
+    /// True if the last write of history failed.
     has_failed: bool,
-    /// Callers that wait until history has all that was published when they came.
+    /// Callers that wait until history has everything that was published when they called.
     waiting: Vec<oneshot::Sender<bool>>,
 }
 
@@ -88,7 +89,8 @@ impl Sealer {
         }
     }
 
-    /// Works until the mailbox is closed. The log was read again up to `begin`, and the base ends at `base`. The body of the sealing thread.
+    /// Works until the queue is closed. The log was replayed up to `begin`, and the base ends at `base`. The body of
+    /// the sealer thread.
     pub(crate) fn run(mut self, base: Lsn, begin: Lsn) {
         self.index.open_if_due();
         if self.material.published.mark.reach_blocking(begin).is_ok() {
@@ -97,7 +99,8 @@ impl Sealer {
         loop {
             let mut first = self.inbox.take(self.pause());
             self.faults.before_position();
-            // A run that ended is in the mailbox before that is published. So all that ended up to here is taken now.
+            // The publisher queues an ended run before it advances the watermark, so this take gets all runs that ended
+            // up to `published`.
             let published = self.material.published.mark.get();
             let mut rest = self.inbox.take(Some(Duration::ZERO));
             let mut waiting = std::mem::take(&mut self.waiting);
@@ -141,13 +144,13 @@ impl Sealer {
         } else if self.index.is_open() {
             self.evict();
         }
-        // The section that records them comes later: until then the index of a next start does not miss them.
+        // The section that records them comes later; until then the index of the next start still lists them.
         self.has_removals |= !inbox.removals.is_empty();
         self.index.remove(&inbox.removals);
         inbox.checkpoint
     }
 
-    /// How long to wait for more.
+    /// Returns the longest time to wait for more.
     fn pause(&self) -> Option<Duration> {
         let now = Instant::now();
         let left = |until: Instant| until.saturating_duration_since(now);
@@ -157,7 +160,7 @@ impl Sealer {
         index.into_iter().chain(seal).chain(waiting).min()
     }
 
-    /// When to seal what has ended.
+    /// Returns the time at which ended runs are sealed.
     fn due(&self) -> Instant {
         let is_full = self.ended.len() >= self.bounds.runs || self.bytes >= self.bounds.bytes;
         let due = if is_full || self.has_removals || self.has_failed {
@@ -176,7 +179,7 @@ impl Sealer {
         self.has_something() && Instant::now() >= self.due()
     }
 
-    /// Moves what is published up to `upto` into history. Returns true if history has all of it.
+    /// Moves everything published up to `upto` into history. Returns true if history has all of it.
     fn seal(&mut self, upto: Lsn) -> bool {
         while self.history.last() < upto {
             match self.seal_section(upto) {
@@ -201,7 +204,7 @@ impl Sealer {
     }
 
     fn seal_section(&mut self, upto: Lsn) -> io::Result<()> {
-        // What the log has dropped is in history, or lost with a file of it.
+        // Positions that the log has dropped are in history, or were lost with a file of it.
         let from = self.history.last().next().max(self.material.log.first());
         let built = sections::build(&self.material, from, upto, &self.ended)?;
         let last = built.section.last;
@@ -226,14 +229,14 @@ impl Sealer {
         Ok(())
     }
 
-    /// Enters that history has `span` of a run.
+    /// Records in the stream of a run that history has `span` of it.
     fn enter(&self, run: &RunId, span: Option<Span>) {
         if let Some((stream, span)) = self.material.sequencer.stream(run).zip(span) {
             stream.seal(span);
         }
     }
 
-    /// Enters what history holds of live runs beyond the base.
+    /// Adds the spans of live runs that history holds beyond the base.
     fn find_spans(&self, base: Lsn) {
         for section in self.history.sections(base) {
             match section.read() {
@@ -249,7 +252,7 @@ impl Sealer {
         }
     }
 
-    /// Lets the runs leave memory that history and index hold.
+    /// Removes the runs from memory that history and index hold.
     fn evict(&mut self) {
         self.material
             .sequencer

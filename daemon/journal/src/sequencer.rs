@@ -1,15 +1,17 @@
-//! The one critical section: commits are compared, applied, numbered and queued in it, and nowhere else.
+//! The only critical section: commits are checked, applied, numbered and queued in it.
 //!
-//! **Owns** the [`State`] of all runs, the position of the last frame and of the last event of each run. **Never** does
-//! under its lock what grows with a run or with how many there are: a commit is drafted, rendered and encoded before, and
-//! what it replaces is freed after. Readers of many runs ([`Sequencer::in_slices`]) take the lock for [`SLICE`] runs at a time; a
-//! checkpoint is only a mark between two commits, and the publisher knows the records that belong to it.
+//! **Owns** the [`State`] of all runs, the position of the last frame, and that of the last event of each run.
+//! **Never** does work under its lock that grows with the size of a run or with the number of runs. A commit is
+//! drafted, rendered and encoded before, and the records that it replaces are freed after. Readers of many runs
+//! ([`Sequencer::in_slices`]) take the lock for [`SLICE`] runs at a time. A checkpoint is only an entry between two
+//! commits, and the publisher has the records that belong to it.
 //!
-//! **Order.** Both queues, the writer's and the publisher's, are filled under the lock, so their order is the order of the
-//! log. **Races.** A draft whose runs have moved on, or that lacks the warnings due to its settlements (`notices`), is drafted
-//! again, outside the lock; after [`DRAFTS`] attempts once more under it, where nobody can come in between. Only this last one
-//! copies records under the lock; it takes that many commits to one run while one was drafted. Two commits to one run are thus never
-//! mixed, and the LSN says which came first. **Failure.** A refused commit has changed nothing and is in no queue.
+//! **Order.** Both queues, the writer's and the publisher's, are filled under the lock, so their order is the order of
+//! the log. **Races.** A draft is stale if its runs have changed or if it lacks the warnings due to its settlements
+//! (`notices`). It is drafted again outside the lock; after [`DRAFTS`] attempts once more under it, where no other
+//! commit can interfere. Only this last attempt copies records under the lock; it needs that many commits to one run
+//! during the drafts. Two commits to one run are thus never mixed, and the LSN orders them. **Failure.** A refused
+//! commit has changed nothing and is in no queue.
 
 mod budget_queue;
 mod notices;
@@ -45,15 +47,15 @@ use crate::record::{Body, Rendered, encode_commit};
 use crate::stream::run_stream::RunStream;
 use crate::watermark::Failure;
 
-/// Runs that a reader looks at in one go.
+/// Number of runs that a reader looks at under one lock.
 pub(crate) const SLICE: usize = 256;
-/// Drafts of one commit outside the lock.
+/// Number of drafts of one commit outside the lock.
 const DRAFTS: usize = 4;
 
-/// What the journal knows about a run in memory beside its record.
+/// Data of a run in memory in addition to its record.
 #[derive(Debug)]
 pub(crate) struct Position {
-    /// Where its last event lies.
+    /// Position of its last event in the log.
     pub(crate) lsn: Lsn,
     pub(crate) stream: Arc<RunStream>,
 }
@@ -71,7 +73,7 @@ impl Positions {
         self.0.values().map(|position| &position.stream)
     }
 
-    /// Enters a run that was published up to `head` before, all of which is in the sections `spans` of history.
+    /// Adds a run that is published up to `head`, with all events in the sections `spans` of history.
     pub(crate) fn restore(&mut self, run: &Run, head: Head, spans: Vec<Span>, lsn: Lsn) {
         let stream = RunStream::new(run.id.clone(), Arc::clone(&run.spec), head, spans);
         stream.committed.send_replace(run.seq);
@@ -79,12 +81,12 @@ impl Positions {
         self.0.insert(run.id.clone(), Position { lsn, stream });
     }
 
-    /// Forgets a run that has left memory.
+    /// Drops a run that has left memory.
     pub(crate) fn forget(&mut self, id: &RunId) -> Option<Position> {
         self.0.remove(id)
     }
 
-    /// Takes in that the last event of `run` lies at `lsn`; the run may be new.
+    /// Records that the last event of `run`, which may be new, is at `lsn`.
     pub(crate) fn advance(&mut self, run: &Run, lsn: Lsn) -> Arc<RunStream> {
         if !self.0.contains_key(&run.id) {
             self.restore(run, Head::default(), Vec::new(), lsn);
@@ -96,19 +98,17 @@ impl Positions {
     }
 }
 
-/// The receipt of a commit that is in order and on its way to the disk.
+/// The receipt of a commit that is applied and queued for the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    /// Its position.
     pub lsn: Lsn,
 }
 
-/// What a commit led to. It is in order and on its way to the disk.
+/// Result of a commit that is applied and queued for the disk.
 #[derive(Debug, Clone)]
 pub struct Committed {
-    /// Its receipt.
     pub ticket: Ticket,
-    /// The records it led to, one for each run it touched.
+    /// The records after the commit, one for each run that it changed.
     pub(crate) runs: Vec<Arc<Run>>,
 }
 
@@ -118,36 +118,36 @@ impl Committed {
         Self { ticket, runs }
     }
 
-    /// The record of `id` right after the commit; `None` if the commit did not touch it.
+    /// Returns the record of `id` right after the commit; `None` if the commit did not change it.
     pub fn run(&self, id: &RunId) -> Option<&Arc<Run>> {
         self.runs.iter().find(|run| run.id == *id)
     }
 }
 
-/// The critical section and what leads to it. One handle is shared by all who commit and look.
+/// The critical section and its prerequisites. All callers that commit or read share one handle.
 pub(crate) struct Sequencer {
     order: Mutex<Order>,
     pub(crate) backlog: Backlog,
     clock: Arc<dyn Clock>,
     log: Arc<Log>,
-    /// Runs of one tree that may be live at once.
+    /// Largest number of live runs in one tree.
     tree_runs: NonZeroUsize,
 }
 
-/// What the lock is for.
+/// State that the lock protects.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) last: Lsn,
     pub(crate) epoch: Epoch,
     pub(crate) state: State,
     pub(crate) positions: Positions,
-    /// Those who wait for money.
+    /// Callers that wait for budget.
     pub(crate) line: Line,
     closed: bool,
     publisher: Option<Sender<jobs::Job>>,
 }
 
-/// A commit as it would be, made outside the lock.
+/// A commit before it is checked, created outside the lock.
 struct Drafted {
     draft: Draft,
     body: Vec<u8>,
@@ -173,13 +173,13 @@ impl Order {
         }
     }
 
-    /// The position of the next frame.
+    /// Returns the position of the next frame, which becomes the last.
     pub(crate) fn advance(&mut self) -> Lsn {
         self.last = self.last.next();
         self.last
     }
 
-    /// Hands over to the publisher. If it is gone, the journal has failed and its watermarks say so.
+    /// Queues a job for the publisher. If the publisher has ended, the journal has failed and its watermarks report it.
     fn publish(&self, job: jobs::Job) {
         if let Some(publisher) = &self.publisher
             && publisher.send(job).is_err()
@@ -196,7 +196,7 @@ impl Order {
         });
     }
 
-    /// Refuses commits, and asks for a last checkpoint; `false` if that has happened before.
+    /// Refuses commits from now on, and requests a last checkpoint. Returns false if that has happened before.
     pub(crate) fn begin_close(&mut self, reply: oneshot::Sender<()>) -> bool {
         let first = !std::mem::replace(&mut self.closed, true);
         if first {
@@ -205,13 +205,13 @@ impl Order {
         first
     }
 
-    /// Lets the publisher end.
+    /// Makes the publisher end.
     pub(crate) fn hang_up(&mut self) {
         self.closed = true;
         self.publisher = None;
     }
 
-    /// At most one slice of `runs`, each with the position of its last event.
+    /// Returns at most one slice of `runs`, each with the position of its last event.
     pub(crate) fn slice<'a>(
         &self,
         runs: impl Iterator<Item = &'a Arc<Run>>,
@@ -254,7 +254,7 @@ impl Sequencer {
         }
     }
 
-    /// Locks the order. A panic inside it is the end of the journal, not of the next caller.
+    /// Locks the order. A panic under the lock fails the journal, but does not poison the lock for the next caller.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Order> {
         self.order.lock().unwrap_or_else(|poisoned| {
             self.log.durable.fail(Failure::Panicked("sequencer"));
@@ -262,7 +262,7 @@ impl Sequencer {
         })
     }
 
-    /// The lock, if the journal accepts commits.
+    /// Returns the lock if the journal accepts commits.
     fn accepting(&self) -> Result<MutexGuard<'_, Order>, Error> {
         if let Some(failure) = self.log.durable.failure() {
             return Err(Error::Failed(failure));
@@ -284,14 +284,14 @@ impl Sequencer {
         }
     }
 
-    /// Whether `changes` would be accepted as things stand; hands them back.
+    /// Checks if `changes` would be accepted now, and returns them.
     pub(crate) fn admit(&self, changes: Vec<Change>) -> Result<Vec<Change>, Error> {
         let base = self.accepting()?.state.base(&changes);
         let draft = base.draft(self.clock.now(), changes)?;
         let conditions = self.conditions(&None);
         let checked = self.accepting()?.state.check(&draft, &conditions);
         match checked {
-            // What it is now, and what it has to wait for, is for the commit itself to find out.
+            // Stale drafts and missing budget are left for the commit itself to detect.
             Err(refused) if refused.why != Why::Stale && refused.lacking().is_none() => {
                 Err(refused.into())
             }
@@ -299,7 +299,7 @@ impl Sequencer {
         }
     }
 
-    /// Makes `changes`, whose events are rendered in `texts`, one commit: checks, applies, numbers and queues it.
+    /// Makes one commit of `changes`, whose events are rendered in `texts`: checks, applies, numbers and queues it.
     pub(crate) fn append(
         self: &Arc<Self>,
         mut changes: Vec<Change>,
@@ -341,7 +341,7 @@ impl Sequencer {
         self.append_alone(changes, texts, permit, asker, warnings)
     }
 
-    /// The same under the lock, so that nobody comes in between.
+    /// Does the same under the lock, so that no other commit interferes.
     fn append_alone(
         self: &Arc<Self>,
         mut changes: Vec<Change>,
@@ -372,7 +372,7 @@ impl Sequencer {
         }
     }
 
-    /// Applies what was checked under this very lock, and does `rows` to accounts.
+    /// Applies a draft that was checked under this lock, with its changes `rows` of accounts.
     fn seal(
         &self,
         mut sequencer: MutexGuard<'_, Order>,
@@ -410,7 +410,7 @@ impl Sequencer {
         if self.log.rolled.swap(false, Ordering::Relaxed) {
             sequencer.checkpoint(None);
         }
-        // What is dropped from here on may be as large as a run.
+        // The values dropped from here on may be as large as a run.
         drop(sequencer);
         Committed {
             ticket: Ticket { lsn },
@@ -418,7 +418,7 @@ impl Sequencer {
         }
     }
 
-    /// Removes the runs of `removal`, if none of them is in memory or needed by a run that has not ended.
+    /// Removes the runs of `removal`, unless one of them is in memory or a run that has not ended needs it.
     pub(crate) fn append_removal(&self, removal: Removal, permit: Permit) -> Result<Ticket, Error> {
         let body = Body::Removed(removal.clone()).encode();
         let runs = || removal.runs.iter().map(|removed| &removed.run);
@@ -439,7 +439,7 @@ impl Sequencer {
         Ok(Ticket { lsn })
     }
 
-    /// A record with the position of its last event.
+    /// Returns a record with the position of its last event.
     pub(crate) fn snapshot(&self, id: &RunId) -> Option<(Arc<Run>, Lsn)> {
         let sequencer = self.lock();
         let run = sequencer.state.run(id)?;
@@ -451,8 +451,9 @@ impl Sequencer {
         Some(Arc::clone(&sequencer.positions.get(id)?.stream))
     }
 
-    /// Hands the runs in memory to `look`, a slice at a time, until it has seen enough. `next` names the slice that follows a
-    /// run, or the first; it is called under the lock and gives pointers only. Between two slices runs may come and go.
+    /// Passes the runs in memory to `look`, a slice at a time, until it breaks. `next` returns the slice after a run,
+    /// or the first one. It is called under the lock and returns only pointers. Runs may be added and removed between
+    /// two slices.
     pub(crate) fn in_slices(
         &self,
         next: impl Fn(&Order, Option<&Arc<Run>>) -> Vec<(Arc<Run>, Lsn)>,
@@ -473,7 +474,7 @@ impl Sequencer {
         }
     }
 
-    /// Lets ended runs leave memory.
+    /// Removes ended runs from memory.
     pub(crate) fn evict<'a>(&self, ids: impl Iterator<Item = &'a RunId>) {
         for id in ids {
             let evicted = {
@@ -485,7 +486,7 @@ impl Sequencer {
         }
     }
 
-    /// True if the run was removed not long ago.
+    /// True if the run was removed recently.
     pub(crate) fn is_gone(&self, id: &RunId) -> bool {
         self.lock().state.is_gone(id)
     }

@@ -38,7 +38,7 @@ pub struct Summary {
     /// Number of child runs that its chain has started.
     #[serde(default)]
     pub spawn_count: u32,
-    /// Principal and reason of an accepted cancel request.
+    /// Requester and reason of an accepted cancel request.
     #[serde(default)]
     pub cancel: Option<String>,
     /// Time of the accepted cancel request.

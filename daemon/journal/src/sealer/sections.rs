@@ -1,8 +1,9 @@
-//! Makes sections of history out of a range of the log.
+//! Builds sections of history from a range of the log.
 //!
-//! **Owns** what of a commit goes into a section, and how long a section is. **Never** decides when, and writes no file but the objects
-//! that hold long texts of records. **Order.** Everything in the range is published: its signatures are in [`Published`], and its runs are
-//! in memory, but for those that were removed since: their events are left out.
+//! **Owns** the choice of the data of a commit that goes into a section, and the length of a section. **Never** decides
+//! when to seal, and writes no file but the objects that hold long texts of records. **Order.** Everything in the range
+//! is published: its signatures are in [`Published`]. Its runs are in memory, except those that were removed since,
+//! whose events are left out.
 
 use std::collections::HashMap;
 use std::io;
@@ -28,7 +29,7 @@ const READ_BYTES: usize = 1 << 20;
 /// Bytes of the log after which a section ends.
 const SECTION_BYTES: usize = 16 << 20;
 
-/// What sections are made of.
+/// Sources of sections.
 #[derive(Debug)]
 pub(crate) struct Material {
     pub(crate) log: Arc<Log>,
@@ -37,13 +38,14 @@ pub(crate) struct Material {
     pub(crate) objects: Arc<blobs::Store>,
 }
 
-/// A section, and what it says of the runs that ended in it.
+/// A section, and the index entries of the runs that ended in it.
 pub(crate) struct Built {
     pub(crate) section: Section,
     pub(crate) entries: Vec<Entry>,
 }
 
-/// Builds the section that begins at `from` and ends at `upto`, or before if it is full. `ended` are all runs that ended up to there. Blocks.
+/// Builds the section that begins at `from` and ends at `upto`, or earlier if it is full. `ended` are all runs that
+/// ended up to there. Blocks.
 pub(crate) fn build(
     material: &Material,
     from: Lsn,
@@ -74,7 +76,7 @@ pub(crate) fn build(
 struct Builder<'a> {
     material: &'a Material,
     signatures: HashMap<EventSpot, Signature>,
-    /// Where each run is in the section.
+    /// Index of each run in the section.
     runs: HashMap<RunId, usize>,
     section: Section,
     next: Lsn,
@@ -153,7 +155,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The part of a run in the section; `None` if it was removed.
+    /// Returns the part of a run in the section; `None` if the run was removed.
     fn run(&mut self, id: &RunId) -> io::Result<Option<&mut RunPart>> {
         let runs = &mut self.section.runs;
         if let Some(known) = self.runs.get(id) {
@@ -178,7 +180,7 @@ impl Builder<'_> {
         Ok(runs.last_mut())
     }
 
-    /// Adds the record of a run that ended in the section, and returns its entry for the index; `None` if it was removed.
+    /// Adds the record of a run that ended in the section, and returns its index entry; `None` if the run was removed.
     fn end(&mut self, ended: &Ended) -> io::Result<Option<Entry>> {
         let mut spans = ended.stream.published().spans.clone();
         let objects = &self.material.objects;
@@ -199,7 +201,7 @@ impl Builder<'_> {
     }
 }
 
-/// The span of a run in a section, or `None` if the section has no events of it.
+/// Returns the span of a run in a section; `None` if the section has no events of it.
 pub(crate) fn span(run: &RunPart) -> Option<Span> {
     let (first, last) = (run.events.first()?, run.events.last()?);
     Some(Span {

@@ -1,8 +1,9 @@
-//! The line of those whose commit was refused because money lacks that only open calls hold.
+//! The queue of callers whose commit was refused because its budget is held by open calls.
 //!
-//! Who asks with [`Journal::commit_in_line`](crate::journal::Journal::commit_in_line) and is refused for that reason gets a [`Place`] in the same
-//! moment, so that nothing freed meanwhile is missed. It is called when money may be there, and asks again with its place; nobody who
-//! came later is served before it at the account where it lacks money. A place that is dropped is left.
+//! A caller of [`Journal::commit_in_line`](crate::journal::Journal::commit_in_line) that is refused for that reason
+//! gets a [`Place`] under the same lock, so that it misses no budget that is freed. It is woken when there may be
+//! budget, and retries with its place. No caller that came later is served before it at the account that lacks budget.
+//! Dropping a place leaves the queue.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,7 +14,7 @@ use tokio::sync::Notify;
 
 use super::{Order, Sequencer};
 
-/// A place in the line.
+/// A place in the queue. Dropping it leaves the queue.
 pub struct Place {
     sequencer: Arc<Sequencer>,
     arrival: Arrival,
@@ -21,7 +22,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// Resolves when it is worth asking again. Cancel safe.
+    /// Resolves when a retry may succeed. Cancel safe.
     pub async fn called(&self) {
         self.call.notified().await;
     }
@@ -46,10 +47,10 @@ impl Drop for Place {
     }
 }
 
-/// Who asks for a commit: somebody who would rather wait than be refused, with the place it has, or somebody who would not.
+/// Caller of a commit: `Some` with its place, if it has one, if it prefers to wait; `None` if it prefers to be refused.
 pub(crate) type Asker<'a> = Option<&'a mut Option<Place>>;
 
-/// How those who wait are called.
+/// Wake-ups of the callers in the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Line(HashMap<Arrival, Arc<Notify>>);
 
@@ -62,7 +63,7 @@ impl Line {
 }
 
 impl Sequencer {
-    /// Lets `asker`, whose commit was refused under this very lock, wait if that is worth it.
+    /// Queues `asker`, whose commit was refused under this lock, if it lacks budget and prefers to wait.
     pub(crate) fn stand_in_line(
         self: &Arc<Self>,
         mut sequencer: MutexGuard<'_, Order>,

@@ -1,8 +1,9 @@
-//! Warnings about settlements, of calls that cost more than was held and of limits that are mostly used up: they stand behind them, in
-//! the same commit.
+//! Warnings about settlements: of calls that cost more than was reserved, and of limits that are mostly used up. A
+//! warning follows its settlement in the same commit.
 //!
-//! What there is to say about a settlement is known when its commit is checked, under the lock. A commit whose warnings are not those that
-//! are due is drafted once more with these. So a crash leaves both or none, and no other settlement can come in between.
+//! The warnings of a settlement are determined when its commit is checked, under the lock. If a commit has other
+//! warnings than are due, it is drafted once more with these. So a crash leaves both or none, and no other settlement
+//! can intervene.
 
 use rye_core::ledger::Notice;
 use rye_core::model::{Event, RunEvent};
@@ -15,17 +16,17 @@ use rye_core::state::Change;
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
     due: Vec<(usize, Notice)>,
-    /// Where they stand among the changes.
+    /// Their indexes among the changes.
     places: Vec<usize>,
 }
 
 impl Warnings {
-    /// Whether they are those about `notices`.
+    /// True if they are the warnings for `notices`.
     pub(crate) fn are(&self, notices: &[(usize, Notice)]) -> bool {
         self.due == notices
     }
 
-    /// A refusal as it concerns the changes without the warnings.
+    /// Returns the refusal with the index of its change among the changes without warnings.
     pub(crate) fn told(&self, refused: Refused) -> Refused {
         let before = self.places.iter().filter(|place| **place < refused.change);
         Refused {
@@ -34,7 +35,7 @@ impl Warnings {
         }
     }
 
-    /// Replaces those among `changes`, which are rendered in `texts`, by those about `notices`.
+    /// Replaces the warnings among `changes`, which are rendered in `texts`, by those for `notices`.
     pub(crate) fn replace(
         &mut self,
         notices: Vec<(usize, Notice)>,
@@ -54,7 +55,7 @@ impl Warnings {
             let Some(settled) = settlements.get(*settlement) else {
                 continue;
             };
-            // Those before stand in front of it by now.
+            // The warnings inserted so far have shifted it.
             let place = settled + 1 + self.places.len();
             let event = Event::Run(RunEvent::Warning {
                 node: None,
