@@ -1,4 +1,4 @@
-//! Runs and their events, read back from memory, log and history.
+//! Readers of runs and their events, from memory, log and history.
 
 mod run_store;
 mod spot;

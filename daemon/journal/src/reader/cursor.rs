@@ -1,9 +1,10 @@
-//! The events of a run, of a tree of runs, or of all runs: what has been, then what comes, without gap or duplicate.
+//! Cursor over the events of a run, of a tree of runs, or of all runs: first past events, then new ones, without gap or
+//! duplicate.
 //!
-//! **Owns** how far a reader has come. **Never** keeps the log, nor the journal, for a reader: one who falls behind what is published reads
-//! what it missed as what has been, and takes no more memory than one who does not. **Order.** What has been is read a page at a time
-//! ([`crate::reader::past`]). At its end the reader listens, which begins under the lock of the publisher, so that both meet. **Failure.** After an
-//! error the cursor is over.
+//! **Owns** the position of a reader. **Never** retains the log or the journal for a reader: a slow reader reads the
+//! events that it missed from log and history, and takes no more memory than a fast one. **Order.** Past events are
+//! read a page at a time ([`crate::reader::past`]). At their end the reader subscribes under the lock of the publisher,
+//! so that both parts meet exactly. **Failure.** After an error the cursor is at its end.
 
 mod many;
 mod one;
@@ -27,16 +28,14 @@ use crate::error::Error;
 use crate::record::Line;
 use crate::stream::{run_stream, wide};
 
-/// Decides which runs a reader may see.
+/// Predicate that selects the runs that a reader may see.
 pub type Sees = Box<dyn Fn(&Spec) -> bool + Send + Sync>;
 
 /// The runs whose events are read.
 pub enum Of {
-    /// This run.
     Run(RunId),
-    /// These runs, each after its parent, and all that they start.
+    /// These runs, each after its parent, and all their descendants.
     Tree(Vec<RunId>, Sees),
-    /// All runs.
     All(Sees),
 }
 
@@ -50,48 +49,46 @@ impl fmt::Debug for Of {
     }
 }
 
-/// Where to begin.
+/// Start of a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Since {
-    /// With the first event of the run, or of each run of the tree. For all runs this is [`Since::Now`].
+    /// Before the first event of the run, or of each run of the tree. For all runs this is [`Since::Now`].
     Begin,
     /// After this event of the run. For several runs this is [`Since::Begin`].
     Seq(Seq),
-    /// After this place among the events of all runs. For one run this is [`Since::Begin`].
+    /// After this position among the events of all runs. For one run this is [`Since::Begin`].
     Spot(Spot),
-    /// With what is published from now on.
+    /// After the events that are published now.
     Now,
 }
 
-/// Where to end.
+/// End of a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
-    /// With what is published now.
+    /// After the events that are published now.
     Now,
-    /// With the end of the run or of the last run of the tree; never for all runs.
+    /// After the end of the run or of the last run of the tree; never for all runs.
     Ended,
 }
 
-/// What a cursor reads.
+/// An item of a cursor.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Read {
-    /// An event.
     Event {
-        /// Its run.
         run: RunId,
-        /// The place after it; `None` if the events of each run are read by themselves.
+        /// Position after it; `None` if the events of each run are read separately.
         spot: Option<Spot>,
-        /// The event.
         line: Line,
-        /// Signature of the checkpoint that follows it in the transcript, and its key; known if one run is read.
+        /// Signature of the checkpoint that follows it in the transcript, and its key. Always `None` for new events and
+        /// for events in the order of the log.
         signed: Option<(Signature, Fingerprint)>,
     },
-    /// The cursor is at this place: what comes next is after it.
+    /// The cursor is at this position, and the next items are after it.
     At(Spot),
 }
 
 impl Read {
-    /// The event, if it is one.
+    /// Returns the event, if it is one.
     pub fn line(self) -> Option<Line> {
         match self {
             Self::Event { line, .. } => Some(line),
@@ -100,13 +97,13 @@ impl Read {
     }
 }
 
-/// Reads events. See the module.
+/// Reads events.
 pub struct Cursor {
-    /// Not kept alive, so that the end of the journal is the end of its cursors.
+    /// Weak, so that cursors end with the journal.
     store: Weak<EventStore>,
     kind: Kind,
     ready: VecDeque<Read>,
-    /// Memory of what is ready.
+    /// Memory of the items in `ready`.
     charge: Option<Charge>,
     state: State,
 }
@@ -117,7 +114,7 @@ enum Kind {
 }
 
 enum State {
-    /// Where the next events come from is to be found out.
+    /// The source of the next events is not determined yet.
     Idle,
     Reading(BoxFuture<'static, Result<Fetched, Error>>),
     Listening(Listener),
@@ -135,7 +132,7 @@ enum Fetched {
     Source(Source),
     /// Events of one run.
     Events(RunId, Vec<past::Event>, Charge),
-    /// What all runs did in a range of the log.
+    /// Events of all runs in a range of the log.
     Range(Range),
 }
 
@@ -147,7 +144,7 @@ impl Cursor {
         since: Since,
         until: Until,
     ) -> Result<Self, Error> {
-        // Right after the start the publisher is still at what the log held.
+        // Right after the start the publisher is still publishing the replayed log.
         let published = store.published.mark.reach(store.log.durable.get());
         published.await.map_err(Error::Failed)?;
         let kind = match of {
@@ -179,7 +176,7 @@ impl Cursor {
         Ok(())
     }
 
-    /// Returns what comes next, or `None` at the end. Cancel safe.
+    /// Returns the next item, or `None` at the end. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<Read, Error>> {
         loop {
             if let Some(read) = self.ready.pop_front() {
@@ -196,7 +193,8 @@ impl Cursor {
         }
     }
 
-    /// Returns all that is read together, or `None` at the end. Its memory is counted until the next call. Cancel safe.
+    /// Returns all items that were read together, or `None` at the end. Their memory is counted until the next call.
+    /// Cancel safe.
     pub async fn next_page(&mut self) -> Result<Option<Vec<Read>>, Error> {
         let Some(first) = self.next().await.transpose()? else {
             return Ok(None);
@@ -206,7 +204,7 @@ impl Cursor {
         Ok(Some(page))
     }
 
-    /// Takes one step: looks where the next events are, waits for a page, or for what is published.
+    /// Takes one step: determines the source of the next events, waits for a page, or waits for new events.
     async fn advance(&mut self) -> Result<(), Error> {
         match &mut self.state {
             State::Over => {}
@@ -230,7 +228,7 @@ impl Cursor {
                         self.state = State::Over;
                     }
                 } else {
-                    // It fell behind, or there was no memory for what it should hear, or the journal is gone.
+                    // It was too slow, or there was no memory for its messages, or the journal has ended.
                     self.state = State::Idle;
                 }
             }

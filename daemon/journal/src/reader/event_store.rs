@@ -1,4 +1,4 @@
-//! What readers of events need.
+//! Dependencies of readers of events.
 
 use std::sync::Arc;
 

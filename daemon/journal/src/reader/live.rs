@@ -1,4 +1,4 @@
-//! The events of one run and what its model says, together.
+//! The events of one run merged with the deltas of its model.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,27 +10,26 @@ use crate::error::Error;
 use crate::record::Line;
 use crate::stream::{Delta, Ear, Ears};
 
-/// What a listener is shown.
+/// An item for a listener.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Shown {
-    /// An event.
     Line(Line),
-    /// More of what the model says.
+    /// A piece of the output of the model.
     Delta(Delta),
 }
 
-/// A subscription to one run, and to what its model says.
+/// A subscription to the events of one run, and to the deltas of its model.
 pub struct Live {
     events: Cursor,
-    /// What was said, while the run lives.
+    /// Subscription to the deltas, if the run was in memory.
     hears: Option<Hears>,
-    /// An event that waits until what was said before it is shown.
+    /// An event that waits until the deltas before it are shown.
     held: Option<Line>,
     /// The last event that was shown.
     last: Seq,
 }
 
-/// A place among the listeners of a run, given back when it is dropped.
+/// Membership among the listeners of a run; dropping it leaves them.
 struct Hears {
     ears: Arc<Ears>,
     ear: Arc<Ear>,
@@ -43,7 +42,7 @@ impl Drop for Hears {
 }
 
 impl Live {
-    /// The events of the run after `last`, which `events` reads, and what `ears` hear.
+    /// Merges `events`, the events of the run after `last`, with the deltas of `ears`.
     pub(crate) fn new(events: Cursor, ears: Option<Arc<Ears>>, last: Seq) -> Self {
         let hears = ears.map(|ears| Hears {
             ear: ears.join(),
@@ -57,7 +56,7 @@ impl Live {
         }
     }
 
-    /// What is shown next; `None` after the event that ended the run. After an error it is over. Cancel safe.
+    /// Returns the next item; `None` after the event that ended the run. After an error nothing follows. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<Shown, Error>> {
         loop {
             if let Some(delta) = self.take() {
@@ -76,7 +75,7 @@ impl Live {
             };
             tokio::select! {
                 read = self.events.next() => match read? {
-                    // What was said before it is waiting by now.
+                    // Deltas that were sent before it are in the queue by now.
                     Ok(read) => self.held = read.line(),
                     Err(error) => return Some(Err(error)),
                 },

@@ -1,9 +1,10 @@
-//! Published events, read back a page at a time: from the log while it holds them, from history before.
+//! Pages of published events of one run: from the log while it holds them, otherwise from history.
 //!
-//! **Owns** where an event is looked for. Each page is looked for anew, for between two pages a range may move from the log to history,
-//! and a run may leave memory. **Order.** The sealer enters a span with the stream of its run before it forgets the signatures in it, and
-//! before the log drops its frames. A reader of the log that finds the span afterwards reads the page again, from history.
-//! **Failure.** What neither holds is lost, and named: the run, its events, the file.
+//! **Owns** the choice between log and history. It is made again for each page, because between two pages a range may
+//! move from the log to history, and a run may leave memory. **Order.** The sealer enters a span in the stream of its
+//! run before it drops the signatures in it, and before the log drops its frames. A reader of the log that finds the
+//! span afterwards reads the page again, from history. **Failure.** Events that neither holds are lost; the error names
+//! the run, its events and the file.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -27,7 +28,6 @@ const PAGE_BYTES: usize = 128 << 10;
 /// Events after which a page is full.
 const PAGE_EVENTS: usize = 512;
 
-/// A published event.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Event {
     pub(crate) line: Line,
@@ -35,7 +35,7 @@ pub(crate) struct Event {
     pub(crate) signed: Option<(Signature, Fingerprint)>,
 }
 
-/// Events, and the memory that they take.
+/// Events and the number of bytes in their payloads.
 #[derive(Debug, Default)]
 pub(crate) struct Page {
     pub(crate) events: Vec<Event>,
@@ -57,7 +57,7 @@ impl Page {
 #[derive(Debug, Clone)]
 pub(crate) enum Source {
     Live(Arc<RunStream>),
-    /// It has ended and left memory.
+    /// The run has ended and left memory.
     Ended(Arc<Stored>),
 }
 
@@ -78,7 +78,7 @@ impl Source {
         }
     }
 
-    /// Directory that holds the files of its project.
+    /// Directory with the files of its project.
     pub(crate) fn files(&self) -> &str {
         match self {
             Self::Live(stream) => &stream.spec.files,
@@ -86,7 +86,7 @@ impl Source {
         }
     }
 
-    /// How far it is published.
+    /// Returns the published end of its transcript.
     pub(crate) fn head(&self) -> Head {
         match self {
             Self::Live(stream) => stream.head(),
@@ -94,8 +94,8 @@ impl Source {
         }
     }
 
-    /// Reads the events from `next` to `last`, as many as fit on a page, at least one. There have to be such events. Waits for memory to
-    /// hold them: it is an error if there is none.
+    /// Reads the events from `next` to `last`, as many as fit on a page, and at least one. Such events have to exist.
+    /// Fails if the memory limit leaves no room for a page.
     pub(crate) async fn page(
         &self,
         store: &Arc<EventStore>,
@@ -115,7 +115,7 @@ impl Source {
         Ok((page.events, charge))
     }
 
-    /// As [`Source::page`]. Blocks.
+    /// As [`Source::page`], without the memory limit. Blocks.
     pub(crate) fn read(&self, store: &EventStore, next: Seq, last: Seq) -> Result<Page, Error> {
         let failed = |source| Error::DataLoss {
             run: self.run().clone(),
@@ -128,7 +128,7 @@ impl Source {
                 Place::Section(span) => of_history(store, self.run(), span, next, last),
                 Place::Log(places) => of_log(store, self.run(), &places),
             };
-            // It was sealed meanwhile: its signatures are forgotten, and its frames may be gone.
+            // It was sealed in between: its signatures were dropped, and its frames may have been.
             if is_in_log && matches!(self.place(next, last), Place::Section(_)) {
                 continue;
             }
@@ -164,18 +164,17 @@ impl Source {
     }
 }
 
-/// Why an event cannot be read.
+/// Reason why an event cannot be read.
 type Cause = Box<dyn StdError + Send + Sync>;
 
-/// Where an event is.
+/// Location of an event.
 enum Place {
-    /// In this section of history.
     Section(Span),
-    /// In the log, where it and those after it are.
+    /// The log: positions of the event and of those after it.
     Log(Vec<(Seq, Lsn)>),
 }
 
-/// No section and no frame holds the event.
+/// Returns the error that no section and no frame holds the event.
 fn missing(seq: Seq) -> Cause {
     format!("event {seq} is neither in the log nor in history").into()
 }
@@ -210,7 +209,7 @@ fn of_history(
     Ok(page)
 }
 
-/// Reads the records of `run` at `places`, which are in order. A frame is read once, however many of them it holds.
+/// Reads the records of `run` at `places`, which are in order. Each frame is read once.
 fn of_log(store: &EventStore, run: &RunId, places: &[(Seq, Lsn)]) -> Result<Page, Cause> {
     let mut page = Page::default();
     for frame in places.chunk_by(|(_, one), (_, next)| one == next) {
@@ -240,7 +239,7 @@ fn of_log(store: &EventStore, run: &RunId, places: &[(Seq, Lsn)]) -> Result<Page
     Ok(page)
 }
 
-/// The event of a record as readers get it.
+/// Returns the event of a record in the form for readers.
 pub(crate) fn line(lsn: Lsn, at: Timestamp, record: Record) -> Line {
     Line {
         seq: record.seq,
@@ -251,7 +250,7 @@ pub(crate) fn line(lsn: Lsn, at: Timestamp, record: Record) -> Line {
     }
 }
 
-/// An event of history as readers get it.
+/// Returns an event of history in the form for readers.
 pub(crate) fn line_of(event: &history::Event) -> Line {
     Line {
         seq: event.seq,

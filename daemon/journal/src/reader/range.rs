@@ -1,7 +1,9 @@
-//! What all runs did in a range of the log, read back a page at a time: from the log while it holds the range, from history before.
+//! Pages of the events of all runs in a range of the log: from the log while it holds the range, otherwise from
+//! history.
 //!
-//! **Owns** the section of history that is being read, decoded: a reader keeps it from page to page. Its memory is counted among what runs
-//! hold. **Failure.** A range that neither log nor history holds is lost ([`Error::Passed`]).
+//! **Owns** the decoded section of history that is being read: a reader keeps it from page to page. Its memory is
+//! counted in the limit of all runs. **Failure.** A range that neither log nor history holds is lost
+//! ([`Error::Passed`]).
 
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ const PAGE_EVENTS: usize = 512;
 /// Bytes of the log after which a page is full.
 const PAGE_BYTES: usize = 256 << 10;
 
-/// A section of history, its events in the order of the log.
+/// A section of history with its events in the order of the log.
 #[derive(Debug)]
 pub(crate) struct Decoded {
     last: Lsn,
@@ -29,10 +31,11 @@ pub(crate) struct Decoded {
     _charge: Charge,
 }
 
-/// Position of the last commit that was read, events of whole commits, and the section they are from.
+/// Position of the last commit that was read, events of whole commits, and the section that holds them.
 type Page = (Lsn, Vec<Found>, Option<Arc<Decoded>>);
 
-/// Reads the events of whole commits after `at`, up to `until` at most, until there are enough for a page.
+/// Reads a page of events of whole commits after `at`, up to `until` at most. `section` is the section that was read
+/// last.
 pub(crate) async fn read(
     store: &Arc<EventStore>,
     at: Spot,
@@ -64,7 +67,7 @@ fn read_page(
     Ok((upto, found, Some(section)))
 }
 
-/// Returns `None` if the log does not hold what comes after `at`.
+/// Returns `None` if the log does not hold the commit after `at`.
 fn of_log(store: &EventStore, at: Spot, until: Lsn) -> Result<Option<(Lsn, Vec<Found>)>, Error> {
     let failed = |source| Error::Files {
         what: "read",
@@ -99,7 +102,7 @@ fn of_log(store: &EventStore, at: Spot, until: Lsn) -> Result<Option<(Lsn, Vec<F
 }
 
 impl Decoded {
-    /// Reads the section that holds what comes first from `next` on.
+    /// Reads the section that holds the first existing position from `next` on.
     fn read(store: &EventStore, next: Lsn) -> Result<Self, Error> {
         let section = store.runs.history.find(next).ok_or(Error::Passed)?;
         let read = section.read().map_err(Error::History)?;
@@ -115,7 +118,8 @@ impl Decoded {
         })
     }
 
-    /// The events of whole commits after `at`, up to `until`, that fit on a page, and the position that they reach.
+    /// Returns the events of whole commits after `at`, up to `until`, that fit on a page, and the position that they
+    /// reach.
     fn page(&self, at: Spot, until: Lsn) -> (Lsn, Vec<Found>) {
         let (behind, more) = (at.behind, at.more);
         let begin = self.events.partition_point(|(_, event)| {

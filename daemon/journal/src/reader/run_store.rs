@@ -1,5 +1,5 @@
-//! The records of runs and accounts. Live runs are in memory. Ended ones are in history, and the index finds them. While the index is
-//! opened, requests wait for it, and fail after a while with that reason.
+//! Records of runs and accounts. Live runs are in memory. Ended runs are in history, where the index finds them. While
+//! the index is opened, requests wait for it, and fail after [`PATIENCE`].
 
 use std::io;
 use std::path::PathBuf;
@@ -20,10 +20,9 @@ use crate::mailbox::Mailbox;
 use crate::record::{stored, texts};
 use crate::sequencer::Sequencer;
 
-/// How long a caller waits for an index that is opened, or built again.
+/// Longest wait of a request for an index that is opened or rebuilt.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The records of all runs: live ones in memory, ended ones in history, where the index finds them.
 #[derive(Debug)]
 pub(crate) struct RunStore {
     pub(crate) sequencer: Arc<Sequencer>,
@@ -35,7 +34,7 @@ pub(crate) struct RunStore {
 
 impl RunStore {
     pub(crate) async fn indexed(self: &Arc<Self>, id: &RunId) -> Result<Option<Entry>, Error> {
-        // The index may not know of its removal yet.
+        // The index may still list a removed run.
         if self.sequencer.is_gone(id) {
             return Ok(None);
         }
@@ -43,12 +42,13 @@ impl RunStore {
         self.look_up(move |index| index.run(&wanted)).await
     }
 
-    /// The record of an ended run without its long texts, which its events are read without.
+    /// Returns the record of an ended run with placeholders for its long texts, which are not needed to read its
+    /// events.
     pub(crate) async fn ended(self: &Arc<Self>, id: &RunId) -> Result<Option<Stored>, Error> {
         self.of_history(id, false).await
     }
 
-    /// The record of an ended run.
+    /// Returns the record of an ended run with its long texts.
     pub(crate) async fn ended_whole(self: &Arc<Self>, id: &RunId) -> Result<Option<Stored>, Error> {
         self.of_history(id, true).await
     }
@@ -77,7 +77,7 @@ impl RunStore {
         Ok(stored)
     }
 
-    /// Asks the index; if it fails, has it built anew and asks once more.
+    /// Queries the index. If that fails, has the index rebuilt and queries it once more.
     pub(crate) async fn look_up<T: Send + 'static>(
         self: &Arc<Self>,
         question: impl Fn(&Index) -> Result<T, IndexError> + Send + Sync + 'static,
@@ -123,7 +123,7 @@ impl RunStore {
         self.sealer.post(|inbox| inbox.suspect = true);
     }
 
-    /// An account that was closed and has left memory.
+    /// Returns an account that was closed and has left memory.
     pub(crate) async fn closed(self: &Arc<Self>, id: &AccountId) -> Result<Option<Account>, Error> {
         let wanted = id.clone();
         let closed = self.look_up(move |index| index.closed(&wanted)).await?;
@@ -141,7 +141,8 @@ impl RunStore {
     }
 }
 
-/// Reads the record of `run`, which ended at `lsn`; `None` if history does not have it there. Its long texts are read from `objects`. Blocks.
+/// Reads the record of `run`, which ended at `lsn`; `None` if history does not have it there. Reads its long texts if
+/// `objects` is given. Blocks.
 fn read_record(
     history: &history::Store,
     run: &RunId,
@@ -165,7 +166,7 @@ fn read_record(
     };
     match stored {
         Ok(stored) => Ok(Some(stored)),
-        // Nothing is lost that another version reads.
+        // A version of ryed that knows the form can read it, so it is not lost.
         Err(source) if source.kind() == io::ErrorKind::Unsupported => {
             let (what, path) = ("read the record of", PathBuf::from(run.as_str()));
             Err(Error::Files { what, path, source })

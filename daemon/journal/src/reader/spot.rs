@@ -1,15 +1,15 @@
-//! Places among the events of all runs.
+//! Positions among the events of all runs.
 
 use rye_core::id::{Lsn, RunId};
 
 use crate::record::Line;
 
-/// A place among the events of all runs: after a commit and the first events of the next one.
+/// A position among the events of all runs: after a commit and the first events of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Spot {
-    /// The commit.
+    /// The last commit before the position.
     pub behind: Lsn,
-    /// Number of events of the next commit.
+    /// Number of events of the next commit that are before the position too.
     pub more: usize,
 }
 
@@ -21,12 +21,12 @@ impl Spot {
         }
     }
 
-    /// The place after event `place` of commit `lsn`, which has `count` of them.
+    /// Returns the position after event `place` of commit `lsn`, which has `count` events.
     pub(crate) fn after(lsn: Lsn, place: usize, count: usize) -> Self {
         Self::after_event(lsn, place, place + 1 == count)
     }
 
-    /// The place after event `place` of commit `lsn`; `is_last` if the commit has no further one.
+    /// Returns the position after event `place` of commit `lsn`; `is_last` if the commit has no further event.
     pub(crate) fn after_event(lsn: Lsn, place: usize, is_last: bool) -> Self {
         if is_last {
             return Self::after_commit(lsn);

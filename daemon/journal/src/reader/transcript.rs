@@ -1,8 +1,9 @@
 //! The transcript of a run, rendered from its events and their stored signatures.
 //!
-//! **Owns** how far it has been rendered, and the verdict. **Never** repairs anything. With [`Extract::verify`] every signature is checked, and
-//! the file in the project is compared as far as it goes: it is an export, which may be behind or missing. **Failure.** Where history or
-//! the file is not what was written the reading ends. What came before has been handed out, and the verdict says where and why.
+//! **Owns** the progress of the rendering, and the verdict. **Never** repairs anything. With [`Extract::verify`] every
+//! signature is checked, and the file in the project is compared as far as it reaches: it is an export, which may be
+//! late or missing. **Failure.** Where history or the file is not what was written, the reading ends. The lines before
+//! it have been returned, and the verdict has the place and the reason.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -25,18 +26,18 @@ use crate::record::{Line, Unreadable};
 use rye_host::safe_path::Dir;
 use rye_host::task;
 
-/// Bytes of lines that are handed out together, roughly.
+/// Approximate number of bytes of lines that are returned together.
 const PIECE_BYTES: usize = 256 * 1024;
 /// Name of the file in the directory of a run.
 const TRANSCRIPT: &str = "transcript.jsonl";
 
-/// Where the directories of runs are below a `files` directory.
+/// Path below a `files` directory that contains the directories of runs.
 pub const THREADS: &str = "state/threads";
 
-/// How a transcript is read.
+/// Options for reading a transcript.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Extract {
-    /// Only so many of the last events; `None` for all.
+    /// Number of the last events to read; `None` for all.
     pub tail: Option<usize>,
     /// True to check signatures, the file, and long payloads that are not shown.
     pub verify: bool,
@@ -45,31 +46,30 @@ pub struct Extract {
 /// A line of a transcript.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WrittenLine {
-    /// As it is in the file, without its line feed.
+    /// The line as in the file, without its line feed.
     pub text: String,
-    /// The whole payload, if the line only names the object that holds it.
+    /// The whole payload, if the line only has the reference to its object.
     pub payload: Option<Box<str>>,
 }
 
 /// The result of reading a transcript.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Where and why it is not what was written; `None` if it is.
+    /// Place and reason of the first difference from what was written; `None` if there is none.
     pub problem: Option<String>,
-    /// Events before that.
+    /// Number of events before that.
     pub events: u64,
-    /// Checkpoints before that.
+    /// Number of checkpoints before that.
     pub checkpoints: u64,
-    /// Bytes of both.
+    /// Bytes of the events and checkpoints before that.
     pub bytes: u64,
 }
 
-/// What a reader hands out.
+/// An item of a reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// The lines that come next.
     Lines(Vec<WrittenLine>),
-    /// There are no more.
+    /// There are no more lines.
     End(Verdict),
 }
 
@@ -78,7 +78,7 @@ pub enum Piece {
 pub struct Reader(Option<Box<Reading>>);
 
 impl Reader {
-    /// Reads the transcript of `run` as far as it is published now.
+    /// Opens the transcript of `run` up to the events that are published now.
     pub(crate) async fn open(
         store: &Arc<EventStore>,
         signer: Arc<dyn Signer>,
@@ -92,7 +92,7 @@ impl Reader {
         Ok(Self(Some(Box::new(reading))))
     }
 
-    /// Returns the next lines, and last the verdict; `None` after that, and after an error.
+    /// Returns the next lines, and at the end the verdict; `None` after that, and after an error.
     pub async fn next(&mut self) -> Option<Result<Piece, Error>> {
         let reading = self.0.take()?;
         let read = task::blocking("read a transcript", move || reading.next());
@@ -103,15 +103,14 @@ impl Reader {
     }
 }
 
-/// A line that was rendered.
 struct Rendered {
     text: Vec<u8>,
-    /// The event, if it is one.
+    /// The event, or `None` for a checkpoint.
     event: Option<Line>,
 }
 
 impl Rendered {
-    /// Memory that it takes, with the payload that belongs to it.
+    /// Bytes of memory that the line takes, with its long payload.
     fn takes(&self) -> usize {
         let long = self.event.as_ref().and_then(Line::spilled_bytes);
         self.text
@@ -121,24 +120,24 @@ impl Rendered {
     }
 }
 
-/// How far a transcript has been read.
+/// Progress of reading a transcript.
 struct Reading {
     store: Arc<EventStore>,
     signer: Arc<dyn Signer>,
     source: Source,
     extract: Extract,
-    /// The end of what was rendered.
+    /// End of the rendered part.
     head: Head,
-    /// Where it has to end.
+    /// Expected end of the transcript.
     end: Head,
-    /// The file in the project, as far as it was compared.
+    /// The file in the project, read up to the compared part.
     file: Option<BufReader<File>>,
     path: PathBuf,
-    /// Rendered, and not handed out.
+    /// Rendered lines that are not returned yet.
     ready: VecDeque<Rendered>,
     verdict: Verdict,
     charge: Charge,
-    /// What of that the lines take that were handed out last.
+    /// Part of `charge` for the lines that were returned last.
     handed_out: usize,
 }
 
@@ -153,7 +152,7 @@ impl std::fmt::Debug for Reading {
 }
 
 impl Reading {
-    /// Blocks.
+    /// Opens the file if the transcript is to be verified. Blocks.
     fn open(
         store: Arc<EventStore>,
         signer: Arc<dyn Signer>,
@@ -189,11 +188,11 @@ impl Reading {
         self.source.run()
     }
 
-    /// Returns the next lines, and what is left to read. Blocks.
+    /// Returns the next lines and the remaining reading. Blocks.
     fn next(mut self: Box<Self>) -> Result<(Piece, Option<Box<Self>>), Error> {
         let mut lines: VecDeque<Rendered> = VecDeque::new();
         let (mut bytes, mut events) = (0, 0);
-        // What was handed out before has been sent.
+        // The lines that were returned before have been sent.
         self.charge.shrink(std::mem::take(&mut self.handed_out));
         while self.verdict.problem.is_none() {
             let Some(line) = self.line()? else { break };
@@ -226,7 +225,7 @@ impl Reading {
         Ok((Piece::Lines(lines), Some(self)))
     }
 
-    /// Returns the next line, or `None` at the end, or where something is not what was written.
+    /// Returns the next line, or `None` at the end or at a difference.
     fn line(&mut self) -> Result<Option<Rendered>, Error> {
         if self.ready.is_empty() && self.head.seq < self.end.seq {
             let next = self.head.seq.next();
@@ -320,13 +319,13 @@ impl Reading {
             return Err(Fault::Differs(self.verdict.bytes + size(same)));
         }
         if size(found.len()) < most {
-            // It is an export, and behind.
+            // The file is an export, and late.
             self.file = None;
         }
         Ok(())
     }
 
-    /// All lines were rendered: they have to end as the record says, and so has the file.
+    /// Checks that all lines end at the recorded head, and that the file has no further bytes.
     fn end(&mut self) {
         if self.head != self.end {
             let run = self.run();
@@ -350,13 +349,13 @@ impl Reading {
         self.verdict.problem = Some(format!("event {seq} of run {}: {what}", self.run()));
     }
 
-    /// The payload of `line`, which an object holds.
+    /// Reads the payload of `line`, which an object holds.
     fn payload(&self, line: &Line) -> Result<Box<str>, Unreadable> {
         let whole = line.clone().whole(&self.store.runs.objects)?;
         Ok((&*whole.payload).into())
     }
 
-    /// The line as it is handed out; `None` if its payload is gone.
+    /// Returns the line for the caller; `None` if its payload cannot be read.
     fn whole(&mut self, line: Rendered) -> Option<WrittenLine> {
         let Rendered { text, event } = line;
         let text = String::from_utf8(text).expect("it was rendered of texts");
@@ -377,7 +376,7 @@ fn transcript_path(files: &str, run: &RunId) -> PathBuf {
     directory.join(TRANSCRIPT)
 }
 
-/// The transcript of a run whose files are below `files`, to be read.
+/// Opens the transcript file of a run whose files are below `files`.
 fn existing_transcript(files: &str, run: &RunId) -> io::Result<File> {
     let directory = Path::new(THREADS).join(run.as_str());
     let directory = Dir::root(Path::new(files))?.enter(&directory)?;

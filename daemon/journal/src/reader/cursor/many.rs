@@ -19,24 +19,23 @@ use crate::stream::wide::Commit;
 pub(crate) struct Many {
     sees: Sees,
     tree: Option<Tree>,
-    /// Runs of the tree whose past is still to be read, each up to an event if it was in memory.
+    /// Runs of the tree whose past events are still to be read; for a run in memory up to this event.
     past: VecDeque<(RunId, Option<Seq>)>,
-    /// The run whose past is being read: its next event and its last.
+    /// The run whose past events are being read: its next event and its last.
     reading: Option<(Source, Seq, Seq)>,
-    /// What was read, or passed over.
+    /// Position up to which events were read or skipped.
     at: Spot,
-    /// True if the reader is still to be told where it is.
+    /// True if the reader has not yet received its position ([`Read::At`]).
     announces: bool,
-    /// Where it ends; `None` if it stays.
+    /// Last position to read; `None` for a cursor without end.
     until: Option<Lsn>,
     /// The section of history that is being read.
     section: Option<Arc<Decoded>>,
 }
 
-/// The runs of a tree.
 struct Tree {
     members: HashSet<RunId>,
-    /// Those that may not have ended. Not kept alive.
+    /// Runs that may not have ended. The references are weak.
     live: HashMap<RunId, Weak<RunStream>>,
 }
 
@@ -59,14 +58,14 @@ impl Tree {
     }
 }
 
-/// A page of what all runs did.
+/// A page of the events of all runs.
 pub(crate) struct Range {
     upto: Lsn,
     found: Vec<(Found, Owner)>,
     section: Option<Arc<Decoded>>,
 }
 
-/// What is known of a run.
+/// Data of a run that decides if the reader may see it.
 #[derive(Clone)]
 struct Owner {
     /// `None` if it has left memory.
@@ -120,7 +119,7 @@ impl Many {
         })
     }
 
-    /// Finds out where the next events come from.
+    /// Determines the source of the next events.
     pub(crate) fn turn(&mut self, store: &Arc<EventStore>, ready: &mut VecDeque<Read>) -> State {
         if let Some((source, next, last)) = self.reading.clone() {
             if next <= last {
@@ -156,7 +155,7 @@ impl Many {
         State::Listening(Listener::Many(position.listen()))
     }
 
-    /// Begins to read the past of the run that is next.
+    /// Begins to read the past events of the next run.
     pub(crate) fn enter(&mut self, source: Source) {
         if let Some((_, last)) = self.past.pop_front() {
             let last = last.unwrap_or_else(|| source.head().seq);
@@ -164,7 +163,7 @@ impl Many {
         }
     }
 
-    /// The past of the run that is being read was read up to `seq`.
+    /// Records that the past events of the current run were read up to `seq`.
     pub(crate) const fn passed(&mut self, seq: Seq) {
         if let Some((_, next, _)) = &mut self.reading {
             *next = seq.next();
@@ -181,7 +180,7 @@ impl Many {
         self.at = Spot::after_commit(range.upto);
     }
 
-    /// Takes what is published. Returns true if it may have been the end of the tree.
+    /// Adds the events of a commit that was published. Returns true if it may have ended the tree.
     pub(crate) fn hear(&mut self, commit: &Commit, ready: &mut VecDeque<Read>) -> bool {
         if commit.lsn <= self.at.behind {
             return false;
@@ -200,7 +199,7 @@ impl Many {
         may_be_over
     }
 
-    /// True if the reader gets the events of a run. One that a run of the tree started belongs to the tree from then on.
+    /// True if the reader gets the events of a run. A run that was started by one of the tree is added to the tree.
     fn includes(&mut self, run: &RunId, spec: &Spec, stream: Option<&Arc<RunStream>>) -> bool {
         if !(self.sees)(spec) {
             return false;
@@ -229,7 +228,8 @@ const fn event(run: RunId, spot: Spot, line: Line) -> Read {
     }
 }
 
-/// Reads a page of what all runs did after `at`, up to `until`. `section` is the section of history that was read last.
+/// Reads a page of the events of all runs after `at`, up to `until`. `section` is the section of history that was read
+/// last.
 async fn fetch(
     store: &Arc<EventStore>,
     at: Spot,
@@ -237,7 +237,7 @@ async fn fetch(
     section: Option<Arc<Decoded>>,
 ) -> Result<Range, Error> {
     let (upto, events, section) = range::read(store, at, until, section).await?;
-    // What follows is found with the streams of the runs, which have to show what was read.
+    // The next step uses the streams of the runs, which have to include the events that were read.
     let published = store.published.mark.reach(upto);
     published.await.map_err(Error::Failed)?;
     let mut owners: HashMap<RunId, Option<Owner>> = HashMap::new();
@@ -250,7 +250,7 @@ async fn fetch(
             owners.insert(event.run.clone(), owner.clone());
             owner
         };
-        // A run that is nowhere was removed.
+        // A run that is in neither was removed.
         found.extend(owner.map(|owner| (event, owner)));
     }
     Ok(Range {

@@ -12,10 +12,10 @@ use crate::stream::run_stream::Message;
 
 pub(crate) struct One {
     run: RunId,
-    /// `None` while the cursor listens: its listeners must not keep a stream alive.
+    /// `None` while the cursor listens, because a listener must not keep the stream alive.
     pub(crate) source: Option<Source>,
     pub(crate) next: Seq,
-    /// The last event to read; `None` for all up to the end of the run.
+    /// The last event to read; `None` to read up to the end of the run.
     last: Option<Seq>,
 }
 
@@ -41,7 +41,7 @@ impl One {
         })
     }
 
-    /// Finds out where the next events come from.
+    /// Determines the source of the next events.
     pub(crate) fn turn(&mut self, store: &Arc<EventStore>) -> State {
         let (store, next) = (Arc::clone(store), self.next);
         let Some(source) = self.source.take() else {
@@ -67,7 +67,7 @@ impl One {
                     self.source = Some(Source::Live(stream));
                     return State::Idle;
                 }
-                // Under the lock: a listener hears all that comes after this.
+                // Under the lock: the listener gets all events after this.
                 if stream.rest.borrow().ended {
                     return State::Over;
                 }
@@ -77,7 +77,7 @@ impl One {
         }
     }
 
-    /// The event of `message`, unless the reader began with a later one.
+    /// Returns the event of `message`, unless the reader began after it.
     pub(crate) fn hear(&mut self, message: &Message) -> Option<Read> {
         let line = message.line();
         if line.seq < self.next {
