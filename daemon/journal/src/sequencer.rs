@@ -341,7 +341,7 @@ impl Sequencer {
         self.append_alone(changes, texts, permit, asker, warnings)
     }
 
-    /// Does the same under the lock, so that no other commit interferes.
+    /// As [`Sequencer::append`], under the lock, so that no other commit interferes.
     fn append_alone(
         self: &Arc<Self>,
         mut changes: Vec<Change>,

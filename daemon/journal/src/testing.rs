@@ -1,4 +1,4 @@
-//! A journal in a temporary directory, with a clock that ticks once per look and a key of its own.
+//! A journal in a temporary directory for tests, with a clock that ticks at each reading and a fixed key.
 #![expect(
     missing_debug_implementations,
     clippy::new_without_default,
@@ -176,7 +176,7 @@ impl Rig {
     }
 }
 
-/// The graph that the runs of tests walk.
+/// The graph of the runs in tests.
 pub fn graph() -> GraphSource {
     GraphSource {
         text: "start: a".into(),
@@ -195,18 +195,18 @@ pub fn change(run: &RunId, event: Event) -> Change {
     Change::event(run, event)
 }
 
-/// The content of an event.
+/// Decodes the content of an event.
 pub fn payload(line: &Line) -> Value {
     serde_json::from_str(&line.payload).unwrap()
 }
 
-/// Something a run says about itself.
+/// Returns an event that a run emits about itself.
 pub fn emitted(run: &RunId, number: usize) -> Change {
     let (name, content) = ("number".to_owned(), json!(number));
     change(run, Event::Run(RunEvent::Emitted { name, content }))
 }
 
-/// Why a commit was refused.
+/// Returns the refusal of a commit, and panics if it was not refused.
 pub fn refusal(committed: Result<Committed, Error>) -> Refused {
     match committed {
         Err(Error::Refused(refused)) => refused,
@@ -277,7 +277,7 @@ pub fn completed(step: u32, value: Value) -> Event {
     })
 }
 
-/// The end of step `step` and the start of the next: what a running graph commits.
+/// The end of step `step` and the start of the next, as a running graph commits them.
 pub fn turn(run: &RunId, step: u32) -> Vec<Change> {
     vec![
         change(run, completed(step, json!(step))),
@@ -295,18 +295,18 @@ pub fn finish() -> Event {
 }
 
 impl Journal {
-    /// This life of the daemon.
+    /// Epoch of this process.
     pub fn epoch(&self) -> Epoch {
         self.sequencer.lock().epoch
     }
 
-    /// Commits and waits for the disk.
+    /// Commits and waits until that is durable.
     pub async fn put(&self, changes: Vec<Change>) {
         let ticket = self.commit(changes).await.unwrap().ticket;
         self.durable(ticket).await.unwrap();
     }
 
-    /// A run with `steps` steps done and one in flight; returns when all of it is published.
+    /// Creates a run with `steps` completed steps and one open step; returns when all of it is published.
     pub async fn put_run(&self, rig: &Rig, name: &str, steps: u32) -> RunId {
         let run = id(name);
         self.put(vec![rig.create(&run)]).await;
@@ -319,7 +319,7 @@ impl Journal {
         run
     }
 
-    /// The events of `run` from `from` on, and those that come.
+    /// Returns the events of `run` from `from` on, past and new.
     pub async fn subscribe(&self, run: &RunId, from: Seq) -> Result<Lines, Error> {
         let since = Since::Seq(Seq(from.0.saturating_sub(1)));
         let cursor = self.read(Of::Run(run.clone()), since, Until::Ended).await?;
@@ -331,7 +331,6 @@ impl Journal {
     }
 }
 
-/// The events of one run.
 #[derive(Debug)]
 pub struct Lines(Cursor);
 
@@ -342,7 +341,7 @@ impl Lines {
     }
 }
 
-/// Looks until `what` gives something, for at most ten seconds.
+/// Polls until `what` returns a value, for at most one minute.
 pub async fn eventually<T>(mut what: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = tokio::time::Instant::now() + Duration::from_mins(1);
     let mut pause = tokio::time::interval(Duration::from_millis(2));
@@ -358,7 +357,7 @@ pub async fn eventually<T>(mut what: impl AsyncFnMut() -> Option<T>) -> T {
     }
 }
 
-/// The text of a file once it has `lines` lines of events.
+/// Returns the text of a file once it has `events` lines of events.
 pub async fn transcript(path: &Path, events: u64) -> String {
     eventually(async || {
         let text = fs::read_to_string(path).ok()?;
@@ -371,7 +370,7 @@ pub async fn transcript(path: &Path, events: u64) -> String {
     .await
 }
 
-/// Checks every line, hash and signature of a transcript; returns the events.
+/// Checks every line, hash and signature of a transcript, and returns the events.
 pub fn check_transcript(run: &RunId, text: &str) -> Vec<Value> {
     let mut head = Head::default();
     let mut events = Vec::new();
@@ -399,7 +398,7 @@ pub fn check_transcript(run: &RunId, text: &str) -> Vec<Value> {
     events
 }
 
-/// Every file below `dir` with its content.
+/// Returns every file below `dir` with its content.
 pub fn image(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
@@ -414,7 +413,7 @@ pub fn image(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Puts `files` where they were, and removes what was not there.
+/// Replaces the content of `dir` by `files`.
 pub fn restore(dir: &Path, files: &[(PathBuf, Vec<u8>)]) {
     fs::remove_dir_all(dir).unwrap();
     for (path, content) in files {

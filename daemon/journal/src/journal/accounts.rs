@@ -1,4 +1,4 @@
-//! Accounts as readers get them: the open ones from memory, the closed ones from the record of the run whose end closed them.
+//! Accounts for readers: the open ones from memory, the closed ones from the record of the run whose end closed them.
 
 use std::sync::Arc;
 
@@ -13,17 +13,16 @@ use crate::index::Index;
 use crate::sequencer::SLICE;
 use crate::sequencer::Ticket;
 
-/// An account.
+/// An account, open or closed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccountRow {
-    /// What is stored of it.
     pub account: Arc<Account>,
-    /// Whether it is closed: nothing will be spent on it unless its chain continues.
+    /// True if it is closed: nothing is spent on it unless its chain continues.
     pub closed: bool,
 }
 
 impl Journal {
-    /// An account, as far as it is durable; `None` if there is none of that name.
+    /// Returns an account after its state is durable; `None` if there is none of that id.
     pub async fn account(&self, id: &AccountId) -> Result<Option<AccountRow>, Error> {
         let (known, lsn) = {
             let sequencer = self.sequencer.lock();
@@ -51,7 +50,7 @@ impl Journal {
         }))
     }
 
-    /// The account and those above it, up to the root of its tree.
+    /// Returns the account and its ancestors, up to the root of its tree.
     pub async fn account_path(
         &self,
         id: &AccountId,
@@ -68,13 +67,14 @@ impl Journal {
         Ok(path)
     }
 
-    /// The number of the next paid call of an account, and what is left for it where the first limit stands; `None` if there is no
-    /// such account. It is what the next commit is based on, and no answer to anybody outside.
+    /// Returns the number of the next paid call of an account, and the amount left under the nearest limit; `None` if
+    /// there is no such account. It is the basis of the next commit and may not be durable, so it must not be shown
+    /// outside.
     pub fn spendable(&self, id: &AccountId) -> Option<(CallNo, Option<Left>)> {
         let sequencer = self.sequencer.lock();
         let ledger = sequencer.state.ledger();
         let CallNo(calls) = ledger.account(id)?.calls;
-        // Within the limit of an account the accounts above it have set that money aside.
+        // The accounts above a limited account have reserved its whole limit.
         let mut limited = ledger
             .path(id)
             .filter_map(|(id, account)| Some((id, account, account.limit?)));
@@ -91,20 +91,20 @@ impl Journal {
         Some((CallNo(calls + 1), left))
     }
 
-    /// What the account of a run that has not ended and all below it have spent by now, durable or not: it is what the next
-    /// commit of that run is based on, and no answer to anybody outside.
+    /// Returns the cost so far of the account of a live run and all accounts below it. It is the basis of the next
+    /// commit and may not be durable, so it must not be shown outside.
     pub fn cost_so_far(&self, id: &AccountId) -> Cost {
         let known = self.sequencer.lock().state.cost(id);
         known.unwrap_or_default()
     }
 
-    /// What an account and all below it have spent, as far as that is durable; nothing if there is none of that name.
+    /// Returns the cost of an account and all accounts below it after it is durable; zero if there is none of that id.
     pub async fn cost(&self, id: &AccountId) -> Result<Cost, Error> {
         let mut costs = self.costs(std::slice::from_ref(id)).await?;
         Ok(costs.pop().unwrap_or_default())
     }
 
-    /// The same of each of `ids`, which waits once for all of them.
+    /// As [`Journal::cost`] for each of `ids`, with one wait for all of them.
     pub async fn costs(&self, ids: &[AccountId]) -> Result<Vec<Cost>, Error> {
         let (known, shown) = self.costs_in_memory(ids);
         if known.iter().any(Option::is_some) {
@@ -128,7 +128,7 @@ impl Journal {
         Ok(known.into_iter().map(cost).collect())
     }
 
-    /// What the accounts `ids` have spent as far as they are in memory, and the last position that this shows.
+    /// Returns the costs of the accounts `ids` that are in memory, and the last position that they include.
     pub(crate) fn costs_in_memory(&self, ids: &[AccountId]) -> (Vec<Option<Cost>>, Lsn) {
         let mut known = Vec::with_capacity(ids.len());
         let mut shown = Lsn::default();
@@ -140,20 +140,20 @@ impl Journal {
         (known, shown)
     }
 
-    /// The limits that the accounts from `id` upwards need so that it may spend `to`, the topmost first.
+    /// Returns the limits that `id` and its ancestors need so that `id` may spend `to`, the topmost first.
     pub fn raises(&self, id: &AccountId, to: Usd) -> Vec<(AccountId, Usd)> {
         let raises = self.sequencer.lock().state.ledger().raises(id, to);
-        // What is wrong with it is for the commit to say.
+        // The commit reports the error.
         raises.unwrap_or_else(|_| vec![(id.clone(), to)])
     }
 
-    /// What `operation` on the account `id` would be answered now. Nothing changes.
+    /// Checks if `operation` on the account `id` would be accepted now. Changes nothing.
     pub fn try_on_accounts(&self, id: &AccountId, operation: &Operation) -> Result<(), Denied> {
         let sequencer = self.sequencer.lock();
         sequencer.state.try_on_accounts(id, operation)
     }
 
-    /// The meters in which something counts, or has counted.
+    /// Returns the meters that count something, or have.
     pub fn meters(&self) -> Vec<(MeterId, Meter)> {
         let sequencer = self.sequencer.lock();
         let meters = sequencer.state.ledger().meters();

@@ -1,6 +1,6 @@
-//! The journal as exports see it: which runs moved, their events, and their records. All of it blocks.
+//! The journal as seen by exports: changed runs, their events, and their records. All functions block.
 //!
-//! **Never** keeps the journal open, and never shows what is not published.
+//! **Never** keeps the journal open, and never shows unpublished events.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -21,36 +21,33 @@ use crate::reader::{EventStore, RunStore, Source};
 use crate::record::Line;
 use crate::stream::{Reported, Touch, TouchKind, Touches};
 
-/// Money of a run, as files show it.
+/// Budget of a run, as shown in files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Money {
-    /// What its chain and all below it have cost.
+    /// Cost of its chain and everything below it.
     pub cost: Cost,
-    /// What its account may spend; `None` without a limit of its own.
+    /// Limit of its account; `None` without a limit of its own.
     pub limit: Option<Usd>,
 }
 
-/// The record of a run as it is published, and its money then.
+/// The record of a run that is published, and its budget at that time.
 #[derive(Debug, Clone)]
 pub struct PublishedRun {
-    /// The record.
     pub run: Arc<Run>,
-    /// The money.
     pub money: Money,
 }
 
-/// An event as transcripts have it.
+/// An event in the form for transcripts.
 #[derive(Debug, Clone)]
 pub struct Exported {
-    /// The event.
     pub line: Line,
     /// The signature of the checkpoint that follows it, and the key that made it.
     pub signed: Option<(Signature, Fingerprint)>,
-    /// Bytes of its payload, if that is kept as an object.
+    /// Length of its payload in bytes if an object holds it, otherwise 0.
     pub spilled: usize,
 }
 
-/// See the module.
+/// Source of exports. There is one consumer.
 #[derive(Clone)]
 pub struct ExportSource {
     store: Weak<EventStore>,
@@ -62,18 +59,18 @@ pub struct ExportSource {
 #[derive(Debug)]
 pub struct FoundRun(Source);
 
-/// Runs that moved in a range of history, in the order of its sections.
+/// Iterator over the runs that changed in a range of history, in the order of its sections.
 pub struct Touched {
     source: ExportSource,
     after: Lsn,
-    /// If all runs are wanted: those that were in memory, which come first.
+    /// If all runs are iterated: those that were in memory, which come first.
     live: Option<HashSet<RunId>>,
-    /// The runs of a section, or those in memory.
+    /// The remaining runs of a section, or of those in memory.
     found: std::vec::IntoIter<Touch>,
 }
 
 impl Journal {
-    /// The journal as exports see it. There is one consumer. Called inside the runtime.
+    /// Returns the source of exports. There must be only one consumer. Has to be called inside the runtime.
     pub fn export_source(&self) -> ExportSource {
         ExportSource {
             store: Arc::downgrade(&self.events),
@@ -84,7 +81,7 @@ impl Journal {
 }
 
 impl FoundRun {
-    /// Everything that is fixed about the run.
+    /// Returns the data of the run that never changes.
     pub fn spec(&self) -> &Arc<Spec> {
         match &self.0 {
             Source::Live(stream) => &stream.spec,
@@ -98,17 +95,17 @@ impl ExportSource {
         self.store.upgrade().ok_or(Error::Closed)
     }
 
-    /// Waits for runs that move, at most for `patience`.
+    /// Waits at most `patience` for changed runs.
     pub fn take(&self, patience: Duration) -> Reported {
         self.touches.take(patience)
     }
 
-    /// Lets [`ExportSource::take`] return what there is, and nothing after it.
+    /// Makes [`ExportSource::take`] return the stored touches, and report nothing after them.
     pub fn close(&self) {
         self.touches.close();
     }
 
-    /// Position up to which history goes.
+    /// Position of the last commit in history.
     pub fn sealed(&self) -> Lsn {
         let store = self.store.upgrade();
         store.map_or(Lsn(0), |store| store.runs.history.last())
@@ -120,7 +117,8 @@ impl ExportSource {
         store.map_or(Lsn(0), |store| store.published.mark.get())
     }
 
-    /// The runs that moved after `after`, as far as history has them; [`TouchKind::Ended`] where they ended.
+    /// Returns the runs that changed after `after`, as far as history has them; [`TouchKind::Ended`] for runs that
+    /// ended.
     pub fn touched(&self, after: Lsn) -> Touched {
         Touched {
             source: self.clone(),
@@ -130,7 +128,7 @@ impl ExportSource {
         }
     }
 
-    /// All runs, each once.
+    /// Returns all runs, each once.
     pub fn all(&self) -> Touched {
         let live = self.live();
         Touched {
@@ -140,7 +138,7 @@ impl ExportSource {
         }
     }
 
-    /// The runs that are in memory.
+    /// Returns the runs in memory.
     fn live(&self) -> Vec<Touch> {
         let Some(store) = self.store.upgrade() else {
             return Vec::new();
@@ -163,7 +161,7 @@ impl ExportSource {
             .is_some_and(|store| store.runs.sequencer.stream(run).is_some())
     }
 
-    /// True if the run may have come to rest with the event `seq`, its last one that is published.
+    /// True if the event `seq`, its last one that is published, may have suspended or ended the run.
     pub fn may_rest(&self, run: &RunId, seq: Seq) -> bool {
         let store = self.store.upgrade();
         let found = store.and_then(|store| store.runs.sequencer.snapshot(run));
@@ -173,7 +171,7 @@ impl ExportSource {
         })
     }
 
-    /// Finds a run; `None` if there is none of that id.
+    /// Finds a run; `None` if it does not exist.
     pub fn find(&self, run: &RunId) -> Result<Option<FoundRun>, Error> {
         let store = self.store()?;
         match self.runtime.block_on(Source::find(&store, run)) {
@@ -199,7 +197,7 @@ impl ExportSource {
         Ok(events.collect())
     }
 
-    /// The event of `run` that `line` is, with its payload.
+    /// Returns the event of `run` that `line` represents, with its payload.
     pub fn event(&self, run: &RunId, line: &Line) -> Result<Event, Error> {
         let store = self.store()?;
         line.event(&store.runs.objects)
@@ -209,7 +207,7 @@ impl ExportSource {
             })
     }
 
-    /// Reads the record of a run; `None` if there is none of that id.
+    /// Reads the record of a run; `None` if it does not exist.
     pub fn record(&self, run: &RunId) -> Result<Option<PublishedRun>, Error> {
         let store = self.store()?;
         let known = {
@@ -245,7 +243,8 @@ impl ExportSource {
     }
 }
 
-/// The money of `run`, which has left memory. `closed` are accounts that its end closed, of which its own may be one.
+/// Returns the budget of `run`, which has left memory. `closed` are the accounts that its end closed; its own may be
+/// one of them.
 async fn closed_money(runs: &Arc<RunStore>, closed: &Closed, run: &Run) -> Result<Money, Error> {
     let money = |account: &Account| Money {
         cost: account.cost().unwrap_or_default(),
@@ -275,7 +274,7 @@ async fn closed_money(runs: &Arc<RunStore>, closed: &Closed, run: &Run) -> Resul
 }
 
 impl Touched {
-    /// Reads the next section that has runs. Returns false at the end.
+    /// Reads the next section. Returns false at the end.
     fn read(&mut self) -> bool {
         let Some(store) = self.source.store.upgrade() else {
             return false;

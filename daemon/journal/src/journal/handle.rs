@@ -1,4 +1,4 @@
-//! The handle on a journal: commits, and what follows them.
+//! The handle on a journal: commits, and waits for their effects.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ use crate::stream::run_stream::Rest;
 use crate::stream::{Published, Speaker};
 use crate::watermark::Failure;
 
-/// The journal of one state directory. See the module.
+/// The journal of one state directory. See the documentation of the crate.
 pub struct Journal {
     pub(crate) runs: Arc<RunStore>,
     pub(crate) events: Arc<EventStore>,
@@ -38,26 +38,27 @@ pub struct Journal {
     pub(crate) memory: Arc<Memory>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) signer: Arc<dyn Signer>,
-    /// Sentences on what history has lost, as it was found at the start.
+    /// Messages about data that history had lost at the start.
     pub(crate) history_notes: Vec<String>,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Journal {
-    /// Where the memory that the values of runs take is counted.
+    /// Returns the counter of the memory that the values of runs take.
     pub fn memory(&self) -> Arc<Memory> {
         Arc::clone(&self.memory)
     }
 
-    /// Commits `changes`, all or none. On return they are applied and on their way to the disk. Waits only while a slow disk
-    /// keeps thousands of commits waiting, and to put payloads over 64 KiB into the object store: that is done for a
-    /// commit that would be accepted, so that one that is refused leaves none there. Cancel safe: all or nothing then too.
+    /// Commits `changes`, all or none. On return they are applied and queued for the disk. Waits only in two cases:
+    /// while a slow disk keeps thousands of commits waiting, and to store payloads over 64 KiB as objects. These are
+    /// stored only if the commit would be accepted, so that a refused commit leaves no objects. Cancel safe: then too
+    /// all or none are committed.
     pub async fn commit(&self, changes: Vec<Change>) -> Result<Committed, Error> {
         self.commit_as(changes, None).await
     }
 
-    /// The same. If the commit is refused because money lacks that only open calls hold, there is a `place` in the line from then on,
-    /// with which to ask again once it is called; a commit that is accepted leaves the line.
+    /// As [`Journal::commit`]. If the commit is refused because its budget is held by open calls, `place` is set to a
+    /// place in the queue. The caller retries with it once it is woken. An accepted commit leaves the queue.
     pub async fn commit_in_line(
         &self,
         changes: Vec<Change>,
@@ -82,7 +83,7 @@ impl Journal {
         self.sequencer.append(changes, texts, permit, asker)
     }
 
-    /// Puts the payloads of `changes` for which there is no text into the object store, one at a time.
+    /// Stores the payloads of `changes` that have no text as objects, one at a time.
     async fn spill(
         &self,
         changes: Vec<Change>,
@@ -102,7 +103,7 @@ impl Journal {
         spilled.await.map_err(Error::Object)
     }
 
-    /// Commits one short fact without waiting for anything, from where nothing can wait.
+    /// Commits one short fact without waiting, for callers that cannot wait.
     pub fn note(&self, run: &RunId, event: Event) -> Result<Committed, Error> {
         let permit = self.sequencer.backlog.place_now()?;
         let text = Rendered::of(&event);
@@ -111,17 +112,17 @@ impl Journal {
             .append(vec![change], vec![text], permit, None)
     }
 
-    /// The last event of a live run as committed, durable or not; `None` if the run is not in memory.
+    /// Returns the last event of a live run as committed, durable or not; `None` if the run is not in memory.
     pub fn commits(&self, id: &RunId) -> Option<watch::Receiver<Seq>> {
         Some(self.sequencer.stream(id)?.committed.subscribe())
     }
 
-    /// The time as the log knows it.
+    /// Returns the time of the clock that stamps commits.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
 
-    /// 64 unpredictable bits.
+    /// Returns 64 unpredictable bits.
     pub fn random(&self) -> u64 {
         self.clock.random()
     }
@@ -144,39 +145,38 @@ impl Journal {
             .map_err(Error::Failed)
     }
 
-    /// Resolves with the reason when the journal has given up, or is closed.
+    /// Resolves with the reason when the journal has failed or is closed.
     pub async fn failed(&self) -> Failure {
         self.log.durable.failed().await
     }
 
-    /// Sentences on what history has lost or cannot read, as it was found at the start.
+    /// Messages about history that was lost or unreadable at the start.
     pub fn history_notes(&self) -> &[String] {
         &self.history_notes
     }
 
-    /// Whether the log can grow, as it changes.
+    /// Returns a watch on the storage of the log.
     pub fn storage(&self) -> watch::Receiver<Storage> {
         self.log.pool.storage().subscribe()
     }
 
-    /// As if the disk of the log had filled up, or had space again.
+    /// Sets the storage state for tests.
     #[cfg(any(test, feature = "testing"))]
     pub fn pretend(&self, storage: Storage) {
         self.log.pool.storage().send_replace(storage);
     }
 
-    /// Who signs what the journal shows.
     pub fn signer(&self) -> Arc<dyn Signer> {
         Arc::clone(&self.signer)
     }
 
-    /// Resolves when the run has ended and its end is durable. Cancel safe.
+    /// Resolves when the run has ended and its end is published. Cancel safe.
     pub async fn ended(&self, id: &RunId) -> Result<(), Error> {
         self.rests(id, |rest| rest.ended).await
     }
 
-    /// Resolves when the run has ended, or was suspended by an event after `since` even if it resumed at once, and that is
-    /// published. Cancel safe.
+    /// Resolves when the run has ended, or was suspended by an event after `since` even if it resumed immediately, and
+    /// that is published. Cancel safe.
     pub async fn rested(&self, id: &RunId, since: Seq) -> Result<(), Error> {
         self.rests(id, |rest| rest.ended || rest.at > since).await
     }
@@ -200,12 +200,12 @@ impl Journal {
         Cursor::open(&self.events, of, since, until).await
     }
 
-    /// Reads the transcript of `id` as far as it is published now.
+    /// Opens the transcript of `id` up to the events that are published now.
     pub async fn transcript(&self, id: &RunId, extract: Extract) -> Result<Reader, Error> {
         Reader::open(&self.events, Arc::clone(&self.signer), id, extract).await
     }
 
-    /// Reads the events of `id` after `since` and those that come, and what its model says meanwhile.
+    /// Subscribes to the events of `id` after `since`, past and new, and to the deltas of its model.
     pub async fn listen(&self, id: &RunId, since: Seq) -> Result<Live, Error> {
         let stream = self.sequencer.stream(id);
         let events = self
@@ -215,13 +215,13 @@ impl Journal {
         Ok(Live::new(events, ears, since))
     }
 
-    /// Who tells what a model says in the call that begins; `None` if the run is not in memory.
+    /// Returns the sender of deltas for the call that begins; `None` if the run is not in memory.
     pub fn speaker(&self, id: &RunId) -> Option<Speaker> {
         let stream = self.sequencer.stream(id)?;
         Some(Speaker::begin(Arc::clone(&stream.ears)))
     }
 
-    /// All events that are published now.
+    /// Returns all events that are published now.
     #[cfg(any(test, feature = "testing"))]
     pub async fn history(&self, id: &RunId) -> Result<Vec<crate::record::Line>, Error> {
         let mut cursor = self

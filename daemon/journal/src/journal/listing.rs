@@ -1,5 +1,5 @@
-//! Finding runs: one by id or start key, many by filter. Runs in memory first, ended ones through the index. While that is opened, requests
-//! wait for it, and fail after a while with that reason.
+//! Finds runs: one by id or start key, many by filter. Runs in memory come first, ended ones are found through the
+//! index. While the index is opened, requests wait for it, and fail after a while with that reason.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -17,23 +17,20 @@ use crate::error::Error;
 use crate::index::{KeyOwner, Summary};
 use crate::sequencer::{Order, Ticket};
 
-/// Which runs are listed; an empty or absent field lets all pass.
+/// Filter on listed runs; an empty or absent field matches all runs.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     /// Any of these.
     pub statuses: Vec<Status>,
-    /// Children of this run.
+    /// Parent run.
     pub parent: Option<RunId>,
-    /// Runs of this project.
     pub project: Option<String>,
-    /// Runs of this principal.
     pub principal: Option<String>,
-    /// Runs of this item.
     pub item: Option<ItemId>,
 }
 
 impl Filter {
-    /// The same, of the runs that `caller` sees.
+    /// Restricts the filter to the runs that `caller` may see.
     #[must_use]
     pub fn seen_by(self, caller: Caller<'_>) -> Self {
         let Scope { principal, project } = caller.scope();
@@ -44,7 +41,7 @@ impl Filter {
         }
     }
 
-    /// Whether a run that has ended can pass.
+    /// True if the filter can match a run that has ended.
     fn admits_ended(&self) -> bool {
         self.statuses.is_empty() || self.statuses.iter().any(|status| status.is_terminal())
     }
@@ -60,7 +57,7 @@ impl Filter {
     }
 }
 
-/// What a filter looks at, in a record or in its short form.
+/// Properties that a filter checks, of a record or of its short form.
 struct Traits<'a> {
     status: Status,
     parent: Option<&'a RunId>,
@@ -97,13 +94,12 @@ impl<'a> From<&'a Summary> for Traits<'a> {
 /// Runs, newest first.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
-    /// The runs.
     pub runs: Vec<Summary>,
-    /// Where the next page begins; `None` on the last one.
+    /// Token of the next page; `None` on the last one.
     pub next: Option<String>,
 }
 
-/// Where the page begins that follows `run`.
+/// Returns the token of the page that follows `run`.
 pub fn page_token(run: &Summary) -> String {
     format!("{}.{}", run.created_at.ms(), run.id)
 }
@@ -121,7 +117,7 @@ fn read_token(token: &str) -> Result<Age, Error> {
 }
 
 impl Journal {
-    /// The record of a run, as far as it is durable; `None` if there is no such run.
+    /// Returns the record of a run after it is durable; `None` if there is no such run.
     pub async fn run(&self, id: &RunId) -> Result<Option<Arc<Run>>, Error> {
         if let Some((run, lsn)) = self.sequencer.snapshot(id) {
             self.durable(Ticket { lsn }).await?;
@@ -130,7 +126,7 @@ impl Journal {
         Ok(self.runs.ended_whole(id).await?.map(|stored| stored.run))
     }
 
-    /// The run that `principal` started with `key`, once it is durable.
+    /// Returns the run that `principal` started with `key` after it is durable.
     pub async fn by_start_key(
         &self,
         principal: &str,
@@ -150,7 +146,7 @@ impl Journal {
             .runs
             .look_up(move |index| index.by_start_key(&principal, &key))
             .await?;
-        // The index may not know of its removal yet.
+        // The index may still list a removed run.
         let owner = match owner {
             Some(KeyOwner::Run(run)) if self.sequencer.is_gone(&run) => {
                 Some(KeyOwner::Removed(run, self.now()))
@@ -164,7 +160,7 @@ impl Journal {
         }))
     }
 
-    /// At most `limit` runs that pass `filter`, newest first, from `page_token` on.
+    /// Returns at most `limit` runs that match `filter`, newest first, from `page_token` on.
     pub async fn list(
         &self,
         filter: &Filter,
@@ -178,7 +174,7 @@ impl Journal {
         Ok(page)
     }
 
-    /// The same, with what the account of each run and all below it have spent.
+    /// As [`Journal::list`], with the cost of the account of each run and all accounts below it.
     pub async fn list_with_costs(
         &self,
         filter: &Filter,
@@ -187,7 +183,7 @@ impl Journal {
     ) -> Result<(Page, Vec<Cost>), Error> {
         let before = page_token.map(read_token).transpose()?;
         let (runs, shown) = self.list_memory(filter, before.as_ref(), limit.saturating_add(1));
-        // What is shown of runs in memory goes to disk while the index is read.
+        // The state of runs in memory becomes durable while the index is read.
         let accounts: Vec<AccountId> = runs.iter().map(|run| run.account.clone()).collect();
         let (known, spent) = self.costs_in_memory(&accounts);
         let page = self.with_ended(runs, filter, before, limit).await?;
@@ -209,7 +205,7 @@ impl Journal {
         Ok((page, costs))
     }
 
-    /// A page of `runs`, which are in memory, and of those that have ended.
+    /// Returns a page of `runs`, which are in memory, and of runs that have ended.
     async fn with_ended(
         &self,
         mut runs: Vec<Summary>,
@@ -218,10 +214,10 @@ impl Journal {
         limit: usize,
     ) -> Result<Page, Error> {
         let wanted = limit.saturating_add(1);
-        // The index holds ended runs only: it is not searched in vain.
+        // The index holds only ended runs: it is searched only if these can match.
         let ended = if filter.admits_ended() {
             let filter = filter.clone();
-            // One that ends while we look may be found in both places.
+            // A run that ends during the search may be found in both places.
             let found_before: HashSet<RunId> = runs.iter().map(|run| run.id.clone()).collect();
             let sequencer = Arc::clone(&self.sequencer);
             self.runs
@@ -252,7 +248,7 @@ impl Journal {
         Ok(Page { runs, next })
     }
 
-    /// All runs that pass `filter`, newest first, gathered in pages of `page` runs.
+    /// Returns all runs that match `filter`, newest first, read in pages of `page` runs.
     pub async fn list_all(&self, filter: &Filter, page: usize) -> Result<Vec<Summary>, Error> {
         let mut runs = Vec::new();
         let mut token: Option<String> = None;
@@ -266,19 +262,19 @@ impl Journal {
         }
     }
 
-    /// The record of a run in memory as it stands now; that may not be durable yet.
+    /// Returns the present record of a run in memory, which may not be durable yet.
     pub fn snapshot(&self, id: &RunId) -> Option<Arc<Run>> {
         Some(self.sequencer.snapshot(id)?.0)
     }
 
-    /// The run whose kill covers the live run `id`, as it stands now: itself, or one above.
+    /// Returns the run whose kill covers the live run `id`: itself, or an ancestor. It may not be durable yet.
     pub fn fence(&self, id: &RunId) -> Option<Arc<Run>> {
         let sequencer = self.sequencer.lock();
         let killed = sequencer.state.fence(sequencer.state.run(id)?)?.id.clone();
         sequencer.state.run(&killed).map(Arc::clone)
     }
 
-    /// The runs that `id` started and that have not ended, as they stand now; that may not be durable yet.
+    /// Returns the present records of the child runs of `id` that have not ended, which may not be durable yet.
     pub fn children(&self, id: &RunId) -> Vec<Arc<Run>> {
         let mut children = Vec::new();
         self.newest_first(Some(id), None, |run, _| {
@@ -290,12 +286,12 @@ impl Journal {
         children
     }
 
-    /// How many runs are created or running.
+    /// Number of runs that are created or running.
     pub fn active(&self) -> usize {
         self.sequencer.lock().state.active()
     }
 
-    /// The runs that have neither ended nor been asked to stop, as they stand now.
+    /// Returns the present records of the runs that have neither ended nor a cancel request.
     pub fn cancellable(&self) -> Vec<Arc<Run>> {
         let mut cancellable = Vec::new();
         let next = |sequencer: &Order, last: Option<&Arc<Run>>| {
@@ -309,8 +305,8 @@ impl Journal {
         cancellable
     }
 
-    /// Hands `look` the runs in memory older than `before`, those that `parent` started if one is given, the newest first,
-    /// each with the position of its last event.
+    /// Passes the runs in memory older than `before` to `look`, newest first, each with the position of its last event.
+    /// With `parent`, only the child runs of that run.
     fn newest_first(
         &self,
         parent: Option<&RunId>,
@@ -325,7 +321,7 @@ impl Journal {
         self.sequencer.in_slices(next, look);
     }
 
-    /// The newest `most` runs in memory that pass, and the last position they show.
+    /// Returns the newest `most` runs in memory that match, and the last position that they include.
     fn list_memory(
         &self,
         filter: &Filter,

@@ -1,4 +1,4 @@
-//! Texts that the log names by their digests: payloads too long for it, read back for those who want to see them, and what runs keep.
+//! Texts that the log references by their digests: long payloads, and texts that runs keep.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use rye_host::blobs;
 use rye_host::task;
 
 impl Journal {
-    /// `line` of `run` with its payload in it, however long that is, and the memory that it takes: to be kept as long as the line is.
+    /// Returns `line` of `run` with its whole payload, and the charge for its memory, which has to be held as long as
+    /// the line.
     pub async fn whole(&self, run: &RunId, line: Line) -> Result<(Line, Charge), Error> {
         let mut charge = self.memory.open();
         let Some(bytes) = line.spilled_bytes() else {
@@ -23,7 +24,7 @@ impl Journal {
         let (takes, memory) = (bytes.saturating_mul(COPIES), &self.memory);
         if !charge.grow(takes) {
             let most = memory.most();
-            // Where the run that holds it stays in memory, waiting would not help.
+            // If the run that holds it stays in memory, waiting would not help.
             let never = takes.saturating_add(bytes) > most;
             let run = run.clone();
             return Err(if never {
@@ -41,19 +42,19 @@ impl Journal {
         Ok((line, charge))
     }
 
-    /// Keeps `text` under its digest; it is on disk when this resolves.
+    /// Stores `text` under its digest; it is on disk when this resolves.
     pub async fn keep(&self, text: String) -> Result<Digest, Error> {
         let objects = Arc::clone(&self.objects);
         let put = task::blocking("keep a text", move || objects.put(text.as_bytes()));
         put.await.map_err(Error::Object)
     }
 
-    /// The text that is kept under `digest`; `None` if there is none. Blocks.
+    /// Returns the text that is stored under `digest`; `None` if there is none. Blocks.
     pub fn kept(&self, digest: &Digest) -> Result<Option<String>, blobs::Error> {
         kept(&self.objects, digest)
     }
 
-    /// The long payload that a transcript calls `digest`, as JSON text; `None` if there is none.
+    /// Returns the long payload that a transcript references by `digest`, as JSON text; `None` if there is none.
     pub async fn long_payload(&self, digest: Digest) -> Result<Option<String>, Error> {
         let objects = Arc::clone(&self.objects);
         let read = task::blocking("read a long payload", move || kept(&objects, &digest));

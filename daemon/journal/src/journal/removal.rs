@@ -1,9 +1,10 @@
-//! Removing ended runs.
+//! Removal of ended runs.
 //!
-//! **Owns** the order: what has ended is sealed first, so that a run that may be removed has left memory; then one frame of the log says
-//! that up to [`TOGETHER`] runs are removed; then the index forgets them, and the section that history gets next says so too. **Never**
-//! rewrites history: that is the compactor's. **Races.** A run that names a removed one is refused from the frame on, so a caller that
-//! read its record before loses. **Failure.** The frame is the removal: what comes after it is done again by the next start.
+//! **Owns** the order. First ended runs are sealed, so that a run that may be removed has left memory. Then one frame
+//! of the log removes up to [`TOGETHER`] runs. Then the runs are deleted from the index, and the next section of
+//! history records the removal. **Never** rewrites history: the compactor does. **Races.** From the frame on, a run
+//! that names a removed one is refused, even if its caller read the record before. **Failure.** The frame is the
+//! removal: the next start repeats the steps after it.
 
 use std::collections::HashSet;
 
@@ -21,7 +22,7 @@ use crate::sequencer::Ticket;
 const TOGETHER: usize = 1000;
 
 impl Journal {
-    /// Seals everything that was committed until now. Returns true if history has it and all runs that ended have left memory.
+    /// Seals everything that was committed so far. Returns true if history has it and all ended runs have left memory.
     pub async fn seal(&self) -> bool {
         let lsn = self.sequencer.lock().last;
         if self.published(Ticket { lsn }).await.is_err() {
@@ -32,8 +33,9 @@ impl Journal {
         sealed.await.unwrap_or(false)
     }
 
-    /// Removes `runs`, which have ended, in this order, on behalf of `by`. On return that is durable, and readers do not find them. One that
-    /// was removed before is left out of the answer. Not all or nothing: an error leaves those removed that come before its run.
+    /// Removes the ended `runs` in this order, on behalf of the principal `by`. On return the removal is durable, and
+    /// readers do not find the runs. The result omits runs that were removed before. Not atomic: after an error, runs
+    /// before the failed one may be removed.
     pub async fn remove(&self, runs: &[RunId], by: &str) -> Result<Vec<RemovedRun>, Error> {
         self.seal().await;
         let all: HashSet<&RunId> = runs.iter().collect();
@@ -52,14 +54,14 @@ impl Journal {
         }
         if let Some(ticket) = last {
             self.published(ticket).await?;
-            // The sealer takes them out of the index before it answers.
+            // The sealer removes them from the index before it replies.
             self.seal().await;
             self.compactor.notify();
         }
         Ok(removed)
     }
 
-    /// The removal of `runs`; `all` are removed together.
+    /// Returns the removal of `runs`; `all` are the runs that are removed together.
     async fn removal(
         &self,
         runs: &[&RunId],
@@ -74,7 +76,7 @@ impl Journal {
         };
         for &run in runs {
             if let Some(live) = self.sequencer.stream(run) {
-                // The commit says why it cannot be.
+                // The commit refuses a live run with the reason.
                 removal.runs.push(RemovedRun {
                     run: live.id.clone(),
                     files: live.spec.files.as_str().into(),
@@ -91,7 +93,7 @@ impl Journal {
         Ok(removal)
     }
 
-    /// Adds the accounts of other runs than `all` that are in the record of a run.
+    /// Adds the accounts in the record of a run that belong to runs outside `all`.
     async fn keep_accounts(
         &self,
         entry: &Entry,
@@ -116,7 +118,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes history again without the runs that were removed. It is done when this resolves. The last segments of the log are left.
+    /// Rewrites history without the runs that were removed; resolves when that is done. The last segments of the log
+    /// may still hold their events.
     pub async fn purge(&self) -> Result<(), Error> {
         self.seal().await;
         self.compactor.purge().await

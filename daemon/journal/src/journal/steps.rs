@@ -15,48 +15,47 @@ use crate::record::Unreadable;
 use rye_host::blobs;
 use rye_host::task;
 
-/// What a turn of a thread is called.
+/// Name of a turn of a thread in place of a node.
 const TURN: &str = "turn";
 
 /// A step that has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct StepLine {
-    /// Its number; of a thread the turn.
+    /// Number of the step; for a thread the number of the turn.
     pub step: u32,
-    /// Its node; of a thread the item that was carried out, or `turn`.
+    /// Node of the step; for a thread the item that was executed, or `turn`.
     pub node: String,
-    /// How it ended.
     pub status: StepStatus,
     /// Wall time in milliseconds.
     pub elapsed_ms: u64,
-    /// Whether the result of an earlier run was used.
+    /// True if the result of an earlier run was used.
     pub cache_hit: bool,
-    /// Why it failed.
+    /// Message of its error.
     pub error: Option<String>,
-    /// How the process ended that failed.
+    /// Output and exit of the process that failed.
     #[serde(skip)]
     pub printed: Option<Box<Printed>>,
 }
 
-/// How far a run has come, step by step.
+/// Progress of a run, step by step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Walked {
-    /// The steps that have ended; of a thread its calls of tools, and its turns.
+    /// The steps that have ended; for a thread its tool calls and turns.
     pub steps: Vec<StepLine>,
-    /// The node of a step that has begun and not ended.
+    /// Node of a step that has begun and not ended.
     pub open: Option<String>,
 }
 
-/// Makes steps of the events of a run.
+/// Collects the steps from the events of a run.
 #[derive(Default)]
 struct Reading {
     walked: Walked,
-    /// What the calls in flight of a thread carry out, by their ids.
+    /// Items of the open calls of a thread, by the ids of the calls.
     calls: HashMap<String, String>,
 }
 
 impl Reading {
-    /// Whether events of that name are of steps: others may be long, and need not be read.
+    /// True if events of this type are relevant for steps. Others may be long, and are not decoded.
     fn concerns(event_type: &str) -> bool {
         const NAMES: [&str; 6] = [
             "step_started",
@@ -69,7 +68,7 @@ impl Reading {
         NAMES.contains(&event_type)
     }
 
-    /// Takes in what the events of a page say; reads what is not in them from `objects`. Blocks.
+    /// Adds the steps in the events of a page; reads long payloads from `objects`. Blocks.
     fn take_page(mut self, page: Vec<Line>, objects: &blobs::Store) -> Result<Self, Unreadable> {
         for line in page {
             if Self::concerns(&line.event_type) {
@@ -151,12 +150,13 @@ impl Reading {
 }
 
 impl Journal {
-    /// The steps `run` has taken, each with its error in full. It is an error if events are lost that may be of steps.
+    /// Returns the steps of `run`, each with its error in full. Fails if events are lost that may be part of steps.
     pub async fn steps(&self, run: &RunId) -> Result<Vec<StepLine>, Error> {
         Ok(self.walked(run).await?.steps)
     }
 
-    /// The steps `run` has taken, and the one it is at or ended in. It is an error if events are lost that may be of them.
+    /// Returns the steps of `run`, and the current step or the one in which it ended. Fails if events are lost that may
+    /// be part of steps.
     pub async fn walked(&self, run: &RunId) -> Result<Walked, Error> {
         let of = Of::Run(run.clone());
         let mut cursor = self.read(of, Since::Begin, Until::Now).await?;

@@ -1,4 +1,4 @@
-//! How a journal opens and closes: its parts, and the threads that work on them.
+//! Opening and closing a journal: its parts, and its threads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -30,22 +30,23 @@ use crate::sequencer::{Order, Sequencer, Ticket};
 use crate::stream::Published;
 use crate::watermark::{Failure, lock};
 
-/// What an opened journal found.
+/// Result of opening a journal.
 #[derive(Debug)]
 pub struct Recovered {
-    /// This life of the daemon; durable.
+    /// Epoch of this process; it is durable.
     pub epoch: Epoch,
     /// Runs that have not ended, the oldest first.
     pub live: Vec<Arc<Run>>,
 }
 
 impl Journal {
-    /// Opens the journal, recovers what the log holds and begins a new epoch. The index of ended runs opens behind it.
+    /// Opens the journal, recovers the state in the log and begins a new epoch. The index of ended runs is opened
+    /// afterwards by the sealer.
     pub async fn open(options: Options) -> Result<(Self, Recovered), Error> {
         Self::open_with(options, Faults::default()).await
     }
 
-    /// As [`Journal::open`], with the faults of a test.
+    /// Opens the journal with the faults of a test.
     pub async fn open_with(options: Options, faults: Faults) -> Result<(Self, Recovered), Error> {
         let seams = faults.clone();
         let (options, opened) = task::blocking("open the journal", move || {
@@ -59,14 +60,14 @@ impl Journal {
         Ok((journal, recovered))
     }
 
-    /// Closes in order, however long that takes.
+    /// Closes in order, without a time limit.
     pub async fn close(&self) -> Result<(), Error> {
         self.close_within(Duration::MAX).await
     }
 
-    /// Closes in order: a last checkpoint, a last frame that vouches for all before it, the end of all threads.
-    /// Commits are refused from the first moment on. What takes longer than `patience` is left: the next start makes files and the
-    /// index again from the log.
+    /// Closes in order: a last checkpoint, a last frame that confirms everything before it, the end of all threads.
+    /// Commits are refused from the beginning. Work that takes longer than `patience` is abandoned: the next start
+    /// repeats it from the log.
     pub async fn close_within(&self, patience: Duration) -> Result<(), Error> {
         let begun = Instant::now();
         let left = || patience.saturating_sub(begun.elapsed());
@@ -112,7 +113,7 @@ impl Drop for Journal {
     }
 }
 
-/// Starts the threads on what was recovered, and queues the frame of the new epoch.
+/// Starts the threads on the recovered state, and queues the frame of the new epoch.
 fn start(options: Options, opened: recovery::Opened, faults: Faults) -> (Journal, Recovered) {
     let epoch = Epoch(opened.epoch.0 + 1);
     let mut records = LiveRuns::new(opened.accounts);
@@ -125,7 +126,7 @@ fn start(options: Options, opened: recovery::Opened, faults: Faults) -> (Journal
         live.push(Arc::clone(run));
     }
     live.reverse();
-    // Not bounded by itself: each commit in it holds a permit of the backlog.
+    // Not bounded itself: each commit in it holds a permit of the backlog.
     let (sender, jobs) = channel();
     let mut order = Order::new(opened.last, epoch, opened.state, opened.positions, sender);
     let log = Arc::new(Log::new(
@@ -189,7 +190,7 @@ fn start(options: Options, opened: recovery::Opened, faults: Faults) -> (Journal
     (journal, Recovered { epoch, live })
 }
 
-/// Lets every thread finish what it has, and joins it.
+/// Makes every thread finish its queue, and joins it.
 fn stop(sequencer: &Sequencer, log: &Log, threads: Vec<JoinHandle<()>>) {
     sequencer.lock().hang_up();
     log.queue.close();
@@ -201,11 +202,11 @@ fn stop(sequencer: &Sequencer, log: &Log, threads: Vec<JoinHandle<()>>) {
     }
 }
 
-/// Where the threads begin.
+/// Initial state of the threads.
 struct Start {
     /// Position of the base.
     base: Lsn,
-    /// Position of the frame that begins this life.
+    /// Position of the frame that begins this epoch.
     begin: Lsn,
     records: LiveRuns,
     backlog: Vec<Replayed>,
@@ -213,7 +214,8 @@ struct Start {
 }
 
 impl Start {
-    /// Each thread ends when the one before it does: writer and publisher when the sequencer hangs up, then the sealer, then the compactor.
+    /// Starts the threads. Each ends after the previous one: writer and publisher when the sequencer closes their
+    /// queues, then the sealer, then the compactor.
     fn threads(
         self,
         journal: &Journal,
@@ -280,7 +282,7 @@ fn sealer_of(journal: &Journal, dir: &Path, bounds: SealBounds) -> Sealer {
     Sealer::new(dir.to_owned(), material, history, index, inbox, bounds)
 }
 
-/// A panic of `work` fails the journal; `after` runs in any case.
+/// Starts a thread. A panic of `work` fails the journal; `after` runs in any case.
 fn start_thread(
     name: &'static str,
     journal: &Journal,
