@@ -1,4 +1,4 @@
-//! The journal on real files. `rig` holds what the tests share.
+//! Tests of the journal on real files. Shared parts are in `testing`.
 
 mod accounts;
 mod deltas;

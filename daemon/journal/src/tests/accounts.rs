@@ -1,4 +1,4 @@
-//! Accounts survive what runs survive: in the log, in the base, in the archive, and behind an index that is built again.
+//! Accounts are preserved wherever runs are: in the log, in the base, in history, and with a rebuilt index.
 
 use std::fs;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) fn account(run: &str) -> AccountId {
     AccountId(id(run))
 }
 
-/// Creates and begins `run` with such an account.
+/// Creates and begins `run` with an account below `parent` and with this limit.
 pub(crate) fn opened(
     rig: &Rig,
     run: &str,
@@ -80,7 +80,7 @@ pub(crate) fn settled(call: u32, amount: &str, money: &str) -> RunEvent {
     }
 }
 
-/// The events of a paid call of a run that cost `money`, and 7 tokens of output.
+/// Events of a paid call of a run that cost `money` and produced 7 tokens.
 fn paid(run: &str, call: u32, money: &str) -> Vec<Change> {
     let events = [held(call, "0.1", &[]), settled(call, "0.1", money)].into_iter();
     events
@@ -88,7 +88,7 @@ fn paid(run: &str, call: u32, money: &str) -> Vec<Change> {
         .collect()
 }
 
-/// A root that was raised, with a child that has a share and one that has ended.
+/// A root whose limit was raised, with one child that has a share and one that has ended.
 async fn family(rig: &Rig, journal: &Journal) {
     journal.put(opened(rig, "run-root", None, Some("1"))).await;
     journal
@@ -152,7 +152,7 @@ async fn accounts_come_back_from_base_archive_and_index() {
     fs::remove_dir_all(rig.state().join("index")).unwrap();
     let journal = rig.open().await;
     assert_family(&journal).await;
-    // What follows builds on what came back.
+    // The changes below are based on the recovered state.
     journal.put(vec![change(&id("run-root"), finish())]).await;
     let root = row(&journal, "run-root").await.account;
     assert_eq!((root.ended, root.below), (true, 1));
@@ -163,7 +163,6 @@ async fn accounts_come_back_from_base_archive_and_index() {
     assert_eq!(total.money, Usd::ZERO);
 }
 
-/// Money, turns and tokens that a run and all below it have cost.
 #[tokio::test]
 async fn what_is_left_is_that_of_the_nearest_limit_and_may_be_raised_by_what_the_next_one_has_left()
 {
@@ -182,7 +181,7 @@ async fn what_is_left_is_that_of_the_nearest_limit_and_may_be_raised_by_what_the
         });
         (call.0, left)
     };
-    // A root of its own, a child with a share, one below that which has none, and a sibling that pays from the root.
+    // A root of its own, a child with a share, a child of that without a share, and a sibling that pays from the root.
     journal.put(opened(&rig, "run-root", None, Some("1"))).await;
     let below = |run, parent, limit| opened(&rig, run, Some(parent), limit);
     journal
@@ -259,7 +258,7 @@ async fn what_runs_have_cost_is_known_while_they_run_and_from_the_index() {
     assert_eq!(cost(&journal, "run-none").await, of("0.000000000", 0));
 }
 
-/// The warnings of a run, with the event that each follows.
+/// The warnings of a run, each with the event before it.
 async fn warnings(journal: &Journal, run: &str) -> Vec<(String, String)> {
     let history = journal.history(&id(run)).await.unwrap();
     let pairs = history.windows(2);
@@ -280,7 +279,7 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
     journal
         .put(opened(&rig, "run-child", Some("run-root"), Some("0.1")))
         .await;
-    // With the share of the child three quarters of it count.
+    // Three quarters of the limit count because of the share of the child.
     journal.put(paid("run-root", 1, "0.65")).await;
     let behind = |event: &str, message: &str| (event.to_owned(), message.to_owned());
     let dear = behind(
@@ -291,7 +290,7 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
         warnings(&journal, "run-root").await,
         std::slice::from_ref(&dear)
     );
-    // It is dearer than what was held, and its run ends in the very commit that settles it.
+    // It costs more than was reserved, and its run ends in the commit that settles it.
     let last = [
         paid("run-child", 1, "0.16"),
         vec![change(&id("run-child"), finish())],

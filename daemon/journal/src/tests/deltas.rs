@@ -1,4 +1,4 @@
-//! What a model says reaches those who listen, in order with the events of its run.
+//! Deltas of a model reach the listeners, in order with the events of the run.
 
 use rye_core::id::{RunId, Seq};
 
@@ -6,7 +6,7 @@ use crate::Journal;
 use crate::testing::*;
 use crate::{Delta, DeltaKind, Live, Shown, Speaker};
 
-/// What waits for a listener at most.
+/// Limit in bytes on the queue of a listener.
 const MOST: usize = 32 << 10;
 
 fn text(after: u64, text: &str) -> Delta {
@@ -28,12 +28,12 @@ fn reset(after: u64, so_far: &str) -> Delta {
     }
 }
 
-/// Tells more of a text to which nobody has missed anything.
+/// Sends a delta of a text of which no listener has missed a part.
 fn tell(speaker: &Speaker, delta: &Delta) {
     speaker.tell(delta, || panic!("nobody is behind"));
 }
 
-/// What a listener is shown next: the number of an event, or a delta.
+/// Receives the next item of a listener: the number of an event, or a delta.
 async fn next(live: &mut Live) -> Result<u64, Delta> {
     match live.next().await.unwrap().unwrap() {
         Shown::Line(event) => Ok(event.seq.0),
@@ -41,7 +41,7 @@ async fn next(live: &mut Live) -> Result<u64, Delta> {
     }
 }
 
-/// A run whose events up to 4 are published, a listener behind them, and a speaker.
+/// A run whose events up to 4 are published, a listener after them, and a speaker.
 async fn listening(rig: &Rig) -> (Journal, RunId, Live, Speaker) {
     let journal = rig.open().await;
     let run = journal.put_run(rig, "run-a", 0).await;
@@ -54,7 +54,7 @@ async fn listening(rig: &Rig) -> (Journal, RunId, Live, Speaker) {
 async fn what_is_said_comes_behind_its_event_and_before_the_later_ones() {
     let rig = Rig::new();
     let (journal, run, mut live, speaker) = listening(&rig).await;
-    // Said behind event 6, which nobody has yet, and then behind event 8.
+    // Sent after event 6, which no listener has received yet, and then after event 8.
     tell(&speaker, &text(6, "Hel"));
     tell(&speaker, &text(6, "lo"));
     tell(&speaker, &text(8, "Again."));
@@ -94,7 +94,7 @@ async fn who_reads_too_slowly_gets_the_text_so_far_and_never_holds_more_than_its
     speaker.catch_up(|| reset(4, ""));
     assert_eq!(next(&mut quick).await, Err(reset(4, "")));
     for step in 0..2_000_u32 {
-        // Texts at many places, so that none joins another.
+        // Texts at different positions, so that they are not joined.
         let said = Delta {
             position: step,
             ..text(4, "word ")
@@ -118,7 +118,7 @@ async fn who_reads_too_slowly_gets_the_text_so_far_and_never_holds_more_than_its
         waited += said.text.len();
     }
     assert!(waited > 0 && waited < MOST, "{waited}");
-    // One that is too long by itself is no delta, but the text so far.
+    // A delta that is longer than the queue is replaced by the text so far.
     speaker.tell(&text(4, &"x".repeat(MOST)), || reset(4, "the end"));
     assert_eq!(next(&mut live).await, Err(reset(4, "the end")));
 }
@@ -132,13 +132,13 @@ async fn who_comes_late_is_told_what_was_said_before_anything_new() {
     assert!(!speaker.is_heard(), "nobody listens yet");
     let mut late = journal.listen(&run, Seq(4)).await.unwrap();
     assert!(speaker.is_heard());
-    // The speaker learns of the listener while it says nothing.
+    // The speaker is notified of the listener between two deltas.
     speaker.joined().await;
     speaker.catch_up(|| reset(4, "Hel"));
     tell(&speaker, &text(4, "lo"));
     assert_eq!(next(&mut late).await, Err(reset(4, "Hel")));
     assert_eq!(next(&mut late).await, Err(text(4, "lo")));
-    // Or with the next that it says.
+    // Or the listener gets the text so far with the next delta.
     let mut later = journal.listen(&run, Seq(4)).await.unwrap();
     speaker.tell(&text(4, "!"), || reset(4, "Hello!"));
     assert_eq!(next(&mut later).await, Err(reset(4, "Hello!")));
@@ -158,7 +158,7 @@ async fn what_is_taken_back_is_not_shown_and_a_new_call_finds_nobody_behind() {
     let speaker = journal.speaker(&run).unwrap();
     tell(&speaker, &text(4, "Anew."));
     assert_eq!(next(&mut live).await, Err(text(4, "Anew.")));
-    // The run ends, and so does the subscription.
+    // The subscription ends with the run.
     journal.put(vec![change(&run, finish())]).await;
     while live.next().await.is_some() {}
     journal.ended(&run).await.unwrap();

@@ -28,7 +28,7 @@ async fn a_commit_applies_all_of_its_events_or_none() {
         change(&a, completed(1, json!(1))),
         change(&a, completed(2, json!(2))),
         change(&a, Event::Run(RunEvent::started(Epoch(9)))),
-        // Not allowed: it has not begun.
+        // Refused, because the run has not begun.
         change(&b, completed(1, json!(1))),
     ];
     let refused = refusal(journal.commit(mixed).await);
@@ -74,10 +74,10 @@ async fn nothing_is_shown_before_it_is_on_disk() {
     assert_eq!(journal.record(&run).await.steps(), 2);
 }
 
-/// Whether the log holds `text`, synced or not.
+/// True if the log holds `text`, synced or not.
 fn is_written(rig: &Rig, text: &str) -> bool {
     let files = fs::read_dir(rig.state().join("log")).unwrap();
-    // A segment that is not needed any more may go while we look.
+    // A segment that is no longer needed may be removed during the search.
     files
         .filter_map(|file| fs::read(file.ok()?.path()).ok())
         .any(|bytes| String::from_utf8_lossy(&bytes).contains(text))
@@ -85,13 +85,13 @@ fn is_written(rig: &Rig, text: &str) -> bool {
 
 #[tokio::test]
 async fn the_identity_of_a_process_is_written_at_once_and_shares_the_sync_of_what_follows() {
-    // Small, to be looked through quickly.
+    // Short segments are searched quickly.
     let rig = Rig::with_segments_of(64 << 10);
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
     let hooks = &rig.faults.inner;
     let mut step = 0;
-    // Again, if this machine let the patience pass between the two.
+    // Repeated if the machine was so slow that the delay ended between the two.
     eventually(async || {
         step += 1;
         let before = hooks.syncs();
@@ -163,7 +163,7 @@ async fn a_full_disk_admits_nothing_new_and_runs_may_be_suspended_and_end() {
     let refused = vec![rig.create(&id("run-c"))];
     let refused = refusal(journal.commit(refused).await);
     assert_eq!((refused.change, refused.why), (0, Why::Full));
-    // The end of the step could be kept, the start of the next one not.
+    // The end of the step could be committed, but the start of the next one is refused.
     let refused = refusal(journal.commit(turn(&a, step)).await);
     assert_eq!((refused.change, refused.why), (1, Why::Full));
     let suspended = Event::Run(RunEvent::RunSuspended(Suspension::new(
@@ -338,7 +338,7 @@ async fn a_disk_that_stands_still_holds_up_commits_and_not_the_notes_of_what_has
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
     rig.faults.inner.sync(Sync::Hangs);
-    // The publisher has taken one of them at most.
+    // The publisher has taken at most one of them.
     for number in 0..COMMITS {
         journal.commit(vec![emitted(&run, number)]).await.unwrap();
     }
@@ -359,7 +359,7 @@ async fn a_disk_that_stands_still_holds_up_commits_and_not_the_notes_of_what_has
     }
     let one_more = journal.note(&run, process_started(1, "boot"));
     assert!(matches!(one_more, Err(Error::Behind)));
-    // Nobody who reads or ends something is held up by those who wait.
+    // Waiting commits do not block a caller that reads or ends a run.
     assert!(journal.snapshot(&run).is_some());
     rig.faults.inner.sync(Sync::Works);
     let committed = late.await.unwrap();
@@ -418,7 +418,7 @@ async fn run_that_ends_while_history_is_sealed_has_its_record_there() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 1).await;
-    // The sealer stands between its first look for runs that ended and the look at how far is published.
+    // The sealer hangs between its first take of ended runs and its read of the published position.
     rig.faults.inner.hang(SEALER);
     let (caller, sealed) = oneshot::channel();
     let inbox = &journal.sealer;
@@ -452,7 +452,7 @@ async fn storage_is_full_while_history_cannot_be_written_and_the_log_holds_many_
     let run = journal.put_run(&rig, "run-a", 0).await;
     let mut steps = 1;
     while *storage.borrow_and_update() == Storage::Ok {
-        // The last one may be refused.
+        // The last commit may be refused.
         let committed = journal.commit(turn(&run, steps)).await;
         if let Ok(committed) = committed {
             journal.durable(committed.ticket).await.unwrap();

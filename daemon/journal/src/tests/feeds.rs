@@ -18,7 +18,7 @@ async fn replay_and_live_meet_without_gap_or_duplicate() {
     for reader in 0..16_u64 {
         let (journal, run, results) = (Arc::clone(&journal), run.clone(), results.clone());
         scope.spawn("reader", move |_| async move {
-            // Readers come in at different times and from different places.
+            // Readers begin at different times and positions.
             let wait = crate::sequencer::Ticket {
                 lsn: rye_core::id::Lsn(3 + reader * 15),
             };
@@ -56,7 +56,7 @@ async fn a_slow_reader_misses_nothing() {
     for seq in 1..=4 {
         assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(seq));
     }
-    // It listens from here on, and falls behind.
+    // It listens from here on, and becomes too slow.
     let mut first = Box::pin(feed.next());
     assert!((&mut first).now_or_never().is_none());
     drop(first);
@@ -68,7 +68,7 @@ async fn a_slow_reader_misses_nothing() {
     for seq in 5..=1404 {
         assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(seq));
     }
-    // It has caught up, and listens again.
+    // It has read the missed events, and listens again.
     journal.put(turn(&run, 701)).await;
     assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(1405));
 }
@@ -97,7 +97,7 @@ async fn what_listening_takes_is_given_back_with_the_last_listener() {
     assert_eq!(again.next().await.unwrap().unwrap().seq, Seq(2));
 }
 
-/// Has all that runs may hold taken, but for `left` bytes, until it is dropped.
+/// Fills the memory limit except for `left` bytes, until the result is dropped.
 fn all_but(journal: &Journal, left: usize) -> rye_core::memory::Charge {
     let memory = journal.memory();
     let mut charge = memory.open();
@@ -166,7 +166,6 @@ async fn what_listeners_have_not_heard_yet_counts_and_where_there_is_no_room_it_
     for seq in [5, 6] {
         assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(seq));
     }
-    // It listens again.
     assert!(feed.next().now_or_never().is_none());
     say(3, 10).await;
     assert_eq!(feed.next().await.unwrap().unwrap().seq, Seq(7));
@@ -236,7 +235,7 @@ async fn a_long_run_is_read_a_page_at_a_time_from_history_and_log() {
         (count > 3, next)
     };
     assert_eq!(read(&journal).await, (true, Seq(1805)));
-    // Now all of it is in history.
+    // From here on all of it is in history.
     journal.put(vec![change(&run, finish())]).await;
     journal.ended(&run).await.unwrap();
     journal.close().await.unwrap();

@@ -1,4 +1,4 @@
-//! A kill on record, and many who begin something at that very moment.
+//! A kill on record, and many callers that create child runs at the same time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The line of those who wait for money that open calls hold: who is served, in which order, and who does not wait at all.
+//! The queue of callers that wait for budget: the order in which they are served, and callers that do not wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ fn account(run: &str) -> AccountId {
     AccountId(id(run))
 }
 
-/// Creates and begins `run` below `parent`, with such a limit or none.
+/// Creates and begins `run` below `parent`, with this limit.
 async fn open(rig: &Rig, journal: &Journal, run: &str, parent: Option<&str>, limit: Option<&str>) {
     journal.put(opened(rig, run, parent, limit)).await;
 }
@@ -55,7 +55,7 @@ fn hold(run: &str, amount: &str) -> Vec<Change> {
     vec![change(&id(run), Event::Run(event))]
 }
 
-/// Settles the first call of `run`, for which `amount` was held, at `cost`.
+/// Settles the first call of `run`, for which `amount` was reserved, at `cost`.
 fn settle(run: &str, amount: &str, cost: &str) -> Vec<Change> {
     let event = RunEvent::BudgetSettled {
         call: CallNo(1),
@@ -71,7 +71,7 @@ fn settle(run: &str, amount: &str, cost: &str) -> Vec<Change> {
     vec![change(&id(run), Event::Run(event))]
 }
 
-/// Asks for `amount` for `run`; says whether it was granted.
+/// Requests `amount` for `run`. Returns true if it was granted.
 async fn ask(journal: &Journal, run: &str, amount: &str, place: &mut Option<Place>) -> bool {
     match journal.commit_in_line(hold(run, amount), place).await {
         Ok(_) => true,
@@ -84,7 +84,7 @@ fn is_called(place: Option<&Place>) -> bool {
     place.unwrap().called().now_or_never().is_some()
 }
 
-/// A root that may spend 1 USD, of which `a` holds 0.9, and which `b` and `c` draw on too.
+/// A root with a limit of 1 USD, of which `a` has reserved 0.9, and from which `b` and `c` pay too.
 async fn family(rig: &Rig) -> Journal {
     let journal = rig.open().await;
     open(rig, &journal, "run-root", None, Some("1")).await;
@@ -109,13 +109,13 @@ async fn who_came_first_is_served_first_however_little_the_others_ask_for() {
         !is_called(b.as_ref()) && !is_called(c.as_ref()),
         "nothing has changed"
     );
-    // Who does not wait is not served before those who do.
+    // A caller that does not wait is not served before those that do.
     assert!(journal.commit(hold("run-c", "0.05")).await.is_err());
     journal.put(settle("run-a", "0.9", "0.6")).await;
     assert!(is_called(b.as_ref()) && is_called(c.as_ref()));
     assert!(!ask(&journal, "run-c", "0.05", &mut c).await, "b is first");
     assert!(!ask(&journal, "run-b", "0.5", &mut b).await, "0.4 are left");
-    // And that can only get less: nothing is held any more.
+    // The amount left can only decrease, because no call is open any more.
     assert!(b.is_some());
     drop(b);
     assert!(is_called(c.as_ref()));
@@ -213,7 +213,7 @@ async fn of_a_thousand_who_ask_at_once_as_many_are_served_as_there_is_money_for(
     journal.put(all.collect()).await;
     let granted = Arc::new(AtomicUsize::new(0));
     let mut asking = Group::new();
-    // The root asks among them, for a call of its own.
+    // The root is one of the callers, with a call of its own.
     let middle = runs.len() / 2;
     let (before, after) = runs.split_at(middle);
     let root = ["run-root".to_owned()];

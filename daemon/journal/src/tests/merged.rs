@@ -12,7 +12,7 @@ use crate::testing::*;
 use crate::{Cursor, Of, Read, Since, Spot, Until};
 use rye_core::state::Change;
 
-/// What is read, from where on, and up to where.
+/// Runs, start and end of a cursor.
 type Wanted = (Of, Since, Until);
 
 fn extent(since: Option<Spot>, follow: bool) -> (Since, Until) {
@@ -25,13 +25,13 @@ fn all(since: Option<Spot>, follow: bool) -> Wanted {
     seen(|_| true, since, follow)
 }
 
-/// The runs that `sees` shows.
+/// The runs that `sees` selects.
 fn seen(sees: fn(&Spec) -> bool, since: Option<Spot>, follow: bool) -> Wanted {
     let (since, until) = extent(since, follow);
     (Of::All(Box::new(sees)), since, until)
 }
 
-/// The tree below the first of `runs`, which are what there is of it.
+/// The tree below the first of `runs`, which are its known members.
 fn tree(runs: &[&RunId], since: Option<Spot>, follow: bool) -> Wanted {
     let (since, until) = extent(since, follow);
     let runs = runs.iter().copied().cloned().collect();
@@ -44,10 +44,9 @@ impl Journal {
     }
 }
 
-/// An event: its run, its position there, and its place if it has one.
+/// An event: its run, its seq, and its position if it has one.
 type Told = (String, u64, Option<Spot>);
 
-/// The next event.
 async fn event(merged: &mut Cursor) -> Option<Told> {
     loop {
         match merged.next().await?.unwrap() {
@@ -68,7 +67,7 @@ async fn rest(mut merged: Cursor) -> Vec<Told> {
     told
 }
 
-/// Where a reader is that was told nothing yet.
+/// Position of a reader that has received no event yet.
 async fn place(merged: &mut Cursor) -> Spot {
     match merged.next().await.unwrap().unwrap() {
         Read::At(spot) => spot,
@@ -86,13 +85,13 @@ fn child(rig: &Rig, parent: &RunId, run: &RunId) -> Change {
     Change::create(run, Arc::new(spec))
 }
 
-/// The positions of the events of `run` among `told`.
+/// The seqs of the events of `run` among `told`.
 fn of(told: &[Told], run: &RunId) -> Vec<u64> {
     let own = told.iter().filter(|(name, ..)| name == run.as_str());
     own.map(|(_, seq, _)| *seq).collect()
 }
 
-/// Waits until everything that was committed is published.
+/// Waits until all commits are published.
 async fn published(journal: &Journal) {
     let lsn = journal.sequencer.lock().last;
     journal.published(Ticket { lsn }).await.unwrap();
@@ -109,7 +108,7 @@ async fn many_readers_of_many_runs_miss_nothing_and_get_nothing_twice() {
     for reader in 0..8_u64 {
         let journal = Arc::clone(&journal);
         readers.spawn(async move {
-            // They come at different times, and begin at one place.
+            // They begin at different times, and at the same position.
             let lsn = Lsn(begin.behind.0 + 1 + reader * 60);
             journal.durable(Ticket { lsn }).await.unwrap();
             let mut merged = journal.merged(all(Some(begin), true)).await.unwrap();
@@ -179,7 +178,7 @@ async fn a_slow_reader_misses_nothing_that_the_log_holds() {
     let journal = rig.open().await;
     let mut merged = journal.merged(all(None, true)).await.unwrap();
     let _begin = place(&mut merged).await;
-    // It listens from here on, and falls behind.
+    // It listens from here on, and becomes too slow.
     assert!(merged.next().now_or_never().is_none());
     let run = journal.put_run(&rig, "run-a", 0).await;
     for step in 1..=u32::try_from(2 * FEED_COMMITS).unwrap() {
@@ -190,7 +189,7 @@ async fn a_slow_reader_misses_nothing_that_the_log_holds() {
     for seq in 1..=last {
         assert_eq!(event(&mut merged).await.unwrap().1, seq);
     }
-    // It has caught up, and listens again.
+    // It has read the missed events, and listens again.
     journal.put(vec![change(&run, finish())]).await;
     assert_eq!(event(&mut merged).await.unwrap().1, last + 1);
 }
@@ -222,7 +221,7 @@ async fn a_reader_that_the_log_has_left_behind_reads_on_from_history() {
         spots.push(spot);
     }
     assert!(merged.next().now_or_never().is_none(), "it listens again");
-    // Its places, in history and in the log, stay valid.
+    // Its positions, in history and in the log, stay valid.
     for from in [0, 1, 2, last / 2, last - 2] {
         let at = usize::try_from(from).unwrap();
         let since = if from == 0 {
@@ -294,7 +293,7 @@ async fn a_tree_is_told_with_its_past_and_until_its_last_run_has_ended() {
         .merged(tree(&[&root, &early], None, true))
         .await
         .unwrap();
-    // What happens while the past is told comes behind it, and only there.
+    // Events committed while past events are read follow these, and only once.
     journal.put(turn(&root, 2)).await;
     journal.put(vec![child(&rig, &root, &late)]).await;
     journal.put(begin_of(&late)).await;
@@ -305,7 +304,7 @@ async fn a_tree_is_told_with_its_past_and_until_its_last_run_has_ended() {
     }
     assert_eq!(of(&told, &root), (1..=9).collect::<Vec<_>>());
     assert_eq!(of(&told, &late), (1..=4).collect::<Vec<_>>());
-    // The root has ended; two of its runs have not.
+    // The root has ended, but two of its runs have not.
     assert!(merged.next().now_or_never().is_none());
     journal.put(begin_of(&early)).await;
     journal.put(vec![change(&early, finish())]).await;
@@ -313,7 +312,7 @@ async fn a_tree_is_told_with_its_past_and_until_its_last_run_has_ended() {
     told.extend(rest(merged).await);
     assert_eq!(of(&told, &early), (1..=5).collect::<Vec<_>>());
     assert_eq!(of(&told, &late), (1..=5).collect::<Vec<_>>());
-    // From a place in the middle the same follows, though all of it is over.
+    // A cursor from a position in the middle reads the same events, even after all runs have ended.
     let at = told.iter().position(|(_, _, spot)| spot.is_some()).unwrap();
     let known = [&root, &early, &late];
     let again = journal

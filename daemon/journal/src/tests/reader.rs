@@ -1,4 +1,4 @@
-//! Reading a transcript: what is handed out is what was written, and what is not is named.
+//! Reading a transcript: the lines are those that were written, and differences are reported.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::testing::{Rig, completed, eventually, finish};
 use crate::{Extract, Piece, Verdict, WrittenLine};
 use rye_core::state::Change;
 
-/// All that is read.
+/// Reads all lines and the verdict.
 async fn read(journal: &Journal, run: &RunId, extract: Extract) -> (Vec<WrittenLine>, Verdict) {
     let mut reader = journal.transcript(run, extract).await.unwrap();
     let mut lines = Vec::new();
@@ -38,7 +38,7 @@ fn text(lines: &[WrittenLine]) -> String {
     text
 }
 
-/// The transcript of a run, put into its project as exports would.
+/// Writes the transcript of a run into its project, like exports. Returns it.
 async fn exported(journal: &Journal, rig: &Rig, run: &RunId) -> String {
     let extract = Extract {
         verify: false,
@@ -78,7 +78,7 @@ async fn the_lines_are_those_of_the_file_even_if_that_is_behind_or_gone() {
     }
 }
 
-/// A run that has ended and left memory.
+/// Creates a run that has ended and left memory.
 async fn ended(rig: &Rig) -> (Journal, RunId) {
     let journal = rig.open().await;
     let run = journal.put_run(rig, "run-a", 3).await;
@@ -110,7 +110,7 @@ async fn a_file_that_differs_is_named_if_it_is_compared_and_does_no_harm() {
     let harm: [(&str, Option<&str>, Option<&str>); 5] = [
         ("changed", Some(&changed), Some("is not what was written")),
         ("added", Some(&added), Some("more than was written")),
-        // An export that is behind, or was removed.
+        // An export may be late, or removed.
         ("cut", Some(&whole[..fifth]), None),
         ("torn", Some(&whole[..fifth + 9]), None),
         ("removed", None, None),

@@ -17,7 +17,7 @@ use crate::tests::accounts::{account, held, opened, raised, settled, usd};
 use crate::{AccountRow, Journal};
 use rye_core::state::{Change, Refused, Why};
 
-/// The newest segment that holds frames, with the end of each frame.
+/// The newest segment with frames: its path, its content, and the end of each frame.
 fn tail(rig: &Rig) -> (PathBuf, Vec<u8>, Vec<usize>) {
     let dir = rig.state().join("log");
     let mut segments: Vec<PathBuf> = fs::read_dir(dir)
@@ -49,7 +49,7 @@ async fn a_log_cut_anywhere_in_its_last_two_frames_opens_to_a_legal_prefix() {
     let (path, bytes, ends) = tail(&rig);
     let whole = image(rig.root.path());
     let last = ends.len() - 1;
-    // Which bytes follow a cut does not matter to the reader; both kinds of tear are tried.
+    // The bytes after the cut are zero or not.
     for cut in ends[last - 2]..ends[last] {
         restore(rig.root.path(), &whole);
         let mut torn = bytes.clone();
@@ -63,7 +63,7 @@ async fn a_log_cut_anywhere_in_its_last_two_frames_opens_to_a_legal_prefix() {
             &between
         };
         assert_eq!(&recovered.live[0], expected, "cut at byte {cut}");
-        // And it can be written on.
+        // The log can be continued.
         let step = expected.steps() + 1;
         journal.put(turn(&run, step)).await;
     }
@@ -158,7 +158,7 @@ async fn a_flipped_bit_in_an_older_frame_stops_the_boot_and_touches_nothing() {
 async fn a_missing_segment_stops_the_boot() {
     let rig = Rig::with_segments_of(4096);
     let journal = rig.open().await;
-    // Without a base the log is not shortened.
+    // Makes writing the base fail, so that no segment is removed.
     fs::create_dir(rig.state().join("base.tmp")).unwrap();
     journal.put_run(&rig, "run-a", 30).await;
     drop(journal);
@@ -229,28 +229,28 @@ async fn a_closed_journal_refuses_commits_and_opens_to_the_same_state() {
     journal.put(turn(&run, 4)).await;
 }
 
-/// One move of a random life.
+/// One step of a random sequence.
 #[derive(Debug, Clone, Copy)]
 enum Move {
-    /// A run, below another one if there is one of that number, with a share of so many hundredths of a dollar if it is given.
+    /// Creates a run, below that with the given number if it exists, with a share in cents if one is given.
     Create(usize, Option<u8>),
     Step(usize),
-    /// A call for which so many hundredths are held.
+    /// Reserves an amount in cents for a call.
     Hold(usize, u8),
-    /// It cost so many.
+    /// Settles the call at a cost in cents.
     Settle(usize, u8),
     Raise(usize, u8),
     Suspend(usize),
     Resume(usize),
     End(usize),
     Crash,
-    /// A crash after which the index is gone.
+    /// A crash after which the index is missing.
     Unindexed,
     Close,
 }
 
 impl Move {
-    /// Whether the daemon goes down and comes back, and nothing else happens.
+    /// True if the daemon only stops and starts again.
     fn changes_nothing(self) -> bool {
         matches!(self, Self::Crash | Self::Unindexed | Self::Close)
     }
@@ -276,11 +276,11 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     proptest::collection::vec(one, 1..60)
 }
 
-/// What a random life has led to: the records, and all that is known of accounts and meters.
+/// Result of a random sequence: the records, accounts and meters.
 #[derive(Debug, PartialEq)]
 struct Known {
     records: Vec<Arc<Run>>,
-    /// Each with what it and all below it have cost.
+    /// Each with its cost and that of all accounts below it.
     accounts: Vec<(Option<AccountRow>, Cost)>,
     meters: BTreeMap<MeterId, Meter>,
 }
@@ -308,7 +308,7 @@ fn cents(cents: u8) -> String {
     format!("0.{cents:02}")
 }
 
-/// What `one` does to `run`, which stands like this.
+/// The changes of `run` by the step `one`.
 fn money(journal: &Journal, run: &Run, one: Move) -> Vec<Change> {
     let name = run.id.as_str();
     let spendable = journal.spendable(&run.spec.budget.account);

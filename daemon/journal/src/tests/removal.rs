@@ -1,4 +1,4 @@
-//! Removing ended runs: what is gone, what is kept, what is refused, and what a death in between leaves.
+//! Removal of ended runs: what is removed, kept and refused, and what a crash leaves.
 
 use std::fs;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ fn keyed(rig: &Rig, name: &str) -> Vec<Change> {
     [vec![created], begin(&id(name))].concat()
 }
 
-/// A run that has ended.
+/// Creates a run that has ended.
 async fn ended(rig: &Rig, journal: &Journal, name: &str) -> RunId {
     journal.put(keyed(rig, name)).await;
     journal.put(vec![change(&id(name), finish())]).await;
     id(name)
 }
 
-/// Has a run name another one.
+/// Changes a spec so that it names another run.
 type Naming = fn(RunId, Spec) -> Spec;
 
 async fn remove(journal: &Journal, runs: &[RunId]) -> Vec<RunId> {
@@ -209,7 +209,7 @@ async fn removal_is_finished_by_the_next_life_whatever_came_after_its_frame() {
     let index = image(&rig.state().join("index"));
     remove(&journal, std::slice::from_ref(&gone)).await;
     drop(journal);
-    // Only the log has it.
+    // Only the log has the removal.
     restore(&rig.state().join("history"), &before);
     restore(&rig.state().join("index"), &index);
     let journal = rig.open().await;

@@ -20,7 +20,7 @@ async fn end_runs(rig: &Rig, journal: &Journal, count: usize) -> Vec<RunId> {
     let mut runs = Vec::new();
     for number in 0..count {
         let run = id(&format!("run-{number}"));
-        // The even ones below one run, the odd ones below another.
+        // The parent is one run for even numbers, and another for odd ones.
         let parent = ["run-live", "run-live2"][number % 2];
         let spec = Arc::new(Spec {
             parent: Some(id(parent)),
@@ -119,7 +119,7 @@ async fn an_index_that_is_gone_empty_or_garbage_is_built_again() {
     }
 }
 
-/// The same with half of its pages as the disk has them that never got them; which, `seed` says.
+/// Returns `content` with half of its pages zeroed, as if they had never reached the disk. `seed` selects them.
 fn without_pages(content: &[u8], seed: u64) -> Vec<u8> {
     let mut content = content.to_vec();
     let mut random = seed;
@@ -152,7 +152,7 @@ async fn an_index_of_which_any_pages_never_came_to_the_disk_is_built_again() {
     }
 }
 
-/// Has the index opened anew.
+/// Makes the sealer open the index again.
 fn reopen_index(journal: &Journal) {
     journal.runs.index.send_replace(IndexState::Opening);
     journal.sealer.post(|inbox| inbox.suspect = true);
@@ -179,7 +179,7 @@ async fn ended_runs_are_found_and_listed_while_the_index_does_not_work() {
     let rest = journal.list(&below, first.next.as_deref(), 5);
     let rest = rest.await.unwrap();
     assert_eq!((rest.runs.len(), &rest.runs[0].id), (1, &runs[0]));
-    // What ends meanwhile leaves memory, too, and is found.
+    // A run that ends in the meantime leaves memory and is found too.
     let late = id("run-3");
     let mut changes = vec![rig.create(&late)];
     changes.extend(begin(&late));
@@ -188,7 +188,7 @@ async fn ended_runs_are_found_and_listed_while_the_index_does_not_work() {
     eventually(async || journal.sequencer.stream(&late).is_none().then_some(())).await;
     assert!(journal.run(&late).await.unwrap().is_some());
     assert!(journal.memory().taken() > held, "it stands in memory");
-    // The one on disk learns of all that, and replaces it.
+    // The index on disk is brought up to date, and replaces the one in memory.
     rig.faults.inner.no_index(false);
     eventually(async || (journal.memory().taken() == held).then_some(())).await;
     runs.push(late);
@@ -223,7 +223,8 @@ fn bytes_below(dir: &Path) -> usize {
     image(dir).iter().map(|(_, content)| content.len()).sum()
 }
 
-/// Ends a tool run that printed `text`, waits until it has left memory, and returns what history and the objects have grown by.
+/// Ends a tool run with the output `text` and waits until it has left memory. Returns the growth of history and objects
+/// in bytes.
 async fn end_tool(rig: &Rig, journal: &Journal, name: &str, text: &str) -> (usize, usize) {
     let history = || bytes_below(&rig.state().join("history"));
     let objects = || {
@@ -265,12 +266,12 @@ async fn what_a_tool_printed_is_stored_once_in_history_or_beside_it() {
     let (history, objects) = end_tool(&rig, &journal, "run-short", &"x".repeat(10_000)).await;
     assert!(history < 3_000, "it is compressed: {history}");
     assert_eq!(objects, 0);
-    // The payload of its last event is an object, too, as JSON, which takes six bytes for each of these.
+    // The payload of its last event is an object too, as JSON, which takes six bytes for each of these characters.
     let control = "\u{1}".repeat(100_000);
     let (history, objects) = end_tool(&rig, &journal, "run-long", &control).await;
     assert!(history < 3_000, "{history}");
     assert!((700_000..701_000).contains(&objects), "{objects}");
-    // Who prints the same takes no more room.
+    // A second run with the same output takes no more space.
     let (history, objects) = end_tool(&rig, &journal, "run-same", &control).await;
     assert!(history < 3_000, "{history}");
     assert_eq!(objects, 0);
@@ -437,7 +438,7 @@ async fn runs_in_memory_are_all_found_however_many_slices_they_make() {
     for number in 0..count {
         let run = id(&format!("run-{number:04}"));
         let spec = Spec {
-            // Every third one belongs to nobody.
+            // Every third run has no parent.
             parent: (number % 3 != 0).then(|| parent.clone()),
             ..rig.spec(&run)
         };
@@ -473,7 +474,7 @@ async fn runs_in_memory_are_all_found_however_many_slices_they_make() {
         .collect();
     assert_eq!(cancellable, expected);
     assert_eq!(journal.active(), count + 1);
-    // An ended child is nobody's child any more, wherever its record is by now.
+    // An ended child is no longer listed, wherever its record is.
     journal.put(vec![change(&names[1], finish())]).await;
     assert!(
         journal

@@ -1,7 +1,8 @@
-//! What lies on disk of runs in every place they can stand.
+//! The stored form of runs in every state.
 //!
-//! A form that changes fails here. Before a release `UPDATE_FIXTURES=1` writes the files anew, and each changed line is read; after
-//! one, the changed form gets a new number in `stored`, and the old files stay and are still read.
+//! A change of the form fails here. Before the first release `UPDATE_FIXTURES=1` writes the files again, and each
+//! changed line is reviewed. After it, the changed form gets a new version in `stored`, and the old files stay and are
+//! still read.
 
 use std::fs;
 use std::io;
@@ -53,7 +54,7 @@ fn talked() -> Task {
     })
 }
 
-/// The record of a run to which these events happened.
+/// The record of a run with these events.
 fn run(task: Task, events: &[Event]) -> Stored {
     record(spec(task), events)
 }
@@ -81,7 +82,7 @@ fn owned() -> Event {
     event("run_started", &json!({"epoch": 1}))
 }
 
-/// The record of a graph run to which these events happened behind its start.
+/// The record of a graph run with these events after its start.
 fn walk(events: &[Event]) -> Stored {
     let state = json!({"graph_id": "demo/graph", "graph_run_id": "run-a", "start_node": "n", "state": {"a": 1}});
     let start = [owned(), event("graph_started", &state)];
@@ -134,7 +135,7 @@ fn hooks() -> Event {
     event("hooks_begun", &payload)
 }
 
-/// A node waits: for a time, or for an answer.
+/// A node waits until a time, or for an answer.
 fn waits(what: &str) -> Event {
     let waits = match what {
         "until" => json!({"until": {"at": at(60_000), "delay_ms": 60_000}}),
@@ -215,7 +216,7 @@ fn continues() -> Stored {
     record(spec, &[owned()])
 }
 
-/// The record of a thread to which these events happened behind its prompt.
+/// The record of a thread with these events after its prompt.
 fn thread(events: &[Event]) -> Stored {
     let composed = json!({"head": "0".repeat(64), "tools": ["rye_execute"], "bytes": 100});
     let start = [owned(), event("prompt_composed", &composed)];
@@ -301,7 +302,7 @@ fn thread_ended() -> Stored {
     thread(&[&turn()[..], &said(), &end].concat())
 }
 
-/// A run in every place it can stand.
+/// A run in every state.
 fn records() -> Vec<(&'static str, Stored)> {
     let null = Value::Null;
     let items = [step(Some(3)), item(0), item(1), item_done(0, &null)];
@@ -371,7 +372,7 @@ fn records() -> Vec<(&'static str, Stored)> {
     ]
 }
 
-/// Asserts that `written` is what the file holds, and that the file is read as the same.
+/// Asserts that `written` is the content of the file, and that the file is decoded to `record`.
 fn assert_form<T: serde::de::DeserializeOwned + std::fmt::Debug>(
     name: &str,
     record: &T,
@@ -392,7 +393,7 @@ fn assert_form<T: serde::de::DeserializeOwned + std::fmt::Debug>(
     assert_eq!(format!("{read:?}"), format!("{record:?}"), "{name}");
 }
 
-/// An account of which everything is stored.
+/// An account with every stored field set.
 fn account() -> Account {
     let usage = |nanos| Usage {
         money: Usd::from_nanos(nanos),

@@ -1,4 +1,4 @@
-//! Compaction: which files are written again, and what is in them then.
+//! Compaction: the files that are rewritten, and their content afterwards.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::history::{Compacted, FileEnd, Scope, Section, Store};
 
 const NOW: Timestamp = Timestamp::from_ms(1_000);
 
-/// Commits of one event each of these runs.
+/// Commits with one event each, of these runs.
 fn events(runs: &[usize]) -> Vec<Commit> {
     runs.iter().map(|run| vec![(*run, 400)]).collect()
 }
@@ -36,7 +36,7 @@ fn bytes(rig: &Rig, numbers: &[u32]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Three files of a section each. The second is half of run 1.
+/// Three files of one section each. Run 1 has half of the second.
 fn three_files() -> (Rig, Store, Vec<Section>) {
     let runs = [0, 0, 0, 1, 0, 0, 1, 1, 0, 0, 0, 1];
     let mut sections = lives(&events(&runs), &[4, 4]);
@@ -54,7 +54,7 @@ fn sparse_compaction_takes_full_files_less_than_half_alive() {
         let dead = dead(runs.iter().copied());
         store.compact(&dead, Scope::Sparse, NOW).unwrap()
     };
-    // Half of the second file is of run 0, and most of the first.
+    // Run 0 has half of the second file, and most of the first.
     assert_eq!(compact(&[]), Compacted::default());
     assert_eq!(compact(&[5]), Compacted::default());
     let compacted = compact(&[0]);
@@ -90,7 +90,7 @@ fn full_compaction_takes_each_file_with_a_removed_run_and_ends_the_last() {
     store.append(&sections[3]).unwrap();
     assert_eq!(rig.names(), ["1.his", "2.his", "3.his", "4.his"]);
     assert_living(&store, &sections, &all);
-    // The last file has nothing of it.
+    // The last file has no event of a removed run.
     assert_eq!(store.compact(&all, Scope::All, NOW).unwrap().files, 0);
     let end = store.end().unwrap();
     assert_eq!(
@@ -197,7 +197,7 @@ fn large_sections_stay_and_take_empty_neighbours() {
 
 #[test]
 fn a_merged_section_is_no_longer_than_a_reader_may_hold() {
-    // Much text that takes few bytes.
+    // A long text that is compressed to few bytes.
     let mut sections = lives(&events(&[0, 1, 1, 1, 1, 1, 1]), &[1, 3, 1, 1, 1]);
     let payload = || serde_json::value::to_raw_value(&"a".repeat(6 << 20)).unwrap();
     for event in sections[1..]
@@ -210,7 +210,7 @@ fn a_merged_section_is_no_longer_than_a_reader_may_hold() {
     let rig = Rig::new(u64::MAX);
     let store = rig.filled(&sections);
     store.compact(&dead([0]), Scope::All, NOW).unwrap();
-    // The first one is longer, but takes a neighbour of which nothing is left.
+    // The first group is longer, but also takes an adjacent section of which nothing is left.
     assert_eq!(ranges(&store), [(1, 4), (5, 6), (7, 7)]);
     assert_living(&store, &sections, &dead([0]));
 }
@@ -247,7 +247,7 @@ fn blocks_without_removed_runs_are_copied_as_they_are() {
     let frame = read.directory().block(block).frame();
     let start = usize::try_from(frame.offset).unwrap();
     let end = usize::try_from(frame.end()).unwrap();
-    // A payload that no encoder makes, under a right checksum.
+    // A payload with an unknown codec, under a matching checksum.
     let segment = rye_core::frame::SegmentId(1 << 63 | 1);
     let sound = Frame::decode(segment, &bytes[start..end]).unwrap();
     let mut payload = sound.payload.to_vec();
@@ -367,7 +367,7 @@ fn the_end_of_history_is_the_new_length_of_its_file() {
     let file = 1;
     assert_eq!(store.end(), Some(FileEnd { file, length }));
     drop(store);
-    // A caller may not have the new length on record when the process dies.
+    // The process may die before its caller has recorded the new length.
     for expected in [before, Some(FileEnd { file, length })] {
         rig.options.expected = expected;
         let (store, found) = rig.open();
@@ -424,7 +424,7 @@ fn bytes_are_those_of_all_files() {
     let before = store.bytes();
     let compacted = store.compact(&dead([0]), Scope::All, NOW).unwrap();
     assert_eq!(store.bytes(), on_disk());
-    // The table that ends the last file is in none of the two.
+    // The table at the end of the last file is counted in neither.
     assert!(before - store.bytes() < compacted.before - compacted.after + 1);
     drop(store);
     fs::write(rig.path(2), b"rubbish").unwrap();

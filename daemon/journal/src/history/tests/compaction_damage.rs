@@ -18,7 +18,7 @@ const NOW: Timestamp = Timestamp::from_ms(1_000);
 /// Runs that are removed.
 const DEAD: [usize; 2] = [2, 3];
 
-/// Two sections, in each of which run 0 shares a block with run 2, and run 5 and run 3 have one of their own.
+/// Two sections. In each, run 0 shares a block with run 2, and runs 5 and 3 have a block of their own.
 fn filled(file_bytes: u64) -> (Rig, Store, Vec<Section>) {
     let section = [
         vec![(0, 40), (3, 60_000)],
@@ -58,7 +58,7 @@ fn frames_of(store: &Store, run: usize) -> Vec<Extent> {
         .collect()
 }
 
-/// Asserts that events of `run` are lost, and those of the other living run are there.
+/// Asserts that events of `run` are lost, and those of the other living run are not.
 fn assert_lost(store: &Store, run: usize, other: usize) {
     let reader = store.find(Lsn(1)).unwrap().read().unwrap();
     let events = |run| reader.events_of(&run_id(run), Seq(0)..=Seq(u64::MAX));
@@ -72,7 +72,7 @@ fn assert_lost(store: &Store, run: usize, other: usize) {
 #[test]
 fn a_damaged_block_with_a_living_run_is_copied_and_stays_damaged() {
     for (run, other) in [(5, 0), (0, 5)] {
-        // In its checksum, its payload, and its position.
+        // Bytes of the checksum, the payload, and the position.
         for at in [33, 50, 13] {
             let (mut rig, store, sections) = filled(u64::MAX);
             let Extent { offset, bytes } = *frames_of(&store, run).last().unwrap();
@@ -90,7 +90,7 @@ fn a_damaged_block_with_a_living_run_is_copied_and_stays_damaged() {
             assert_lost(&store, run, other);
             rig.options.expected = store.end();
             drop(store);
-            // Without its table the sections are found as well.
+            // Without its table the sections are found too.
             let file = OpenOptions::new().write(true).open(rig.path(1)).unwrap();
             file.set_len(file.metadata().unwrap().len() - 1).unwrap();
             let (store, found) = rig.open();
@@ -145,7 +145,7 @@ fn a_file_with_a_damaged_directory_stays_and_the_others_are_compacted() {
     assert_eq!(runs, [run_id(0), run_id(5)]);
 }
 
-/// Asserts that the damaged file 1 stays as it is.
+/// Asserts that the damaged file 1 stays unchanged.
 fn assert_stays(rig: &Rig, store: &Store) {
     let bytes = fs::read(rig.path(1)).unwrap();
     let compacted = store.compact(&dead(DEAD), Scope::Sparse, NOW).unwrap();
@@ -159,7 +159,7 @@ fn assert_stays(rig: &Rig, store: &Store) {
 
 #[test]
 fn a_file_with_bytes_in_no_section_stays() {
-    // The directory of the first section, or of the last one.
+    // The directory of the first or the last section.
     for lost in [0, 1] {
         let (mut rig, store, mut sections) = filled(u64::MAX);
         rig.options.expected = store.end();
@@ -174,7 +174,7 @@ fn a_file_with_bytes_in_no_section_stays() {
         let length = next.last.0 - next.first.0 + 1;
         (next.first, next.last) = (Lsn(next.first.0 + length), Lsn(next.last.0 + length));
         next.runs.clear();
-        // A file without a table that takes no more.
+        // A file without a table to which no section is appended any more.
         rig.fail(Call::Write);
         store.append(&next).unwrap_err();
         store.append(&next).unwrap();

@@ -28,7 +28,7 @@ fn filled() -> (Rig, Store, Vec<Section>) {
     (rig, store, sections)
 }
 
-/// Calls of a compaction in which none fails.
+/// The calls of a compaction in which none fails.
 fn calls() -> Vec<Call> {
     let (rig, store, _) = filled();
     let calls = Arc::new(Mutex::new(Vec::new()));
@@ -69,7 +69,7 @@ fn failed(at: usize) -> (Rig, Store, Vec<Section>, Rig) {
     (rig, store, sections, copy)
 }
 
-/// Asserts that history is as before or as after, and that a compaction now succeeds.
+/// Asserts that history is as before or after the compaction, and that a compaction succeeds now.
 fn assert_usable(rig: &Rig, store: &Store, sections: &[Section]) {
     let gone = dead([1, 4]);
     let names = rig.names();

@@ -17,10 +17,10 @@ fn commit() -> impl Strategy<Value = Commit> {
     proptest::collection::vec((0..RUNS, length), 0..4)
 }
 
-/// Events after a section was appended.
+/// Steps after a section was appended.
 #[derive(Debug, Clone)]
 struct Step {
-    /// Runs that are removed, of those without events in later sections.
+    /// Runs that are removed, unless they have events in later sections.
     removed: [bool; RUNS],
     compacts: Option<Scope>,
     keeps_keys: bool,
@@ -43,7 +43,7 @@ fn step() -> impl Strategy<Value = Step> {
     })
 }
 
-/// Enters the removals of `steps` in `sections`. Returns the runs that are removed up to each.
+/// Adds the removals of `steps` to `sections`. Returns the runs that are removed up to each section.
 fn remove(sections: &mut [Section], steps: &[Step]) -> Vec<HashSet<RunId>> {
     let mut last: BTreeMap<RunId, usize> = BTreeMap::new();
     for (at, section) in sections.iter().enumerate() {

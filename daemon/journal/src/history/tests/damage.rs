@@ -1,4 +1,4 @@
-//! Each byte of a file, changed: reads give what was written or say what is lost, and nothing else.
+//! Changes each byte of a file: every read returns what was written or reports a loss.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use rye_core::id::{RunId, Seq};
 use super::rig::{Rig, assert_same, commits, merged, notes, run_id, sections};
 use crate::history::{Error, Found, Section, Store};
 
-/// Asserts that each read of `section` fails with its place, or gives what was written.
+/// Asserts that each read of `section` returns what was written, or fails with its location.
 fn assert_right_or_lost(store: &Store, section: &Section, path: &Path) {
     let Some(found) = store.find(section.last) else {
         return;
@@ -69,7 +69,7 @@ fn assert_names(error: &Error, run: Option<&RunId>, path: &Path) {
     assert!(run.is_none_or(|run| text.contains(run.as_str())), "{text}");
 }
 
-/// True if `found` says that `section` is lost.
+/// True if `found` reports that `section` is lost.
 fn names(found: &Found, section: &Section) -> bool {
     let mut lost = found.lost.iter();
     let mut notes = found.notes.iter();

@@ -1,4 +1,4 @@
-//! Files: full ones and their tables, missing ones, and those of others.
+//! Files: full ones and their tables, missing ones, and foreign ones.
 
 use std::fs::{self, OpenOptions};
 

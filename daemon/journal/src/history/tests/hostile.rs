@@ -1,4 +1,4 @@
-//! Frames with right checksums that say what is not so.
+//! Frames with matching checksums and false content.
 
 use std::fs;
 
@@ -41,7 +41,7 @@ fn reader(store: &Store) -> Result<SectionReader, Error> {
     store.find(Lsn(3)).unwrap().read()
 }
 
-/// `text` with the first item of the list `key` replaced.
+/// Returns `text` with the first item of the list `key` replaced.
 fn first_of(text: &str, key: &str, item: &str) -> String {
     let start = text.find(key).unwrap() + key.len();
     let end = start + text[start..].find(']').unwrap() + 1;

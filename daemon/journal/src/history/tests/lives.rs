@@ -9,8 +9,8 @@ use rye_core::seal::Fingerprint;
 use super::rig::{Commit, fingerprint, run_id, sections};
 use crate::history::{Event, Section, Store};
 
-/// Sections as [`sections`], in which each run ends at most once, in its last section: two of three do. Their texts name another
-/// run. None has a removal. The key changes in each section.
+/// Sections like [`sections`] without removals. Two of three runs end, in their last section. Their texts name another
+/// run. The key changes in each section.
 pub(super) fn lives(commits: &[Commit], lengths: &[usize]) -> Vec<Section> {
     let mut all = sections(commits, lengths);
     let mut ended = BTreeSet::new();
@@ -46,7 +46,7 @@ pub(super) fn dead(runs: impl IntoIterator<Item = usize>) -> HashSet<RunId> {
     runs.into_iter().map(run_id).collect()
 }
 
-/// All that history has of a run.
+/// All data of a run in history.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Life {
     files: Option<Name>,
@@ -69,7 +69,7 @@ fn written(sections: &[Section]) -> BTreeMap<RunId, Life> {
     lives
 }
 
-/// All runs in `store`, read in each way there is.
+/// All runs in `store`, read by each function for reading.
 pub(super) fn stored(store: &Store) -> BTreeMap<RunId, Life> {
     let mut lives: BTreeMap<RunId, Life> = BTreeMap::new();
     for section in store.sections(Lsn(0)) {
@@ -113,8 +113,8 @@ pub(super) fn removed(store: &Store) -> Vec<RunId> {
     runs.map(|removed| removed.run).collect()
 }
 
-/// Asserts that `store` has all positions of `sections`, all of each run that is not in `dead`, and of those some events or none, and a
-/// removal of each that it has something of.
+/// Asserts that `store` has all positions of `sections` and all data of each run that is not in `dead`. A run in `dead`
+/// may have some events left; then it has a removal too.
 pub(super) fn assert_living(store: &Store, sections: &[Section], dead: &HashSet<RunId>) {
     let (mut written, mut stored) = (written(sections), stored(store));
     let on_record: HashSet<RunId> = removed(store).into_iter().collect();
@@ -130,7 +130,7 @@ pub(super) fn assert_living(store: &Store, sections: &[Section], dead: &HashSet<
     assert_positions(store, sections);
 }
 
-/// Asserts that `store` has nothing of `dead`.
+/// Asserts that `store` has no data of `dead`.
 pub(super) fn assert_absent(store: &Store, dead: &HashSet<RunId>) {
     let stored = stored(store);
     let left: Vec<_> = stored.keys().filter(|run| dead.contains(*run)).collect();

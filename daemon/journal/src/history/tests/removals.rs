@@ -1,4 +1,4 @@
-//! Removals: how long they stay on record, and what it takes to read them.
+//! Removals: how long they stay on record, and the directories that are read for them.
 
 use std::fs::{self, OpenOptions};
 
@@ -21,7 +21,7 @@ fn all(store: &Store) -> Vec<Removal> {
     store.removals().map(|removal| removal.unwrap().1).collect()
 }
 
-/// A file for each of four sections, the last of which has `removed`.
+/// One file for each of four sections, the last of which has `removed`.
 fn filled(removed: Vec<Removal>) -> (Rig, Store, Vec<Section>) {
     let mut sections = lives(&commits(16, 6, 200), &[4; 4]);
     sections[3].removed = removed;
@@ -33,7 +33,7 @@ fn filled(removed: Vec<Removal>) -> (Rig, Store, Vec<Section>) {
 #[test]
 fn a_run_stays_on_record_while_a_section_has_it() {
     let (_rig, store, _) = filled(vec![removal(&[1, 3], 0)]);
-    // The removal is in a file that is written again; another run of it is still in the others.
+    // The file with the removal is rewritten; another run of the removal is still in the other files.
     store.compact(&dead([1]), Scope::All, NOW).unwrap();
     assert_eq!(removed(&store), [run_id(3)]);
     store.compact(&dead([1, 3]), Scope::All, NOW).unwrap();
@@ -50,7 +50,7 @@ fn a_run_stays_on_record_if_the_file_of_its_removal_comes_first() {
     sections[1].removed = vec![removal(&[1], 0)];
     let rig = Rig::new(1);
     let store = rig.filled(&sections);
-    // Nothing lives in the second file: it comes first.
+    // The second file has no living run, so it comes first.
     assert_eq!(store.compact(&dead([1]), Scope::All, NOW).unwrap().files, 2);
     assert_eq!(removed(&store), [run_id(1)]);
 }

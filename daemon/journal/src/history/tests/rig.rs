@@ -1,4 +1,4 @@
-//! Sections to store, and comparison of a store with what went into it.
+//! Sections to store, and comparison of a store with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,7 +24,7 @@ impl PartialEq for Event {
     }
 }
 
-/// The runs of a commit, one for each of its events, with the length of the payload's text.
+/// A commit: the run of each event, with the length of the text in its payload.
 pub(super) type Commit = Vec<(usize, usize)>;
 
 pub(super) fn run_id(run: usize) -> RunId {
@@ -42,7 +42,7 @@ pub(super) fn fingerprint(key: u8) -> Fingerprint {
         .clone()
 }
 
-/// Text of `length` letters that cannot be compressed much.
+/// A text of `length` letters that is hardly compressible.
 fn text(length: usize, seed: u64) -> String {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let letters = (0..length).map(|_| {
@@ -83,7 +83,8 @@ fn event(lsn: u64, (place, count): (usize, usize), seq: u64, length: usize) -> E
     }
 }
 
-/// Sections of these commits, which begin at position 1, each of the next of `lengths` commits, the last with the rest.
+/// Sections of these commits, which begin at position 1. Each takes the next of `lengths` commits, and the last one the
+/// rest.
 pub(super) fn sections(commits: &[Commit], lengths: &[usize]) -> Vec<Section> {
     let mut seqs: BTreeMap<usize, u64> = BTreeMap::new();
     let mut sections = Vec::new();
@@ -117,7 +118,7 @@ pub(super) fn sections(commits: &[Commit], lengths: &[usize]) -> Vec<Section> {
     sections
 }
 
-/// The removal of `runs` at `ms`, each second of which has a start key.
+/// A removal of `runs` at `ms`. Runs with even numbers have a start key.
 pub(super) fn removal(runs: &[usize], ms: i64) -> Removal {
     let removed = |run: &usize| RemovedRun {
         run: run_id(*run),
@@ -135,7 +136,7 @@ pub(super) fn removal(runs: &[usize], ms: i64) -> Removal {
     }
 }
 
-/// Each second run of a section ends there.
+/// A run ends in its section if the sum of its number and position is even.
 fn part(run: usize, lsn: u64) -> RunPart {
     let id = run_id(run);
     let has_ended = (u64::try_from(run).unwrap() + lsn).is_multiple_of(2);
@@ -153,7 +154,7 @@ fn part(run: usize, lsn: u64) -> RunPart {
     }
 }
 
-/// Commits of `runs` runs in turn, two events each, with payloads of `length` letters.
+/// Commits with two events each of `runs` runs in turn, with payloads of `length` and half of `length` letters.
 pub(super) fn commits(count: usize, runs: usize, length: usize) -> Vec<Commit> {
     let commit = |at: usize| vec![(at % runs, length), ((at + 1) % runs, length / 2)];
     (0..count).map(commit).collect()
@@ -167,7 +168,7 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    /// One whose files are full at `file_bytes`.
+    /// Creates one whose files are full at `file_bytes`.
     pub(super) fn new(file_bytes: u64) -> Self {
         let expected = None;
         Self {
@@ -192,7 +193,7 @@ impl Rig {
         Store::open_with(&self.dir(), self.options, self.faults.clone()).unwrap()
     }
 
-    /// A store with these sections, in one file unless that is full before.
+    /// Creates a store with these sections, in one file unless it is full earlier.
     pub(super) fn filled(&self, sections: &[Section]) -> Store {
         let (store, _) = self.open();
         for section in sections {
@@ -223,7 +224,7 @@ impl Rig {
     }
 }
 
-/// The notes without the directory.
+/// The messages without the directory.
 pub(super) fn notes(found: &Found, dir: &Path) -> Vec<String> {
     let dir = format!("{}/", dir.display());
     let notes = found.notes.iter();
@@ -263,7 +264,7 @@ pub(super) fn assert_holds(store: &Store, sections: &[Section]) {
     }
 }
 
-/// Asserts that `reader` reads `section`, in each way there is.
+/// Asserts that `reader` reads `section`, by each function for reading.
 pub(super) fn assert_same(reader: &SectionReader, section: &Section) {
     let directory = reader.directory();
     assert_eq!(

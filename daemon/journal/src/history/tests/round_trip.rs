@@ -1,4 +1,4 @@
-//! What goes in comes out: by run, merged, by position, before and after a start.
+//! Sections are read back as written: by run, merged, by position, before and after a restart.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! Appends that a crash cut short.
+//! Appends that a crash interrupted.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
