@@ -9,7 +9,7 @@
 //! commit ──► draft ──► │ check apply number │ ──► ┤                                  ▼
 //!                       └────────────────────┘        publisher ── render, sign ── wait ──► published ──► feeds, waiters
 //!                                                                         │
-//!                                    sealer (history, index, base) ◄────┴──► touches: which runs moved, for exports
+//!                                    sealer (history, index, base) ◄────┴──► touches: changed runs, for exports
 //! ```
 //!
 //! **Order.** The LSN orders commits, the seq orders the events of a run. Writing, publishing and sealing follow the

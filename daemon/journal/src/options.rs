@@ -22,7 +22,6 @@ const KEYS_KEPT: Duration = Duration::from_hours(30 * 24);
 /// Bounds on ended runs in memory. They are sealed when one bound is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealBounds {
-    /// Number of ended runs.
     pub runs: usize,
     /// Bytes that the values of ended runs take.
     pub bytes: usize,

@@ -44,7 +44,6 @@ pub(crate) enum Body {
     /// Events of any number of runs, committed together.
     #[serde(rename = "commit/1")]
     Commit { at: Timestamp, records: Vec<Record> },
-    /// Ended runs were removed.
     #[serde(rename = "removed/1")]
     Removed(Removal),
     /// The log was closed in order: everything before its position is on disk.

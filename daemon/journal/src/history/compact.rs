@@ -34,7 +34,6 @@ pub enum Scope {
     All,
 }
 
-/// Result of a compaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Compacted {
     /// Number of files that were rewritten.

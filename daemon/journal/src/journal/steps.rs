@@ -30,7 +30,6 @@ pub struct StepLine {
     pub elapsed_ms: u64,
     /// True if the result of an earlier run was used.
     pub cache_hit: bool,
-    /// Message of its error.
     pub error: Option<String>,
     /// Output and exit of the process that failed.
     #[serde(skip)]

@@ -97,7 +97,7 @@ impl Read {
     }
 }
 
-/// Reads events.
+/// Reads events in order, without gap or duplicate.
 pub struct Cursor {
     /// Weak, so that cursors end with the journal.
     store: Weak<EventStore>,

@@ -73,7 +73,7 @@ pub enum Piece {
     End(Verdict),
 }
 
-/// Reads one transcript.
+/// Reads one transcript, a piece at a time.
 #[derive(Debug)]
 pub struct Reader(Option<Box<Reading>>);
 

@@ -25,7 +25,6 @@ const FRAME: usize = 64;
 pub struct Delta {
     /// The event after which it may be shown.
     pub after: Seq,
-    /// Number of the turn.
     pub turn: u32,
     /// Number of the attempt at the turn.
     pub attempt: u32,
@@ -38,7 +37,6 @@ pub struct Delta {
     pub left_out: u64,
 }
 
-/// Kind of a delta.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeltaKind {
     /// A piece of a text.

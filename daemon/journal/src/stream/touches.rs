@@ -60,7 +60,6 @@ impl Touch {
 pub struct Missed {
     /// Position before the first.
     pub after: Lsn,
-    /// The last position.
     pub upto: Lsn,
 }
 
