@@ -10,8 +10,8 @@
 //! r/<run id>                                               Entry as JSON
 //! c/<created at, u64 big endian><run id>                   (empty)
 //! p/<parent run id> NUL <created at, u64 big endian><run id>  (empty)
-//! k/<principal> NUL <start key>                            run id, and of a removed run NUL and the time of its removal
 //! k/<principal> NUL <start key>                            run id; of a removed run also NUL and time of removal
+//! a/<account id>                                           ClosedAccount as JSON
 //! ```
 
 use std::collections::{BTreeMap, HashSet};
