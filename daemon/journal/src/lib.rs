@@ -7,7 +7,7 @@
 //! ```text
 //!                       ┌ lock ──────────────┐        writer ── fdatasync ──► durable ─┐
 //! commit ──► draft ──► │ check apply number │ ──► ┤                                  ▼
-//!                       └────────────────────┘        publisher ── render, sign ── wait ──► published ──► feeds, waiters
+//!                       └────────────────────┘        publisher ── render, sign ── wait ──► published ──► listeners
 //!                                                                         │
 //!                                    sealer (history, index, base) ◄────┴──► touches: changed runs, for exports
 //! ```
