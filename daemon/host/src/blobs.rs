@@ -1,13 +1,13 @@
-//! Content-addressed objects: bytes kept under their SHA-256.
+//! Content-addressed objects: bytes stored under their SHA-256.
 //!
-//! **Owns** `<state>/objects/ab/<sha256>`. **Never** overwrites or changes an object, and never hands out bytes that do
+//! **Owns** `<state>/objects/ab/<sha256>`. **Never** overwrites or changes an object, and never returns bytes that do
 //! not match their name. [`Store::put`] returns when the object is on disk with its directory, so that a log record may
-//! name it. **Order**: objects are independent; two writers of the same bytes both succeed, one after the other. A new file gets its name
-//! first and is synced then: the name and the bytes go to the disk in one transaction of its journal, where a sync before and after would make
-//! two. One that takes the place of what is damaged is synced before.
-//! **Failure**: what cannot be kept leaves nothing behind. A crash may leave a file below `objects/tmp`, which the next
-//! [`Store::open`] removes, or one with its name and not all of its bytes, which nothing names yet: the next [`Store::put`] of these
-//! bytes replaces it.
+//! name it. **Order**: objects are independent; two writers of the same bytes both succeed, one after the other. A new
+//! file is renamed to its name first and synced then: name and bytes are written in one transaction of the file
+//! system's journal, where a sync before and after the rename would cause two. A file that replaces a damaged one is
+//! synced before the rename. **Failure**: an object that cannot be stored leaves no file. A crash may leave a file
+//! below `objects/tmp`, which the next [`Store::open`] removes, or one with its name and only a part of its bytes,
+//! which no record names yet: the next [`Store::put`] of these bytes replaces it.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read as _, Seek as _};
@@ -19,33 +19,28 @@ use rye_core::digest::Digest;
 use rye_core::error::{ErrorKind, Kinded};
 use sha2::{Digest as _, Sha256};
 
-/// Why an object could not be kept or given back.
+/// Failure to store or read an object.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file system refused to keep it.
+    /// The file system refused to store the object.
     #[error("failed to store object {digest}")]
     Store {
-        /// Its name.
         digest: Digest,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
-    /// It is not there, or cannot be read.
+    /// The object does not exist, or cannot be read.
     #[error("failed to read object {digest}")]
     Read {
-        /// Its name.
         digest: Digest,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
-    /// The file is there, its content is not what it was.
+    /// The content of the file does not match its name.
     #[error("object {digest} is damaged: its content is {found}")]
     Damaged {
-        /// Its name.
         digest: Digest,
-        /// What its bytes hash to.
+        /// Digest of its present bytes.
         found: Digest,
     },
 }
@@ -60,22 +55,22 @@ impl Kinded for Error {
     }
 }
 
-/// Whether the disk, or what its owner may have of it, is used up.
+/// True if the disk or the quota of its owner is used up.
 fn is_used_up(error: &io::Error) -> bool {
     let kind = error.kind();
     kind == io::ErrorKind::StorageFull || kind == io::ErrorKind::QuotaExceeded
 }
 
-/// Where objects are written before they get their name.
+/// Directory of files that are not renamed to their names yet.
 const UNFINISHED: &str = "tmp";
 
 /// Bytes of an object that are written or read at once.
 pub const PIECE: usize = 128 << 10;
 
-/// Writes the bytes of an object.
+/// Function that writes the bytes of an object.
 type Write<'a> = dyn Fn(&mut dyn io::Write) -> io::Result<()> + 'a;
 
-/// The digest of what is left to be read of `file`.
+/// Returns the digest of the rest of `file` from its position.
 pub fn digest_of_file(file: &mut File) -> io::Result<Digest> {
     let mut named = Named::default();
     let mut piece = vec![0; PIECE];
@@ -87,7 +82,7 @@ pub fn digest_of_file(file: &mut File) -> io::Result<Digest> {
     }
 }
 
-/// Takes bytes for their name.
+/// A writer that computes the digest of its bytes.
 #[derive(Default)]
 struct Named {
     hasher: Sha256,
@@ -95,7 +90,7 @@ struct Named {
 }
 
 impl Named {
-    /// The name of what was written, and how many bytes it has.
+    /// Returns the digest and the number of the written bytes.
     fn name(self) -> (Digest, u64) {
         (<[u8; 32]>::from(self.hasher.finalize()).into(), self.bytes)
     }
@@ -118,17 +113,18 @@ impl io::Write for Named {
 pub struct Store {
     root: PathBuf,
     temporaries: AtomicU64,
-    /// The directories, by the first byte of their objects' names: whether their own names are known to be on disk. Each is locked while an
-    /// object is put there: nobody takes for kept what another fails to sync.
+    /// For each directory, by the first byte of the names of its objects, true if its own name is on disk for certain.
+    /// It is locked while an object is stored there: no writer takes an object for stored that another one fails to
+    /// sync.
     directories: Box<[Mutex<bool>; 256]>,
 }
 
 impl Store {
-    /// The store at `root`, which is made with the first object. What an earlier owner did not finish is removed, so there
-    /// is one owner at a time. Blocks.
+    /// Opens the store at `root`, which is created with the first object. Removes the unfinished files of an earlier
+    /// owner, so there must be only one owner at a time. Blocks.
     pub fn open(root: impl Into<PathBuf>) -> Self {
         let root = root.into();
-        // A store that is not there, or that cannot be written to, says so with the first object.
+        // Errors are ignored: a missing or read-only store reports them with the first object.
         drop(fs::remove_dir_all(root.join(UNFINISHED)));
         Self {
             root,
@@ -137,13 +133,13 @@ impl Store {
         }
     }
 
-    /// Keeps `bytes`; they are on disk when this returns. Blocks.
+    /// Stores `bytes`; they are on disk when this returns. Blocks.
     pub fn put(&self, bytes: &[u8]) -> Result<Digest, Error> {
         Ok(self.put_written(|out| out.write_all(bytes))?.0)
     }
 
-    /// Keeps what `write` writes, which is the same each time it is called; it is on disk when this returns. How many bytes these are.
-    /// Blocks.
+    /// Stores the bytes that `write` writes, which must be the same in each call. They are on disk when this returns.
+    /// Returns their digest and number. Blocks.
     pub fn put_written(
         &self,
         write: impl Fn(&mut dyn io::Write) -> io::Result<()>,
@@ -156,7 +152,7 @@ impl Store {
         Ok((digest, bytes))
     }
 
-    /// Hands the bytes named `digest`, which were verified before, to `read`, a piece at a time. Blocks.
+    /// Verifies the bytes named `digest`, and then passes them to `read`, a piece at a time. Blocks.
     pub fn read<T>(
         &self,
         digest: &Digest,
@@ -176,7 +172,7 @@ impl Store {
         Ok(read(&mut BufReader::with_capacity(PIECE, file)))
     }
 
-    /// The bytes named `digest`, verified. Blocks.
+    /// Reads and verifies the bytes named `digest`. Blocks.
     pub fn get(&self, digest: &Digest) -> Result<Vec<u8>, Error> {
         let bytes = fs::read(self.path(digest)).map_err(|source| Error::Read {
             digest: *digest,
@@ -213,7 +209,7 @@ impl Store {
                 }
                 self.write_new(&path, write)?;
             }
-            // The log may name it: until the whole of it is on disk, nothing takes the place of what is left.
+            // The log may name it: the damaged file is replaced only by one that is completely on disk.
             Ok(_) | Err(_) => drop(self.write_as(&path, write, File::sync_all)?),
         }
         sync(directory)?;
@@ -225,17 +221,17 @@ impl Store {
         Ok(())
     }
 
-    /// Puts a file of what `write` writes at `path`, where nothing lies, on disk but for its name; or nothing at all.
+    /// Creates the file `path`, which must not exist, and syncs it, but not its name. Removes it after a failure.
     fn write_new(&self, path: &Path, write: &Write<'_>) -> io::Result<()> {
         let synced = self.write_as(path, write, |_| Ok(()))?.sync_all();
         if synced.is_err() {
-            // What the system could not write it forgets, and says nothing of it the next time.
+            // After a failed sync the system drops the data, and reports no error the next time.
             drop(fs::remove_file(path));
         }
         synced
     }
 
-    /// Writes a file, which gets the name `path` once it is whole and `ready` has seen it.
+    /// Writes a file, which is renamed to `path` once it is complete and `ready` has succeeded for it.
     fn write_as(
         &self,
         path: &Path,
@@ -255,7 +251,7 @@ impl Store {
             Ok(file)
         });
         if named.is_err() {
-            // The next start removes what is left if this fails too.
+            // The next start removes the file if this fails too.
             drop(fs::remove_file(&temporary));
         }
         named

@@ -1,8 +1,9 @@
-//! The clock of the daemon: the time of the host, and waiting for it.
+//! The clock of the daemon: the time of the host, and timers.
 //!
-//! **Owns** the only place that reads the host's clocks and its random source. **Never** lets a delay depend on the wall
-//! clock, which people and servers set: delays are counted in [`Uptime`]. **Order.** Of two that sleep, the one whose time comes
-//! first wakes first. **Failure.** A machine that was suspended wakes its sleepers late, by no more than half a minute.
+//! **Owns** the only access to the host's clocks and its random source. **Never** lets a delay depend on the wall
+//! clock, which people and servers adjust: delays are measured in [`Uptime`]. **Order.** Of two sleeping tasks, the one
+//! with the earlier time wakes first. **Failure.** After a suspension of the machine tasks wake late, by at most half a
+//! minute.
 
 #[cfg(any(test, feature = "testing"))]
 pub mod manual;
@@ -13,16 +14,16 @@ use futures_util::future::BoxFuture;
 use nix::time::{ClockId, clock_gettime};
 use rye_core::clock::{Clock, Timestamp, Uptime};
 
-/// The runtime's timers stand still while the machine is suspended; no sleep relies on them for longer.
+/// Longest sleep on a timer of the runtime, because these timers stop while the machine is suspended.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// A clock that can be waited for.
+/// A clock with timers.
 pub trait Timer: Clock {
-    /// Resolves once it is `up`. Cancel safe.
+    /// Resolves once the uptime is `up`. Cancel safe.
     fn sleep_until(&self, up: Uptime) -> BoxFuture<'_, ()>;
 }
 
-/// The system's time and random source.
+/// The host's time and random source.
 #[derive(Debug, Clone, Copy)]
 pub struct HostClock;
 

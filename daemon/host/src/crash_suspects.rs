@@ -1,16 +1,18 @@
-//! Who is computing: a small file that still says so when the daemon was killed.
+//! Crash suspects: a small file that shows which runs were computed when the daemon was killed.
 //!
-//! A run whose own move brings the daemon down does it at every start again, and has to be told from those beside it that wait for a
-//! tool, a model, a person or a time. The log cannot tell: what happened last is not in it. So whoever computes for a run stands in
-//! `<state>/acting` meanwhile, which is mapped into memory: two stores and no system call, and the kernel keeps the page whatever kills us.
+//! A run whose own step crashes the daemon crashes it again after every start. It has to be distinguished from other
+//! runs that wait for a tool, a model, a person or a time. The log cannot show it, because the last step is not in the
+//! log. So each run is entered in `<state>/acting` while the daemon computes it. The file is mapped into memory: an
+//! entry takes two stores and no system call, and the kernel keeps the page however the process is killed.
 //!
-//! **Owns** the file. **Never** decides what becomes of a run that stands there. **Order.** A task stands there while it is polled, and
-//! work that it hands to another thread ([`carried`]) while that does it; not while it waits. Several compute at once, so an innocent run
-//! may stand there beside the one at fault: it takes several such deaths to be held against a run ([`rye_core::model::Death`]), and none
-//! counts of which the parent process says that it came from outside. What
-//! the last life left is kept until each run is settled ([`Suspects::settle`]), so that a daemon that dies at its start forgets nothing.
-//! **Failure.** Without the file nobody is ever suspected, and that is logged. After a crash of the machine the file says who computed when the
-//! kernel last wrote it back, which is as good as any.
+//! **Owns** the file. **Never** decides the consequences for a run in it. **Order.** A task is entered while it is
+//! polled, and work that it passes to another thread ([`carried`]) while that executes it; not while they wait. Several
+//! runs are computed at the same time, so an innocent run may be entered next to the one at fault. So several such
+//! deaths are needed before a run is treated as the cause ([`rye_core::model::Death`]), and none counts that came from
+//! outside according to the parent process. Entries of the previous process are kept until each run is settled
+//! ([`Suspects::settle`]), so that a daemon that dies during its start loses none. **Failure.** Without the file no run
+//! is ever suspected, and that is logged. After a crash of the machine the file has the state of the last write-back by
+//! the kernel, which is accurate enough.
 #![expect(unsafe_code, reason = "shared memory of a file")]
 
 use std::cell::RefCell;
@@ -30,28 +32,27 @@ use rye_core::id::RunId;
 use rye_core::model::Death;
 use rye_core::seal::sha256;
 
-/// Who can stand there at once; more compute unseen.
+/// Number of entries; further runs are computed without one.
 const PLACES: usize = 512;
-/// Places in a line of the processor's cache: threads begin to look in different ones.
+/// Number of entries in a cache line of the processor: threads begin their search in different lines.
 const APART: usize = 8;
-/// With a name of those that computed: that life ended by the daemon's own fault.
+/// Bit in an entry of the previous process: that process died by a fault of the daemon.
 const FAULT: u64 = 1;
-/// Bytes of a place.
 const WIDTH: usize = size_of::<u64>();
 
-/// Those who compute, by a hash of their names; 0 is nobody.
+/// The crash suspects, by a hash of their names; 0 is an empty entry.
 pub struct Suspects {
-    /// Those who computed when the last life ended and are not settled, and those who compute now.
+    /// The unsettled entries of previous processes, followed by those of runs that are computed now.
     map: Option<MmapMut>,
 }
 
-/// What stands in the file.
+/// The two halves of the file.
 struct Sheet<'a> {
     before: &'a [AtomicU64],
     now: &'a [AtomicU64],
 }
 
-/// One who computes now and then.
+/// Enters one run in the file while it is computed.
 #[derive(Clone)]
 pub struct Actor {
     board: Arc<Suspects>,
@@ -59,9 +60,9 @@ pub struct Actor {
 }
 
 thread_local! {
-    /// For whom this thread computes.
+    /// The run that this thread computes.
     static CURRENT: RefCell<Option<Actor>> = const { RefCell::new(None) };
-    /// Where this thread begins to look for a place.
+    /// Index at which this thread begins to search for an empty entry.
     static FIRST: usize = {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         THREADS.fetch_add(APART, Ordering::Relaxed) % PLACES
@@ -69,8 +70,8 @@ thread_local! {
 }
 
 impl Suspects {
-    /// Opens the file in the state directory `dir`. Of those that computed when the last life ended, by `death`, the ones among `live` are
-    /// kept; none if it was killed from outside.
+    /// Opens the file in the state directory `dir`. Keeps the entries of the previous process, which ended by `death`,
+    /// for runs in `live`. It keeps no new ones if the process was killed from outside.
     pub fn open<'a>(dir: &Path, live: impl IntoIterator<Item = &'a RunId>, death: Death) -> Self {
         let map = map(&dir.join("acting"));
         if let Err(error) = &map {
@@ -81,7 +82,7 @@ impl Suspects {
         board
     }
 
-    /// A new life begins.
+    /// Moves the entries of the previous process to the unsettled ones.
     fn turn<'a>(&self, live: impl IntoIterator<Item = &'a RunId>, death: Death) {
         let Some(sheet) = self.sheet() else { return };
         let live: HashSet<u64> = live.into_iter().map(|run| hash(run.as_str())).collect();
@@ -99,7 +100,7 @@ impl Suspects {
                 *kept.entry(name & !FAULT).or_default() |= name;
             }
         }
-        // Kept first, then cleared: a kill in between finds them twice.
+        // Kept first, then cleared: after a kill in between they are in both halves.
         let kept = kept.into_values().chain(std::iter::repeat(0));
         for (place, name) in sheet.before.iter().zip(kept) {
             place.store(name, Ordering::SeqCst);
@@ -109,7 +110,7 @@ impl Suspects {
         }
     }
 
-    /// How an earlier life of the daemon ended in which it computed for `run`, if there was one and that was not settled.
+    /// Returns how an earlier process of the daemon died while it computed `run`, if it did and that is not settled.
     pub fn death_in(&self, run: &RunId) -> Option<Death> {
         let name = hash(run.as_str());
         let before = self.sheet()?.before.iter();
@@ -122,18 +123,18 @@ impl Suspects {
         })
     }
 
-    /// What follows for `run` from where it stood is on record.
+    /// Removes the unsettled entry of `run`, after its consequences are on record.
     pub fn settle(&self, run: &RunId) {
         let name = hash(run.as_str());
         for place in self.sheet().map(|sheet| sheet.before).into_iter().flatten() {
             for name in [name, name | FAULT] {
-                // Nobody else writes that name there; another one stays.
+                // Only this name may be removed; no other thread writes it there.
                 let _held = place.compare_exchange(name, 0, Ordering::Relaxed, Ordering::Relaxed);
             }
         }
     }
 
-    /// The one that computes for `run`.
+    /// Returns the handle that enters `run` while it is computed.
     pub fn actor(self: &Arc<Self>, run: &RunId) -> Actor {
         Actor {
             board: Arc::clone(self),
@@ -145,7 +146,8 @@ impl Suspects {
         let map = self.map.as_ref()?;
         #[expect(clippy::cast_ptr_alignment, reason = "a map begins at a page")]
         let first = map.as_ptr().cast::<u64>().cast_mut();
-        // SAFETY: the map has this length, begins at a page, lives as long as the slice, and is only ever reached through atomics.
+        // SAFETY: the map has this length, begins at a page, lives as long as the slice, and is accessed only through
+        // atomics.
         let places = unsafe { std::slice::from_raw_parts(first.cast::<AtomicU64>(), 2 * PLACES) };
         let (before, now) = places.split_at(PLACES);
         Some(Sheet { before, now })
@@ -167,7 +169,7 @@ impl fmt::Debug for Actor {
 }
 
 impl Actor {
-    /// `task`, which stands on the board while it is polled.
+    /// Returns `task`, which is entered while it is polled.
     pub fn runs<F: Future>(self, task: F) -> impl Future<Output = F::Output> {
         let mut task = Box::pin(task);
         std::future::poll_fn(move |context| {
@@ -176,7 +178,7 @@ impl Actor {
         })
     }
 
-    /// From now on this thread computes for it.
+    /// Enters the run for this thread until the result is dropped.
     fn stand(self) -> Standing {
         let now = self.board.sheet().map(|sheet| sheet.now);
         let place = now.and_then(|now| take(now, self.name));
@@ -185,7 +187,7 @@ impl Actor {
     }
 }
 
-/// The first free one of `places`, which is `name`'s from now on.
+/// Claims the first empty one of `places` for `name`, and returns its index.
 fn take(places: &[AtomicU64], name: u64) -> Option<usize> {
     let first = FIRST.with(|first| *first);
     let mut order = (first..places.len()).chain(0..first);
@@ -198,10 +200,10 @@ fn take(places: &[AtomicU64], name: u64) -> Option<usize> {
     })
 }
 
-/// A thread computes for somebody, until this is dropped.
+/// The entry of the run that a thread computes. Dropping it clears the entry.
 struct Standing {
     place: Option<usize>,
-    /// For whom it did before.
+    /// The run that the thread computed before.
     before: Option<Actor>,
 }
 
@@ -215,7 +217,7 @@ impl Drop for Standing {
     }
 }
 
-/// `work` for another thread, which computes there for whom this thread computes now.
+/// Returns `work` for another thread. It is entered there for the run that this thread computes now.
 pub fn carried<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let actor = CURRENT.with_borrow(Clone::clone);
     move || {
@@ -224,7 +226,7 @@ pub fn carried<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     }
 }
 
-/// Never 0, the same in every life, and without [`FAULT`].
+/// Returns the hash of a name: never 0, the same in every process, and without [`FAULT`].
 fn hash(name: &str) -> u64 {
     let digest = sha256(name);
     let first = digest.first_chunk().copied().unwrap_or_default();
@@ -237,15 +239,15 @@ fn map(path: &Path) -> io::Result<MmapMut> {
     let file = options.mode(0o600).open(path)?;
     let length = 2 * PLACES * WIDTH;
     let bytes = libc::off_t::try_from(length).map_err(io::Error::other)?;
-    // A store to a page that the disk has no space for would end us.
+    // A store to a page for which the disk has no space would kill the process.
     nix::fcntl::posix_fallocate(&file, 0, bytes)?;
     if file.metadata()?.len() != u64::try_from(length).map_err(io::Error::other)? {
         fs::remove_file(path)?;
         return Err(io::Error::other("the file `acting` has an unknown form"));
     }
-    // SAFETY: the state directory is locked, so nobody of ours truncates the file.
+    // SAFETY: the state directory is locked, so no process of ryed truncates the file.
     let map = unsafe { memmap2::MmapOptions::new().len(length).map_mut(&file) }?;
-    // Read from the disk again it could fail, and that would end us; most hosts let us lock two pages.
+    // Reading an evicted page again could fail, and would kill the process. Most hosts allow locking two pages.
     if let Err(error) = map.lock() {
         tracing::debug!(%error, "the file `acting` is not locked into memory");
     }
@@ -289,7 +291,7 @@ mod tests {
         let thread = board.actor(hands_on).runs(task).await;
         begins.recv().unwrap();
         let next = board.actor(computes).runs(async {
-            // As a kill at this instant would leave it.
+            // The state after a kill at this instant.
             let copy = tempfile::tempdir().unwrap();
             fs::copy(dir.path().join("acting"), copy.path().join("acting")).unwrap();
             copy
@@ -304,7 +306,7 @@ mod tests {
         };
         let board = open(next.path(), &live);
         assert_eq!(suspected(&board), [true, true, false, false]);
-        // A life that ends before it settled anything forgets nothing; what is settled, or over, is forgotten.
+        // A process that dies before it has settled any run loses no entry. Settled and ended runs are removed.
         drop(board);
         let board = open(next.path(), &live);
         assert_eq!(suspected(&board), [true, true, false, false]);
@@ -323,7 +325,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let live = ["first", "second", "third"].map(run);
         let [first, second, third] = &live;
-        // Leaves `run` on the board, as a death would.
+        // Leaves the entry of `run`, as a death would.
         let computes =
             |board: &Arc<Suspects>, run: &RunId| std::mem::forget(board.actor(run).stand());
         let deaths = |board: &Suspects| live.each_ref().map(|run| board.death_in(run));

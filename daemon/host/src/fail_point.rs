@@ -1,12 +1,13 @@
-//! Where a test has the daemon killed.
+//! Fail points: positions at which a test kills the daemon.
 //!
-//! **Owns** the one fail point of this process, which [`VARIABLE`] names, and the kill: SIGKILL for the daemon and its parent, so that
-//! nobody clears up. **Never** is there in a release build: everything here is empty without debug assertions.
+//! **Owns** the only fail point of this process, which [`VARIABLE`] names, and the kill: SIGKILL for the daemon and its
+//! parent, so that no process cleans up. **Never** active in a release build: without debug assertions all functions
+//! are empty.
 //!
 //! ```text
-//! RYE_FAIL_POINT = before:EVENT[:N]     the N-th commit with such an event is not written; what was committed before it is durable
-//!                | after:EVENT[:N]      it is durable, and nothing that waits for it has begun
-//!                | at:PLACE[:N]         the N-th time that the daemon comes to a place that is no commit
+//! RYE_FAIL_POINT = before:EVENT[:N]     the N-th commit with such an event is not written; earlier commits are durable
+//!                | after:EVENT[:N]      it is durable, and no effect that waits for it has begun
+//!                | at:PLACE[:N]         the N-th time that the daemon reaches a place that is no commit
 //! ```
 //!
 //! **Order.** Commits are counted over all runs, from the start of the daemon, in the order of the log.
@@ -20,22 +21,22 @@ use nix::unistd::{Pid, getpid};
 use rye_core::id::Lsn;
 use rye_core::model::Event;
 
-/// The variable that names the fail point.
+/// Environment variable that names the fail point.
 pub const VARIABLE: &str = "RYE_FAIL_POINT";
 
 /// A place that is no commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// The keys of a copied state directory are about to change places: once the new pair is made, once it is on record, once the old one is
-    /// put aside.
+    /// The keys of a copied state directory are about to be swapped. Reached three times: after the new pair is
+    /// created, after it is on record, and after the old one is moved aside.
     Adopting,
-    /// The prompt of a thread is put together.
+    /// The prompt of a thread is being composed.
     Composing,
-    /// A transcript was moved aside, and nothing has its name.
+    /// A transcript was moved aside, and no file has its name.
     ExportAside,
     /// Lines are about to be written to a transcript.
     ExportLines,
-    /// The marks of exports are about to be replaced.
+    /// The checkpoints of exports are about to be replaced.
     ExportMarks,
     /// An object is about to be appended.
     ExportObjects,
@@ -47,22 +48,22 @@ pub enum Place {
     ExportRef,
     /// Files of a removed run are about to be removed.
     ExportRemoval,
-    /// Runs were removed, which is durable, and nothing else was done.
+    /// The removal of runs is durable, and nothing else was done.
     Removed,
     /// A tool is about to wait for other runs.
     Waiting,
 }
 
-/// On which side of a commit.
+/// Side of a commit on which the log ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// It is lost.
+    /// The commit is lost.
     Before,
-    /// It is durable.
+    /// The commit is durable.
     After,
 }
 
-/// What is no fail point.
+/// Error of a text that is no fail point.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{VARIABLE}=`{text}` is none of `before:EVENT[:N]`, `after:EVENT[:N]`, `at:PLACE[:N]`: {problem}"
@@ -72,7 +73,7 @@ pub struct Unknown {
     problem: String,
 }
 
-/// Where this process is killed.
+/// Position at which this process is killed.
 #[derive(Debug, PartialEq, Eq)]
 enum Target {
     Commit(Side, &'static str),
@@ -82,9 +83,9 @@ enum Target {
 #[derive(Debug)]
 struct FailPoint {
     target: Target,
-    /// How often it is still to be passed by, the last time included.
+    /// Number of times that the target has still to be reached, including the last one.
     left: AtomicU64,
-    /// The commit with which the log ends, once it is known.
+    /// Position of the commit with which the log ends; 0 until it is known.
     end: AtomicU64,
     parent: Pid,
 }
@@ -125,7 +126,7 @@ impl Place {
     }
 }
 
-/// Sets the fail point of this process to `text`, the value of [`VARIABLE`]. Without debug assertions there is none.
+/// Sets the fail point of this process to `text`, the value of [`VARIABLE`]. Without debug assertions none is set.
 pub fn arm(text: Option<&OsStr>, parent: Pid) -> Result<(), Unknown> {
     let Some(text) = text.filter(|_| cfg!(debug_assertions)) else {
         return Ok(());
@@ -145,7 +146,7 @@ pub fn arm(text: Option<&OsStr>, parent: Pid) -> Result<(), Unknown> {
     Ok(())
 }
 
-/// What `text` says, and the how-manieth time counts.
+/// Returns the target in `text`, and the number of the time that counts.
 fn parse(text: &str) -> Result<(Target, u64), String> {
     let mut words = text.split(':');
     let (side, name) = (words.next().unwrap_or_default(), words.next());
@@ -179,7 +180,7 @@ fn armed() -> Option<&'static FailPoint> {
 }
 
 impl FailPoint {
-    /// Passes by once more; whether this is the time that counts.
+    /// Counts one more time. Returns true if it is the one that counts.
     fn is_reached(&self) -> bool {
         let before = self
             .left
@@ -190,7 +191,8 @@ impl FailPoint {
     }
 }
 
-/// The next commit has the position `lsn` and these events. Called in the order of the log, before it can be written.
+/// Announces that the next commit has the position `lsn` and these events. Called in the order of the log, before it
+/// can be written.
 pub fn commit<'a>(lsn: Lsn, mut events: impl Iterator<Item = &'a Event>) {
     let Some(point) = armed() else { return };
     if let Target::Commit(_, name) = point.target
@@ -201,7 +203,7 @@ pub fn commit<'a>(lsn: Lsn, mut events: impl Iterator<Item = &'a Event>) {
     }
 }
 
-/// Whether the log is to end on that side of the commit at `lsn`.
+/// True if the log has to end on that side of the commit at `lsn`.
 pub fn ends(side: Side, lsn: Lsn) -> bool {
     armed().is_some_and(|point| {
         let is_side = matches!(point.target, Target::Commit(wanted, _) if wanted == side);
@@ -209,7 +211,7 @@ pub fn ends(side: Side, lsn: Lsn) -> bool {
     })
 }
 
-/// The daemon has come to `place`.
+/// Kills the daemon if `place` is its fail point and the count is reached.
 pub fn reach(place: Place) {
     if let Some(point) = armed()
         && point.target == Target::Place(place)
@@ -219,7 +221,7 @@ pub fn reach(place: Place) {
     }
 }
 
-/// Ends both processes, as the power would.
+/// Kills both processes, as a power cut would.
 pub fn die() -> ! {
     let parent = armed().map(|point| point.parent);
     for process in parent.into_iter().chain([getpid()]) {

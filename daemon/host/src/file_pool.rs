@@ -1,13 +1,13 @@
-//! The gate of a project: the only way from a task to the project's files.
+//! The file pool of a project: the only way from a task to the project's files.
 //!
-//! **Owns** the work that waits for a project, and the bound on how many threads do it at once. **Never** runs work on a worker of
-//! the runtime: the file system of a project may hang for as long as it likes, and then it holds up that project and nothing
-//! else. **Never** depends on its caller: work begins when its turn comes, even if the task that waits for it is not polled
-//! meanwhile, so that nobody can hold a place without using it.
+//! **Owns** the queued work of a project, and the bound on the threads that execute it at the same time. **Never** runs
+//! work on a worker of the runtime: the file system of a project may hang indefinitely, and then blocks only that
+//! project. **Never** depends on its caller: queued work is started even if the task that waits for it is not polled,
+//! so that no task can occupy a slot without using it.
 //!
-//! **Order.** First come, first served. Work whose waiter is dropped before it began is not done; work that has begun keeps its
-//! thread until it returns, whether or not somebody still waits for it. So a file system that hangs holds [`AT_ONCE`] threads of
-//! a project and no more. **Failure.** A panic of the work is a panic of its caller.
+//! **Order.** First come, first served. Work whose waiting task is dropped before the work begins is not executed. Work
+//! that has begun keeps its thread until it returns, even if no task waits for it. So a file system that hangs occupies
+//! at most [`AT_ONCE`] threads of a project. **Failure.** A panic of the work is a panic of its caller.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -19,10 +19,10 @@ use tokio::sync::oneshot;
 use crate::crash_suspects::carried;
 use crate::task;
 
-/// Threads that work in one project at once.
+/// Number of threads that work in one project at the same time.
 pub const AT_ONCE: usize = 4;
 
-/// The gate of one project; clones are the same gate.
+/// The file pool of one project. A clone is another handle on the same pool.
 #[derive(Clone, Default)]
 pub struct FilePool {
     queue: Arc<Mutex<Queue>>,
@@ -34,14 +34,14 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<(u64, Job)>,
-    /// Threads that take work from here.
+    /// Number of threads that take work from this queue.
     threads: usize,
-    /// Numbers the work.
+    /// Number of the next work.
     next: u64,
 }
 
 impl FilePool {
-    /// Does `work`, which may block, away from the runtime's workers. Cancel safe until the work begins.
+    /// Runs `work`, which may block, on a thread of the pool. Cancel safe until the work begins.
     pub async fn pass<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -49,7 +49,7 @@ impl FilePool {
     ) -> T {
         let (reply, done) = oneshot::channel();
         let job = move || {
-            // Nobody may wait any more; then what it came to is of no use.
+            // If no task waits any more, the result is dropped.
             drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
         };
         let job = carried(job);
@@ -79,14 +79,14 @@ impl FilePool {
         Waiting { gate: self, number }
     }
 
-    /// Does what waits until nothing does.
+    /// Executes queued work until the queue is empty.
     fn work(&self) {
         while let Some((_, job)) = self.take() {
             job();
         }
     }
 
-    /// The next work; the thread that finds none leaves.
+    /// Returns the next work. If there is none, the calling thread leaves the pool.
     fn take(&self) -> Option<(u64, Job)> {
         let mut queue = self.queue();
         let next = queue.waiting.pop_front();
@@ -94,13 +94,13 @@ impl FilePool {
         next
     }
 
-    /// Whether nobody else holds this gate.
+    /// True if there is no other handle on this pool.
     pub fn is_unused(&self) -> bool {
         Arc::strong_count(&self.queue) == 1
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        // Work is done outside of it, so a panic leaves it whole.
+        // Work is executed without the lock, so a panic leaves the queue consistent.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -115,7 +115,7 @@ impl fmt::Debug for FilePool {
     }
 }
 
-/// Somebody waits for work to be done.
+/// A task that waits for queued work. Dropping it removes work that has not begun.
 struct Waiting<'a> {
     gate: &'a FilePool,
     number: u64,
@@ -130,7 +130,7 @@ impl Drop for Waiting<'_> {
                 .binary_search_by_key(&self.number, |(number, _)| *number);
             place.ok().and_then(|place| queue.waiting.remove(place))
         };
-        // Outside of the lock: nobody knows what the work holds.
+        // Dropped without the lock, because the destructor of the work may do anything.
         drop(job);
     }
 }
@@ -147,7 +147,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// Work that says that it has begun, and returns when its other end is dropped.
+    /// Returns work that reports its start, and returns when the returned sender is dropped.
     fn stuck(begun: &mpsc::Sender<()>) -> (mpsc::Sender<()>, impl FnOnce() + Send + use<>) {
         let (release, held) = mpsc::channel::<()>();
         let begun = begun.clone();
@@ -177,7 +177,7 @@ mod tests {
         let mut waits = Box::pin(gate.pass("wait", || ()));
         assert_eq!(waits.as_mut().now_or_never(), None);
         assert_eq!(other.pass("elsewhere", || 7).await, 7);
-        // Nobody waits for the work that hangs any more: it keeps its places all the same.
+        // No task waits for the hanging work any more, but it keeps its threads.
         drop(tasks);
         assert_eq!(waits.as_mut().now_or_never(), None);
         drop(releases.pop());
@@ -229,7 +229,7 @@ mod tests {
         assert_eq!(second.await, 2);
         drop(releases);
         while tasks.next_ended().await.is_some() {}
-        // The threads leave when they find nothing more to do.
+        // The threads leave when the queue is empty.
         while !gate.is_unused() {
             tokio::task::yield_now().await;
         }

@@ -1,6 +1,7 @@
-//! What the daemon needs of its host: tasks and threads, time, safe paths, blobs, and the places where tests kill it.
+//! Interfaces of the daemon to its host: tasks and threads, time, safe paths, blobs, crash suspects, file pools, and
+//! fail points for tests.
 //!
-//! Groups of modules are rows, the lowest first: a module uses only earlier rows.
+//! Each group of modules is a row, the lowest first: a module uses only earlier rows.
 
 pub mod blobs;
 pub mod clock;

@@ -1,7 +1,8 @@
-//! Files below a directory that somebody else may be rearranging while we work.
+//! Safe paths: files below a directory that another process may rearrange at the same time.
 //!
-//! **Never** follows a symbolic link and never leaves the directory: the kernel resolves each path below an open directory and
-//! refuses links ([`within`]), and what changes a directory names one entry of it. What is not a plain file or directory is refused.
+//! **Never** follows a symbolic link and never leaves the directory. The kernel resolves each path below an open
+//! directory and refuses links ([`within`]). An operation that changes a directory names a single entry of it. Entries
+//! other than plain files and directories are refused.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,11 +20,10 @@ use nix::unistd::{self, UnlinkatFlags};
 use rye_core::model::{DirectoryIdentity, Spec};
 use rye_item::within;
 
-/// An open directory.
 #[derive(Debug)]
 pub struct Dir(OwnedFd);
 
-/// The id of this boot of the machine; empty where the kernel does not tell.
+/// Returns the id of this boot of the machine; empty if the kernel does not provide it.
 pub fn boot_id() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
     BOOT.get_or_init(|| {
@@ -33,12 +33,12 @@ pub fn boot_id() -> &'static str {
     })
 }
 
-/// Which directory `found` tells of.
+/// Returns the identity of the directory with the metadata `found`.
 pub fn identity(found: &std::fs::Metadata) -> DirectoryIdentity {
     identity_of((found.dev(), found.ino()))
 }
 
-/// Which directory has that number on that file system.
+/// Returns the identity of the directory with this device and inode number.
 fn identity_of((device, inode): (u64, u64)) -> DirectoryIdentity {
     DirectoryIdentity {
         boot_id: boot_id().to_owned(),
@@ -47,34 +47,29 @@ fn identity_of((device, inode): (u64, u64)) -> DirectoryIdentity {
     }
 }
 
-/// Something in a directory.
+/// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// Its name.
     pub name: String,
-    /// What it is.
     pub kind: EntryKind,
 }
 
-/// A file that was found by its path.
+/// Identity and length of a file that was found by its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Found {
     /// Number of its file system.
     pub device: u64,
-    /// Number of the file there.
+    /// Number of the file in its file system.
     pub inode: u64,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
-/// What lies in a directory.
+/// Kind of an entry of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryKind {
-    /// A plain file.
     File,
-    /// A directory.
     Directory,
-    /// A symbolic link.
     Link,
     /// A pipe, a socket or a device.
     Other,
@@ -83,13 +78,13 @@ pub enum EntryKind {
 const DIRECTORY: OFlag = OFlag::O_DIRECTORY
     .union(OFlag::O_NOFOLLOW)
     .union(OFlag::O_CLOEXEC);
-/// `O_NONBLOCK`: the open of a FIFO somebody put there must not wait for its other end.
+/// `O_NONBLOCK`: opening a FIFO that another process put there must not wait for its other end.
 const FILE: OFlag = OFlag::O_NOFOLLOW
     .union(OFlag::O_CLOEXEC)
     .union(OFlag::O_NONBLOCK);
 
 impl From<OwnedFd> for Dir {
-    /// `directory` was opened to read.
+    /// `directory` has to be open for reading.
     fn from(directory: OwnedFd) -> Self {
         Self(directory)
     }
@@ -102,12 +97,13 @@ impl AsFd for Dir {
 }
 
 impl Dir {
-    /// Opens the root, which must be there; its last component must not be a link.
+    /// Opens the root, which must exist. Its last component must not be a link.
     pub fn root(path: &Path) -> io::Result<Self> {
         Ok(Self(fcntl::open(path, DIRECTORY, Mode::empty())?))
     }
 
-    /// Opens the directory that holds the files of a run. One in whose project another directory lies by now is refused.
+    /// Opens the directory that holds the files of a run. Fails if the directory of its project was replaced by another
+    /// one.
     pub fn of_run(spec: &Spec) -> io::Result<Self> {
         let (project, files) = (Path::new(&spec.project), Path::new(&spec.files));
         let known = spec.directory.as_ref();
@@ -122,13 +118,12 @@ impl Dir {
         project.enter(below)
     }
 
-    /// Which directory it is.
     pub fn identity(&self) -> io::Result<DirectoryIdentity> {
         let found = stat::fstat(&self.0)?;
         Ok(identity_of((found.st_dev, found.st_ino)))
     }
 
-    /// Opens the directory at `relative`, which is made as far as it is missing.
+    /// Opens the directory at `relative`, and creates its missing components.
     pub fn make(&self, relative: &Path) -> io::Result<Self> {
         match self.enter(relative) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.make_each(relative),
@@ -136,7 +131,7 @@ impl Dir {
         }
     }
 
-    /// Opens the directory at `relative`, which must be there.
+    /// Opens the directory at `relative`, which must exist.
     pub fn enter(&self, relative: &Path) -> io::Result<Self> {
         names(relative).try_for_each(|name| name.map(drop))?;
         let is_empty = relative.as_os_str().is_empty();
@@ -157,7 +152,7 @@ impl Dir {
         Ok(here)
     }
 
-    /// Opens the plain file at `relative` to read and write; `None` if it is not there.
+    /// Opens the plain file at `relative` for reading and writing; `None` if it does not exist.
     pub fn open_below(&self, relative: &Path) -> io::Result<Option<File>> {
         match within::open_without_links(&self.0, relative, FILE | OFlag::O_RDWR) {
             Ok(fd) => plain(fd).map(Some),
@@ -166,8 +161,8 @@ impl Dir {
         }
     }
 
-    /// Which file is at `relative`, and its length in bytes; `None` if there is none. The answer says nothing about the path: links are
-    /// followed on the way.
+    /// Returns the identity and length of the file at `relative`; `None` if it does not exist. Links in the directories
+    /// of the path are followed, so the result does not show that the path is safe.
     pub fn find(&self, relative: &Path) -> io::Result<Option<Found>> {
         match stat::fstatat(&self.0, relative, AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(found) => Ok(Some(Found {
@@ -180,7 +175,7 @@ impl Dir {
         }
     }
 
-    /// Opens the plain file `name` to read and write; `None` if it is not there.
+    /// Opens the plain file `name` for reading and writing; `None` if it does not exist.
     pub fn open(&self, name: &str) -> io::Result<Option<File>> {
         match fcntl::openat(&self.0, name, FILE | OFlag::O_RDWR, Mode::empty()) {
             Ok(fd) => plain(fd).map(Some),
@@ -189,14 +184,14 @@ impl Dir {
         }
     }
 
-    /// Makes the plain file `name`, which must not be there.
+    /// Creates the plain file `name`, which must not exist.
     pub fn create(&self, name: &str) -> io::Result<File> {
         let flags = FILE | OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL;
         let mode = Mode::from_bits_truncate(0o666);
         Ok(fcntl::openat(&self.0, name, flags, mode)?.into())
     }
 
-    /// Opens the plain file `name` to read; `None` if it is not there.
+    /// Opens the plain file `name` for reading; `None` if it does not exist.
     pub fn look(&self, name: &str) -> io::Result<Option<File>> {
         match fcntl::openat(&self.0, name, FILE | OFlag::O_RDONLY, Mode::empty()) {
             Ok(fd) => plain(fd).map(Some),
@@ -205,7 +200,7 @@ impl Dir {
         }
     }
 
-    /// The content of the plain file `name`, of at most `most` bytes; `None` if it is not there.
+    /// Reads the plain file `name`; `None` if it does not exist. Fails if it has more than `most` bytes.
     pub fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
         let Some(file) = self.look(name)? else {
             return Ok(None);
@@ -221,8 +216,8 @@ impl Dir {
         }
     }
 
-    /// What lies in it, by name, without names that are not UTF-8; and whether there is more than `most`, in which case nobody
-    /// knows which is missing.
+    /// Returns the entries by name, except those whose names are not UTF-8. The flag is true if there are more than
+    /// `most`; then the returned ones are an arbitrary part.
     pub fn entries(&self, most: usize) -> io::Result<(Vec<Entry>, bool)> {
         let mut entries = Vec::new();
         for entry in nix::dir::Dir::from_fd(self.0.try_clone()?)?.iter() {
@@ -247,7 +242,7 @@ impl Dir {
         Ok((entries, false))
     }
 
-    /// Not every file system says what its entries are.
+    /// Reads the kind of an entry, for file systems whose directories do not contain it.
     fn kind(&self, name: &str) -> io::Result<EntryKind> {
         let found = stat::fstatat(&self.0, name, AtFlags::AT_SYMLINK_NOFOLLOW)?;
         Ok(
@@ -260,7 +255,7 @@ impl Dir {
         )
     }
 
-    /// The names in it, without those of unfinished files.
+    /// Returns the names of the entries, except those of unfinished files.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in nix::dir::Dir::from_fd(self.0.try_clone()?)?.iter() {
@@ -275,20 +270,20 @@ impl Dir {
         Ok(names)
     }
 
-    /// Opens the plain file `name` to write at its end; if it is not there it is made, for its owner alone.
+    /// Opens the plain file `name` for appending. A missing file is created with access for its owner only.
     pub fn append(&self, name: &str) -> io::Result<File> {
         let flags = FILE | OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_APPEND;
         let mode = Mode::from_bits_truncate(0o600);
         plain(fcntl::openat(&self.0, name, flags, mode)?)
     }
 
-    /// Replaces the file `name` as a whole: readers see the old or the new one. One writer at a time.
+    /// Replaces the file `name` atomically: readers see the old or the new one. Only one writer may do so at a time.
     pub fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
         self.replace_through(&format!(".{name}.tmp"), name, content)
     }
 
-    /// As [`Dir::replace`], by way of the name `temporary`, which nobody else uses now, and which is gone again afterwards
-    /// whatever happens.
+    /// Replaces the file as [`Dir::replace`] does, through the name `temporary`, which no other writer may use at the
+    /// same time. That name does not exist afterwards, even after a failure.
     pub fn replace_through(&self, temporary: &str, name: &str, content: &[u8]) -> io::Result<()> {
         self.replace_written(temporary, name, |file| file.write_all(content))
     }
@@ -301,7 +296,7 @@ impl Dir {
         write: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> io::Result<()> {
         let mut file = match self.create(temporary) {
-            // What a writer left that died.
+            // The rest of a writer that died.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.remove(temporary)?;
                 self.create(temporary)?
@@ -310,18 +305,18 @@ impl Dir {
         };
         let written = write(&mut file).and_then(|()| self.rename(temporary, name));
         if written.is_err() {
-            // What matters to the caller is the first error.
+            // Only the first error is reported.
             drop(self.remove(temporary));
         }
         written
     }
 
-    /// Gives the file `from` the name `to`, whatever had it before.
+    /// Renames the file `from` to `to`, and replaces an existing file of that name.
     pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         Ok(fcntl::renameat(&self.0, from, &self.0, to)?)
     }
 
-    /// Removes the file `name`; `false` if it is not there.
+    /// Removes the file `name`. Returns false if it does not exist.
     pub fn remove(&self, name: &str) -> io::Result<bool> {
         match unistd::unlinkat(&self.0, name, UnlinkatFlags::NoRemoveDir) {
             Ok(()) => Ok(true),
@@ -330,7 +325,7 @@ impl Dir {
         }
     }
 
-    /// Removes the directory `name` if it is there and empty.
+    /// Removes the directory `name` if it exists and is empty.
     pub fn remove_empty(&self, name: &str) -> io::Result<()> {
         match unistd::unlinkat(&self.0, name, UnlinkatFlags::RemoveDir) {
             Ok(()) | Err(Errno::ENOENT | Errno::ENOTEMPTY) => Ok(()),
@@ -338,7 +333,7 @@ impl Dir {
         }
     }
 
-    /// The directory `state` below this one, which tells git to leave it alone.
+    /// Opens or creates the directory `state` with a `.gitignore` for everything in it.
     pub fn state(&self) -> io::Result<Self> {
         let state = self.make(Path::new("state"))?;
         if state.open(".gitignore")?.is_none() {
@@ -347,8 +342,8 @@ impl Dir {
         Ok(state)
     }
 
-    /// The directory `item` below `folder`, for what runs leave behind. A folder that is new tells git to leave it alone: items are
-    /// what people share.
+    /// Opens or creates the directory `item` below `folder`, for pages about runs. A new folder gets a `.gitignore` for
+    /// everything in it; an existing one may hold items that users share.
     pub fn pages(&self, folder: &str, item: &str) -> io::Result<Self> {
         let folder = Path::new(folder);
         match self.enter(&folder.join(item)) {
@@ -370,7 +365,7 @@ impl Dir {
     }
 }
 
-/// The single names that `relative` consists of.
+/// Returns the single names of `relative`. Fails for `..` and absolute paths.
 fn names(relative: &Path) -> impl Iterator<Item = io::Result<&OsStr>> {
     relative.components().map(|component| match component {
         Component::Normal(name) => Ok(name),

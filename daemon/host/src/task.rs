@@ -1,7 +1,8 @@
 //! Tasks and threads with an owner.
 //!
-//! **Owns** the only places where the daemon spawns a task or a thread. **Never** leaves an end unseen: a [`Scope`]
-//! hands every end of its tasks to the caller that polls [`Scope::next_ended`] or closes it, and dropping it cancels and aborts.
+//! **Owns** the only places where the daemon spawns a task or a thread. **Never** ignores the end of a task: a
+//! [`Scope`] reports every end to the caller that polls [`Scope::next_ended`] or closes the scope. Dropping a scope
+//! cancels and aborts its tasks.
 
 use std::fmt;
 use std::future::Future;
@@ -16,23 +17,20 @@ use tokio_util::sync::CancellationToken;
 
 use crate::crash_suspects::carried;
 
-/// How a task ended.
+/// The way in which a task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It returned.
     Returned,
-    /// It panicked: a bug.
+    /// It panicked, which is a bug.
     Panicked,
-    /// It was aborted by its owner.
     Aborted,
 }
 
 /// The end of one task of a scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ended {
-    /// The name it was spawned under.
+    /// The name under which it was spawned.
     pub name: &'static str,
-    /// How it ended.
     pub end: End,
 }
 
@@ -45,12 +43,11 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// An empty scope.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Starts a task; it gets a token that is cancelled with the scope.
+    /// Starts a task. It gets a token that is cancelled with the scope.
     pub fn spawn<F>(&mut self, name: &'static str, task: impl FnOnce(CancellationToken) -> F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -59,7 +56,7 @@ impl Scope {
         self.names.insert(handle.id(), name);
     }
 
-    /// The next task that ends; `None` when the scope is empty. Cancel safe.
+    /// Returns the end of the next task; `None` when the scope is empty. Cancel safe.
     pub async fn next_ended(&mut self) -> Option<Ended> {
         let (id, end) = match self.tasks.join_next_with_id().await? {
             Ok((id, ())) => (id, End::Returned),
@@ -79,7 +76,7 @@ impl Scope {
         Some(Ended { name, end })
     }
 
-    /// Cancels, waits up to `grace`, aborts what is left, and reports every end.
+    /// Cancels the tasks, waits up to `grace`, aborts the rest, and reports every end.
     pub async fn close(mut self, grace: Duration) -> Vec<Ended> {
         self.token.cancel();
         let mut ends = Vec::new();
@@ -95,17 +92,16 @@ impl Scope {
     }
 }
 
-/// Work of one owner, of which each piece hands over a result. Dropping it aborts what is left.
+/// Pieces of work of one owner, each of which returns a result. Dropping it aborts the rest.
 pub struct Group<T> {
     tasks: JoinSet<()>,
-    /// Pieces whose result was not handed out yet.
+    /// Number of pieces whose results were not returned yet.
     open: usize,
     results: mpsc::UnboundedReceiver<T>,
     teller: mpsc::UnboundedSender<T>,
 }
 
 impl<T: Send + 'static> Group<T> {
-    /// No work yet.
     #[expect(
         clippy::disallowed_methods,
         reason = "holds one result of each piece of work at most, and the owner starts these"
@@ -125,17 +121,17 @@ impl<T: Send + 'static> Group<T> {
         self.open += 1;
         let teller = self.teller.clone();
         self.tasks.spawn(async move {
-            // The owner may be gone, and this task with it.
+            // The owner may have been dropped, and this task is aborted then.
             let _gone = teller.send(work.await);
         });
     }
 
-    /// Starts pieces of work as one task: what makes many of them ready wakes it once, and the owner once.
+    /// Starts pieces of work as one task, which is woken once, and wakes the owner once, if many of them become ready.
     pub fn spawn_together<F>(&mut self, mut work: Vec<F>)
     where
         F: Future<Output = T> + Send + 'static,
     {
-        // Where many are polled the task wakes itself once more, which a single one is spared.
+        // A task with several pieces wakes itself once more, which is avoided for a single one.
         if work.len() <= 1 {
             work.pop().into_iter().for_each(|only| self.spawn(only));
             return;
@@ -150,7 +146,8 @@ impl<T: Send + 'static> Group<T> {
         });
     }
 
-    /// What the next piece that ends came to; `None` when there are none. A panic in one is a panic here. Cancel safe.
+    /// Returns the result of the next piece that ends; `None` if there are no more. A panic in a piece is a panic here.
+    /// Cancel safe.
     pub async fn next(&mut self) -> Option<T> {
         while self.open > 0 {
             tokio::select! {
@@ -165,7 +162,7 @@ impl<T: Send + 'static> Group<T> {
         None
     }
 
-    /// The same, of a piece that has ended already.
+    /// Returns the result of a piece that has already ended; `None` if there is none.
     pub fn try_next(&mut self) -> Option<T> {
         let result = self.results.try_recv().ok()?;
         self.open -= 1;
@@ -209,7 +206,7 @@ impl fmt::Debug for Scope {
     }
 }
 
-/// Runs `work`, which blocks, away from the runtime's workers. A panic in it is a panic here.
+/// Runs `work`, which blocks, on a thread for blocking work. A panic in it is a panic here.
 pub async fn blocking<T: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -223,8 +220,8 @@ pub async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Starts `work`, which blocks, away from the runtime's workers, and waits for nothing: the work itself has
-/// to report its end, and must not panic.
+/// Starts `work`, which blocks, on a thread for blocking work, and does not wait. The work has to report its own end,
+/// and must not panic.
 pub fn blocking_detached(name: &'static str, work: impl FnOnce() + Send + 'static) {
     #[expect(clippy::disallowed_methods, reason = "this is the one place that may")]
     let task = tokio::task::spawn_blocking(work);
@@ -232,7 +229,7 @@ pub fn blocking_detached(name: &'static str, work: impl FnOnce() + Send + 'stati
     tracing::trace!(name, "blocking work begins");
 }
 
-/// Starts a named thread of our own; the owner joins it.
+/// Starts a named thread; its owner has to join it.
 pub fn worker<T: Send + 'static>(
     name: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -243,7 +240,7 @@ pub fn worker<T: Send + 'static>(
         .expect("the system can start a thread")
 }
 
-/// Resolves after `pause`; never, if there is none.
+/// Resolves after `pause`; never if it is `None`.
 pub async fn sleep(pause: Option<Duration>) {
     match pause {
         Some(pause) => tokio::time::sleep(pause).await,
@@ -251,7 +248,7 @@ pub async fn sleep(pause: Option<Duration>) {
     }
 }
 
-/// Answers the asker that waits; one that is gone is logged, nothing more.
+/// Sends the answer to a waiting caller. If the caller no longer waits, that is only logged.
 pub fn reply<T>(asker: oneshot::Sender<T>, answer: T) {
     if asker.send(answer).is_err() {
         tracing::debug!("nobody waits for an answer any more");

@@ -1,4 +1,4 @@
-//! A clock that tests move by hand: time stands still until [`ManualClock::advance`].
+//! A clock for tests: its time changes only by [`ManualClock::advance`].
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,14 +9,13 @@ use tokio::sync::watch;
 
 use super::Timer;
 
-/// Where the wall clock begins: in November 2023.
+/// Start of the wall clock, in November 2023.
 const START: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 
-/// The clock.
 #[derive(Debug)]
 pub struct ManualClock {
     passed: watch::Sender<Duration>,
-    /// By how many milliseconds somebody has set the wall clock.
+    /// Offset of the wall clock in milliseconds.
     stepped: AtomicI64,
     drawn: AtomicU64,
 }
@@ -32,17 +31,17 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// Moves the time on, and wakes those whose time has come.
+    /// Advances the time, and wakes the tasks whose time has come.
     pub fn advance(&self, by: Duration) {
         self.passed.send_modify(|passed| *passed += by);
     }
 
-    /// Sets the wall clock, by so many milliseconds; nothing else notices.
+    /// Adjusts the wall clock by `by` milliseconds. The uptime does not change.
     pub fn step(&self, by: i64) {
         self.stepped.fetch_add(by, Ordering::Relaxed);
     }
 
-    /// How many sleep now.
+    /// Number of tasks that sleep now.
     pub fn sleepers(&self) -> usize {
         self.passed.receiver_count()
     }
@@ -58,7 +57,7 @@ impl Clock for ManualClock {
         Uptime::default().plus(*self.passed.borrow())
     }
 
-    /// 1, 2, 3 …
+    /// Returns 1, 2, 3 and so on.
     fn random(&self) -> u64 {
         self.drawn.fetch_add(1, Ordering::Relaxed) + 1
     }
