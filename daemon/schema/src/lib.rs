@@ -1,9 +1,9 @@
-//! JSON Schemas, and checks against them at a bounded cost.
+//! JSON Schemas, and checks of values at a bounded cost.
 //!
-//! A schema that refers to itself can make a check of a few hundred bytes take hours, and the list of its errors fill any memory. So each
-//! look at a value costs a step, and a check that runs out of steps is given up. Whether a value fits is found out first, which needs no
-//! memory; what does not fit is told after that, as far as fewer steps go. **Never** lets a pattern backtrack without end, or take
-//! memory without end.
+//! A check of a few hundred bytes against a schema that refers to itself may take hours, and the list of its errors may
+//! fill any memory. So each access to a value costs a step, and a check that has no steps left is aborted. The first
+//! pass only determines if a value is valid, which needs no memory. Errors are collected in a second pass with fewer
+//! steps. **Never** lets a pattern backtrack or use memory without a bound.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -16,56 +16,54 @@ use jsonschema::json::{Array, Json, Node, NodeIdentity, Object as Members};
 use jsonschema::{JsonType, PatternOptions, ValidationError, Validator};
 use serde_json::{Map, Number, Value, map};
 
-/// Steps that finding out may take whether a value fits: a second or so.
+/// Most steps for determining if a value is valid: about a second.
 const MOST_STEPS: u64 = 20_000_000;
-/// Steps that telling what does not fit may take: each may leave an error in memory.
+/// Most steps for collecting errors: each may leave an error in memory.
 const MOST_TOLD_STEPS: u64 = 50_000;
-/// Characters of a text that are looked at for one step.
+/// Characters of a text that cost one step.
 const CHARACTERS: usize = 64;
-/// Patterns of one schema.
+/// Most patterns in one schema.
 const MOST_PATTERNS: usize = 100;
-/// Memory in bytes that one pattern may take, roughly.
+/// Approximate limit in bytes on the memory of one pattern.
 const PATTERN_BYTES: usize = 256 << 10;
-/// How often a pattern with look-around may go back in one text.
+/// Most backtracks of a pattern with look-around in one text.
 const MOST_BACKTRACKS: usize = 100_000;
 
-/// A schema, ready to be checked against.
+/// A compiled schema.
 #[derive(Debug, Clone)]
 pub struct Schema {
     source: Value,
     validator: Validator<Metered>,
 }
 
-/// Why a text is no schema: where in it, as a JSON pointer, and what is wrong there.
+/// Reason why a value is no usable schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unusable {
-    /// Where.
+    /// JSON pointer into the schema.
     pub at: String,
-    /// What, for people.
+    /// Message for people.
     pub problem: String,
 }
 
-/// Something that does not fit.
+/// An error in a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where, as a JSON pointer into the value.
+    /// JSON pointer into the value.
     pub at: String,
-    /// What, for people; as long as the value may be.
+    /// Message for people; it may be as long as the value.
     pub message: String,
-    /// What it is about.
     pub about: About,
-    /// Whether null stands there.
+    /// True if the value at that position is null.
     pub is_null: bool,
 }
 
-/// What a problem is about.
+/// Subject of a problem.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum About {
     /// This property of a map is missing.
     Missing(String),
-    /// A map has these properties, and may not.
+    /// These properties of a map are not allowed.
     Unexpected(Vec<String>),
-    /// The value itself.
     Value,
 }
 
@@ -88,13 +86,13 @@ impl Problem {
     }
 }
 
-/// Why it cannot be told what does not fit.
+/// Reason why problems cannot be reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Untold {
-    /// It does not fit.
+    /// The value is invalid, but collecting the errors took too many steps.
     #[error("does not fit the schema, and to tell where would take too long")]
     Misfit,
-    /// Nobody knows whether it fits.
+    /// It is unknown if the value is valid.
     #[error(
         "cannot be checked against the schema in {MOST_STEPS} steps: simplify the schema, or give it less to check"
     )]
@@ -102,7 +100,7 @@ pub enum Untold {
 }
 
 impl Schema {
-    /// Reads a schema.
+    /// Compiles a schema.
     pub fn new(source: &Value) -> Result<Self, Unusable> {
         let patterns = patterns(source);
         if patterns > MOST_PATTERNS {
@@ -126,12 +124,12 @@ impl Schema {
         })
     }
 
-    /// As it was written.
+    /// Returns the schema as it was written.
     pub const fn source(&self) -> &Value {
         &self.source
     }
 
-    /// What does not fit about `value`, at most `most` problems; nothing if all fits.
+    /// Returns at most `most` problems of `value`; none if it is valid.
     pub fn problems(&self, value: &Value, most: usize) -> Result<Vec<Problem>, Untold> {
         let fits = metered(MOST_STEPS, || self.validator.is_valid(Looked(value)));
         if fits.ok_or(Untold::TooComplex)? {
@@ -145,7 +143,7 @@ impl Schema {
     }
 }
 
-/// How many patterns there may be in `schema`. What only looks like one counts too.
+/// Returns an upper bound on the number of patterns in `schema`, because data that looks like a pattern counts too.
 fn patterns(schema: &Value) -> usize {
     match schema {
         Value::Object(map) => map
@@ -169,10 +167,10 @@ thread_local! {
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// What a check is unwound with that has no steps left.
+/// Panic payload of a check that has no steps left.
 struct Exhausted;
 
-/// Does `work`, unless that takes more than `most` steps. The library that checks knows no way to stop but to unwind it.
+/// Runs `work`, or returns `None` if it takes more than `most` steps. Unwinding is the only way to stop the library.
 fn metered<T>(most: u64, work: impl FnOnce() -> T) -> Option<T> {
     let before = LEFT.replace(most);
     let done = catch_unwind(AssertUnwindSafe(work));
@@ -195,11 +193,11 @@ fn pay(steps: usize) {
     }
 }
 
-/// Values whose every look costs a step.
+/// A representation of JSON in which each access costs a step.
 #[derive(Debug)]
 struct Metered;
 
-/// One of them.
+/// A value.
 #[derive(Debug, Clone, Copy)]
 struct Looked<'a>(&'a Value);
 
@@ -277,7 +275,6 @@ impl<'a> Node<'a, Metered> for Looked<'a> {
     }
 }
 
-/// A map of them.
 struct LookedMap<'a>(&'a Map<String, Value>);
 
 impl<'a> Members<'a, Metered> for LookedMap<'a> {
@@ -299,7 +296,6 @@ impl<'a> Members<'a, Metered> for LookedMap<'a> {
     }
 }
 
-/// The entries of a map.
 struct MembersIter<'a>(map::Iter<'a>);
 
 impl<'a> Iterator for MembersIter<'a> {
@@ -312,7 +308,6 @@ impl<'a> Iterator for MembersIter<'a> {
     }
 }
 
-/// A list of them.
 struct LookedList<'a>(&'a [Value]);
 
 impl<'a> Array<'a, Metered> for LookedList<'a> {
@@ -328,7 +323,6 @@ impl<'a> Array<'a, Metered> for LookedList<'a> {
     }
 }
 
-/// The entries of a list.
 struct ElementsIter<'a>(slice::Iter<'a, Value>);
 
 impl<'a> Iterator for ElementsIter<'a> {
@@ -377,7 +371,7 @@ mod tests {
 
     #[test]
     fn errors_that_would_fill_the_memory_are_not_told() {
-        // Any JSON but numbers: each level of a value that does not fit is told once for each arm.
+        // Any JSON without numbers. An error at each level is repeated for each arm of `anyOf`.
         let tree = json!({
             "$defs": {"tree": {"anyOf": [
                 {"type": "string"},
