@@ -1,4 +1,4 @@
-//! Values of the core from messages of the contract, and messages from values.
+//! Conversions between messages of the contract and values of the core.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 use crate::v1;
 
-/// A value of a message that the contract does not allow, or that only a newer contract knows.
+/// A value of a message that the contract does not allow, or that only a newer contract defines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what}")]
 pub struct Malformed {
-    /// Says what the value is and in which field.
+    /// Description of the value and its field.
     pub what: String,
 }
 
@@ -25,7 +25,8 @@ impl Malformed {
     }
 }
 
-/// Conversions between an enum of the core and one of the contract that has the same names, and `Unspecified` besides.
+/// Implements conversions between an enum of the core and one of the contract with the same names and an additional
+/// `Unspecified`.
 macro_rules! same_names {
     ($core:ty, $wire:ty, $($name:ident),+) => {
         impl From<$core> for $wire {
@@ -37,7 +38,7 @@ macro_rules! same_names {
         }
 
         impl $wire {
-            /// The value of the core; `None` if it is unspecified.
+            /// Returns the value of the core; `None` if it is unspecified.
             pub const fn to_core(self) -> Option<$core> {
                 match self {
                     $(Self::$name => Some(<$core>::$name),)+
@@ -95,7 +96,7 @@ impl From<&v1::ProcessEnd> for Printed {
 }
 
 impl v1::ItemRef {
-    /// `TYPE:ID`; the type is `item` if this client does not know it.
+    /// Returns `TYPE:ID`; the type is `item` if this version does not define it.
     pub fn name(&self) -> String {
         let kind = self.r#type().to_core();
         format!("{}:{}", kind.map_or("item", ItemKind::as_str), self.id)
@@ -103,7 +104,7 @@ impl v1::ItemRef {
 }
 
 impl v1::Run {
-    /// The status as the core has it.
+    /// Returns the status as a value of the core.
     pub fn core_status(&self) -> Result<Status, Malformed> {
         let status = v1::RunStatus::try_from(self.status).ok();
         status
@@ -111,14 +112,14 @@ impl v1::Run {
             .ok_or_else(|| unknown("status", self.status))
     }
 
-    /// The kind as the core has it.
+    /// Returns the kind as a value of the core.
     pub fn core_kind(&self) -> Result<RunKind, Malformed> {
         let kind = v1::RunKind::try_from(self.kind).ok();
         kind.and_then(v1::RunKind::to_core)
             .ok_or_else(|| unknown("kind", self.kind))
     }
 
-    /// Id of the item that it runs; empty if the daemon left it out.
+    /// Id of the item that it runs; empty if the daemon omitted it.
     pub fn item_id(&self) -> &str {
         self.item.as_ref().map_or("", |item| item.id.as_str())
     }
@@ -128,19 +129,19 @@ impl v1::Run {
         Ok(self.core_status()?.is_terminal())
     }
 
-    /// The state of a graph run; `None` in lists.
+    /// Returns the state of a graph run; `None` in lists.
     pub fn state(&self) -> Result<Option<Value>, Malformed> {
         document("state_json", &self.state_json)
     }
 
-    /// The output of a graph or a tool, the outputs of a thread, or its last text.
+    /// Returns the output of a graph or a tool, the outputs of a thread, or its last text.
     pub fn output(&self) -> Result<Option<Value>, Malformed> {
         document("output_json", &self.output_json)
     }
 }
 
 impl v1::Isolation {
-    /// The word of the configuration; `None` if it is unspecified.
+    /// Returns the word of the configuration; `None` if it is unspecified.
     pub const fn word(self) -> Option<&'static str> {
         match self {
             Self::Unspecified => None,
@@ -153,7 +154,7 @@ impl v1::Isolation {
 }
 
 impl v1::Event {
-    /// The event of the core; `None` if this client does not know its type.
+    /// Returns the event as a value of the core; `None` if this version does not define its type.
     pub fn fact(&self) -> Option<Event> {
         Event::read(&self.event_type, &self.payload_json).ok()
     }
@@ -163,18 +164,18 @@ fn unknown(what: &str, number: i32) -> Malformed {
     Malformed::new(format!("a run {what} ({number}) this client does not know"))
 }
 
-/// Whole milliseconds, as the contract counts; a time beyond 64 bits is the longest there is.
+/// Returns whole milliseconds, as in the contract. A longer duration than 64 bits can hold becomes the maximum.
 pub fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A point in time.
+/// Converts a time; fractions of a millisecond are dropped.
 pub fn timestamp(at: &prost_types::Timestamp) -> Timestamp {
     let ms = at.seconds.saturating_mul(1000);
     Timestamp::from_ms(ms.saturating_add(i64::from(at.nanos) / 1_000_000))
 }
 
-/// Money as the contract has it, with nine decimals and no upper bound; an empty text means none. `field` is for the error.
+/// Parses money of the contract, which has exactly nine decimals; an empty text is zero. `field` is named in the error.
 pub fn usd(field: &str, text: &str) -> Result<Usd, Malformed> {
     if text.is_empty() {
         return Ok(Usd::ZERO);
@@ -187,13 +188,13 @@ pub fn usd(field: &str, text: &str) -> Result<Usd, Malformed> {
         .ok_or_else(|| Malformed::new(format!("a malformed amount of money in `{field}`")))
 }
 
-/// Money that may be absent, as a limit.
+/// Parses an optional limit; an empty text is no limit. `field` is named in the error.
 pub fn limit(field: &str, text: Option<&str>) -> Result<Option<Usd>, Malformed> {
     let text = text.filter(|text| !text.is_empty());
     text.map(|text| usd(field, text)).transpose()
 }
 
-/// The JSON in a text field; `None` if that is empty. `field` is for the error.
+/// Parses the JSON in a text field; `None` if it is empty. `field` is named in the error.
 pub fn document(field: &str, text: &str) -> Result<Option<Value>, Malformed> {
     if text.is_empty() {
         return Ok(None);
@@ -203,7 +204,7 @@ pub fn document(field: &str, text: &str) -> Result<Option<Value>, Malformed> {
         .map_err(|error| Malformed::new(format!("malformed JSON in `{field}`: {error}")))
 }
 
-/// The JSON object in a text field. `field` is for the error.
+/// Parses the JSON object in a text field. `field` is named in the error.
 pub fn object(field: &str, text: &str) -> Result<Object, Malformed> {
     match document(field, text)? {
         Some(Value::Object(object)) => Ok(object),

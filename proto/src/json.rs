@@ -1,7 +1,8 @@
-//! The JSON of messages that `ryectl --json` prints. Names, order and meaning of the fields are a promise to scripts.
+//! The JSON of messages that `ryectl --json` prints. Names, order and meaning of the fields are a stable interface for
+//! scripts.
 //!
-//! Most messages derive `Serialize`; `tests/generated.rs` lists their attributes, which name the functions here. Messages with members
-//! that follow from several fields implement it below.
+//! Most messages derive `Serialize`; `tests/generated.rs` lists their attributes, which name the functions here.
+//! Messages with members that are derived from several fields implement it below.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -21,12 +22,12 @@ use crate::v1;
 pub(crate) mod field {
     use super::*;
 
-    /// A text; null if it is empty.
+    /// Writes a text; null if it is empty.
     pub(crate) fn text<S: Serializer>(text: &String, to: S) -> Result<S::Ok, S::Error> {
         some(text).serialize(to)
     }
 
-    /// RFC 3339, or null.
+    /// Writes a time as RFC 3339; null if it is absent.
     pub(crate) fn time<S: Serializer>(
         at: &Option<prost_types::Timestamp>,
         to: S,
@@ -34,7 +35,7 @@ pub(crate) mod field {
         super::time(at.as_ref()).serialize(to)
     }
 
-    /// A count or a time in milliseconds as a number, money as decimal text; null if it is empty.
+    /// Writes a count or a time in milliseconds as a number, and money as decimal text; null if it is empty.
     pub(crate) fn amount<S: Serializer>(text: &String, to: S) -> Result<S::Ok, S::Error> {
         match text.parse::<u64>() {
             Ok(number) => to.serialize_u64(number),
@@ -42,7 +43,7 @@ pub(crate) mod field {
         }
     }
 
-    /// `TYPE:ID`.
+    /// Writes a reference to an item as `TYPE:ID`.
     pub(crate) fn item<S: Serializer>(
         item: &Option<v1::ItemRef>,
         to: S,
@@ -86,13 +87,14 @@ pub(crate) mod field {
         })
     }
 
-    /// The facts of an event, an object.
+    /// Writes the payload of an event as an object.
     pub(crate) fn payload_json<S: Serializer>(text: &String, to: S) -> Result<S::Ok, S::Error> {
         let payload = checked(convert::document("payload_json", text))?;
         payload.unwrap_or_else(|| json!({})).serialize(to)
     }
 
-    /// Functions for fields with JSON in a text, by the name of the field, which errors name; null if the text is empty.
+    /// Defines functions for fields that hold JSON as text. A function has the name of its field, which errors name; an
+    /// empty text becomes null.
     macro_rules! documents {
         ($($name:ident),+) => {
             $(pub(crate) fn $name<S: Serializer>(text: &String, to: S) -> Result<S::Ok, S::Error> {
@@ -102,7 +104,7 @@ pub(crate) mod field {
     }
     documents!(params_json, schema_json);
 
-    /// Functions for fields with money, by the name of the field; an empty text is no money.
+    /// Defines functions for fields with money, by the name of the field; an empty text becomes zero.
     macro_rules! money {
         ($($name:ident),+) => {
             $(pub(crate) fn $name<S: Serializer>(text: &String, to: S) -> Result<S::Ok, S::Error> {
@@ -112,7 +114,7 @@ pub(crate) mod field {
     }
     money!(reserved, held, own, actual, overrun, spent, spend);
 
-    /// Functions for fields with limits of money, by the name of the field; null if there is none.
+    /// Defines functions for fields with limits of money, by the name of the field; null if there is no limit.
     macro_rules! limits {
         ($($name:ident),+) => {
             $(pub(crate) fn $name<S: Serializer>(
@@ -127,7 +129,7 @@ pub(crate) mod field {
     limits!(max, remaining);
 }
 
-/// Writes a JSON object of these members.
+/// Writes a JSON object with these members.
 macro_rules! object {
     ($to:expr, { $($name:literal: $value:expr,)+ }) => {{
         let mut map = $to.serialize_map(None)?;
