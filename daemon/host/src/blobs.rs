@@ -3,11 +3,11 @@
 //! **Owns** `<state>/objects/ab/<sha256>`. **Never** overwrites or changes an object, and never returns bytes that do
 //! not match their name. [`Store::put`] returns when the object is on disk with its directory, so that a log record may
 //! name it. **Order**: objects are independent; two writers of the same bytes both succeed, one after the other. A new
-//! file is renamed to its name first and synced then: name and bytes are written in one transaction of the file
-//! system's journal, where a sync before and after the rename would cause two. A file that replaces a damaged one is
-//! synced before the rename. **Failure**: an object that cannot be stored leaves no file. A crash may leave a file
-//! below `objects/tmp`, which the next [`Store::open`] removes, or one with its name and only a part of its bytes,
-//! which no record names yet: the next [`Store::put`] of these bytes replaces it.
+//! file is renamed to its name first and synced then. Name and bytes are thus written in one transaction of the file
+//! system's journal; a sync before and after the rename would cause two. A file that replaces a damaged one is synced
+//! before the rename. **Failure**: an object that cannot be stored leaves no file. A crash may leave a file below
+//! `objects/tmp`, which the next [`Store::open`] removes. It may also leave a file with its name and only a part of its
+//! bytes. No record names it yet, and the next [`Store::put`] of these bytes replaces it.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read as _, Seek as _};

@@ -40,9 +40,7 @@ pub enum Error {
     },
     /// A part of the store is missing that other parts refer to. Nothing was changed.
     #[error("`{}` is missing or was cut short; restore the state directory from a copy", path.display())]
-    Missing {
-        path: PathBuf,
-    },
+    Missing { path: PathBuf },
     /// An earlier version of ryed wrote the state. Nothing was changed.
     #[error(
         "`{}` was written by an earlier version of ryed, whose state this version cannot read: move the state directory away, or name \
@@ -77,9 +75,7 @@ pub enum Error {
     #[error(transparent)]
     Refused(#[from] Refused),
     #[error("there is no run {run}")]
-    Unknown {
-        run: RunId,
-    },
+    Unknown { run: RunId },
     /// A long payload could not be stored.
     #[error("failed to keep a long payload")]
     Object(#[source] blobs::Error),
@@ -124,9 +120,7 @@ pub enum Error {
     Passed,
     /// The page token is not of this journal.
     #[error("`{}` is not a page token", excerpt(token))]
-    PageToken {
-        token: String,
-    },
+    PageToken { token: String },
 }
 
 impl Error {
