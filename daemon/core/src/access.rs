@@ -1,45 +1,42 @@
-//! Who sees which run, and who may stop, resume or answer it: one rule for calls from outside and for the tools of runs.
+//! Access to runs: one rule for calls from outside and for the tools of runs.
 //!
-//! | who asks | sees | acts on |
+//! | caller | sees | may stop, resume and answer |
 //! | --- | --- | --- |
-//! | a user | the runs of theirs, in every project | every run they see |
-//! | a tool run that nobody but a user started | the runs of its user in its project | every run it sees: it acts for that user |
+//! | a user | the user's runs, in every project | every run it sees |
+//! | a tool run that a user started | the runs of its user in its project | every run it sees: it acts for the user |
 //! | a graph run | the runs of its user in its project | its own chain of continuations and its descendants |
 //! | a tool run of another run | the runs of its user in its project | none: authority only narrows |
 //!
-//! A run that continues another belongs where that one did. **Never** says why: a run that is not seen does not exist for
-//! the caller.
+//! A continuation counts as the run that it continues. **Never** reports why a run is hidden: for the caller it does
+//! not exist.
 
 use crate::capability::Layer;
 use crate::id::RunId;
 use crate::ledger::AccountId;
 use crate::model::{RunKind, Spec};
 
-/// Who asks.
+/// Caller of an operation on runs.
 #[derive(Debug, Clone, Copy)]
 pub enum Caller<'a> {
-    /// A user, with what they may do; its source is their name.
+    /// A user with its permissions; the layer's source is the user's name.
     User(&'a Layer),
-    /// A run.
     Run {
-        /// Its id.
         run: &'a RunId,
-        /// Its authority and its project.
+        /// Authority and project of the run.
         spec: &'a Spec,
     },
 }
 
-/// The runs that somebody sees, as a filter.
+/// Filter for the runs that a caller sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scope<'a> {
-    /// Those of this user.
     pub principal: &'a str,
-    /// Those of this project; of all, if none is named.
+    /// Limits the scope to one project; `None` means every project.
     pub project: Option<&'a str>,
 }
 
 impl<'a> Caller<'a> {
-    /// The runs that it sees.
+    /// Returns the filter for the runs that the caller sees.
     pub fn scope(self) -> Scope<'a> {
         match self {
             Self::User(layer) => Scope {
@@ -53,13 +50,14 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Whether it sees the run of `spec`.
+    /// Returns true if the caller sees the run of `spec`.
     pub fn sees(self, spec: &Spec) -> bool {
         let Scope { principal, project } = self.scope();
         principal == spec.principal && project.is_none_or(|project| project == spec.project)
     }
 
-    /// The account that what it lets continue draws on, or on what lies below: its own, if it acts for itself and not for a user.
+    /// Returns the account from which the runs that the caller resumes must draw, itself or in its subtree. `None` if
+    /// the caller acts for a user.
     pub fn pays(self) -> Option<&'a AccountId> {
         match self {
             Self::User(_) => None,
@@ -67,7 +65,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Whether it is a user, or a tool run that nobody but a user started.
+    /// Returns true for a user and for a tool run that a user started directly.
     fn is_for_user(self) -> bool {
         match self {
             Self::User(_) => true,
@@ -75,7 +73,8 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// Whether it may stop, resume and answer the run whose spec comes first in `lineage`; those of its ancestors follow.
+    /// Returns true if the caller may stop, resume and answer the first run of `lineage`. The specs of its ancestors
+    /// follow it, the nearest first.
     pub fn may_act<'s>(self, lineage: impl IntoIterator<Item = &'s Spec>) -> bool {
         let mut lineage = lineage.into_iter().peekable();
         if !lineage.peek().is_some_and(|own| self.sees(own)) {
@@ -106,7 +105,6 @@ mod tests {
         RunId::new(text).unwrap()
     }
 
-    /// The run `name` of `principal` in `project`.
     fn run(kind: RunKind, name: &str, principal: &str, project: &str) -> Spec {
         Spec {
             project: project.into(),
@@ -125,7 +123,7 @@ mod tests {
         Spec { parent, ..run }
     }
 
-    /// What `caller` may do with the first run of a line: `acts`, `sees`, or `none`.
+    /// Returns the access of `caller` to the first run of a lineage: `acts`, `sees`, or `none`.
     fn may(caller: Caller<'_>, line: &[&Spec]) -> &'static str {
         let own = line.first().expect("a line has a run");
         match (caller.sees(own), caller.may_act(line.iter().copied())) {

@@ -1,29 +1,27 @@
-//! How deep and how large a value may be.
+//! Limits on the depth and the size of a value.
 //!
-//! Tools, callers and templates make values; each is measured where it comes in, long before it could do harm. **Depth**:
-//! a value is wrapped several times on its way into the log, the wire and the archive, and common readers of JSON stop at
-//! 128 levels; [`MOST_DEPTH`] leaves room for every wrapping. **Size**: one run must not take the memory of all others; the
-//! state of a run, and whatever one template makes of it, stays within [`MOST_BYTES`]. What counts is the memory that a value
-//! takes, not its JSON: a list of nulls takes fourteen times as much.
+//! Tools, callers and templates make values. Each value is measured where it enters, before it can do harm. **Depth**:
+//! a value is wrapped several times on its way to the log, the wire and the archive, and common JSON readers stop at
+//! 128 levels. [`MOST_DEPTH`] leaves room for every wrapping. **Size**: one run must not take the memory of all others.
+//! The state of a run, and the result of one template, is at most [`MOST_BYTES`] large. Memory counts, not JSON: a list
+//! of nulls takes 14 times as much memory as its JSON has bytes.
 
 use serde_json::Value;
 
 use crate::error::{ErrorKind, Kinded};
 
-/// Lists and maps within each other that a value may have.
+/// Largest number of nested lists and maps in a value.
 pub const MOST_DEPTH: usize = 64;
-/// Bytes of memory, roughly, that the values of a run may take at once.
+/// Largest approximate memory of the values of one run, in bytes.
 pub const MOST_BYTES: usize = 64 << 20;
-/// From here on a warning says that the state is no place for data.
+/// From this size on, in bytes, a warning says that the state is no place for data.
 pub const MANY_BYTES: usize = 1 << 20;
 
-/// How a value goes beyond what is allowed.
+/// Limit that a value exceeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Excess {
-    /// Too many lists and maps within each other.
     #[error("nested more than {MOST_DEPTH} levels deep")]
     Depth,
-    /// Too large.
     #[error("larger than {} MiB in memory", MOST_BYTES >> 20)]
     Bytes,
 }
@@ -34,24 +32,25 @@ impl Kinded for Excess {
     }
 }
 
-/// What a value takes where it stands; one that stands in a list or a map stands in its room.
+/// Memory of a value itself. An entry of a list or a map takes it inside the memory of that container.
 const VALUE: usize = size_of::<Value>();
-/// What a map has for one entry: its hash, its key, the value, and its place in the table.
+/// Memory of one slot of a map's table: hash, key, value and index.
 const ENTRY: usize = 2 * size_of::<usize>() + size_of::<String>() + VALUE;
-/// What an allocation takes beside what was asked for.
+/// Overhead of one allocation, in bytes.
 const ALLOCATION: usize = 16;
 
-/// Measures `value`; the bytes that it takes in memory, roughly.
+/// Checks the depth and the size of `value`. Returns its approximate size in memory, in bytes.
 pub fn check(value: &Value) -> Result<usize, Excess> {
     within(value, MOST_DEPTH, MOST_BYTES)
 }
 
-/// The bytes that `value` takes in memory, roughly; of one beyond [`MOST_BYTES`] no more than that is counted.
+/// Returns the approximate size of `value` in memory, in bytes; at most [`MOST_BYTES`].
 pub fn size(value: &Value) -> usize {
     within(value, usize::MAX, MOST_BYTES).unwrap_or(MOST_BYTES)
 }
 
-/// The most bytes that the value may take in memory which `json` says, while it is made: lists and maps grow by doubling.
+/// Returns an upper bound of the memory, in bytes, that decoding `json` takes at any moment. Lists and maps grow by
+/// doubling.
 pub fn most_of_json(json: &str) -> usize {
     let (mut values, mut entries, mut maps, mut quotes) = (1, 0, 0, 0);
     for byte in json.bytes() {
@@ -68,14 +67,14 @@ pub fn most_of_json(json: &str) -> usize {
     texts + lists + (3 * entries + room(1) * maps) * ENTRY + 2 * maps * ALLOCATION
 }
 
-/// The size of a value that is at most `depth` deep and `bytes` large.
+/// Returns the size of a value that is at most `depth` deep and at most `bytes` large.
 pub(crate) fn within(value: &Value, depth: usize, bytes: usize) -> Result<usize, Excess> {
     let mut left = bytes.checked_sub(VALUE).ok_or(Excess::Bytes)?;
     spend(value, depth, &mut left)?;
     Ok(bytes - left)
 }
 
-/// Takes off `left` what `value` holds, beside what it takes where it stands.
+/// Subtracts from `left` the memory that `value` owns, without the memory of the value itself.
 fn spend(value: &Value, depth: usize, left: &mut usize) -> Result<(), Excess> {
     let mut pay = |bytes: usize| {
         *left = left.checked_sub(bytes).ok_or(Excess::Bytes)?;
@@ -101,7 +100,7 @@ fn spend(value: &Value, depth: usize, left: &mut usize) -> Result<(), Excess> {
     }
 }
 
-/// For how many entries a map that grew to `entries` has room: its table doubles, and is never more than seven eighths full.
+/// Returns the capacity of a map that grew to `entries`. Its table doubles, and is at most seven eighths full.
 const fn room(entries: usize) -> usize {
     match entries {
         0 => 0,

@@ -1,9 +1,9 @@
-//! What a run may do, as layers that only narrow.
+//! Permissions of a run, as layers that only narrow.
 //!
 //! A capability is the name of one action: `rye.<execute|fetch|sign>.<item type>.<id, / as .>`. A [`Layer`] is a list
 //! of patterns over such names (`*` any text, `?` one character, `[…]` a set). A run carries the layers of its caller
-//! and its own; an action is allowed if **every** layer allows it. An empty layer denies everything; no layers at
-//! all deny everything too.
+//! and its own. An action is allowed if **every** layer allows it. An empty layer denies everything, and so does an
+//! empty list of layers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,22 +12,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{InvalidId, ItemId, ItemKind, ItemRef};
 
-/// What is done to an item.
+/// Action on an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Primary {
-    /// Run it.
     Execute,
-    /// Read or find it.
+    /// Reading or finding an item.
     Fetch,
-    /// Sign it.
     Sign,
 }
 
 impl Primary {
     const ALL: [Self; 3] = [Self::Execute, Self::Fetch, Self::Sign];
 
-    /// The name used in capabilities and graph files.
+    /// Returns the name used in capabilities and graph files.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Execute => "execute",
@@ -37,13 +35,13 @@ impl Primary {
     }
 }
 
-/// The name of one action, as patterns see it.
+/// Name of one action, against which patterns are matched.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Capability(String);
 
 impl Capability {
-    /// The capability needed to do `primary` to `item`. A `.` inside the id is written `%2E`, and a `%` as `%25`, so
-    /// that `a.b` and `a/b` never share a capability.
+    /// Returns the capability needed to do `primary` to `item`. A `.` inside the id is written `%2E`, and a `%` as
+    /// `%25`, so that `a.b` and `a/b` never share a capability.
     pub fn of(primary: Primary, item: &ItemRef) -> Self {
         let mut name = prefix(primary, item.kind);
         for c in item.id.as_str().chars() {
@@ -57,25 +55,23 @@ impl Capability {
         Self(name)
     }
 
-    /// The capability as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// What the names of all actions begin with that do `primary` to an item of this kind.
+/// Returns the common prefix of all capabilities for `primary` and items of this kind.
 fn prefix(primary: Primary, kind: ItemKind) -> String {
     format!("rye.{}.{kind}.", primary.as_str())
 }
 
-/// What is done, the kind of item, and how the names of such actions begin.
 fn prefixes() -> impl Iterator<Item = (Primary, ItemKind, String)> {
     Primary::ALL
         .into_iter()
         .flat_map(|primary| ItemKind::ALL.map(|kind| (primary, kind, prefix(primary, kind))))
 }
 
-/// The parts of the name of an action: what is done, the kind of item, and its id as capabilities write it.
+/// Splits the name of an action into primary, item kind and escaped id.
 fn parts(name: &str) -> Option<(Primary, ItemKind, &str)> {
     prefixes().find_map(|(primary, kind, prefix)| {
         let id = name.strip_prefix(&prefix)?;
@@ -83,23 +79,23 @@ fn parts(name: &str) -> Option<(Primary, ItemKind, &str)> {
     })
 }
 
-/// The id that capabilities write so.
+/// Decodes the escaped id of a capability.
 fn id_of(text: &str) -> Result<ItemId, InvalidId> {
     let id = text.replace('.', "/").replace("%2E", ".");
     ItemId::new(id.replace("%25", "%"))
 }
 
-/// What a pattern says in so many words.
+/// Items that a pattern names without wildcards in the id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Named {
-    /// This item.
     Item(ItemRef),
-    /// Every item of the kind in this folder, and in those below it.
+    /// Every item of the kind in this folder and in its subfolders.
     Below(ItemKind, ItemId),
 }
 
 impl Named {
-    /// What `pattern` names for `primary`; `None` if it says something else, or does not name it.
+    /// Returns the items that `pattern` names for `primary`, or `None` if it is for another primary or has other
+    /// wildcards.
     pub fn of(pattern: &str, primary: Primary) -> Option<Self> {
         let (done, kind, id) = parts(pattern)?;
         let folder = id.strip_suffix(".*");
@@ -118,8 +114,8 @@ impl Named {
 impl FromStr for Capability {
     type Err = InvalidId;
 
-    /// Reads the name of one action, in which `/` is as good as `.`, or an item with its type (`tool:rye/bash`): the
-    /// action is to execute it. Older names mean what they mean in patterns and in calls.
+    /// Reads the name of one action, or an item with its type (`tool:rye/bash`) as the action to execute it. `/` may
+    /// replace `.` in a name. Older names are accepted as in patterns and calls.
     fn from_str(text: &str) -> Result<Self, InvalidId> {
         let invalid = |reason| InvalidId {
             text: text.to_owned(),
@@ -148,17 +144,17 @@ impl fmt::Display for Capability {
     }
 }
 
-/// One list of patterns, and where it came from.
+/// List of patterns of one origin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
-    /// Who declared it, for people: `uid:0`, `--cap`, `permissions of tool:a/b`.
+    /// Declarer, for people: `uid:0`, `--cap`, `permissions of tool:a/b`.
     pub source: String,
-    /// The patterns; one match is enough.
+    /// Patterns of which one match is enough.
     pub patterns: Vec<String>,
 }
 
 impl Layer {
-    /// Whether some pattern covers `capability`. A pattern that is not well-formed covers nothing.
+    /// Returns true if a pattern covers `capability`. A malformed pattern covers nothing.
     pub fn allows(&self, capability: &Capability) -> bool {
         self.patterns
             .iter()
@@ -166,7 +162,7 @@ impl Layer {
     }
 }
 
-/// The first layer that does not allow `capability`; `Err(None)` if there are no layers at all.
+/// Fails with the first layer that does not allow `capability`, or with `None` if there are no layers.
 pub fn check<'a>(layers: &'a [Layer], capability: &Capability) -> Result<(), Option<&'a Layer>> {
     if layers.is_empty() {
         return Err(None);
@@ -177,7 +173,7 @@ pub fn check<'a>(layers: &'a [Layer], capability: &Capability) -> Result<(), Opt
     }
 }
 
-/// Why an action is not allowed: the first layer that does not cover it.
+/// Refusal of an action; it names the first layer that does not cover it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("permission denied: `{action}` is {uncovered}")]
 pub struct Denied {
@@ -185,7 +181,7 @@ pub struct Denied {
     uncovered: String,
 }
 
-/// Whether all of `layers` allow `primary` on `item`.
+/// Checks that all of `layers` allow `primary` on `item`.
 pub fn permit(layers: &[Layer], primary: Primary, item: &ItemRef) -> Result<(), Denied> {
     let action = Capability::of(primary, item);
     let uncovered = match check(layers, &action) {
@@ -201,7 +197,7 @@ pub fn permit(layers: &[Layer], primary: Primary, item: &ItemRef) -> Result<(), 
     Err(Denied { action, uncovered })
 }
 
-/// Brings older spellings into one: `rye.search.…` and `rye.load.…` are `rye.fetch.…`.
+/// Rewrites older spellings: `rye.search.…` and `rye.load.…` become `rye.fetch.…`.
 pub fn normalise(pattern: &str) -> String {
     for old in ["rye.search.", "rye.load."] {
         if let Some(rest) = pattern.strip_prefix(old) {
@@ -211,17 +207,18 @@ pub fn normalise(pattern: &str) -> String {
     pattern.to_owned()
 }
 
-/// Whether `text` holds what stands for other text.
+/// Returns true if `text` holds a wildcard.
 fn is_open(text: &str) -> bool {
     text.contains(['*', '?', '['])
 }
 
-/// The text of a pattern before the first wildcard.
+/// Returns the text of a pattern up to its first wildcard.
 fn literal(pattern: &str) -> &str {
     pattern.split(['*', '?', '[']).next().unwrap_or_default()
 }
 
-/// Whether both patterns may cover one action, as far as their texts before the first wildcard tell.
+/// Returns true if both patterns may cover a common action. Two patterns with wildcards are compared only by their text
+/// up to the first wildcard, so the result may be a false positive.
 pub fn may_meet(one: &str, other: &str) -> bool {
     match (is_open(one), is_open(other)) {
         (false, _) => matches(other, one),
@@ -233,14 +230,14 @@ pub fn may_meet(one: &str, other: &str) -> bool {
     }
 }
 
-/// Whether `wide` covers every action that `narrow` does, as far as a match of the one on the text of the other tells. What stands for one
-/// character covers no wildcard, which may stand for many.
+/// Returns true if `wide` covers every action that `narrow` covers. The test matches `wide` against the text of
+/// `narrow`, and may miss some cases. `?` and sets cover one character and so no wildcard, which may stand for many.
 pub fn covers(wide: &str, narrow: &str) -> bool {
     let tells = !is_open(narrow) || wide == narrow || !wide.contains(['?', '[']);
     tells && matches(wide, narrow)
 }
 
-/// Whether a pattern can cover any capability, as far as its text before the first wildcard tells.
+/// Returns true if a pattern may cover some capability. Only its text up to the first wildcard is examined.
 pub fn can_match(pattern: &str) -> bool {
     let literal = literal(pattern);
     let is_whole = literal.len() == pattern.len();
@@ -252,22 +249,23 @@ pub fn can_match(pattern: &str) -> bool {
         })
 }
 
-/// Shell-style match over the whole text: `*`, `?`, `[abc]`, `[a-z]`, `[!a]`; case matters, `*` crosses dots.
+/// Shell-style match over the whole text: `*`, `?`, `[abc]`, `[a-z]`, `[!a]`. It is case-sensitive, and `*` crosses
+/// dots.
 ///
-/// Linear in the product of both lengths at worst: a caller chooses the pattern. The text is made of ids, which hold none of these
-/// characters.
+/// The worst case is linear in the product of both lengths, because a caller chooses the pattern. The text is made of
+/// ids, which hold none of these characters.
 fn matches(pattern: &str, text: &str) -> bool {
     let common = common_start(pattern.as_bytes(), text.as_bytes());
     match &pattern.as_bytes()[common..] {
         [] => text.len() == common,
         b"*" => true,
         [b'*' | b'?' | b'[', ..] => matches_wild(&pattern[common..], &text[common..]),
-        // Most patterns end here, without a copy of anything.
+        // Most patterns end here, without any copy.
         _ => false,
     }
 }
 
-/// How many bytes both begin with.
+/// Returns the number of leading bytes that both texts share.
 fn common_start(one: &[u8], other: &[u8]) -> usize {
     let ((words, _), (others, _)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
     let equal = words
@@ -312,7 +310,8 @@ fn matches_wild(pattern: &str, text: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// Matches `c` against the set that opens at `pattern[open]`; returns the position after the set.
+/// Matches `c` against the set that opens at `pattern[open]`. Returns the position after the set, or `None` if the set
+/// does not match or is not closed.
 fn match_set(pattern: &[char], open: usize, c: char) -> Option<usize> {
     let negated = pattern.get(open + 1) == Some(&'!');
     let first = open + 1 + usize::from(negated);
@@ -394,7 +393,7 @@ mod tests {
             ("rye.execute.tool.rye.bash", "rye.execute.tool.rye.bash"),
             ("rye.execute.tool.rye/bash", "rye.execute.tool.rye.bash"),
             ("rye.sign.config.a%2Eb.c%25", "rye.sign.config.a%2Eb.c%25"),
-            // Other names of the same.
+            // Aliases of the same item.
             ("tool:rye/bash/bash", "rye.execute.tool.rye.bash"),
             (
                 "rye.execute.tool.rye.bash.bash",

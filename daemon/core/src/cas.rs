@@ -1,8 +1,8 @@
-//! Objects by which a graph run can be retraced: what they hold, their one text, and the hash that names them.
+//! Content-addressed objects by which a graph run can be retraced: their fields, canonical text and hash.
 //!
 //! **Owns** the formats of the content-addressed objects of a project, all with `schema` and `kind`, and the key of the
-//! node cache. An object is named by the SHA-256 of its canonical JSON ([`seal::canonical`](crate::seal::canonical)),
-//! which is also, without a final LF, the content of its file.
+//! node cache. The name of an object is the SHA-256 of its canonical JSON
+//! ([`seal::canonical`](crate::seal::canonical)). The file of the object holds the same text, without a final LF.
 //!
 //! ```text
 //! ref ──► execution_snapshot ─┬─ node_receipts ──► node_receipt ── node_result_hash ──► node_result
@@ -23,7 +23,7 @@ use crate::id::{ItemRef, RunId};
 use crate::model::Status;
 use crate::seal::{canonical, canonical_object, sha256_hex, write_object, write_value};
 
-/// The version of the formats in this module, but for [`InputScope`]'s.
+/// Version of the formats in this module, except that of [`InputScope`].
 const SCHEMA: u32 = 1;
 
 fn object<const N: usize>(kind: &str, fields: [(&str, Value); N]) -> Map<String, Value> {
@@ -34,7 +34,7 @@ fn object<const N: usize>(kind: &str, fields: [(&str, Value); N]) -> Map<String,
         .collect()
 }
 
-/// What a node or an item of it gave back, unwrapped.
+/// Object of the unwrapped result of a node or of one of its items.
 pub fn node_result(result: Arc<Value>) -> Written {
     Written::new(move |out| {
         out.write_str(r#"{"kind":"node_result","result":"#)?;
@@ -43,24 +43,21 @@ pub fn node_result(result: Arc<Value>) -> Written {
     })
 }
 
-/// That a node, or an item of it, was carried out.
+/// Record that a node, or an item of it, was carried out.
 #[derive(Debug, Clone, Copy)]
 pub struct Receipt<'a> {
-    /// The hash of everything its result depends on; empty for nodes that call nothing.
+    /// Hash of all inputs of the result; empty for nodes that call nothing.
     pub node_input_hash: &'a str,
-    /// The name of its result.
     pub node_result_hash: &'a str,
-    /// Whether the result is one of an earlier run.
+    /// True if the result comes from an earlier run.
     pub cache_hit: bool,
     /// Wall time in milliseconds.
     pub elapsed_ms: u64,
-    /// When it was done.
+    /// Time of completion.
     pub at: Timestamp,
-    /// Why it failed, if it did.
     pub error: Option<&'a str>,
 }
 
-/// The object of a receipt.
 pub fn node_receipt(receipt: &Receipt<'_>) -> Encoded {
     let mut fields = object(
         "node_receipt",
@@ -78,11 +75,10 @@ pub fn node_receipt(receipt: &Receipt<'_>) -> Encoded {
     Encoded::of(&Value::Object(fields))
 }
 
-/// The state of a graph.
 pub fn state_snapshot(state: &Vars) -> Written {
     let state = state.clone();
     Written::new(move |out| {
-        // No member comes after the state.
+        // In canonical order, `state` is the last member.
         write!(
             out,
             r#"{{"kind":"state_snapshot","schema":{SCHEMA},"state":"#
@@ -93,35 +89,30 @@ pub fn state_snapshot(state: &Vars) -> Written {
     })
 }
 
-/// Where a run stands when it is suspended or ends.
+/// Position of a run when it is suspended or ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Execution<'a> {
-    /// The run.
     pub run: &'a RunId,
-    /// Its graph.
     pub graph: &'a str,
-    /// The release that ran it.
+    /// Release that ran the graph.
     pub system_version: &'a str,
-    /// Steps taken.
+    /// Number of steps taken.
     pub step: u32,
-    /// Where it stands.
     pub status: Status,
-    /// The name of its state.
     pub state_hash: &'a str,
-    /// The names of its receipts, in order.
+    /// Hashes of the receipts, in order.
     pub node_receipts: &'a [String],
-    /// What went wrong: `{step, node, error}` each; left out if nothing did.
+    /// Errors as `{step, node, error}`; the object omits an empty list.
     pub errors: &'a [Value],
 }
 
-/// The object of a snapshot.
 pub fn execution_snapshot(execution: &Execution<'_>) -> Encoded {
     let mut fields = object(
         "execution_snapshot",
         [
             ("graph_run_id", json!(execution.run)),
             ("graph_id", json!(execution.graph)),
-            // Manifests of whole spaces are not kept; the receipts name what each node ran on.
+            // Manifests of whole spaces are not kept. The receipts name the contents that each node ran on.
             ("project_manifest_hash", json!("")),
             ("user_manifest_hash", json!("")),
             ("system_version", json!(execution.system_version)),
@@ -137,29 +128,30 @@ pub fn execution_snapshot(execution: &Execution<'_>) -> Encoded {
     Encoded::of(&Value::Object(fields))
 }
 
-/// The version of what a node's input is made of.
+/// Version of the input of a node's cache key.
 const INPUT_SCHEMA: u32 = 2;
 
-/// What an attempt does and what it runs on, by hashes: two runs that differ tell by these in what.
+/// Hashes of an attempt's action and of the contents it runs on. They show in which part two runs differ.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct InputHashes {
-    /// What is done: primary, item and parameters, with everything put in.
+    /// Hash of primary, item and resolved parameters.
     pub call: Option<String>,
-    /// With what: the verified contents of everything that runs, in its order.
+    /// Hash of the verified contents of everything that runs, in order.
     pub chain: Option<String>,
-    /// Both, with the graph, the node and the configuration: the key of the result.
+    /// Key of the result: the hash of both, with graph, node and configuration.
     pub node_input: Option<String>,
 }
 
 impl InputHashes {
-    /// Those of an action on `item`, after aliases are resolved, that runs on these contents; on none if it is not known on what.
+    /// Returns the hashes of an action on `item`, whose aliases are resolved, that runs on `contents`. Without
+    /// contents, `chain` is `None`: the contents are not known yet.
     pub fn new<'a>(
         primary: Primary,
         item: &ItemRef,
         params: &Map<String, Value>,
         contents: impl Iterator<Item = &'a str>,
     ) -> Self {
-        // Written out by hand, in the order of the canonical form: this is done at every step of every run.
+        // The canonical form is written by hand in its order, because this runs at every step of every run.
         let call = sha256_hex(format!(
             r#"{{"item_id":{item},"item_type":{kind},"kind":"call","params":{params},"primary":{primary},"schema":{SCHEMA}}}"#,
             item = text(item.id.as_str()),
@@ -182,11 +174,11 @@ impl InputHashes {
     }
 }
 
-/// What the results of all nodes of a run depend on; made once for each run.
+/// Inputs that the results of all nodes of a run share; made once for each run.
 ///
-/// The key of a node is the hash of the object `{schema: 2, kind: "node_input", graph_hash, node_name, call_hash, chain_hash,
-/// config_snapshot_hash}`. `chain_hash` takes the place of the original's `lockfile_hash`, which was always null: an edited tool is
-/// another tool.
+/// The key of a node is the hash of the object `{schema: 2, kind: "node_input", graph_hash, node_name, call_hash,
+/// chain_hash, config_snapshot_hash}`. `chain_hash` replaces the original's `lockfile_hash`, which was always null: an
+/// edited tool is another tool.
 #[derive(Debug, Clone)]
 pub struct InputScope {
     config: String,
@@ -194,7 +186,7 @@ pub struct InputScope {
 }
 
 impl InputScope {
-    /// The scope of runs of the graph with this digest under the configuration with this hash.
+    /// Creates the scope of runs of the graph with this digest under the configuration with this hash.
     pub fn new(graph_hash: &str, config_snapshot_hash: &str) -> Self {
         Self {
             config: text(config_snapshot_hash),
@@ -202,7 +194,8 @@ impl InputScope {
         }
     }
 
-    /// The key of what the node `node` does; items of a foreach node share its name. None as long as it is not known on what that runs.
+    /// Returns the key of the action of node `node`, or `None` if `hashes` lacks a part. Items of a foreach node share
+    /// its name.
     pub fn key(&self, node: &str, hashes: &InputHashes) -> Option<String> {
         let (call, chain) = (hashes.call.as_ref()?, hashes.chain.as_ref()?);
         let Self { config, graph } = self;
@@ -213,7 +206,7 @@ impl InputScope {
     }
 }
 
-/// `plain` as canonical JSON.
+/// Returns `plain` as canonical JSON.
 fn text(plain: &str) -> String {
     canonical(&Value::String(plain.to_owned()))
 }

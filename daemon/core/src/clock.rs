@@ -1,4 +1,4 @@
-//! Time and randomness as ports: the core is given them, it never takes them.
+//! Time and randomness as ports: callers pass them into the core, which never reads them itself.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use jiff::fmt::StdFmtWrite;
 use jiff::fmt::temporal::DateTimePrinter;
 use serde::{Deserialize, Serialize};
 
-/// A point in time: milliseconds since the Unix epoch, UTC. Written as RFC 3339 with milliseconds and `Z`.
+/// A point in time: milliseconds since the Unix epoch, in UTC. Its text is RFC 3339 with milliseconds and `Z`.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
@@ -17,50 +17,49 @@ pub struct Timestamp {
 }
 
 impl Timestamp {
-    /// From milliseconds since the Unix epoch.
     pub const fn from_ms(ms: i64) -> Self {
         Self { ms }
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     pub const fn ms(self) -> i64 {
         self.ms
     }
 
-    /// Whole seconds since the Unix epoch.
+    /// Returns the whole seconds since the Unix epoch, rounded down.
     pub const fn seconds(self) -> i64 {
         self.ms.div_euclid(1000)
     }
 
-    /// Reads an RFC 3339 time; `None` if it is none.
+    /// Reads an RFC 3339 time; returns `None` for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let at: jiff::Timestamp = text.parse().ok()?;
         Some(Self::from_ms(at.as_millisecond()))
     }
 
-    /// This point, later by `pause`; the far end of time if that is beyond it.
+    /// Returns this point plus `pause`; saturates at the largest time.
     #[must_use]
     pub fn plus(self, pause: Duration) -> Self {
         let ms = i64::try_from(pause.as_millis()).unwrap_or(i64::MAX);
         Self::from_ms(self.ms.saturating_add(ms))
     }
 
-    /// Milliseconds from `earlier` to this point, 0 if the clock went back.
+    /// Returns the milliseconds from `earlier` to this point, or 0 if the clock went back.
     pub fn ms_since(self, earlier: Self) -> u64 {
         u64::try_from(self.ms.saturating_sub(earlier.ms)).unwrap_or(0)
     }
 
-    /// The whole-second form `2026-04-01T00:00:00Z` that signature tokens carry.
+    /// Returns the form with whole seconds, `2026-04-01T00:00:00Z`, that signature tokens carry.
     pub fn to_seconds_string(self) -> String {
         self.format("%Y-%m-%dT%H:%M:%SZ")
     }
 
-    /// The day in UTC, as `2026-04-01`.
+    /// Returns the day in UTC, as `2026-04-01`.
     pub fn to_day_string(self) -> String {
         self.format("%Y-%m-%d")
     }
 
-    /// The month in UTC, as `2026-04`.
+    /// Returns the month in UTC, as `2026-04`.
     pub fn to_month_string(self) -> String {
         self.format("%Y-%m")
     }
@@ -75,7 +74,7 @@ impl Timestamp {
 
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // It stands in each line of a transcript, and in what each expression sees.
+        // A hot path: every transcript line and every expression context holds a time.
         const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
         let at = jiff::Timestamp::from_millisecond(self.ms).unwrap_or_default();
         let printed = PRINTER.print_timestamp(&at, StdFmtWrite(f));
@@ -83,50 +82,48 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A reading of a clock that only goes forward, at an even pace, while the machine sleeps too: for delays and deadlines
-/// within one life of the daemon. Nanoseconds since some moment that nobody knows; never written down.
+/// Reading of a monotonic clock that also advances while the machine sleeps. It serves delays and deadlines within one
+/// life of the daemon. It counts nanoseconds since an unspecified moment and is never stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Uptime {
     ns: u64,
 }
 
 impl Uptime {
-    /// From nanoseconds.
     pub const fn from_ns(ns: u64) -> Self {
         Self { ns }
     }
 
-    /// This point, later by `pause`; the far end of time if that is beyond it.
+    /// Returns this point plus `pause`; saturates at the largest reading.
     #[must_use]
     pub fn plus(self, pause: Duration) -> Self {
         let ns = u64::try_from(pause.as_nanos()).unwrap_or(u64::MAX);
         Self::from_ns(self.ns.saturating_add(ns))
     }
 
-    /// The time from `earlier` to this point; none if that is later.
+    /// Returns the time from `earlier` to this point, or zero if `earlier` is later.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.ns.saturating_sub(earlier.ns))
     }
 }
 
-/// One reading of both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tick {
-    /// By the wall clock: for what is written down and shown.
+    /// Wall clock, for stored and displayed times.
     pub at: Timestamp,
-    /// For every delay and deadline within one life of the daemon.
+    /// Monotonic clock, for every delay and deadline within one life of the daemon.
     pub up: Uptime,
 }
 
-/// Where the daemon gets the time and its random bits.
+/// Source of the time and of random bits.
 pub trait Clock: fmt::Debug + Send + Sync {
-    /// Now, in UTC.
+    /// Returns the wall-clock time in UTC.
     fn now(&self) -> Timestamp;
-    /// Now, for delays.
+    /// Returns the monotonic clock.
     fn up(&self) -> Uptime;
-    /// 64 unpredictable bits.
+    /// Returns 64 unpredictable bits.
     fn random(&self) -> u64;
-    /// Now, by both clocks.
+    /// Reads both clocks.
     fn tick(&self) -> Tick {
         Tick {
             at: self.now(),
@@ -135,7 +132,8 @@ pub trait Clock: fmt::Debug + Send + Sync {
     }
 }
 
-/// The time that a text like `90`, `1.5s` or `1h30m` says: seconds, or units from the largest to the smallest, each at most once.
+/// Parses a duration like `90`, `1.5s` or `1h30m`: seconds, or units (`d`, `h`, `m`, `s`) from the largest to the
+/// smallest, each at most once. Returns `None` for any other text.
 pub fn duration(text: &str) -> Option<Duration> {
     const UNITS: [(char, f64); 4] = [('d', 86_400.0), ('h', 3600.0), ('m', 60.0), ('s', 1.0)];
     let number = |digits: &str| {

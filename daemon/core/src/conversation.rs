@@ -1,16 +1,17 @@
 //! Conversations with models: an append-only list of entries, linked by digest.
 //!
-//! **Owns** the form of a conversation that is nobody's in particular: [blocks](Block), [messages](Message), [entries](Entry) and
-//! their one text, the way back from the newest entry to the first, and the estimate of tokens. **Never** stores anything, and
-//! knows no provider: what a provider sent is kept beside the blocks as [`Raw`], byte for byte, and goes back to nobody else.
+//! **Owns** the provider-independent form of a conversation: [blocks](Block), [messages](Message), [entries](Entry) and
+//! their canonical text, the walk from the newest entry back to the first, and the estimate of tokens. **Never** stores
+//! anything, and knows no provider. A provider's own text of a message is kept with the blocks as [`Raw`], byte for
+//! byte, and is sent only to the model that it came from.
 //!
 //! ```text
 //! root entry {root, first user message} ◄─prev─ entry {turn 1} ◄─prev─ entry {turn 2} ◄── head
 //! ```
 //!
-//! The entry of a turn holds the texts delivered before it, the answer of the model, and the results of its calls in their order.
-//! What was sent is never changed: whatever changes a conversation begins another root ([`Conversation::reseeded`]).
-//! **Failure.** An entry that is missing, damaged, or not where it belongs ends the walk with a [`Damage`] that names it.
+//! The entry of a turn holds the texts delivered before it, the model's answer, and the results of its calls in order.
+//! Sent text never changes: a change to a conversation begins another root ([`Conversation::reseeded`]). **Failure.** A
+//! missing, damaged or misplaced entry ends the walk with a [`Damage`] that names it.
 
 mod reseed;
 mod walk;
@@ -25,175 +26,150 @@ use crate::expr::Object;
 pub use reseed::Reseed;
 pub use walk::{Conversation, Damage, Fault, walk};
 
-/// The version of the form.
+/// Version of the stored form.
 const SCHEMA: u32 = 1;
 const KIND: &str = "conversation";
 
-/// One entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// The entry before; `None` for that of the root.
+    /// Digest of the previous entry; `None` in the root entry.
     pub prev: Option<Digest>,
-    /// What the conversation is about, in the first entry only.
+    /// Present in the first entry only.
     pub root: Option<Root>,
-    /// The turn it ends; 0 for that of the root.
+    /// Turn that the entry ends; 0 for the root entry.
     pub turn: u32,
-    /// What was said.
     pub messages: Vec<Message>,
 }
 
-/// What a conversation begins with, and what never changes in it.
+/// Beginning of a conversation; it never changes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Root {
-    /// The system prompt.
+    /// System prompt.
     pub system: Option<String>,
-    /// The tools that the model may call, in the order in which it gets them.
+    /// Tools that the model may call, in the order in which they are sent.
     pub tools: Vec<Tool>,
-    /// How it calls them.
     pub tool_mode: ToolMode,
-    /// The model it is held with.
+    /// Model of the conversation.
     pub origin: Origin,
 }
 
-/// A tool that the model may call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
-    /// The name by which it is called.
     pub name: String,
-    /// What it is for.
     pub description: String,
-    /// JSON Schema of its arguments.
+    /// JSON Schema of the arguments.
     pub schema: Value,
 }
 
-/// How a model calls tools.
+/// Way in which a model calls tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ToolMode {
-    /// By the means of its api.
+    /// By the means of its API.
     #[default]
     Native,
 }
 
-/// Who said something: a model of a provider.
+/// Model of a provider that wrote a message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Origin {
-    /// The name of the provider.
     pub provider: String,
-    /// The id of the model.
     pub model: String,
 }
 
-/// What a provider sent, as JSON text: it goes back to the model it came from byte for byte.
+/// JSON text that a provider sent. It goes back to the same model byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Raw(pub String);
 
-/// One message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
-    /// What the model receives.
+    /// Input of the model.
     User {
-        /// Where it came from.
         source: Source,
-        /// What it says.
         blocks: Vec<Block>,
     },
-    /// What the model said.
+    /// Output of the model.
     Assistant {
-        /// Which model.
         origin: Origin,
-        /// What it said.
         blocks: Vec<Block>,
-        /// The same as it was received; `None` if it was made up from blocks.
+        /// The message as received; `None` if it was built from blocks.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         raw: Option<Raw>,
-        /// Why it stopped; `None` if it was cut off.
+        /// Reason why the model stopped; `None` if its stream was cut off.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stop: Option<Stop>,
-        /// Whether it is the part of a message that was saved when its stream broke.
+        /// True if only a part of the message was saved when its stream broke.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         partial: bool,
     },
 }
 
-/// A part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Block {
-    /// A text.
     Text {
-        /// It.
         text: String,
     },
-    /// What the model thought, as far as it says.
+    /// Reasoning of the model, as far as the provider discloses it.
     Thinking {
-        /// It.
         text: String,
     },
-    /// A call of a tool.
     Call {
-        /// The id by which it is answered.
+        /// Id that the result refers to.
         id: String,
-        /// The name of the tool.
         name: String,
-        /// The arguments.
         input: Object,
     },
-    /// The answer to a call.
     Result {
-        /// The id of the call.
         id: String,
-        /// What came of it.
         content: String,
-        /// Whether it failed.
         is_error: bool,
     },
 }
 
-/// Where a message of the user's side came from.
+/// Origin of a message of the user's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
-    /// The prompt of the directive.
+    /// Prompt of the directive.
     Directive,
-    /// Somebody wrote it while the thread ran.
+    /// Message that somebody sent while the thread ran.
     Message,
-    /// The thread reminds the model of what it was asked for.
+    /// Reminder of the required output, sent by the thread.
     Nudge,
-    /// A hook.
     Hook,
-    /// A summary of an earlier conversation.
+    /// Summary of an earlier conversation.
     Summary,
-    /// The prompt of a thread that continues.
+    /// Prompt of a thread that continues.
     Continuation,
-    /// The results of calls.
+    /// Results of calls.
     Tools,
 }
 
-/// Why a model stopped.
+/// Reason why a model stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stop {
-    /// It was done.
+    /// The answer is complete.
     End,
-    /// It waits for the results of its calls.
+    /// The model waits for the results of its calls.
     Calls,
-    /// It may say no more at once.
+    /// The answer reached its length limit.
     Length,
     /// The context is full.
     Window,
-    /// It refuses.
+    /// The model refuses.
     Refusal,
-    /// It made a call that is none.
+    /// The model made an invalid call.
     BadCall,
-    /// It wants to be called again.
+    /// The model requests to be called again.
     Pause,
 }
 
 impl Message {
-    /// A text of the user's side.
+    /// Creates a message of the user's side with one text.
     pub fn text(source: Source, text: impl Into<String>) -> Self {
         Self::User {
             source,
@@ -201,14 +177,13 @@ impl Message {
         }
     }
 
-    /// What it says.
     pub fn blocks(&self) -> &[Block] {
         match self {
             Self::User { blocks, .. } | Self::Assistant { blocks, .. } => blocks,
         }
     }
 
-    /// Its texts as paragraphs, without reasoning, calls and results.
+    /// Joins the texts of the message as paragraphs, without reasoning, calls and results.
     pub fn plain_text(&self) -> String {
         let texts = self.blocks().iter().filter_map(|block| match block {
             Block::Text { text } => Some(text.as_str()),
@@ -217,7 +192,7 @@ impl Message {
         texts.collect::<Vec<_>>().join("\n\n")
     }
 
-    /// The ids of the calls in it, in order.
+    /// Returns the ids of the calls in the message, in order.
     pub fn calls(&self) -> impl Iterator<Item = &str> {
         self.blocks().iter().filter_map(|block| match block {
             Block::Call { id, .. } => Some(id.as_str()),
@@ -225,7 +200,7 @@ impl Message {
         })
     }
 
-    /// The ids of the calls that it answers, in order.
+    /// Returns the ids of the calls that the message answers, in order.
     pub fn results(&self) -> impl Iterator<Item = &str> {
         self.blocks().iter().filter_map(|block| match block {
             Block::Result { id, .. } => Some(id.as_str()),
@@ -233,7 +208,7 @@ impl Message {
         })
     }
 
-    /// About how many bytes a provider gets to read.
+    /// Returns the approximate number of bytes that a provider reads.
     pub fn bytes(&self) -> usize {
         let blocks = self.blocks().iter().map(Block::bytes).sum();
         match self {
@@ -259,7 +234,7 @@ impl Block {
 }
 
 impl Root {
-    /// About how many bytes a provider gets to read.
+    /// Returns the approximate number of bytes that a provider reads.
     pub fn bytes(&self) -> usize {
         let of_tool = |tool: &Tool| {
             tool.name.len() + tool.description.len() + crate::seal::canonical(&tool.schema).len()
@@ -270,7 +245,7 @@ impl Root {
 }
 
 impl Entry {
-    /// The first entry of a conversation.
+    /// Creates the first entry of a conversation.
     pub const fn root(root: Root, messages: Vec<Message>) -> Self {
         Self {
             prev: None,
@@ -280,7 +255,7 @@ impl Entry {
         }
     }
 
-    /// The entry of a turn, after another one.
+    /// Creates the entry of a turn that follows `prev`.
     pub const fn turn(prev: Digest, turn: u32, messages: Vec<Message>) -> Self {
         Self {
             prev: Some(prev),
@@ -290,13 +265,13 @@ impl Entry {
         }
     }
 
-    /// About how many bytes a provider gets to read.
+    /// Returns the approximate number of bytes that a provider reads.
     pub fn bytes(&self) -> usize {
         let messages: usize = self.messages.iter().map(Message::bytes).sum();
         self.root.as_ref().map_or(0, Root::bytes) + messages
     }
 
-    /// Its one text, and its name.
+    /// Returns the canonical text and its hash.
     pub fn encode(&self) -> Encoded {
         let mut object = Map::new();
         object.insert("schema".to_owned(), json!(SCHEMA));
@@ -310,7 +285,7 @@ impl Entry {
         Encoded::of(&Value::Object(object))
     }
 
-    /// Reads the text of an entry. The error says what it is instead.
+    /// Reads the text of an entry. The error completes a sentence about the text.
     pub fn decode(text: &str) -> Result<Self, String> {
         let stored: Stored = serde_json::from_str(text).map_err(|error| error.to_string())?;
         if stored.schema != SCHEMA {
@@ -331,7 +306,7 @@ impl Entry {
     }
 }
 
-/// An entry as it is stored.
+/// An entry as stored.
 #[derive(Deserialize)]
 struct Stored {
     schema: u32,
@@ -342,7 +317,7 @@ struct Stored {
     messages: Vec<Message>,
 }
 
-/// How many bytes of text make a token of a model, on the safe side. A thousandth of a byte is the finest there is.
+/// Bytes of text in a token of a model, estimated low so that counts of tokens are safe. The resolution is 1/1000 byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct TokenSize {
@@ -350,14 +325,14 @@ pub struct TokenSize {
 }
 
 impl TokenSize {
-    /// So many thousandths of a byte; `None` for none at all, and for more than a thousand bytes.
+    /// Returns `None` for 0, and for more than 1,000 bytes per token.
     pub fn from_thousandths(thousandths: u32) -> Option<Self> {
         (1..=1_000_000)
             .contains(&thousandths)
             .then_some(Self { thousandths })
     }
 
-    /// The tokens that so many bytes may be, rounded up.
+    /// Returns the tokens that `bytes` bytes may be, rounded up.
     pub fn tokens(self, bytes: usize) -> u64 {
         let thousandths = u128::try_from(bytes)
             .unwrap_or(u128::MAX)

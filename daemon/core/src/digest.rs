@@ -1,7 +1,7 @@
-//! Content hashes, and objects that are named by them.
+//! Content hashes, and objects named by their hash.
 //!
-//! **Owns** the SHA-256 of a content and its text form, and the one text of a JSON value that is kept under it. **Never** stores
-//! anything.
+//! **Owns** the SHA-256 of a content, its text form, and the canonical text of a JSON value stored under it. **Never**
+//! stores anything.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,12 +20,12 @@ use crate::seal::{canonical, hex, sha256, sha256_hex};
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// The digest of `bytes`.
+    /// Hashes `bytes`.
     pub fn of(bytes: impl AsRef<[u8]>) -> Self {
         Self(sha256(bytes))
     }
 
-    /// The digest of the concatenation of `parts`.
+    /// Hashes the concatenation of `parts`.
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let mut hasher = Sha256::new();
         for part in parts {
@@ -34,7 +34,6 @@ impl Digest {
         Self(hasher.finalize().into())
     }
 
-    /// The 32 bytes.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
@@ -64,7 +63,6 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A text that is not a SHA-256.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not a SHA-256 of 64 lower-case hexadecimal digits", excerpt(.0))]
 pub struct InvalidDigest(String);
@@ -105,21 +103,22 @@ impl From<Digest> for String {
     }
 }
 
-/// An object whose canonical text is made where it is written, by [`Display`](fmt::Display): it may take six times what it is made of.
+/// An object whose canonical text is produced when written, by [`Display`](fmt::Display). The text may take six times
+/// the memory of its value.
 #[derive(Clone)]
 pub struct Written {
     /// SHA-256 of the text, as 64 lower-case hexadecimal digits.
     pub hash: String,
-    /// Bytes of the text.
+    /// Length of the text in bytes.
     pub bytes: u64,
     write: Arc<Write>,
 }
 
-/// Writes a text, the same each time.
+/// Writes a text, the same at each call.
 type Write = dyn Fn(&mut dyn fmt::Write) -> fmt::Result + Send + Sync;
 
 impl Written {
-    /// The object whose text `write` writes, the same each time.
+    /// Creates the object whose text `write` writes, the same at each call.
     pub(crate) fn new(
         write: impl Fn(&mut dyn fmt::Write) -> fmt::Result + Send + Sync + 'static,
     ) -> Self {
@@ -162,10 +161,10 @@ fn length(text: &str) -> u64 {
     u64::try_from(text.len()).expect("a length in memory fits 64 bits")
 }
 
-/// Bytes of text that are handed on together.
+/// Size of a piece of text, in bytes, that is passed on at once.
 const PIECE: usize = 64 << 10;
 
-/// Hands what `write` writes, often a character at a time, to `sink` in larger pieces.
+/// Buffers the output of `write`, often single characters, and passes it to `sink` in larger pieces.
 fn in_pieces(
     write: &(impl Fn(&mut dyn fmt::Write) -> fmt::Result + ?Sized),
     sink: &mut dyn FnMut(&str) -> fmt::Result,
@@ -196,7 +195,7 @@ impl fmt::Write for Pieces<'_> {
     }
 }
 
-/// An object in its one text, with its name.
+/// An object's canonical text with its hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Encoded {
     /// SHA-256 of `text`, as 64 lower-case hexadecimal digits.
@@ -206,7 +205,7 @@ pub struct Encoded {
 }
 
 impl Encoded {
-    /// The text and the name of `object`.
+    /// Encodes `object`.
     pub fn of(object: &Value) -> Self {
         let text = canonical(object);
         Self {

@@ -1,38 +1,37 @@
-//! What kinds of failure there are, and how a chain of errors is written.
+//! Kinds of failure, and the text of a chain of errors.
 //!
-//! Every module keeps its own error type with its own words; it answers [`Kinded::kind`] so that the edges (gRPC
-//! status, exit code) map each failure once, exhaustively. Display texts never repeat their source:
-//! [`with_sources`] walks it.
+//! Every module has its own error type with its own texts. It implements [`Kinded::kind`], so that the edges (gRPC
+//! status, exit code) map each failure once, exhaustively. Display texts never repeat their source: [`with_sources`]
+//! walks it.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt::Write as _;
 
-/// What a failure means to the one who asked.
+/// Meaning of a failure for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
-    /// The thing named does not exist.
+    /// The named thing does not exist.
     NotFound,
     /// The input is malformed or fails validation; sending it again does not help.
     Invalid,
     /// The state of the subject does not allow this now.
     Precondition,
-    /// Something of that name is there already.
+    /// Something of that name exists already.
     Exists,
-    /// Refused: permission, capability, or an item that may not run.
+    /// Refused: a permission or capability is missing, or the item may not run.
     Denied,
-    /// A limit or a resource ran out.
+    /// A limit or a resource is exhausted.
     Exhausted,
-    /// A part we depend on does not answer; trying again may help.
+    /// A dependency does not answer; a retry may help.
     Unavailable,
     /// Stored data is damaged or missing.
     DataLoss,
-    /// We broke our own rule.
+    /// The daemon broke an invariant of its own.
     Bug,
 }
 
 impl ErrorKind {
-    /// All of them.
     pub const ALL: [Self; 9] = [
         Self::NotFound,
         Self::Invalid,
@@ -45,7 +44,7 @@ impl ErrorKind {
         Self::Bug,
     ];
 
-    /// Its code, for programs.
+    /// Returns the code for programs.
     pub const fn word(self) -> &'static str {
         match self {
             Self::NotFound => "not_found",
@@ -61,21 +60,20 @@ impl ErrorKind {
     }
 }
 
-/// An error that knows what it means.
+/// An error with an [`ErrorKind`].
 pub trait Kinded: StdError {
-    /// The meaning of this failure, for status and exit codes.
     fn kind(&self) -> ErrorKind;
 }
 
-/// Characters of a text of somebody else's that an error repeats.
+/// Number of characters of a foreign text that an error repeats.
 const EXCERPT_CHARS: usize = 200;
 
-/// The beginning of a text that an error repeats: enough to know it again.
+/// Returns the first 200 characters of a text: enough to recognise it in an error.
 pub fn excerpt(text: &str) -> Cow<'_, str> {
     beginning(text, EXCERPT_CHARS)
 }
 
-/// The first `most` characters of a text, and a sign that there is more.
+/// Returns the first `most` characters of a text, followed by `…` if it is longer.
 pub fn beginning(text: &str, most: usize) -> Cow<'_, str> {
     match text.char_indices().nth(most) {
         None => Cow::Borrowed(text),
@@ -83,7 +81,7 @@ pub fn beginning(text: &str, most: usize) -> Cow<'_, str> {
     }
 }
 
-/// The text of `error` and all its sources, joined by `: `.
+/// Returns the text of `error` and of all its sources, joined by `: `.
 pub fn with_sources(error: &(dyn StdError + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

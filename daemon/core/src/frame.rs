@@ -1,16 +1,15 @@
-//! Frames: how a record lies in the log, so that a reader can tell a whole one from a torn or a rotten one.
+//! Frames: the encoding of a record in the log, by which a reader tells whole records from torn or corrupt ones.
 //!
-//! **Owns** the bytes of one frame. **Never** knows what a payload means, nor what files are.
+//! **Owns** the bytes of one frame. **Never** knows the meaning of a payload, nor files.
 //!
 //! ```text
 //! 0      4          12     20         28       32       36
 //! │magic │ segment  │ LSN  │ durable  │ length │ CRC-32C│ payload …
 //! ```
 //!
-//! All numbers are little-endian. The checksum covers everything but itself. `durable` is the position known to be
-//! on disk when the frame was written: a valid frame therefore testifies about all frames before it, and a reader who
-//! meets a bad one knows whether it was ever acknowledged. The segment id keeps a frame from being taken for one
-//! of another file.
+//! All numbers are little-endian. The checksum covers everything but itself. `durable` is the position known to be on
+//! disk when the frame was written. A valid frame therefore testifies for all earlier frames, and a reader that finds a
+//! bad one knows whether it was ever acknowledged. The segment id keeps a frame of another file from being accepted.
 
 use std::io;
 
@@ -19,49 +18,42 @@ use crate::id::Lsn;
 const MAGIC: [u8; 4] = *b"RyF1";
 const CHECKSUM_AT: usize = 32;
 
-/// Bytes of a frame before its payload.
+/// Length of a frame's header in bytes.
 pub const HEADER_BYTES: usize = 36;
 
-/// The file a frame belongs to.
+/// Id of the file that a frame belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct SegmentId(pub u64);
 
 impl SegmentId {
-    /// The id after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }
 }
 
-/// One record of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame<'a> {
-    /// The file it was written to.
     pub segment: SegmentId,
-    /// Its position in the log.
     pub lsn: Lsn,
-    /// Everything up to here was on disk when it was written.
+    /// Position up to which the log was on disk when the frame was written.
     pub durable: Lsn,
-    /// The record.
     pub payload: &'a [u8],
 }
 
-/// The numbers of a frame's header, of which only the magic number is verified.
+/// Fields of a frame's header, of which only the magic number is verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The file of the frame.
     pub segment: SegmentId,
-    /// Its position in the log.
     pub lsn: Lsn,
-    /// Everything up to here was on disk when it was written.
+    /// Position up to which the log was on disk when the frame was written.
     pub durable: Lsn,
-    /// Length of its payload in bytes.
+    /// Length of the payload in bytes.
     pub length: usize,
 }
 
 impl Header {
-    /// The header at the start of `bytes`; `None` if there is none.
+    /// Reads the header at the start of `bytes`; returns `None` if there is none.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let header = bytes.get(..HEADER_BYTES)?;
         if header[..4] != MAGIC {
@@ -77,7 +69,7 @@ impl Header {
 }
 
 impl<'a> Frame<'a> {
-    /// Length of the frame in bytes.
+    /// Returns the length of the frame in bytes.
     pub const fn encoded_len(&self) -> usize {
         HEADER_BYTES + self.payload.len()
     }
@@ -85,7 +77,7 @@ impl<'a> Frame<'a> {
     /// Appends the frame to `out`.
     ///
     /// # Panics
-    /// If the payload is 4 GiB or longer; the journal spills payloads long before.
+    /// If the payload is 4 GiB or longer; the journal spills payloads far below that.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.header());
         out.extend_from_slice(self.payload);
@@ -94,7 +86,7 @@ impl<'a> Frame<'a> {
     /// Writes the frame to `out`.
     ///
     /// # Errors
-    /// What `out` says.
+    /// Fails if `out` fails.
     ///
     /// # Panics
     /// As [`Frame::encode`].
@@ -116,7 +108,7 @@ impl<'a> Frame<'a> {
         header
     }
 
-    /// The frame of `segment` at the start of `bytes`; `None` if there is no whole and sound one.
+    /// Decodes the frame of `segment` at the start of `bytes`; returns `None` if it is incomplete or corrupt.
     pub fn decode(segment: SegmentId, bytes: &'a [u8]) -> Option<Self> {
         let header = bytes.get(..HEADER_BYTES)?;
         if header[..4] != MAGIC || word(header, 4) != segment.0 {
@@ -133,12 +125,12 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// The length of the payload that `header` promises; `None` if it is no header. Nothing is verified yet.
+    /// Returns the payload length in `header`, or `None` if it is no header. The checksum is not verified.
     pub fn payload_length(header: &[u8]) -> Option<usize> {
         Header::read(header).map(|header| header.length)
     }
 
-    /// All sound frames of `segment` in `bytes`, wherever they start.
+    /// Returns all valid frames of `segment` in `bytes`, at any offset.
     pub fn search(segment: SegmentId, bytes: &'a [u8]) -> impl Iterator<Item = Self> {
         bytes
             .windows(MAGIC.len())

@@ -1,4 +1,4 @@
-//! Names of things: items, runs, positions. Each is a type of its own, checked once when it is made.
+//! Names of items, runs and positions. Each is a type of its own, validated once when it is made.
 
 mod alias;
 
@@ -8,18 +8,16 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// A name or a key that many copies share.
+/// A name or a key with many cheap copies.
 pub type Name = Arc<str>;
 
-/// Why a text is not the id it claims to be.
+/// Reason why a text is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` is not {what}: {reason}", crate::error::excerpt(text))]
 pub struct InvalidId {
-    /// The rejected text.
     pub text: String,
-    /// What it was to be, with its article.
+    /// Expected kind of id, with its article.
     pub what: &'static str,
-    /// The rule it breaks.
     pub reason: &'static str,
 }
 
@@ -29,7 +27,7 @@ impl crate::error::Kinded for InvalidId {
     }
 }
 
-/// The type of an item, which is also the folder it lives in below `.ai`.
+/// Type of an item, which also determines its folder below `.ai`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ItemKind {
@@ -37,17 +35,16 @@ pub enum ItemKind {
     Tool,
     /// A prompt with a contract, run by a model.
     Directive,
-    /// Text to read.
     Knowledge,
     /// Settings that tools and the daemon resolve.
     Config,
 }
 
 impl ItemKind {
-    /// All kinds, in the order they are listed to people.
+    /// All kinds, in the order of listings.
     pub const ALL: [Self; 4] = [Self::Tool, Self::Directive, Self::Knowledge, Self::Config];
 
-    /// The name used in ids and on the command line.
+    /// Returns the name used in ids and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tool => "tool",
@@ -57,7 +54,7 @@ impl ItemKind {
         }
     }
 
-    /// The folder below `.ai`.
+    /// Returns the folder below `.ai`.
     pub const fn folder(self) -> &'static str {
         match self {
             Self::Tool => "tools",
@@ -67,7 +64,7 @@ impl ItemKind {
         }
     }
 
-    /// File extensions an item of this kind may have, in the order in which they win.
+    /// Returns the file extensions of items of this kind, in order of precedence.
     pub const fn extensions(self) -> &'static [&'static str] {
         match self {
             Self::Tool => &[
@@ -101,16 +98,16 @@ impl FromStr for ItemKind {
     }
 }
 
-/// The path of an item below its type folder, without extension: `rye/core/echo`.
+/// Path of an item below its type folder, without extension: `rye/core/echo`.
 ///
-/// Normalised: no empty, `.` or `..` segment, not absolute, no control character and no backslash, at most 255
+/// It is normalised: no empty, `.` or `..` segment, not absolute, no control character, backslash or colon, at most 255
 /// bytes. A capability check on an `ItemId` is therefore a check on exactly the file that is opened.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ItemId(String);
 
 impl ItemId {
-    /// Checks and wraps `text`.
+    /// Validates and wraps `text`.
     pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
         let text = text.into();
         match Self::fault(&text) {
@@ -147,17 +144,16 @@ impl ItemId {
         }
     }
 
-    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The directory part, which is the item's `category`; empty at the top of the type folder.
+    /// Returns the directory part, which is the item's `category`; empty at the top of the type folder.
     pub fn category(&self) -> &str {
         self.0.rsplit_once('/').map_or("", |(category, _)| category)
     }
 
-    /// The last segment, which is the item's `name`.
+    /// Returns the last segment, which is the item's `name`.
     pub fn name(&self) -> &str {
         self.0.rsplit_once('/').map_or(&self.0, |(_, name)| name)
     }
@@ -186,14 +182,11 @@ impl From<ItemId> for String {
 /// An item by type and id: `tool:rye/core/echo`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ItemRef {
-    /// The type of the item.
     pub kind: ItemKind,
-    /// Its id within the type.
     pub id: ItemId,
 }
 
 impl ItemRef {
-    /// A tool.
     pub fn tool(id: ItemId) -> Self {
         Self {
             kind: ItemKind::Tool,
@@ -201,7 +194,7 @@ impl ItemRef {
         }
     }
 
-    /// Reads `TYPE:ID`, or a bare `ID` as `default`.
+    /// Reads `TYPE:ID`, or a bare `ID` of type `default`.
     pub fn parse(text: &str, default: ItemKind) -> Result<Self, InvalidId> {
         match text.split_once(':') {
             Some((kind, id)) => Ok(Self {
@@ -222,9 +215,10 @@ impl fmt::Display for ItemRef {
     }
 }
 
-/// The id of a run: `<item id, / as ->-<unix seconds>-<10 random base32 characters>`.
+/// Id of a run: `<item id, / as ->-<unix seconds>-<10 random base32 characters>`.
 ///
-/// Safe as a file name, copyable by a double click, and sortable by time among the runs of one item. A copy costs a pointer.
+/// It is safe as a file name, selectable by a double click, and sortable by time among the runs of one item. A clone
+/// copies a pointer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct RunId(Arc<str>);
@@ -266,18 +260,17 @@ impl RunId {
         )
     }
 
-    /// The id marked as that of a run over a single node.
+    /// Returns the id of a run of a single node: this id with the suffix `-step`.
     #[must_use]
     pub fn single_step(&self) -> Self {
         Self(format!("{}-step", self.0).into())
     }
 
-    /// Whether it is marked so.
     pub fn is_single_step(&self) -> bool {
         self.0.ends_with("-step")
     }
 
-    /// Checks and wraps a text given by a user or read from disk.
+    /// Validates and wraps a text given by a user or read from disk.
     pub fn new(text: impl Into<String>) -> Result<Self, InvalidId> {
         let text = text.into();
         let reason = if text.is_empty() || text.len() > 200 {
@@ -299,7 +292,6 @@ impl RunId {
         })
     }
 
-    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -333,14 +325,14 @@ impl From<RunId> for String {
     }
 }
 
-/// One life of the daemon: counts up at every start.
+/// Number of a life of the daemon; it grows by one at every start.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
-/// Position of a commit in the log: dense over the whole daemon, starting at 1; 0 stands before the first.
+/// Position of a commit in the log: dense over the whole daemon, starting at 1. 0 precedes the first.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
@@ -348,7 +340,6 @@ pub struct Epoch(pub u64);
 pub struct Lsn(pub u64);
 
 impl Lsn {
-    /// The position after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
@@ -361,7 +352,7 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// Position of an event within its run: dense, starting at 1, never reused; 0 stands before the first.
+/// Position of an event within its run: dense, starting at 1, never reused. 0 precedes the first.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
 )]
@@ -369,7 +360,6 @@ impl fmt::Display for Lsn {
 pub struct Seq(pub u64);
 
 impl Seq {
-    /// The position after this one.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)

@@ -1,4 +1,4 @@
-//! JSON that other programs wrote, made into text that a strict reader takes.
+//! Conversion of JSON from other programs into text that a strict reader accepts.
 
 use std::borrow::Cow;
 
@@ -7,8 +7,9 @@ const ESCAPE: usize = 6;
 
 /// Replaces each string escape of `text` that is half of a surrogate pair by `\ufffd`.
 ///
-/// JSON allows such escapes and a Rust string cannot hold them; programs write them when they cut a text between two UTF-16 code units, and
-/// for file names that are not UTF-8. The replacement has the length of what it replaces, so positions in messages stay right.
+/// JSON allows such escapes and a Rust string cannot hold them. Programs write them when they cut a text between two
+/// UTF-16 code units, and for file names that are not UTF-8. A replacement has the length of the escape, so positions
+/// in messages stay correct.
 pub fn repaired(text: &str) -> Cow<'_, str> {
     if !text.contains(r"\ud") && !text.contains(r"\uD") {
         return Cow::Borrowed(text);
@@ -27,7 +28,7 @@ pub fn repaired(text: &str) -> Cow<'_, str> {
     Cow::Owned(repaired)
 }
 
-/// Decodes JSON: a byte order mark is left out, bytes that are not UTF-8 become U+FFFD, and escapes are [`repaired`].
+/// Decodes JSON: drops a byte order mark, replaces bytes that are not UTF-8 by U+FFFD, and escapes as in [`repaired`].
 pub fn decoded(json: &[u8]) -> Cow<'_, str> {
     let json = json.strip_prefix(b"\xef\xbb\xbf").unwrap_or(json);
     match String::from_utf8_lossy(json) {
@@ -86,7 +87,7 @@ fn is_low_half(bytes: &[u8], at: usize) -> bool {
     matches!(code_unit(bytes, at), Some(0xDC00..=0xDFFF))
 }
 
-/// Returns the code unit whose escape begins at `at`, or `None` if none does.
+/// Returns the code unit whose escape begins at `at`, or `None` if there is no escape.
 fn code_unit(bytes: &[u8], at: usize) -> Option<u16> {
     let digits = bytes
         .get(at..at + ESCAPE)?

@@ -1,8 +1,8 @@
 //! The pure core of Rye: values, machines and codecs.
 //!
-//! Nothing here reads a file, a clock or an environment variable, and nothing here knows a runtime. What the
-//! daemon does is decided in this crate and carried out in `ryed`. Rows of modules are separated by blank lines, the lowest
-//! first; a module uses only lower rows.
+//! Nothing here reads a file, a clock or an environment variable, and nothing here depends on a runtime. This crate
+//! decides what the daemon does; `ryed` carries it out. Blank lines separate the rows of modules, the lowest row first.
+//! A module uses only lower rows.
 
 pub mod clock;
 pub mod error;

@@ -1,22 +1,23 @@
-//! Where fenced blocks stand in a Markdown text.
+//! Fenced blocks in a Markdown text.
 //!
-//! Directives and knowledge keep what programs read in a fenced block. Everybody who looks for one asks here: two readers that
-//! see different blocks in one text would verify one thing and use another.
+//! Directives and knowledge hold machine-readable data in a fenced block. All readers find it here: two readers that
+//! find different blocks in one text would verify one block and use another.
 
 use std::ops::Range;
 
 /// A fenced block of three backticks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fence {
-    /// Lines above the first line of its content.
+    /// Number of lines above the first line of the content.
     pub line: usize,
-    /// The bytes between the two fences.
+    /// Byte range between the two fences.
     pub content: Range<usize>,
-    /// The first byte behind the closing fence's line.
+    /// Offset of the first byte after the line of the closing fence.
     pub end: usize,
 }
 
-/// The first block of `language` in `text`. What stands in another fence is hidden; a block that is never closed is none.
+/// Finds the first block of `language` in `text`. A block within another fence does not count, nor does an unclosed
+/// block.
 pub fn fence(text: &str, language: &str) -> Option<Fence> {
     let mut offset = 0;
     let mut outer: Option<usize> = None;

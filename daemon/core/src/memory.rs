@@ -1,28 +1,29 @@
-//! The memory that the values of all runs together may take.
+//! Memory that the values of all runs together may take.
 //!
-//! **Owns** one number. What stands in records is counted as it is, whether or not it fits ([`Memory::count`]); a task that is about to make
-//! something large asks first ([`Memory::take`]) and keeps the answer until what was made is counted. **Never** waits. **Order.** Large
-//! charges leave the last part to small ones ([`Memory::of_all_runs`]): a run that fills the memory does not keep others from small
-//! results. **Failure.** What does not fit is refused, and nothing has changed then.
+//! **Owns** one number. Recorded values are counted even if they do not fit ([`Memory::count`]). A task that is about
+//! to make something large reserves memory first ([`Memory::take`]) and keeps the charge until the result is counted.
+//! **Never** waits. **Order.** Large charges leave the last part to small ones ([`Memory::of_all_runs`]): a run that
+//! fills the memory does not keep other runs from small results. **Failure.** A charge that does not fit is refused
+//! without any change.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Growth below this is not reserved, only looked at: it is counted before much of it can come together.
+/// Charges below this size, in bytes, are checked but not reserved. They are counted before many of them can add up.
 const SMALL: usize = 64 << 10;
-/// The part of the memory that is left to charges of at most [`SMALL`] bytes, as a divisor.
+/// Divisor of the part of the memory that is left to charges of at most [`SMALL`] bytes.
 const SPARED: usize = 8;
 
-/// Counts bytes. See the module.
+/// Counter of bytes. See the module.
 #[derive(Debug)]
 pub struct Memory {
     most: usize,
-    /// What charges of more than [`SMALL`] bytes may take of it.
+    /// Limit, in bytes, for charges of more than [`SMALL`] bytes.
     most_of_large: usize,
     taken: AtomicUsize,
 }
 
-/// Bytes that are about to be used; they are given back when it is dropped.
+/// Reservation of bytes; dropping it releases them.
 #[derive(Debug)]
 pub struct Charge {
     memory: Arc<Memory>,
@@ -30,7 +31,6 @@ pub struct Charge {
 }
 
 impl Memory {
-    /// At most `most` bytes.
     pub const fn new(most: usize) -> Self {
         Self {
             most,
@@ -39,7 +39,7 @@ impl Memory {
         }
     }
 
-    /// At most `most` bytes, an eighth of which is left to small charges.
+    /// Creates a limit of `most` bytes, an eighth of which is left to small charges.
     pub const fn of_all_runs(most: usize) -> Self {
         Self {
             most_of_large: most - most / SPARED,
@@ -47,7 +47,7 @@ impl Memory {
         }
     }
 
-    /// What a charge of `bytes` may fill the memory up to.
+    /// Returns the total up to which a charge of `bytes` may fill the memory.
     const fn most_of(&self, bytes: usize) -> usize {
         if bytes > SMALL {
             self.most_of_large
@@ -56,24 +56,24 @@ impl Memory {
         }
     }
 
-    /// The limit.
+    /// Returns the limit in bytes.
     pub const fn most(&self) -> usize {
         self.most
     }
 
-    /// What is taken.
+    /// Returns the number of bytes in use.
     pub fn taken(&self) -> usize {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Whether so many bytes more would fit.
+    /// Returns true if `bytes` more bytes would fit.
     pub fn fits(&self, bytes: usize) -> bool {
         self.taken()
             .checked_add(bytes)
             .is_some_and(|sum| sum <= self.most)
     }
 
-    /// Reserves `bytes`, as long as the charge is kept; `None` if they do not fit.
+    /// Reserves `bytes` as long as the charge lives; returns `None` if they do not fit.
     pub fn take(self: &Arc<Self>, bytes: usize) -> Option<Charge> {
         let reserved = if bytes < SMALL { 0 } else { bytes };
         let more = |taken: usize| {
@@ -88,7 +88,7 @@ impl Memory {
         })
     }
 
-    /// A charge of nothing, which grows.
+    /// Returns an empty charge, which can grow.
     pub fn open(self: &Arc<Self>) -> Charge {
         Charge {
             memory: Arc::clone(self),
@@ -96,7 +96,7 @@ impl Memory {
         }
     }
 
-    /// What stands on record takes `after` bytes now, where it took `before`.
+    /// Replaces `before` bytes of recorded values by `after` bytes. It never refuses.
     pub fn count(&self, before: usize, after: usize) {
         self.taken.fetch_add(after, Ordering::Relaxed);
         self.taken.fetch_sub(before, Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl Memory {
 }
 
 impl Charge {
-    /// Reserves `bytes` more; `false` if they do not fit, and then nothing has changed.
+    /// Reserves `bytes` more. Returns `false` without any change if they do not fit.
     pub fn grow(&mut self, bytes: usize) -> bool {
         let most = self.memory.most_of(self.bytes.saturating_add(bytes));
         let more = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= most);
@@ -116,12 +116,11 @@ impl Charge {
         fits
     }
 
-    /// The memory that it is a part of.
     pub const fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// Makes it `bytes`; `false` if that does not fit, and then nothing has changed.
+    /// Sets the size of the charge to `bytes`. Returns `false` without any change if that does not fit.
     pub fn resize(&mut self, bytes: usize) -> bool {
         let Some(more) = bytes.checked_sub(self.bytes) else {
             self.shrink(self.bytes - bytes);
@@ -130,12 +129,12 @@ impl Charge {
         self.grow(more)
     }
 
-    /// Takes over what `other`, a charge on the same memory, has reserved.
+    /// Takes over the reservation of `other`, a charge on the same memory.
     pub fn join(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// Gives `bytes` of it back.
+    /// Releases `bytes` of the charge, at most all of it.
     pub fn shrink(&mut self, bytes: usize) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
@@ -144,7 +143,7 @@ impl Charge {
 }
 
 impl Default for Memory {
-    /// Without a limit.
+    /// Returns a counter without a limit.
     fn default() -> Self {
         Self::new(usize::MAX)
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::id::ItemId;
 
-/// The recorded objects of the original.
+/// Objects recorded from the original.
 const RECORDED: &str = include_str!("../../tests/data/cas_objects.json");
 
 #[test]
@@ -11,7 +11,7 @@ fn recorded_objects_have_the_text_and_the_hash_of_the_original() {
     assert_eq!(cases.len(), 18);
     for case in cases {
         let ours = Encoded::of(&case["object"]);
-        // The original had two canonical forms, which differ in two accidents; ours is the one its signatures used.
+        // The original had two canonical forms, which differ in two details. Ours is the form that its signatures used.
         let (text, hash) = if case["python_canonical_same"] == true {
             (&case["canonical"], &case["sha256"])
         } else {

@@ -1,8 +1,8 @@
-//! A conversation under another root: what was said in it is restated.
+//! A conversation under another root, in which earlier turns are restated.
 //!
-//! A provider takes reasoning back only as it sent it, and with all that was said between. Where it does not take it back at all, the
-//! conversation begins again without: the prompt and the tools stay as they were, and of all that was said and done nothing is lost
-//! but the reasoning.
+//! A provider accepts reasoning only as it sent it, and only within the unchanged conversation. If it does not accept
+//! it any more, the conversation begins again without the reasoning. The prompt, the tools, and all texts, calls and
+//! results are kept.
 
 use std::fmt::Write as _;
 
@@ -11,21 +11,21 @@ use serde_json::Value;
 
 use super::{Block, Conversation, Entry, Message, Source};
 
-/// How a model takes calls and results that are not from its own mouth.
+/// Form in which a model accepts calls and results that it did not make itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reseed {
-    /// As text: it signs its reasoning, and would miss it.
+    /// As text: the model signs its reasoning and expects it with its calls.
     Text,
     /// As calls and results.
     Pairs,
 }
 
-/// What stands before all that was said and done, where it is sent as a text.
+/// First line of the restated turns when they are sent as text.
 const TOLD: &str = "This is what you have said and done so far. Continue from there.";
 
 impl Conversation {
-    /// The first entry of the same conversation without reasoning, for a model that takes it as `how` says.
+    /// Returns the first entry of the same conversation without reasoning, in the form `how`.
     pub fn reseeded(self, how: Reseed) -> Entry {
         let is_said = |message: &Message| matches!(message, Message::Assistant { .. });
         let begins = self.messages.iter().position(is_said);
@@ -40,7 +40,7 @@ impl Conversation {
     }
 }
 
-/// The message as nobody in particular said it; `None` if it was nothing but reasoning.
+/// Removes reasoning and raw text from a message; returns `None` if only reasoning was in it.
 fn neutral(message: Message) -> Option<Message> {
     match message {
         Message::User { .. } => Some(message),
@@ -63,7 +63,7 @@ fn neutral(message: Message) -> Option<Message> {
     }
 }
 
-/// The messages as one text. What was said cannot be mistaken for what encloses it.
+/// Renders the messages as one text. The text of a message is escaped, so it cannot imitate the enclosing tags.
 fn told(messages: &[Message]) -> String {
     let mut text = TOLD.to_owned();
     for message in messages {
@@ -101,12 +101,12 @@ fn told(messages: &[Message]) -> String {
     text
 }
 
-/// A text between tags.
+/// Escapes a text between tags.
 fn plain(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// A text within the quotes of an attribute.
+/// Escapes a text within the quotes of an attribute.
 fn quoted(text: &str) -> String {
     plain(text).replace('"', "&quot;")
 }

@@ -58,7 +58,8 @@ fn results(ids: &[&str]) -> Message {
     }
 }
 
-/// A store with a conversation of some turns, each with one call, and its names from the root on.
+/// Returns a store with a conversation of `turns` turns, each with one call, and the names of its entries from the
+/// root.
 fn stored(turns: u32) -> (HashMap<Digest, String>, Vec<Digest>) {
     let mut store = HashMap::new();
     let mut names: Vec<Digest> = Vec::new();
@@ -114,7 +115,7 @@ fn an_entry_has_one_text_and_reads_back() {
     );
     let text = turn.encode().text;
     let read = Entry::decode(&text).unwrap();
-    // Numbers of any length in what the provider sent survive: it is kept as text.
+    // Raw text of a provider is kept as text, so numbers of any length survive.
     assert_eq!(read, turn);
     assert_eq!(read.encode().text, text);
 }
@@ -158,7 +159,7 @@ fn a_conversation_is_read_from_its_head() {
     assert_eq!(conversation.unanswered(), [""; 0]);
     assert!(conversation.bytes() > root().bytes());
 
-    // Put together step by step it is the same.
+    // Pushing entries one by one gives the same conversation.
     let mut grown = Conversation::begin(
         names[0],
         root(),
@@ -292,7 +293,7 @@ fn tokens_are_rounded_up() {
     assert_eq!(finest.tokens(usize::MAX), u64::MAX);
 }
 
-/// A conversation with reasoning in it, and a message of nothing else.
+/// Returns a conversation with two messages of reasoning, one of them without any other block.
 fn with_reasoning() -> Conversation {
     let thought = Block::Thinking {
         text: "Hm.".to_owned(),

@@ -1,27 +1,25 @@
-//! From the newest entry of a conversation back to its root.
+//! Walk from the newest entry of a conversation back to its root.
 
 use super::{Block, Digest, Entry, Message, Root};
 use crate::error::{ErrorKind, Kinded};
 
-/// Most entries of one conversation: far more turns than a context takes.
+/// Largest number of entries of one conversation: far more turns than a context holds.
 const MOST_ENTRIES: usize = 100_000;
 
-/// A whole conversation.
+/// A complete conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Conversation {
-    /// What it began with.
     pub root: Root,
-    /// The name of the entry with the root.
+    /// Name of the entry with the root.
     pub first: Digest,
-    /// The name of the newest entry.
+    /// Name of the newest entry.
     pub head: Digest,
-    /// The last turn that ended.
+    /// Last turn that ended.
     pub turn: u32,
-    /// All that was said.
     pub messages: Vec<Message>,
 }
 
-/// What is wrong with an entry.
+/// Defect of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// It is not in the store.
@@ -30,24 +28,19 @@ pub enum Fault {
     /// The store holds another text under its name.
     #[error("was changed after it was written")]
     Changed,
-    /// It is no entry.
     #[error("cannot be read: {0}")]
     Unreadable(String),
-    /// It is not where it belongs.
     #[error("does not belong there: {0}")]
     Misplaced(&'static str),
-    /// The store failed.
     #[error("cannot be loaded: {0}")]
     Store(String),
 }
 
-/// A conversation that is not whole.
+/// Defect that makes a conversation incomplete, with its entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the entry {entry} of the conversation {fault}")]
 pub struct Damage {
-    /// The entry.
     pub entry: Digest,
-    /// What is wrong with it.
     pub fault: Fault,
 }
 
@@ -62,7 +55,7 @@ impl Kinded for Damage {
     }
 }
 
-/// Reads a conversation from its newest entry. `load` gives the text of an entry, `None` if there is none.
+/// Reads a conversation from its newest entry. `load` returns the text of an entry, or `None` if the store has none.
 pub fn walk(
     head: &Digest,
     mut load: impl FnMut(&Digest) -> Result<Option<String>, String>,
@@ -95,7 +88,7 @@ fn read(
     Entry::decode(&text).map_err(Fault::Unreadable)
 }
 
-/// Whether an entry may stand before one of the turn `after`, with so many behind it.
+/// Checks that an entry may precede an entry of turn `after`, when the walk has read `behind` entries already.
 fn place(entry: &Entry, after: Option<u32>, behind: usize) -> Result<(), Fault> {
     let is_first = entry.prev.is_none();
     if is_first != entry.root.is_some() {
@@ -114,7 +107,7 @@ fn place(entry: &Entry, after: Option<u32>, behind: usize) -> Result<(), Fault> 
     Ok(())
 }
 
-/// Puts entries, the newest first, in order.
+/// Joins entries, given newest first, in order.
 fn join(entries: Vec<(Digest, Entry)>, head: Digest, turn: u32) -> Result<Conversation, Damage> {
     let mut entries = entries.into_iter().rev();
     let (first, entry) = entries.next().expect("the walk begins with an entry");
@@ -141,7 +134,7 @@ fn join(entries: Vec<(Digest, Entry)>, head: Digest, turn: u32) -> Result<Conver
 }
 
 impl Conversation {
-    /// A conversation that begins with the entry of this name.
+    /// Begins a conversation with the entry `first`.
     pub fn begin(first: Digest, root: Root, messages: Vec<Message>) -> Result<Self, Fault> {
         let mut conversation = Self {
             root,
@@ -154,7 +147,7 @@ impl Conversation {
         Ok(conversation)
     }
 
-    /// Adds the entry of a turn. After a fault the conversation is of no further use.
+    /// Adds the entry of a turn. After a fault the conversation is unusable.
     pub fn push(&mut self, name: Digest, turn: u32, messages: Vec<Message>) -> Result<(), Fault> {
         self.append(messages)?;
         self.head = name;
@@ -162,7 +155,7 @@ impl Conversation {
         Ok(())
     }
 
-    /// The calls of the last message that nobody has answered, in order.
+    /// Returns the ids of the last message's calls that have no result yet, in order.
     pub fn unanswered(&self) -> Vec<&str> {
         let is_said = |message: &Message| matches!(message, Message::Assistant { .. });
         let last = self.messages.iter().rposition(is_said);
@@ -173,13 +166,13 @@ impl Conversation {
         asked.calls().filter(|id| !answered.contains(id)).collect()
     }
 
-    /// About how many bytes a provider gets to read.
+    /// Returns the approximate number of bytes that a provider reads.
     pub fn bytes(&self) -> usize {
         let messages: usize = self.messages.iter().map(Message::bytes).sum();
         self.root.bytes() + messages
     }
 
-    /// Adds messages, if each block stands on its side and each result answers an open call.
+    /// Adds messages. Each block must be on its own side, and each result must answer an open call.
     fn append(&mut self, messages: Vec<Message>) -> Result<(), Fault> {
         for message in messages {
             let is_assistant = matches!(message, Message::Assistant { .. });

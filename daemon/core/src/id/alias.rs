@@ -1,4 +1,4 @@
-//! Other names that the original system, and items written for it, have for some items.
+//! Aliases of items in the original system and in items written for it.
 
 use super::{ItemId, ItemKind, ItemRef};
 
@@ -72,7 +72,7 @@ const ALIASES: [(&str, &str); 52] = [
 ];
 
 impl ItemRef {
-    /// The item that this is another name for; itself if it is none. What is checked, resolved and recorded is always this one.
+    /// Returns the item that this name is an alias of, or itself. Checks, resolution and records always use this one.
     #[must_use]
     pub fn canonical(&self) -> Self {
         let other = ALIASES
