@@ -1,32 +1,33 @@
-//! The hierarchical budget ledger: who may still spend how much, and what was spent.
+//! The hierarchical budget ledger: limits and spending of all chains of runs.
 //!
-//! **Owns** the open accounts, the meters of the node, and every rule by which they change ([`Sheet::perform`]). **Never** knows
-//! a run, a tool or a price: money comes in as amounts, and the caller says of which account. Of the time it knows what the names of
-//! meters tell.
+//! **Owns** the open accounts, the meters of the node, and every rule by which they change ([`Sheet::perform`]).
+//! **Never** knows a run, a tool or a price: callers pass amounts and name the account. Of time it knows only the names
+//! of meters.
 //!
-//! Every chain of runs has one account, named by its first run. Of an account, from what it stores:
+//! Every chain of runs has one account, named by its first run. These figures follow from the stored fields of an
+//! account:
 //!
 //! | | |
 //! | --- | --- |
 //! | used | own + hold + open + closed |
-//! | floor | own + open floor + closed: what would be used if every open hold settled at nothing |
-//! | claim | max(reserved, used): what its parent counts for it as long as it is open |
+//! | floor | own + open floor + closed: the use if every open hold settled at nothing |
+//! | claim | max(reserved, used): the amount that its parent counts for it while it is open |
 //! | floor claim | max(reserved, floor) |
-//! | total | own + closed, once nothing below is open: what its parent counts for it when it is closed |
-//! | remaining | limit − used, or nothing |
-//! | overrun | used − limit, or nothing |
+//! | total | own + closed, once nothing below is open: the amount that its parent counts for it after it is closed |
+//! | remaining | max(limit − used, 0) |
+//! | overrun | max(used − limit, 0) |
 //!
-//! **Order.** An operation changes one account; what its claim and floor claim change by is added to the parent's `open` and
-//! `open_floor`, and so on until both changes are zero: the cost is the depth of the tree, and the calls of a child with a
-//! reservation do not touch anything above it. Operations of one commit are performed on a [`Sheet`] over the ledger, in order,
-//! and all of them take hold or none ([`Ledger::enter`]).
+//! **Order.** An operation changes one account. The changes of its claim and floor claim are added to the parent's
+//! `open` and `open_floor`, and so on upwards until both changes are zero. The cost is the depth of the tree; calls of
+//! a child with a reservation change nothing above it. Operations of one commit are performed in order on a [`Sheet`]
+//! over the ledger, and take effect together or not at all ([`Ledger::enter`]).
 //!
-//! **Failure.** An operation that is not granted leaves its sheet unfit for further use and the ledger as it was. One that lacks
-//! money is a [`Shortfall`], which says where it lacks and whether only open holds stand in the way; one that makes no sense is a
-//! [`Misuse`]: a bug, or somebody who forges events.
+//! **Failure.** A refused operation makes its sheet unusable and leaves the ledger unchanged. A [`Shortfall`] is a lack
+//! of money; it names the limit, and tells whether only open holds are the cause. A [`Misuse`] is an invalid operation:
+//! a bug or forged events.
 //!
-//! A settlement above its hold is recorded whole, and is the only way in which more can be used than a limit allows. It is
-//! worth a warning, as is one that uses up most of a limit ([`Notice`]).
+//! A settlement above its hold is recorded in full. Only that can take use beyond a limit. It causes a warning, as does
+//! a settlement that uses up most of a limit ([`Notice`]).
 
 mod account;
 mod meter;
@@ -51,7 +52,7 @@ use crate::money::Usd;
 #[cfg(test)]
 mod tests;
 
-/// The name of an account: the first run of its chain.
+/// Name of an account: the first run of its chain.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AccountId(pub RunId);
@@ -62,7 +63,7 @@ impl fmt::Display for AccountId {
     }
 }
 
-/// The number of a paid call of an account, from 1 on without a gap. Each settles once.
+/// Number of a paid call of an account, starting at 1 without gaps. Each call settles once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CallNo(pub u32);
@@ -73,7 +74,7 @@ impl fmt::Display for CallNo {
     }
 }
 
-/// The name of a meter: `day/2026-11-22`, `month/2026-11`.
+/// Name of a meter: `day/2026-11-22`, `month/2026-11`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MeterId(pub String);
@@ -84,58 +85,54 @@ impl fmt::Display for MeterId {
     }
 }
 
-/// What happens to an account.
+/// Change of an account.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operation {
-    /// A chain of runs begins. With a limit and a parent, the limit is reserved there.
+    /// A chain of runs begins. If it has a limit and a parent, the limit is reserved at the parent.
     Open {
-        /// The account of the run that starts the chain.
+        /// Account of the run that starts the chain.
         parent: Option<AccountId>,
-        /// The most it may spend.
         limit: Option<Usd>,
     },
     /// A paid call is about to be made.
     Hold {
-        /// Its number: the one after the last.
+        /// Number of the call: the last number plus 1.
         call: CallNo,
-        /// The most it may cost.
+        /// Largest possible cost of the call.
         amount: Usd,
-        /// The meters it counts in.
+        /// Meters in which the call counts.
         meters: Vec<Metered>,
     },
     /// The open call is over.
     Settle {
-        /// Its number.
         call: CallNo,
-        /// What it came to.
         usage: Usage,
-        /// Whether its price is an estimate.
+        /// True if the price is an estimate.
         estimated: bool,
     },
-    /// The limit becomes a higher one.
+    /// The limit is raised.
     Raise {
-        /// The limit from now on.
+        /// New limit.
         to: Usd,
     },
-    /// The chain is over. The account is closed as soon as none below it is open.
+    /// The chain is over. The account is closed as soon as no account below it is open.
     End,
-    /// The chain continues, while the account is open or ended.
+    /// The chain continues while its account is open or ended.
     Adopt,
     /// The chain continues after its account was closed.
     Reopen {
-        /// The account as it was closed.
+        /// Account as it was closed.
         closed: Box<Account>,
-        /// The limit from now on.
+        /// New limit; `None` keeps the old one.
         limit: Option<Usd>,
     },
 }
 
-/// Where money lacks.
+/// Limit that a request exceeds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Lacking {
-    /// An account: that of the operation, or one above it.
+    /// Account of the operation, or one above it.
     Account(AccountId),
-    /// A meter.
     Meter(MeterId),
 }
 
@@ -148,21 +145,19 @@ impl fmt::Display for Lacking {
     }
 }
 
-/// There is not enough money.
+/// A request exceeds a limit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{lacking} may spend {limit} USD, of which {used} are used or reserved: that leaves too little for {asked}"
 )]
 pub struct Shortfall {
-    /// How much more was to be used there.
+    /// Additional amount that the request needs there.
     pub asked: Usd,
-    /// Who has too little.
     pub lacking: Lacking,
-    /// Its limit.
     pub limit: Usd,
-    /// How much of that is used, held or reserved.
+    /// Amount that is used, held or reserved there.
     pub used: Usd,
-    /// Whether only open holds, or older requests that wait for such, stand in the way: then it is worth waiting.
+    /// True if only open holds, or older requests that wait for them, block the request: waiting may help.
     pub wait: bool,
 }
 
@@ -172,34 +167,31 @@ impl Kinded for Shortfall {
     }
 }
 
-/// An operation that makes no sense where its account stands.
+/// An operation that is invalid in the state of its account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Misuse {
-    /// There is no such account, or it is closed.
+    /// The account does not exist, or is closed.
     #[error("there is no such open account")]
     NoAccount,
-    /// An account of that name is open.
     #[error("the account is open already")]
     Exists,
-    /// Its chain is over.
+    /// The chain of the account is over.
     #[error("the account has ended")]
     Ended,
     /// A chain makes one paid call at a time.
     #[error("a call of the account is open")]
     CallOpen,
-    /// No such call is open.
     #[error("the account has no such open call")]
     NoSuchCall,
-    /// Calls are numbered without a gap.
+    /// Calls are numbered without gaps.
     #[error("the number of the call is not the next one")]
     CallNumber,
-    /// A limit is raised to more than it was, and to no less than what is used.
+    /// A new limit must exceed the old one and be at least the amount in use.
     #[error("the new limit is not above the old one, or below what is used")]
     NotARaise,
     /// A root without a limit has none to raise.
     #[error("the account has no limit, and nothing above it")]
     Unlimited,
-    /// A sum does not fit.
     #[error("an amount does not fit")]
     Overflow,
 }
@@ -219,13 +211,11 @@ impl Kinded for Misuse {
     }
 }
 
-/// Why an operation is not granted.
+/// Refusal of an operation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// There is not enough money.
     #[error(transparent)]
     Short(#[from] Shortfall),
-    /// It makes no sense.
     #[error(transparent)]
     Misuse(#[from] Misuse),
 }
@@ -239,60 +229,56 @@ impl Kinded for Denied {
     }
 }
 
-/// What a sheet leaves behind: the accounts and meters as they are after its operations.
+/// Accounts and meters that the operations of a sheet changed, in their new state.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rows {
-    /// Accounts that are open.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub open: BTreeMap<AccountId, Account>,
-    /// Accounts that were closed.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub closed: BTreeMap<AccountId, Account>,
-    /// Meters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub meters: BTreeMap<MeterId, Meter>,
 }
 
 impl Rows {
-    /// Whether nothing has changed.
     pub fn is_empty(&self) -> bool {
         self.open.is_empty() && self.closed.is_empty() && self.meters.is_empty()
     }
 }
 
-/// All open accounts and the meters. See the module.
+/// All open accounts and all meters. See the module.
 #[derive(Debug, Clone, Default)]
 pub struct Ledger {
     accounts: HashMap<AccountId, Account>,
-    /// Those that draw on an account.
+    /// Open accounts by the parent that they draw on.
     below: HashMap<AccountId, BTreeSet<AccountId>>,
-    /// How many chains of a tree are not over, by the account at its root; none is 0.
+    /// Number of chains that are not over, by the account at the root of their tree. It holds no zeros.
     live: HashMap<AccountId, usize>,
     meters: BTreeMap<MeterId, Meter>,
 }
 
 impl Ledger {
-    /// An account that is open, or whose chain is over while accounts below it are open.
+    /// Returns an account that is open, or whose chain is over while accounts below it are open.
     pub fn account(&self, id: &AccountId) -> Option<&Account> {
         self.accounts.get(id)
     }
 
-    /// All of these, in no order.
+    /// Returns the same accounts, in no order.
     pub fn accounts(&self) -> impl Iterator<Item = (&AccountId, &Account)> {
         self.accounts.iter()
     }
 
-    /// A meter; one in which nothing counts yet is empty.
+    /// Returns a meter; an unknown one is empty.
     pub fn meter(&self, id: &MeterId) -> Meter {
         self.meters.get(id).copied().unwrap_or_default()
     }
 
-    /// The meters in which something counts, or has counted.
+    /// Returns the meters that a call counted in.
     pub const fn meters(&self) -> &BTreeMap<MeterId, Meter> {
         &self.meters
     }
 
-    /// The account and those above it, up to the root of its tree.
+    /// Returns the account and those above it, up to the root of its tree.
     pub fn path<'a>(
         &'a self,
         id: &AccountId,
@@ -303,20 +289,20 @@ impl Ledger {
         })
     }
 
-    /// The open accounts that draw on `id`.
+    /// Returns the open accounts that draw directly on `id`.
     pub fn below(&self, id: &AccountId) -> impl Iterator<Item = &AccountId> {
         self.below.get(id).into_iter().flatten()
     }
 
-    /// What an open account and all below it have spent.
+    /// Returns the spending of an open account and of all accounts below it.
     pub fn cost(&self, id: &AccountId) -> Option<Cost> {
         let own = self.account(id)?.cost().ok()?;
         self.below(id)
             .try_fold(own, |cost, below| cost.plus(&self.cost(below)?))
     }
 
-    /// The limits that the accounts from `id` upwards need so that `id` may spend `to`: its own, and those of the accounts above
-    /// that would have too little. The topmost first.
+    /// Returns the limits that `id` and the accounts above it need so that `id` may spend `to`, topmost first: the new
+    /// limit of `id`, and higher limits of those accounts above whose limits would be too low.
     pub fn raises(&self, id: &AccountId, to: Usd) -> Result<Vec<(AccountId, Usd)>, Misuse> {
         let own = self.account(id).ok_or(Misuse::NoAccount)?;
         let mut raises = vec![(id.clone(), to)];
@@ -333,7 +319,7 @@ impl Ledger {
         Ok(raises)
     }
 
-    /// Makes what a sheet over this ledger came to, or came to before a restart, what is.
+    /// Applies the rows of a sheet over this ledger, or those restored at boot.
     pub fn enter(&mut self, rows: Rows) {
         let mut opened = Vec::new();
         for (id, account) in rows.open {
@@ -354,7 +340,7 @@ impl Ledger {
                 opened.push((id, true));
             }
         }
-        // What is above an account is known only when all of them are there.
+        // The root of an account is known only after all new accounts are inserted.
         for (id, is_live) in opened {
             self.count(&id, is_live);
         }
@@ -380,17 +366,17 @@ impl Ledger {
         }
     }
 
-    /// The account at the root of the tree of `id`.
+    /// Returns the account at the root of the tree of `id`.
     pub fn root<'a>(&'a self, id: &'a AccountId) -> &'a AccountId {
         self.path(id).last().map_or(id, |(root, _)| root)
     }
 
-    /// How many chains of runs of the tree whose root is `root` are not over.
+    /// Returns the number of chains in the tree of `root` that are not over.
     pub fn live(&self, root: &AccountId) -> usize {
         self.live.get(root).copied().unwrap_or_default()
     }
 
-    /// Counts a chain of runs that is not over, or that is.
+    /// Adds a chain to the count of its tree if `is_live`, and removes it otherwise.
     fn count(&mut self, id: &AccountId, is_live: bool) {
         let root = self.root(id).clone();
         let before = self.live(&root);

@@ -1,7 +1,7 @@
-//! Money as whole nano-dollars: no float ever holds an amount.
+//! Money in whole nano-dollars; no float ever holds an amount.
 //!
-//! Amounts in files and requests are read through their decimal text, so that `0.1` is a tenth of a dollar and nothing else.
-//! All sums are checked; one that does not fit is an error.
+//! Amounts in files and requests are read through their decimal text, so `0.1` is exactly a tenth of a dollar. All sums
+//! are checked; an overflow is an error.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,35 +19,31 @@ pub use price::Price;
 #[cfg(test)]
 mod tests;
 
-/// Nano-dollars of a dollar.
+/// Nano-dollars in a dollar.
 const NANOS: u64 = 1_000_000_000;
-/// Decimals of an amount: those of a nano-dollar.
+/// Decimals of an amount.
 const DECIMALS: i64 = 9;
-/// The largest amount that is read from a file or a request, in dollars: sums of millions of them fit.
+/// Largest amount, in dollars, that a file or a request may contain. Sums of millions of such amounts fit.
 pub const MOST_DOLLARS: u64 = 1_000_000;
 
-/// An amount of US dollars in nano-dollars (10⁻⁹ USD). Records and events hold it as it is shown: a text with nine decimals.
+/// An amount in nano-dollars (10⁻⁹ USD). Records and events store its displayed form: a text with nine decimals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Usd {
     nanos: u64,
 }
 
-/// Why a text or a JSON value is not an amount of money.
+/// Reason why a text or a JSON value is not an amount of money.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidUsd {
-    /// It is no decimal number.
     #[error("`{0}` is not an amount in US dollars such as 0.25")]
     NotANumber(String),
-    /// It is below zero.
     #[error("`{0}` is less than zero")]
     Negative(String),
-    /// It has parts of a nano-dollar.
     #[error("`{0}` has more than nine decimals")]
     TooFine(String),
-    /// It is beyond what is read.
     #[error("`{0}` is more than {MOST_DOLLARS} US dollars")]
     TooLarge(String),
-    /// It is beyond any price.
+    /// The amount exceeds the largest price.
     #[error("`{0}` is more than {most} US dollars for a million tokens", most = price::MOST_DOLLARS)]
     TooDear(String),
 }
@@ -59,20 +55,17 @@ impl Kinded for InvalidUsd {
 }
 
 impl Usd {
-    /// No money.
     pub const ZERO: Self = Self { nanos: 0 };
 
-    /// So many nano-dollars.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self { nanos }
     }
 
-    /// The amount in nano-dollars.
     pub const fn nanos(self) -> u64 {
         self.nanos
     }
 
-    /// The amount that the decimal `text` names: digits, a fraction of up to nine digits, an exponent if need be.
+    /// Parses a decimal number: digits, a fraction of up to nine digits, and an optional exponent.
     pub fn parse(text: &str) -> Result<Self, InvalidUsd> {
         let said = || excerpt(text).to_string();
         let text = text.trim();
@@ -97,7 +90,7 @@ impl Usd {
             .ok_or_else(|| InvalidUsd::TooLarge(said()))
     }
 
-    /// The amount that a number, or a text, of a YAML or JSON file names.
+    /// Reads an amount from a number or a text of a YAML or JSON file.
     pub fn from_json(value: &Value) -> Result<Self, InvalidUsd> {
         match value {
             Value::Number(number) => Self::parse(&number.to_string()),
@@ -108,22 +101,22 @@ impl Usd {
         }
     }
 
-    /// The amount as a number, with which graphs and models calculate.
+    /// Returns the amount as a number, for calculations of graphs and models.
     pub fn to_number(self) -> Value {
         serde_json::from_str(&self.to_string()).expect("an amount is shown as a decimal number")
     }
 
-    /// The sum; `None` if it does not fit.
+    /// Returns the sum; `None` if it overflows.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.nanos.checked_add(other.nanos).map(Self::from_nanos)
     }
 
-    /// The difference; `None` if it is below zero.
+    /// Returns the difference; `None` if it is below zero.
     pub fn checked_sub(self, other: Self) -> Option<Self> {
         self.nanos.checked_sub(other.nanos).map(Self::from_nanos)
     }
 
-    /// The difference, or nothing.
+    /// Returns the difference, or zero if it is below zero.
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self::from_nanos(self.nanos.saturating_sub(other.nanos))
@@ -131,7 +124,7 @@ impl Usd {
 }
 
 impl fmt::Display for Usd {
-    /// Dollars with all nine decimals, as the wire and the `--json` output carry them.
+    /// Writes dollars with all nine decimals, as the wire and the `--json` output carry them.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:09}", self.nanos / NANOS, self.nanos % NANOS)
     }
@@ -144,7 +137,7 @@ impl Serialize for Usd {
 }
 
 impl<'de> Deserialize<'de> for Usd {
-    /// The amount exactly as it is shown, however large: sums are larger than what anybody may ask for.
+    /// Reads the displayed form, however large: sums may exceed the largest amount of a request.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Cow::<str>::deserialize(deserializer)?;
         let shown = || {
@@ -158,7 +151,7 @@ impl<'de> Deserialize<'de> for Usd {
     }
 }
 
-/// A decimal number of any length that is not below zero: `digits` × 10^`exponent`, without zeros at either end of the digits.
+/// A decimal number of any length, zero or above: `digits` × 10^`exponent`, without zeros at either end of the digits.
 struct Decimal {
     digits: Vec<u8>,
     exponent: i64,
@@ -194,7 +187,7 @@ impl Decimal {
         Some(Self { digits, exponent })
     }
 
-    /// The number × 10^`power`, if it is whole and fits.
+    /// Returns the number × 10^`power`, or `None` if it is not whole or overflows.
     fn times_ten_to(&self, power: i64) -> Option<u64> {
         let zeros = u32::try_from(self.exponent + power).ok()?;
         let digits = self.digits.iter().try_fold(0_u64, |number, digit| {

@@ -23,7 +23,8 @@ pub(crate) use patterns::Patterns;
 
 use patterns::Unusable;
 
-/// What matching a pattern costs, in looks at the same text: so much that one is never walked on a worker of a runtime.
+/// Cost of matching a pattern, in comparisons of a value. It is so high that no pattern is matched on a runtime's
+/// worker.
 const PATTERN_COST: usize = 1 << 32;
 pub(crate) const OPS: [&str; 10] = [
     "eq", "ne", "gt", "gte", "lt", "lte", "in", "contains", "regex", "exists",
@@ -31,7 +32,7 @@ pub(crate) const OPS: [&str; 10] = [
 pub(crate) const LEAF_KEYS: [&str; 5] = ["path", "op", "operator", "value", "value_path"];
 pub(crate) const COMBINATORS: [&str; 3] = ["all", "any", "not"];
 
-/// A parsed condition. Its values are literal, where they are no paths: nothing in it is interpolated.
+/// A parsed condition. Its values are literals or paths; nothing in it is interpolated.
 #[derive(Debug, Clone)]
 pub struct Condition(Test);
 
@@ -49,7 +50,7 @@ enum Test {
 enum Op {
     Compare(Comparison, Operand),
     Regex(Box<Regex>),
-    /// Whether a value other than null is wanted there.
+    /// True if a value other than null must exist, false if none may.
     Exists(bool),
 }
 
@@ -62,7 +63,6 @@ enum Comparison {
     Contains,
 }
 
-/// What something is compared with.
 #[derive(Debug, Clone)]
 enum Operand {
     Literal(Value),
@@ -98,12 +98,13 @@ impl Relation {
 }
 
 impl Condition {
-    /// Reads a condition. Returns it with warnings, or everything that is wrong with it; null and `{}` always hold.
+    /// Parses a condition. Returns it with warnings, or returns all errors. Null and `{}` always hold.
     pub fn parse(value: &Value) -> Result<(Self, Vec<Fault>), Vec<Fault>> {
         Self::parse_among(value, &mut Patterns::new())
     }
 
-    /// As [`Condition::parse`], of a file with other `patterns`. There need not be an error if these are used up.
+    /// Parses a condition that shares `patterns` with others of its file. If these are exhausted, it may fail without
+    /// an error.
     pub(crate) fn parse_among(
         value: &Value,
         patterns: &mut Patterns,
@@ -126,22 +127,22 @@ impl Condition {
         }
     }
 
-    /// Whether it holds. Unlike types do not match; what could not be compared is noted.
+    /// Returns true if the condition holds. Different types do not match; a failed comparison leaves a note.
     pub fn holds(&self, scope: &dyn Scope, notes: &mut Vec<String>) -> bool {
         self.0.holds(scope, notes)
     }
 
-    /// Whether it holds whatever the values are.
+    /// Returns true if the condition holds for all values.
     pub(crate) fn always_holds(&self) -> bool {
         self.0.always_holds()
     }
 
-    /// What asking it takes at most, in looks at a value: patterns are many.
+    /// Returns the largest cost of an evaluation, in comparisons of a value; a pattern counts as many.
     pub(crate) fn cost(&self) -> usize {
         self.0.cost()
     }
 
-    /// The paths it reads, in order.
+    /// Returns the paths that the condition reads, in order.
     pub fn paths(&self) -> Vec<&str> {
         let mut paths = Vec::new();
         self.0.collect(&mut paths);
@@ -210,7 +211,8 @@ impl Test {
 }
 
 impl Op {
-    /// Whether `actual` (null if missing) satisfies it; the error says why the two cannot be compared.
+    /// Returns true if `actual` (null if missing) satisfies the operator. The error is the reason why they are not
+    /// comparable.
     fn holds(&self, actual: &Value, scope: &dyn Scope) -> Result<bool, String> {
         match self {
             Self::Compare(comparison, Operand::Literal(value)) => comparison.holds(actual, value),
@@ -324,7 +326,7 @@ impl Reader<'_> {
         self.say(Severity::Warning, key, message);
     }
 
-    /// Reads `value`; `None` after an error.
+    /// Reads `value`; returns `None` after an error.
     fn test(&mut self, value: &Value) -> Option<Test> {
         let map = match value {
             Value::Null => return Some(Test::Always),
@@ -512,7 +514,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The comparison `name` with the value at `path`.
+    /// Builds the comparison `name` with the value at `path`.
     fn with_path(&mut self, name: &str, path: &Value, beside_value: bool) -> Option<Op> {
         if beside_value {
             self.error(Some("value_path"), "`value_path` beside `value`: keep one");
@@ -537,7 +539,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns of a value with which nothing compares.
+    /// Warns of a value that no comparison matches.
     fn never_matching(&mut self, name: &str, comparison: Comparison, value: &Value) {
         match comparison {
             Comparison::In if !value.is_array() => self.never(name, "a list", value),

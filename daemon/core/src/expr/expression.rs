@@ -1,7 +1,7 @@
-//! What stands between the braces of `${…}`: `a || b || 'c' | pipe | pipe(argument)`.
+//! The expression between the braces of `${…}`: `a || b || 'c' | pipe | pipe(argument)`.
 //!
-//! An expression begins with a path. What stands behind `||`, and between the brackets of a pipe, is a path or a literal: a number, a text
-//! in quotes of either kind (with `\n \t \\ \' \"`), `true`, `false`, `null`, `[]` or `{}`.
+//! An expression begins with a path. After `||`, and between the brackets of a pipe, is a path or a literal: a number,
+//! a text in quotes of either kind (with `\n \t \\ \' \"`), `true`, `false`, `null`, `[]` or `{}`.
 
 use std::borrow::Cow;
 
@@ -15,10 +15,10 @@ use super::value::{Kind, parse_json};
 use crate::bounds;
 use crate::error::excerpt;
 
-/// Most pipes of one expression.
+/// Largest number of pipes of one expression.
 pub(super) const MOST_PIPES: usize = 32;
 
-/// The first alternative that is not null, through the pipes.
+/// An expression: its value is the first alternative that is not null, passed through the pipes.
 #[derive(Debug)]
 pub(super) struct Expression<'t> {
     text: &'t str,
@@ -26,7 +26,7 @@ pub(super) struct Expression<'t> {
     pipes: Vec<(Pipe, Option<Operand>)>,
 }
 
-/// What has a value: a place, or the value itself.
+/// Operand of an alternative or of a pipe.
 #[derive(Debug)]
 enum Operand {
     Path(Path),
@@ -64,7 +64,7 @@ impl Operand {
 }
 
 impl<'t> Expression<'t> {
-    /// Reads what stands between the braces. The error offers how to write a text that may be meant for a shell.
+    /// Parses the text between the braces. If the text may be meant for a shell, the error tells how to escape it.
     pub(super) fn parse(text: &'t str) -> Result<Self, String> {
         Self::read(text.trim()).map_err(|reason| match for_shell(text) {
             Some(escaped) => format!("{reason}; {escaped}"),
@@ -99,7 +99,7 @@ impl<'t> Expression<'t> {
         Ok(parsed)
     }
 
-    /// The paths it reads, in order.
+    /// Returns the paths that the expression reads, in order.
     pub(super) fn paths(&self) -> impl Iterator<Item = &Path> {
         let arguments = self
             .pipes
@@ -109,12 +109,12 @@ impl<'t> Expression<'t> {
         operands.filter_map(Operand::path)
     }
 
-    /// How to write it for a shell, if a shell could expand it.
+    /// Returns the escaped form for a shell, if a shell could expand the text.
     pub(super) fn for_shell(&self) -> Option<String> {
         for_shell(self.text)
     }
 
-    /// The type of all its values but null; `None` if it depends.
+    /// Returns the type of all values except null, or `None` if it depends on the input.
     pub(super) fn kind(&self) -> Option<Kind> {
         self.pipes.last()?.0.kind()
     }
@@ -133,14 +133,14 @@ impl<'t> Expression<'t> {
         let mut value = found.unwrap_or(Cow::Owned(Value::Null));
         for (pipe, operand) in &self.pipes {
             if value.is_null() != pipe.stands_in() {
-                // Null passes through all pipes but the one that something else passes through.
+                // Null passes through all pipes except `default`, which everything else passes through.
                 continue;
             }
             let operand = operand.as_ref().map(|operand| {
                 let argument = operand.resolve(scope);
                 argument.unwrap_or(Cow::Owned(Value::Null))
             });
-            // Each may make much of little: the next one is given no more than a run may hold.
+            // A pipe may make a large value from a small one. The next pipe receives at most what a run may hold.
             let piped = pipe.apply(&value, operand.as_deref()).and_then(|piped| {
                 let within = bounds::check(&piped);
                 within.map_err(|excess| {
@@ -163,7 +163,7 @@ impl<'t> Expression<'t> {
         Ok(value.into_owned())
     }
 
-    /// Whether its author says what stands in for a null, be it null.
+    /// Returns true if the author names a substitute for null, even if that is null.
     fn may_be_null(&self) -> bool {
         let stands_in = self.pipes.iter().filter(|(pipe, _)| pipe.stands_in());
         let arguments = stands_in.filter_map(|(_, operand)| operand.as_ref());
@@ -198,16 +198,16 @@ impl<'t> Expression<'t> {
     }
 }
 
-/// Where the brace stands in `text` that closes the expression it begins with.
+/// Returns the position of the brace that closes the expression at the start of `text`.
 pub(super) fn end(text: &str) -> Option<usize> {
     let mut scan = Scan::new(text);
     let closed = scan.find(|(_, part)| part.starts_with('}'));
-    // A quote that nothing closes is reported when what it stands in is read.
+    // An unclosed quote is reported when the expression is parsed.
     closed.map(|(at, _)| at).or_else(|| text.find('}'))
 }
 
-/// Returns true if what stands behind `$${` begins as an expression on a name that `is_root` knows: the name ends with the braces, or a step, an
-/// index, an alternative or a pipe follows, none of which a shell knows.
+/// Returns true if the text after `$${` begins an expression on a name that `is_root` knows. The name must be followed
+/// by the closing brace, a step, an index, an alternative or a pipe; a shell knows none of these forms.
 pub(super) fn begins(inner: &str, is_root: IsRoot<'_>) -> bool {
     let end = inner.find(|c| !(is_word(c) || matches!(c, ' ' | '-' | '/' | '@')));
     let (name, rest) = inner.split_at(end.unwrap_or(inner.len()));
@@ -222,7 +222,7 @@ pub(super) fn begins(inner: &str, is_root: IsRoot<'_>) -> bool {
     goes_on && is_root(name.trim())
 }
 
-/// Says how to write `${text}` for a shell, if a shell could expand it.
+/// Returns the escaped form of `${text}` for a shell, if a shell could expand it.
 fn for_shell(text: &str) -> Option<String> {
     let rest = text.strip_prefix(['#', '!']).unwrap_or(text);
     let named = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
@@ -276,7 +276,7 @@ fn cut(text: &str) -> Result<(Vec<&str>, Vec<&str>), String> {
     Ok((alternatives, pipes))
 }
 
-/// Reads `name` or `name(argument)`.
+/// Parses `name` or `name(argument)`.
 fn piped(text: &str) -> Result<(Pipe, Option<Operand>), String> {
     let Some((name, rest)) = text.split_once('(') else {
         let pipe = Pipe::parse(text)?;
@@ -304,13 +304,13 @@ fn piped(text: &str) -> Result<(Pipe, Option<Operand>), String> {
     Ok((pipe, Some(argument)))
 }
 
-/// Whether `text` is meant as a number: a name that begins with digits is none.
+/// Returns true if `text` is a number; a name that begins with digits is not.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     digits.starts_with(|c: char| c.is_ascii_digit()) && text.parse::<f64>().is_ok()
 }
 
-/// The text in quotes that `quoted` is.
+/// Decodes a text in quotes.
 fn unquoted(quoted: &str) -> Result<String, String> {
     let mut chars = quoted.chars();
     let quote = chars.next();
@@ -340,7 +340,7 @@ fn unquoted(quoted: &str) -> Result<String, String> {
     Err(format!("the quote of {quoted} is not closed"))
 }
 
-/// The parts of an expression in order, with their places: texts in quotes, `||`, `{}`, and single characters.
+/// Iterator over the parts of an expression with their offsets: texts in quotes, `||`, `{}`, and single characters.
 struct Scan<'t> {
     text: &'t str,
     at: usize,
@@ -369,7 +369,7 @@ impl<'t> Iterator for Scan<'t> {
     }
 }
 
-/// The length of the text in quotes that `text` begins with; of all there is, if nothing closes it.
+/// Returns the length of the text in quotes at the start of `text`, or the whole length if the quote is not closed.
 fn quoted(text: &str, quote: char) -> usize {
     let mut chars = text.char_indices().skip(1);
     while let Some((at, c)) = chars.next() {

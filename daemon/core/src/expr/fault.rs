@@ -1,68 +1,58 @@
-//! Faults of templates and conditions.
-
 use crate::bounds::Excess;
 use crate::error::{ErrorKind, Kinded, excerpt};
 
-/// Characters of a template that an error shows.
+/// Number of characters of a template that an error shows.
 pub(super) const SHOWN: usize = 100;
 
-/// How much a fault weighs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Severity {
     /// The graph does not run.
     Error,
-    /// It runs; somebody should look.
+    /// The graph runs, but its author should check this.
     Warning,
 }
 
-/// What is wrong with a template or condition, and where inside it.
+/// Fault of a template or condition, with its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// JSON pointer below the value that was checked; empty for the value itself.
+    /// JSON pointer below the checked value; empty for the value itself.
     pub at: String,
-    /// What is wrong, for people.
     pub message: String,
-    /// Whether the graph can run.
     pub severity: Severity,
 }
 
-/// Why a template has no value.
+/// Reason why a template has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The text of a template does not follow the grammar.
     #[error("malformed template `{}`: {reason}", excerpt(template))]
     Malformed {
-        /// The template.
         template: String,
-        /// The rule it breaks.
+        /// Grammar rule that the template breaks.
         reason: String,
     },
-    /// An expression begins with a name that is not there.
+    /// An expression begins with a name that the scope lacks.
     #[error("`${{{}}}` reads `{name}`, {reason}", excerpt(expression))]
     UnknownName {
-        /// The text between the braces.
+        /// Text between the braces.
         expression: String,
-        /// The name.
         name: String,
-        /// What is there instead, and how to write it for a shell.
+        /// Names that exist instead, and the escaped form for a shell.
         reason: String,
     },
-    /// A pipe got a value it cannot take.
+    /// A pipe received a value that it does not accept.
     #[error("pipe `{pipe}` in `${{{expression}}}` {reason}")]
     Pipe {
-        /// The name of the pipe.
         pipe: &'static str,
-        /// The text between the braces.
+        /// Text between the braces.
         expression: String,
-        /// What it wants, and got.
+        /// Expected and received type.
         reason: String,
     },
-    /// What a template makes goes beyond what a run may hold.
+    /// The result of a template exceeds the bounds of a run.
     #[error("what `{template}` makes is {excess}; keep large data in files and pass their paths")]
     Excess {
-        /// The beginning of the template.
+        /// First 100 characters of the template.
         template: String,
-        /// How.
         excess: Excess,
     },
 }

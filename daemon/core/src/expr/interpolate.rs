@@ -1,4 +1,4 @@
-//! Templates in values of any shape: their check, their reads, and their interpolation.
+//! Templates in values of any shape: check, referenced paths, and interpolation.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::bounds::{self, Excess, MOST_BYTES, MOST_DEPTH};
 use crate::error::excerpt;
 use crate::yaml::push_segment;
 
-/// The value of `template` in `scope`: every text in it interpolated, map keys left alone, all else kept.
+/// Returns `template` with every text in it interpolated in `scope`. Map keys and other values stay unchanged.
 pub fn interpolate(
     template: &Value,
     scope: &dyn Scope,
@@ -26,11 +26,11 @@ pub fn interpolate(
     filling.value(template, MOST_DEPTH)
 }
 
-/// A template on its way to a value.
+/// State of an interpolation.
 struct Filling<'a> {
     pub(super) scope: &'a dyn Scope,
     pub(super) notes: &'a mut Vec<String>,
-    /// Bytes that the rest may take.
+    /// Bytes that the remaining values may take.
     pub(super) left: usize,
 }
 
@@ -69,8 +69,8 @@ impl Filling<'_> {
     }
 }
 
-/// What is wrong with `template`; empty if [`interpolate`] will find it well-formed where there are these names. Expressions on
-/// other names are not reported: [`references`] names them.
+/// Returns the faults of `template`; without any, [`interpolate`] finds it well-formed in a scope of these names.
+/// Expressions on other names are not reported here: [`references`] returns them.
 pub fn check(template: &Value, is_root: IsRoot<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
     each_text(
@@ -93,8 +93,8 @@ pub fn check(template: &Value, is_root: IsRoot<'_>) -> Vec<Fault> {
     faults
 }
 
-/// The paths `template` reads where there are these names, as written, in order; an `{input:name}` counts as `inputs.name`.
-/// Malformed texts read nothing.
+/// Returns the paths that `template` reads in a scope of these names, as written and in order. `{input:name}` counts as
+/// `inputs.name`. Malformed texts read nothing.
 pub fn references(template: &Value, is_root: IsRoot<'_>) -> Vec<String> {
     let mut paths = Vec::new();
     each_read(template, is_root, &mut |read| {
@@ -103,17 +103,15 @@ pub fn references(template: &Value, is_root: IsRoot<'_>) -> Vec<String> {
     paths
 }
 
-/// A path that a template reads.
 pub(crate) struct Read<'t> {
-    /// JSON pointer to the text that reads it, from the template.
+    /// JSON pointer from the template to the text that holds the path.
     pub(crate) at: &'t str,
-    /// The path, as written.
     pub(crate) path: Cow<'t, str>,
-    /// How to write the expression for a shell, if it may be meant for one.
+    /// Escaped form of the expression for a shell, if it may be meant for one.
     pub(crate) for_shell: Option<String>,
 }
 
-/// Visits what [`references`] returns, with the place of each.
+/// Visits the paths that [`references`] returns, with their positions.
 pub(crate) fn each_read(template: &Value, is_root: IsRoot<'_>, visit: &mut dyn FnMut(Read<'_>)) {
     each_text(template, &mut String::new(), &mut |at, text| {
         let parts =
@@ -142,11 +140,11 @@ pub(crate) fn each_read(template: &Value, is_root: IsRoot<'_>, visit: &mut dyn F
     });
 }
 
-/// The type that every value of `template` has; `None` if it depends on what is read. A lone path that leads nowhere
-/// is null all the same.
+/// Returns the type that every value of `template` has, or `None` if it depends on the input. A lone path that does not
+/// resolve still yields null.
 pub(crate) fn kind_of_template(template: &Value) -> Option<Kind> {
     match template {
-        // The type is the same whatever names there are: what is written for a shell is a text in any case.
+        // The known names do not change the type: a text escaped for a shell is a text in any case.
         Value::String(text) => Template::parse(text, &|_| true).ok()?.kind(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
             Some(Kind::of(template))
@@ -154,7 +152,7 @@ pub(crate) fn kind_of_template(template: &Value) -> Option<Kind> {
     }
 }
 
-/// `params` without the map keys that are null, at any depth; lists keep theirs.
+/// Removes map entries that are null from `params`, at any depth. Lists keep their nulls.
 #[must_use]
 pub fn strip_nulls(params: Value) -> Value {
     match params {

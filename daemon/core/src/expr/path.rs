@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::scope::{Bound, Scope};
 
-/// A path, parsed: one name of the scope and the steps below it.
+/// A parsed path: a name of the scope and the steps below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Path {
     text: String,
@@ -14,7 +14,7 @@ pub(super) struct Path {
 }
 
 impl Path {
-    /// Reads a path; the error says which rule it breaks.
+    /// Parses a path; the error names the rule that it breaks.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("a path is empty".to_owned());
@@ -46,17 +46,16 @@ impl Path {
         })
     }
 
-    /// The path as it was written.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
 
-    /// The name of the scope it begins with.
+    /// Returns the name of the scope that the path begins with.
     pub(super) fn root(&self) -> &str {
         self.segments.first().map_or("", String::as_str)
     }
 
-    /// The value it leads to; `None` if it leads nowhere.
+    /// Returns the value at the path, or `None` if it does not resolve.
     pub(super) fn resolve<'s>(&self, scope: &'s dyn Scope) -> Option<Cow<'s, Value>> {
         let (first, rest) = self.segments.split_first()?;
         let bound = scope.get(first)?;
@@ -68,7 +67,7 @@ impl Path {
             .map(Cow::Borrowed)
     }
 
-    /// The same path with the step that failed replaced by the nearest name there is.
+    /// Returns the path with its failing step replaced by the nearest existing name.
     pub(super) fn suggest(&self, scope: &dyn Scope) -> Option<String> {
         let (first, rest) = self.segments.split_first()?;
         let Some(bound) = scope.get(first) else {
@@ -99,7 +98,7 @@ impl Path {
     }
 }
 
-/// Whether a path can read a value of that name.
+/// Returns true if a path can read a value with this name.
 pub(crate) fn is_name(text: &str) -> bool {
     Path::parse(text).is_ok_and(|path| path.segments.len() == 1)
 }
@@ -108,7 +107,7 @@ fn nearest_key<'v>(word: &str, value: &'v Value) -> Option<&'v str> {
     nearest(word, value.as_object()?.keys().map(String::as_str))
 }
 
-/// The first step below a name of the scope.
+/// Takes the first step below a name of the scope.
 fn enter<'s>(bound: Bound<'s>, segment: &str) -> Option<&'s Value> {
     match bound {
         Bound::Value(value) => step(value, segment),
@@ -132,7 +131,7 @@ fn step<'s>(value: &'s Value, segment: &str) -> Option<&'s Value> {
     }
 }
 
-/// `0`, `12`, `-1`; not `+1`, `01`, `-0`.
+/// Returns true for `0`, `12`, `-1`; false for `+1`, `01`, `-0`.
 pub(super) fn is_index(text: &str) -> bool {
     let digits = text.strip_prefix('-').unwrap_or(text);
     !digits.is_empty()
@@ -140,8 +139,8 @@ pub(super) fn is_index(text: &str) -> bool {
         && (text == "0" || !digits.starts_with('0'))
 }
 
-/// A key is letters, digits and `_ - / @`, with single blanks between words: `under_score`, `sp ace`, `ünï`.
-/// Everything else is kept free, so that arithmetic and shell forms are errors and never quiet nulls.
+/// Checks a key: letters, digits and `_ - / @`, with single blanks between words, such as `under_score`, `sp ace`,
+/// `ünï`. All other characters are errors, so that arithmetic and shell forms never become silent nulls.
 fn check_key(key: &str, path: &str) -> Result<(), String> {
     if key.is_empty() {
         return Err(format!("`{path}` has an empty step"));
@@ -155,7 +154,7 @@ fn check_key(key: &str, path: &str) -> Result<(), String> {
             other => is_word(other),
         };
         if !allowed {
-            // A blank is bad because of what stands around it: name that.
+            // A blank is an error because of a neighbouring character: name that one.
             let culprit = match c {
                 ' ' => chars.find(|c| *c != ' ' && !is_word(*c)).unwrap_or(c),
                 other => other,
@@ -196,14 +195,15 @@ fn unexpected(c: char, path: &str) -> String {
     }
 }
 
-/// Most names looked at for a suggestion.
+/// Largest number of names examined for a suggestion.
 const MAX_CANDIDATES: usize = 1000;
-/// Fewest characters that are taken for the beginning of a name.
+/// Smallest number of characters that count as the beginning of a name.
 const SHORTEST_BEGINNING: usize = 4;
-/// Longest name worth a suggestion, in characters.
+/// Longest name for which suggestions are made, in characters.
 const MAX_WORD: usize = 64;
 
-/// The candidate that `word` was probably meant to be: one that is spelled much the same, or else the only one that begins so.
+/// Returns the candidate that `word` was probably meant to be: the most similar one, or the only one that begins with
+/// `word`.
 pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> Option<&'c str> {
     let letters: Vec<char> = word.chars().take(MAX_WORD + 1).collect();
     if letters.len() > MAX_WORD {
@@ -235,12 +235,13 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
     near.map(|(_, candidate)| candidate).or(only)
 }
 
-/// A suggestion at the end of a clause: ` (did you mean `near`?)`, or nothing.
+/// Formats a suggestion for the end of a clause: ` (did you mean `near`?)`, or nothing.
 pub fn did_you_mean(near: Option<impl std::fmt::Display>) -> String {
     near.map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"))
 }
 
-/// Insertions, deletions, substitutions and swaps of neighbours that turn one word into the other.
+/// Returns the number of insertions, deletions, substitutions and swaps of neighbours that turn one word into the
+/// other.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut older: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=b.len()).collect();

@@ -1,4 +1,4 @@
-//! What can be done to a value on its way: the pipes of expressions.
+//! Pipes of expressions: operations on a value.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -10,10 +10,9 @@ use super::path::{did_you_mean, nearest};
 use super::value::{Kind, equal, integer, kind_of, parse_json, text_of};
 use crate::bounds::MOST_BYTES;
 
-/// Most pieces a text is cut into: each takes some memory beside its characters.
+/// Largest number of pieces of a split text. Each piece takes memory in addition to its characters.
 const MOST_PIECES: usize = MOST_BYTES / 64;
 
-/// What can be done to a value on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pipe {
     Json,
@@ -88,7 +87,7 @@ impl Pipe {
         })
     }
 
-    /// The argument it takes, if it takes one.
+    /// Returns the kind of argument that the pipe takes, with its article.
     pub(super) const fn wants(self) -> Option<&'static str> {
         match self {
             Self::Split | Self::Join => Some("a text"),
@@ -109,7 +108,7 @@ impl Pipe {
         }
     }
 
-    /// Whether `argument` is one that it takes; the error completes "pipe `x` …".
+    /// Checks that the pipe accepts `argument`. The error completes "pipe `x` …".
     pub(super) fn check(self, argument: &Value) -> Result<(), String> {
         let takes = match self {
             Self::Split if argument.as_str() == Some("") => {
@@ -138,12 +137,12 @@ impl Pipe {
         Err(format!("takes {wants}, not {}", kind_of(argument)))
     }
 
-    /// Whether it is for null, and all else passes through it.
+    /// Returns true for the pipe that applies to null only and lets all else pass.
     pub(super) const fn stands_in(self) -> bool {
         matches!(self, Self::Default)
     }
 
-    /// The type of what comes out; `None` if it depends.
+    /// Returns the type of the result, or `None` if it depends on the input.
     pub(super) const fn kind(self) -> Option<Kind> {
         match self {
             Self::Json | Self::Upper | Self::Lower | Self::Trim | Self::Join => Some(Kind::Text),
@@ -155,7 +154,7 @@ impl Pipe {
         }
     }
 
-    /// The value behind the pipe; the error completes "pipe `x` …".
+    /// Returns the value after the pipe. The error completes "pipe `x` …".
     pub(super) fn apply(self, value: &Value, argument: Option<&Value>) -> Result<Value, String> {
         let argument = argument.unwrap_or(&Value::Null);
         self.check(argument)?;
@@ -245,7 +244,7 @@ fn sum(list: &[Value]) -> Result<Value, String> {
     }
 }
 
-/// The sum of numbers: exact if all are integers.
+/// Returns the sum of numbers; it is exact if all are integers.
 fn total<'n>(numbers: impl Iterator<Item = &'n Number> + Clone) -> Result<Value, String> {
     let too_large = || "would be a number that is too large".to_owned();
     let whole: Option<i128> = numbers.clone().map(integer).sum();
@@ -260,7 +259,7 @@ fn total<'n>(numbers: impl Iterator<Item = &'n Number> + Clone) -> Result<Value,
         .ok_or_else(too_large)
 }
 
-/// The first of those that are equal, in order.
+/// Returns the first of each group of equal entries, in order.
 fn unique(list: &[Value]) -> Value {
     let mut seen: HashMap<u64, Vec<&Value>> = HashMap::new();
     let mut firsts = Vec::new();
@@ -274,13 +273,13 @@ fn unique(list: &[Value]) -> Value {
     Value::Array(firsts)
 }
 
-/// A number that equal values share, and few others do.
+/// Returns a hash that equal values share.
 fn sketch(value: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     match value {
         Value::Null => {}
         Value::Bool(bool) => bool.hash(&mut hasher),
-        // Zero has two forms as a float.
+        // A float has two zeros.
         Value::Number(number) => (number.as_f64().unwrap_or_default() + 0.0)
             .to_bits()
             .hash(&mut hasher),
@@ -288,7 +287,7 @@ fn sketch(value: &Value) -> u64 {
         Value::Array(list) => list
             .iter()
             .for_each(|entry| sketch(entry).hash(&mut hasher)),
-        // Their order does not matter.
+        // The order of entries does not matter.
         Value::Object(map) => map
             .iter()
             .map(|(key, entry)| {

@@ -6,15 +6,13 @@ use serde_json::{Map, Value};
 
 use super::vars::Vars;
 
-/// A JSON object.
 pub type Object = Map<String, Value>;
 
-/// What a name stands for.
+/// Value of a name.
 #[derive(Debug, Clone, Copy)]
 pub enum Bound<'a> {
-    /// One value.
     Value(&'a Value),
-    /// A map of shared values; it becomes one value only where somebody asks for the whole.
+    /// A map of shared values; it is copied into one value only when the whole is read.
     Vars(&'a Vars),
 }
 
@@ -31,7 +29,6 @@ impl<'a> From<&'a Vars> for Bound<'a> {
 }
 
 impl<'a> Bound<'a> {
-    /// The value of `key` in a map.
     pub(super) fn get(self, key: &str) -> Option<&'a Value> {
         match self {
             Self::Value(value) => value.get(key),
@@ -39,7 +36,7 @@ impl<'a> Bound<'a> {
         }
     }
 
-    /// The whole as one value.
+    /// Returns the whole as one value.
     pub(super) fn whole(self) -> Cow<'a, Value> {
         match self {
             Self::Value(value) => Cow::Borrowed(value),
@@ -48,11 +45,10 @@ impl<'a> Bound<'a> {
     }
 }
 
-/// What templates and conditions may read: `state`, `inputs`, `result`, `_now`, a loop variable.
+/// Readable names of templates and conditions: `state`, `inputs`, `result`, `_now`, a loop variable.
 pub trait Scope {
-    /// What `name` stands for.
     fn get(&self, name: &str) -> Option<Bound<'_>>;
-    /// All names, for suggestions.
+    /// Returns all names, for suggestions.
     fn names(&self) -> Vec<&str>;
 }
 
@@ -63,7 +59,6 @@ pub struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// A scope of these names.
     pub fn new<B: Into<Bound<'a>>>(entries: impl IntoIterator<Item = (&'a str, B)>) -> Self {
         let entries = entries.into_iter();
         Self {
@@ -71,7 +66,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The same scope with one name more.
+    /// Adds a name to the scope.
     #[must_use]
     pub fn with(mut self, name: &'a str, bound: impl Into<Bound<'a>>) -> Self {
         self.entries.push((name, bound.into()));
@@ -92,5 +87,5 @@ impl Scope for Names<'_> {
     }
 }
 
-/// Returns true for the names that an expression may begin with at some place.
+/// Returns true for the names that an expression may begin with at its position.
 pub type IsRoot<'a> = &'a dyn Fn(&str) -> bool;

@@ -1,4 +1,4 @@
-//! Texts with expressions in them.
+//! Texts that contain expressions.
 
 use serde_json::Value;
 
@@ -7,11 +7,11 @@ use super::fault::Error;
 use super::scope::{IsRoot, Scope};
 use super::value::{Kind, text_of};
 
-/// A text, cut into what is literal and what is inserted.
+/// A text, cut into literal and inserted parts.
 #[derive(Debug)]
 pub(super) struct Template<'t> {
     pub(super) parts: Vec<Part<'t>>,
-    /// Whether a `${` stays text because nothing closes it.
+    /// True if a `${` stays text because it is not closed.
     pub(super) unclosed: bool,
 }
 
@@ -23,8 +23,8 @@ pub(super) enum Part<'t> {
 }
 
 impl<'t> Template<'t> {
-    /// Cuts a text. `is_root` decides what `$${…}` means: a dollar and a value, or a literal `${…}`. Takes time that grows with
-    /// the length of the text only.
+    /// Parses a text in time linear in its length. `is_root` decides whether `$${…}` is a dollar and a value, or a
+    /// literal `${…}`.
     pub(super) fn parse(text: &'t str, is_root: IsRoot<'_>) -> Result<Self, String> {
         let mut template = Self {
             parts: Vec::new(),
@@ -68,7 +68,7 @@ impl<'t> Template<'t> {
         }
     }
 
-    /// The expression that is all there is.
+    /// Returns the expression if it is the whole text.
     fn lone(&self) -> Option<&Expression<'t>> {
         match self.parts.as_slice() {
             [Part::Expression(lone)] | [Part::Expression(lone), Part::Text("\n")] => Some(lone),
@@ -76,7 +76,7 @@ impl<'t> Template<'t> {
         }
     }
 
-    /// The type of all its values but null; `None` if it depends.
+    /// Returns the type of all values except null, or `None` if it depends on the input.
     pub(super) fn kind(&self) -> Option<Kind> {
         match self.lone() {
             Some(lone) => lone.kind(),
@@ -84,8 +84,9 @@ impl<'t> Template<'t> {
         }
     }
 
-    /// The value of the whole: typed for a lone expression (one newline after it is dropped, as YAML block texts
-    /// leave one), text otherwise. `None` if the text would be longer than `most` bytes.
+    /// Returns the value of the template: typed for a lone expression, text otherwise. One newline after a lone
+    /// expression is dropped, because YAML block texts leave one. Returns `None` if the text would be longer than
+    /// `most` bytes.
     pub(super) fn render(
         &self,
         scope: &dyn Scope,
@@ -112,12 +113,12 @@ impl<'t> Template<'t> {
     }
 }
 
-/// The braces of a text, from left to right.
+/// Iterator over the braces of a text, from left to right.
 struct Braces<'t> {
     text: &'t str,
-    /// Where the search for an opening brace continues.
+    /// Offset at which the search for an opening brace continues.
     from: usize,
-    /// The closing brace found last, or the end of the text once there is none.
+    /// Offset of the last closing brace found, or the end of the text if none is left.
     close: usize,
 }
 
@@ -130,14 +131,14 @@ impl<'t> Braces<'t> {
         }
     }
 
-    /// The position of the next opening brace.
+    /// Returns the position of the next opening brace.
     fn next_open(&mut self) -> Option<usize> {
         let open = self.text[self.from..].find('{')? + self.from;
         self.from = open + 1;
         Some(open)
     }
 
-    /// The bytes between the opening brace found last and the first closing one behind it.
+    /// Returns the number of bytes between the last opening brace found and the next closing one.
     fn close(&mut self) -> Option<usize> {
         if self.close < self.from {
             let found = self.text[self.from..].find('}');
@@ -151,7 +152,7 @@ impl<'t> Braces<'t> {
     }
 }
 
-/// `{input:name}`, with what stands in for a missing one.
+/// `{input:name}`, with the substitute for a missing input.
 #[derive(Debug)]
 pub(super) struct InputReference<'t> {
     pub(super) name: &'t str,
@@ -160,14 +161,13 @@ pub(super) struct InputReference<'t> {
 
 #[derive(Debug)]
 enum Otherwise<'t> {
-    /// The reference stays as it is.
+    /// The reference stays in the text.
     Keep,
-    /// This text.
     Text(&'t str),
 }
 
 impl<'t> InputReference<'t> {
-    /// Reads what stands between the braces; `None` if it is no reference, and so stays text.
+    /// Parses the text between the braces; returns `None` if it is no reference and so stays text.
     fn parse(inner: &'t str) -> Option<Self> {
         let inner = inner.strip_prefix("input:")?;
         let end = inner

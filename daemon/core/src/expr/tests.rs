@@ -9,7 +9,7 @@ fn render(template: &str, scope: &dyn Scope) -> Result<Value, Error> {
     interpolate(&json!(template), scope, &mut Vec::new())
 }
 
-/// The names of [`with_scope`].
+/// Returns true for the names of [`with_scope`].
 fn known(name: &str) -> bool {
     ["state", "inputs", "_now"].contains(&name)
 }
@@ -124,7 +124,7 @@ fn two_dollars_before_a_brace_write_what_a_shell_reads() {
             ("awk '{print $${n}}'", "awk '{print ${n}}'"),
             ("$${f || '$${g}'}", "${f || '${g}'}"),
             ("$$ $5 $HOME", "$$ $5 $HOME"),
-            // A known name is read, unless what follows it is for a shell.
+            // A known name is read, unless a shell form follows it.
             ("$${state.n}", "$7"),
             ("$$${state.n}", "$$7"),
             ("$${ inputs.dir | upper }", "$SRC"),
@@ -134,7 +134,7 @@ fn two_dollars_before_a_brace_write_what_a_shell_reads() {
                 "$${state%.txt} $${state[@]} $${#state} $${inputs:-x}",
                 "${state%.txt} ${state[@]} ${#state} ${inputs:-x}",
             ),
-            // Names beside the known ones.
+            // Names other than the known ones.
             (
                 "$${states} $${_now_} $${xstate.n}",
                 "${states} ${_now_} ${xstate.n}",

@@ -1,4 +1,4 @@
-//! Values among each other: text, equality, order, and JSON without silent loss.
+//! Text, equality and order of values, and JSON without silent loss.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -10,11 +10,10 @@ use crate::bounds;
 use crate::error::excerpt;
 use crate::json;
 
-/// A text that is not JSON, or holds a number that would not survive.
+/// A text that is not JSON, or holds a number that would be rounded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct BadJson {
-    /// What is wrong.
     pub reason: String,
 }
 
@@ -24,8 +23,8 @@ impl crate::error::Kinded for BadJson {
     }
 }
 
-/// Reads JSON. An integer beyond 64 bits is an error, where plain `serde_json` would round it, so is a key that an object has
-/// twice, where it would drop the first, and so is a value beyond the [bounds]. Half of a surrogate pair becomes U+FFFD.
+/// Parses JSON. An integer beyond 64 bits, a duplicate key, and a value beyond the [bounds] are errors; plain
+/// `serde_json` would round the integer and drop the first of the two keys. Half of a surrogate pair becomes U+FFFD.
 pub fn parse_json(text: &str) -> Result<Value, BadJson> {
     let text = &*json::repaired(text);
     let Unambiguous(value) = serde_json::from_str(text).map_err(|error| BadJson {
@@ -45,7 +44,7 @@ pub fn parse_json(text: &str) -> Result<Value, BadJson> {
     }
 }
 
-/// A value in which no object has a key twice.
+/// A value without duplicate keys.
 struct Unambiguous(Value);
 
 impl<'de> Deserialize<'de> for Unambiguous {
@@ -54,7 +53,7 @@ impl<'de> Deserialize<'de> for Unambiguous {
     }
 }
 
-/// Makes a value out of what the reader finds.
+/// Visitor that builds a value.
 struct Reading;
 
 impl<'de> Visitor<'de> for Reading {
@@ -116,7 +115,7 @@ impl<'de> Visitor<'de> for Reading {
     }
 }
 
-/// The first integer of a well-formed JSON text that neither `i64` nor `u64` holds.
+/// Returns the first integer of a well-formed JSON text that neither `i64` nor `u64` holds.
 fn oversized_integer(json: &str) -> Option<&str> {
     let bytes = json.as_bytes();
     let mut at = 0;
@@ -153,7 +152,7 @@ fn oversized_integer(json: &str) -> Option<&str> {
     None
 }
 
-/// How a value stands inside text: strings bare, null as nothing, all else as JSON.
+/// Renders a value inside text: strings bare, null as nothing, all else as JSON.
 pub(crate) fn text_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -162,7 +161,7 @@ pub(crate) fn text_of(value: &Value) -> String {
     }
 }
 
-/// The types of values.
+/// Types of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     Null,
@@ -174,7 +173,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The type of a value.
     pub(crate) const fn of(value: &Value) -> Self {
         match value {
             Value::Null => Self::Null,
@@ -186,7 +184,7 @@ impl Kind {
         }
     }
 
-    /// Its name, with its article.
+    /// Returns the name of the type, with its article.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -199,12 +197,12 @@ impl Kind {
     }
 }
 
-/// What a value is, with its article.
+/// Returns the type of a value, with its article.
 pub(crate) const fn kind_of(value: &Value) -> &'static str {
     Kind::of(value).as_str()
 }
 
-/// Equality of values: numbers by what they are worth (5 is 5.0), bools only with bools, maps in any order.
+/// Compares values: numbers by their value (5 equals 5.0), bools only with bools, maps in any order.
 pub(super) fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(a), Value::Number(b)) => compare(a, b) == Some(Ordering::Equal),
@@ -220,11 +218,11 @@ pub(super) fn equal(a: &Value, b: &Value) -> bool {
     }
 }
 
-/// The order of two numbers, exact also between integers and floats.
+/// Compares two numbers exactly, even an integer with a float.
 pub(super) fn compare(a: &Number, b: &Number) -> Option<Ordering> {
     match (integer(a), integer(b)) {
         (Some(a), Some(b)) => Some(a.cmp(&b)),
-        // Rounding to a float keeps order, so only a tie needs a closer look.
+        // Rounding to a float keeps order, so only a tie requires an exact comparison.
         (Some(_) | None, None) | (None, Some(_)) => match a.as_f64()?.partial_cmp(&b.as_f64()?)? {
             Ordering::Equal => match (exact(a), exact(b)) {
                 (Some(a), Some(b)) => Some(a.cmp(&b)),
@@ -235,7 +233,7 @@ pub(super) fn compare(a: &Number, b: &Number) -> Option<Ordering> {
     }
 }
 
-/// The integer a number is written as.
+/// Returns the integer that a number is written as.
 pub(super) fn integer(number: &Number) -> Option<i128> {
     number
         .as_i64()
@@ -243,7 +241,7 @@ pub(super) fn integer(number: &Number) -> Option<i128> {
         .or_else(|| number.as_u64().map(i128::from))
 }
 
-/// The integer a number is worth; `None` if it has a fraction or is larger than 128 bits.
+/// Returns the integer that a number is equal to, or `None` if it has a fraction or exceeds 128 bits.
 fn exact(number: &Number) -> Option<i128> {
     integer(number).or_else(|| {
         let float = number.as_f64()?;

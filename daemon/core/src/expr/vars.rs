@@ -8,18 +8,18 @@ use serde_json::{Map, Value};
 
 use crate::bounds;
 
-/// Values by name, in the order in which they were set. A copy shares every value with its original.
+/// Values by name, in the order in which they were set. A clone shares every value with its original.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Vars(Arc<Held>);
 
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Held {
     values: IndexMap<Arc<str>, Entry>,
-    /// The sum of their sizes.
+    /// Sum of the sizes of all entries.
     bytes: usize,
 }
 
-/// A value and the bytes that it takes in memory.
+/// A value and its size in memory, in bytes.
 #[derive(Debug, Clone, PartialEq)]
 struct Entry {
     value: Arc<Value>,
@@ -43,38 +43,35 @@ impl Held {
 }
 
 impl Vars {
-    /// The value of `name`.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.values.get(name).map(|held| &*held.value)
     }
 
-    /// The value of `name`, shared.
     pub fn share(&self, name: &str) -> Option<Arc<Value>> {
         self.0.values.get(name).map(|held| Arc::clone(&held.value))
     }
 
-    /// Whether there is nothing in it.
     pub fn is_empty(&self) -> bool {
         self.0.values.is_empty()
     }
 
-    /// The bytes that its values take in memory, roughly.
+    /// Returns the approximate size of all values in memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.0.bytes
     }
 
-    /// Names and values, in order.
+    /// Returns names and values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Value>)> {
         let entries = self.0.values.iter();
         entries.map(|(name, held)| (name, &held.value))
     }
 
-    /// The names, in order.
+    /// Returns the names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.0.values.keys().map(|name| &**name)
     }
 
-    /// Sets one value.
+    /// Sets one value and replaces an earlier one.
     pub fn set(&mut self, name: &str, value: impl Into<Arc<Value>>) {
         let sized = Entry::new(name, value.into());
         let held = Arc::make_mut(&mut self.0);
@@ -93,12 +90,10 @@ impl Vars {
         }
     }
 
-    /// The whole as JSON text.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("values are plain data")
     }
 
-    /// The whole as one JSON object.
     pub fn to_value(&self) -> Value {
         let entries = self.iter();
         Value::Object(
@@ -147,7 +142,7 @@ mod tests {
 
     use super::*;
 
-    /// What the values take, counted anew.
+    /// Counts the size of all values again.
     fn recount(vars: &Vars) -> usize {
         let sizes = vars
             .iter()

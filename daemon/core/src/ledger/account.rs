@@ -1,4 +1,4 @@
-//! One account: what is stored of it, and what follows from that.
+//! One account: its stored fields, and the figures derived from them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -6,17 +6,16 @@ use serde_json::{Map, Value, json};
 use super::{AccountId, CallNo, Metered, Misuse};
 use crate::money::Usd;
 
-/// What paid calls came to. Tokens are counted, only money is limited over a tree.
+/// Totals of paid calls. Tokens are only counted; only money is limited over a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Usage {
-    /// What they cost.
     #[serde(rename = "usd", skip_serializing_if = "is_default")]
     pub money: Usd,
-    /// How many calls.
+    /// Number of calls.
     #[serde(skip_serializing_if = "is_default")]
     pub calls: u32,
-    /// How many of them were turns of a thread.
+    /// Number of calls that were turns of a thread.
     #[serde(skip_serializing_if = "is_default")]
     pub turns: u32,
     /// Tokens of input that were not cached.
@@ -37,7 +36,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Both together; `None` if a sum does not fit.
+    /// Returns the sum; `None` if it overflows.
     pub fn plus(&self, other: &Self) -> Option<Self> {
         Some(Self {
             money: self.money.checked_add(other.money)?,
@@ -51,7 +50,7 @@ impl Usage {
         })
     }
 
-    /// What `earlier`, a part of this, leaves of it.
+    /// Returns the difference; `None` if `earlier` is not a part of this.
     pub(super) fn minus(&self, earlier: &Self) -> Option<Self> {
         Some(Self {
             money: self.money.checked_sub(earlier.money)?,
@@ -66,19 +65,18 @@ impl Usage {
     }
 }
 
-/// What was settled, and how much of that money is an estimate.
+/// Settled usage, with the part of its money that is an estimate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cost {
-    /// What it came to.
     #[serde(flatten)]
     pub usage: Usage,
-    /// How much of the money is an estimate.
+    /// Part of the money that is an estimate.
     #[serde(default, skip_serializing_if = "is_default")]
     pub estimated: Usd,
 }
 
 impl Cost {
-    /// Both together; `None` if a sum does not fit.
+    /// Returns the sum; `None` if it overflows.
     pub fn plus(&self, other: &Self) -> Option<Self> {
         Some(Self {
             usage: self.usage.plus(&other.usage)?,
@@ -86,8 +84,8 @@ impl Cost {
         })
     }
 
-    /// The figures under the names that documents give them: `turns`, `input_tokens` and so on, and the money, as decimal
-    /// text, as `spend`.
+    /// Returns the figures under the names of documents: `turns`, `input_tokens` and so on, and the money as `spend`, a
+    /// decimal text.
     pub fn figures(&self) -> Map<String, Value> {
         let usage = &self.usage;
         let figures = [
@@ -106,7 +104,7 @@ impl Cost {
             .collect()
     }
 
-    /// The figures as graphs and models calculate with them: the money is a number as well.
+    /// Returns the figures for the calculations of graphs and models: the money is a number too.
     pub fn numbers(&self) -> Map<String, Value> {
         let mut figures = self.figures();
         figures.insert("spend".to_owned(), self.usage.money.to_number());
@@ -114,14 +112,12 @@ impl Cost {
     }
 }
 
-/// Money that a call under way may cost.
+/// Money reserved for a call under way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
-    /// The call.
     pub call: CallNo,
-    /// How much.
     pub amount: Usd,
-    /// The meters it counts in.
+    /// Meters in which the call counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub meters: Vec<Metered>,
 }
@@ -130,40 +126,40 @@ pub struct Hold {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Account {
-    /// The account it draws on.
+    /// Account that this one draws on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<AccountId>,
-    /// The most it may spend, itself and all below it.
+    /// Limit of the spending of this account and of all below it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<Usd>,
     /// Settled calls of the chain itself.
     #[serde(skip_serializing_if = "is_default")]
     pub own: Usage,
-    /// How much of the money in `own` is an estimate.
+    /// Part of the money in `own` that is an estimate.
     #[serde(skip_serializing_if = "is_default")]
     pub estimated: Usd,
     /// Totals of the closed accounts directly below.
     #[serde(skip_serializing_if = "is_default")]
     pub closed: Usage,
-    /// How much of the money in `closed` is an estimate.
+    /// Part of the money in `closed` that is an estimate.
     #[serde(skip_serializing_if = "is_default")]
     pub closed_estimated: Usd,
-    /// The open call.
+    /// Hold of the open call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
-    /// The last number that was given to a call.
+    /// Last number assigned to a call.
     #[serde(skip_serializing_if = "is_default")]
     pub calls: CallNo,
-    /// How many accounts directly below are open.
+    /// Number of open accounts directly below.
     #[serde(skip_serializing_if = "is_default")]
     pub below: u32,
-    /// Σ of the claims of the open accounts directly below.
+    /// Sum of the claims of the open accounts directly below.
     #[serde(skip_serializing_if = "is_default")]
     pub open: Usd,
-    /// Σ of their floor claims.
+    /// Sum of the floor claims of the open accounts directly below.
     #[serde(skip_serializing_if = "is_default")]
     pub open_floor: Usd,
-    /// The chain is over; accounts below are still open.
+    /// True if the chain is over while accounts below are still open.
     #[serde(skip_serializing_if = "is_default")]
     pub ended: bool,
 }
@@ -173,7 +169,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl Account {
-    /// What is set aside for it at its parent.
+    /// Returns the amount set aside for the account at its parent.
     pub fn reserved(&self) -> Usd {
         match (&self.parent, self.limit) {
             (Some(_), Some(limit)) => limit,
@@ -181,42 +177,42 @@ impl Account {
         }
     }
 
-    /// What is held for the open call.
+    /// Returns the amount held for the open call.
     pub fn held(&self) -> Usd {
         self.hold.as_ref().map_or(Usd::ZERO, |hold| hold.amount)
     }
 
-    /// What counts against its limit.
+    /// Returns the amount that counts against the limit.
     pub fn used(&self) -> Usd {
         sum([self.own.money, self.held(), self.open, self.closed.money])
     }
 
-    /// What would be used if every open hold, here and below, settled at nothing.
+    /// Returns the use if every open hold, here and below, settled at nothing.
     pub fn floor(&self) -> Usd {
         sum([self.own.money, self.open_floor, self.closed.money])
     }
 
-    /// What its parent counts for it.
+    /// Returns the amount that the parent counts for the account.
     pub fn claim(&self) -> Usd {
         self.reserved().max(self.used())
     }
 
-    /// What its parent would count for it if every open hold settled at nothing.
+    /// Returns the claim if every open hold settled at nothing.
     pub fn floor_claim(&self) -> Usd {
         self.reserved().max(self.floor())
     }
 
-    /// What was spent: itself and, of those below, by the closed ones.
+    /// Returns the spending of the account and of the closed accounts below it.
     pub fn total(&self) -> Result<Usage, Misuse> {
         self.own.plus(&self.closed).ok_or(Misuse::Overflow)
     }
 
-    /// How much of the money in `total` is an estimate.
+    /// Returns the part of the money in `total` that is an estimate.
     pub(super) fn total_estimated(&self) -> Usd {
         sum([self.estimated, self.closed_estimated])
     }
 
-    /// The total, with how much of it is an estimate.
+    /// Returns the total with its estimated part.
     pub fn cost(&self) -> Result<Cost, Misuse> {
         Ok(Cost {
             usage: self.total()?,
@@ -224,12 +220,12 @@ impl Account {
         })
     }
 
-    /// What it may still spend; `None` without a limit of its own.
+    /// Returns the amount that may still be spent; `None` without a limit.
     pub fn remaining(&self) -> Option<Usd> {
         Some(self.limit?.saturating_sub(self.used()))
     }
 
-    /// By how much it is beyond its limit.
+    /// Returns the amount in use beyond the limit.
     pub fn overrun(&self) -> Usd {
         match self.limit {
             Some(limit) => self.used().saturating_sub(limit),
@@ -238,7 +234,7 @@ impl Account {
     }
 }
 
-/// Σ; the parts were checked to fit together when each of them grew.
+/// Adds up the parts, which were checked to fit together when they grew.
 fn sum<const N: usize>(parts: [Usd; N]) -> Usd {
     let fits = |total: Usd, part| total.checked_add(part);
     parts

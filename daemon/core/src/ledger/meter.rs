@@ -1,6 +1,7 @@
-//! Meters: what the node as a whole may spend in a day and in a month, in UTC.
+//! Meters: the spending of the whole node in a day and in a month, in UTC.
 //!
-//! A call counts in the meters that are in force when its hold is made, and is settled there, also when that is another day by then.
+//! A call counts in the meters in force when its hold is made. It is settled in the same meters, even if the day has
+//! changed.
 
 use std::collections::BTreeMap;
 
@@ -12,38 +13,33 @@ use super::MeterId;
 use crate::clock::Timestamp;
 use crate::money::Usd;
 
-/// How long what was spent is kept, in days.
+/// Days for which a meter is kept after its last day.
 const KEPT_DAYS: i64 = 62;
 
-/// What the node has spent in a day or a month, and has on hold; its limit is named by each hold.
+/// Spending and holds of the node in a day or a month. Each hold names the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Meter {
-    /// Settled.
     pub spent: Usd,
-    /// Σ of the open holds that count here.
+    /// Sum of the open holds that count in the meter.
     pub held: Usd,
 }
 
 /// A meter in force, with its limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metered {
-    /// Which.
     pub id: MeterId,
-    /// How much may be spent there.
     pub limit: Usd,
 }
 
-/// The most that the node may spend; `None` is no limit.
+/// Limits of the node's spending; `None` means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Caps {
-    /// In a day.
     pub day: Option<Usd>,
-    /// In a month.
     pub month: Option<Usd>,
 }
 
 impl Caps {
-    /// The meters in force at `at`, in which every hold that is made then has to count.
+    /// Returns the meters in force at `at`. Every hold made then must count in them.
     pub fn in_force(&self, at: Timestamp) -> Vec<Metered> {
         let metered = |id, limit| Metered {
             id: MeterId(id),
@@ -60,7 +56,7 @@ impl Caps {
 const DAY: &str = "day/";
 const MONTH: &str = "month/";
 
-/// The last day that counts in a meter; `None` if it is none of a day or a month.
+/// Returns the last day that counts in a meter, or `None` if its name is not that of a day or a month.
 fn last_day(id: &MeterId) -> Option<Date> {
     if let Some(day) = id.0.strip_prefix(DAY) {
         return day.parse().ok();
@@ -70,7 +66,7 @@ fn last_day(id: &MeterId) -> Option<Date> {
     Some(first.last_of_month())
 }
 
-/// Forgets the meters that ended more than [`KEPT_DAYS`] days before the latest day there is; none in which something is held.
+/// Drops the meters that ended more than [`KEPT_DAYS`] days before the latest known day, except those with open holds.
 pub(super) fn forget_old(meters: &mut BTreeMap<MeterId, Meter>) {
     let days = meters.keys().filter(|id| id.0.starts_with(DAY));
     let latest = days.filter_map(last_day).max();

@@ -1,19 +1,17 @@
-//! What the settlement of a call is worth a warning for: it cost more than was held, or it used up four fifths of a limit.
+//! Warnings about a settled call: it cost more than its hold, or it brought a limit to 80 % or more.
 //!
-//! Of an account counts towards the four fifths what would be used if every open hold settled at nothing, of a meter what is settled: what
-//! may still come back warns nobody.
+//! An account counts with its floor, a meter with its settled amount. Money that may still come back causes no warning.
 
 use std::fmt;
 
 use super::{Account, AccountId, CallNo, Hold, Lacking, Metered, Sheet};
 use crate::money::Usd;
 
-/// What there is to say about a settlement.
+/// Warning about a settlement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// The call cost more than was held for it.
     Overrun(Overrun),
-    /// Four fifths of a limit are used up.
+    /// A settlement brought a limit to 80 % or more.
     Crossing(Crossing),
 }
 
@@ -26,16 +24,13 @@ impl fmt::Display for Notice {
     }
 }
 
-/// A call that cost more than was held for it.
+/// A call that cost more than its hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overrun {
-    /// The call.
     pub call: CallNo,
-    /// What was held.
     pub held: Usd,
-    /// What it cost.
     pub cost: Usd,
-    /// The limits beyond which more is used by now, the nearest first: nothing more is granted there.
+    /// Limits that are exceeded now, the nearest first. Nothing more is granted there.
     pub beyond: Vec<Lacking>,
 }
 
@@ -63,14 +58,11 @@ impl fmt::Display for Overrun {
     }
 }
 
-/// A limit of which a settlement used up the fourth fifth.
+/// A limit, and the amount that counts against it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Crossing {
-    /// Whose limit.
     pub at: Lacking,
-    /// What counts against it now.
     pub counted: Usd,
-    /// The limit.
     pub limit: Usd,
 }
 
@@ -92,7 +84,7 @@ fn limit_of(at: &Lacking) -> String {
     }
 }
 
-/// The open call of an account, and the limits that its settlement counts against, each with what counted before it.
+/// Hold of an account's open call, and the limits that its settlement counts against, as they were before it.
 #[derive(Debug)]
 pub struct Marks {
     hold: Option<Hold>,
@@ -100,7 +92,7 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Those of the open call of `id`.
+    /// Collects the limits of the open call of `id`.
     pub fn of(sheet: &Sheet<'_>, id: &AccountId) -> Self {
         let mut limits = Vec::new();
         let mut next = Some(id);
@@ -123,7 +115,7 @@ impl Marks {
         }
     }
 
-    /// What there is to say on `sheet`, on which the call is settled at `cost`.
+    /// Returns the warnings after the call was settled at `cost` on `sheet`.
     pub fn notices(self, sheet: &Sheet<'_>, cost: Usd) -> Vec<Notice> {
         let overrun = self.hold.filter(|hold| cost > hold.amount).map(|hold| {
             let beyond = self.limits.iter().filter(|mark| is_beyond(sheet, mark));
@@ -158,7 +150,7 @@ fn counted(sheet: &Sheet<'_>, at: &Lacking) -> Usd {
     }
 }
 
-/// Whether more than a limit allows is used there.
+/// Returns true if the use exceeds the limit.
 fn is_beyond(sheet: &Sheet<'_>, mark: &Crossing) -> bool {
     match &mark.at {
         Lacking::Account(id) => {

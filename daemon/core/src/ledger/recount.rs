@@ -1,6 +1,6 @@
-//! Counting again what the ledger keeps as sums and numbers, from nothing but what each account says of itself.
+//! Recount of the sums and numbers that the ledger maintains, from the own fields of each account.
 //!
-//! It costs as much as there are accounts: for tests, and for the boot of a debug build.
+//! The cost is linear in the number of accounts: it is for tests and for the boot of a debug build.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 use super::{Account, AccountId, Ledger, MeterId};
 use crate::money::Usd;
 
-/// What is kept is not what comes out.
+/// A maintained value differs from the recounted one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} of {of} is kept as {kept}, and comes out as {counted}")]
 pub struct Miscount {
@@ -19,7 +19,7 @@ pub struct Miscount {
 }
 
 impl Miscount {
-    /// `kept` and `counted` are the same.
+    /// Fails if `kept` and `counted` differ.
     pub(crate) fn check<T: PartialEq + fmt::Debug>(
         of: &dyn fmt::Display,
         what: &'static str,
@@ -38,7 +38,7 @@ impl Miscount {
     }
 }
 
-/// What the accounts directly below one come to.
+/// Sums over the open accounts directly below one account.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Below {
     number: u32,
@@ -47,8 +47,8 @@ struct Below {
 }
 
 impl Ledger {
-    /// Whether all that is kept is what it should be: the sums over the accounts below each account, how many chains of each tree are not
-    /// over, and what is held in meters.
+    /// Checks all maintained values: the sums over the accounts below each account, the number of live chains of each
+    /// tree, and the holds of each meter.
     pub fn recount(&self) -> Result<(), Miscount> {
         let mut below: HashMap<&AccountId, Below> = HashMap::new();
         let mut live: HashMap<AccountId, usize> = HashMap::new();
@@ -91,7 +91,7 @@ impl Ledger {
     }
 }
 
-/// What `account` says of itself and of what is `below` it fits together.
+/// Checks the fields of `account` against each other and against the sums over the accounts below it.
 fn agree(id: &AccountId, account: &Account, below: &Below) -> Result<(), Miscount> {
     let kept = Below {
         number: account.below,

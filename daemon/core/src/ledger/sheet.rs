@@ -1,4 +1,4 @@
-//! Operations of one commit, performed over a ledger that stays as it is.
+//! Operations of one commit, performed over an unchanged ledger.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,16 +8,16 @@ use super::{
 };
 use crate::money::Usd;
 
-/// The accounts as they are after the operations so far. Each costs the depth of the tree at most.
+/// Accounts in their state after the operations so far. An operation costs at most the depth of the tree.
 #[derive(Debug, Clone)]
 pub struct Sheet<'a> {
     ledger: &'a Ledger,
-    /// Where money is for others first.
+    /// Limits at which earlier requests wait for money.
     promised: BTreeSet<Lacking>,
     rows: Rows,
 }
 
-/// By how much an operation makes what is used grow, and what would be used if every open hold settled at nothing.
+/// Increase of use and of floor by an operation.
 #[derive(Debug, Clone, Copy)]
 struct Growth {
     used: Usd,
@@ -33,12 +33,11 @@ impl Growth {
     }
 }
 
-/// What is measured when room is looked for.
+/// Figure that is compared with a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Measure {
-    /// What is used.
     Used,
-    /// What would be used if every open hold settled at nothing.
+    /// The use if every open hold settled at nothing.
     Floor,
 }
 
@@ -59,13 +58,13 @@ impl Measure {
 }
 
 impl<'a> Sheet<'a> {
-    /// A sheet on which nothing has happened yet.
+    /// Creates a sheet without operations.
     pub const fn new(ledger: &'a Ledger) -> Self {
         Self::behind(ledger, BTreeSet::new())
     }
 
-    /// The same, for a request that stands behind others, which lack money at `promised`: nothing is granted there before they are
-    /// served, but a raise, which does not wait.
+    /// Creates a sheet for a request that queues after others, which wait for money at `promised`. It grants nothing at
+    /// those limits until the others are served, except a raise, which does not wait.
     pub const fn behind(ledger: &'a Ledger, promised: BTreeSet<Lacking>) -> Self {
         Self {
             ledger,
@@ -78,7 +77,7 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// Performs `operation` on the account `id`. After an error the sheet is of no use.
+    /// Performs `operation` on the account `id`. After an error the sheet is unusable.
     pub fn perform(&mut self, id: &AccountId, operation: &Operation) -> Result<(), Denied> {
         match operation {
             Operation::Open { parent, limit } => self.open(id, parent.as_ref(), *limit),
@@ -105,12 +104,12 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// What has changed.
+    /// Returns the changed rows.
     pub fn into_rows(self) -> Rows {
         self.rows
     }
 
-    /// The open account of that name, as it is by now.
+    /// Returns an open account in its current state on the sheet.
     pub fn account(&self, id: &AccountId) -> Result<&Account, Misuse> {
         if let Some(account) = self.rows.open.get(id) {
             return Ok(account);
@@ -255,7 +254,7 @@ impl<'a> Sheet<'a> {
         Ok(())
     }
 
-    /// Closes an account; answers with its parent if that has ended and had only waited for this.
+    /// Closes an account. Returns its parent if that has ended and has no open account left below it.
     fn close(&mut self, id: &AccountId) -> Result<Option<AccountId>, Misuse> {
         let account = Account {
             ended: true,
@@ -307,7 +306,7 @@ impl<'a> Sheet<'a> {
         })?)
     }
 
-    /// Adds an open account; `change` is what else happens to its parent.
+    /// Adds an open account; `change` applies further changes to its parent.
     fn insert(
         &mut self,
         id: &AccountId,
@@ -330,7 +329,7 @@ impl<'a> Sheet<'a> {
         })
     }
 
-    /// Changes an account, and all above it as far as its claims change.
+    /// Changes an account, and all accounts above it as far as their claims change.
     fn change(
         &mut self,
         id: &AccountId,
@@ -358,7 +357,7 @@ impl<'a> Sheet<'a> {
         }
     }
 
-    /// Whether there is room for `growth`, at `from` and above, and in the meters, without what is promised to others.
+    /// Checks that `growth` fits at `from`, above it and in the meters. Limits in `promised` count as full.
     fn room(
         &self,
         from: Option<&AccountId>,
@@ -436,7 +435,7 @@ fn minus(a: Usd, b: Usd) -> Result<Usd, Misuse> {
     a.checked_sub(b).ok_or(Misuse::Overflow)
 }
 
-/// Every sum that is made of an account fits.
+/// Checks that the sum of the parts of an account does not overflow.
 fn check_fits(account: &Account) -> Result<(), Misuse> {
     let parts = [account.held(), account.open, account.closed.money];
     parts

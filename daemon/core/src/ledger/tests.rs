@@ -70,7 +70,7 @@ impl Book {
         self.perform(name, &settle)
     }
 
-    /// A call that costs so much and held so much.
+    /// Makes and settles a call of cost `money` with a hold of the same amount.
     fn pay(&mut self, name: &str, money: &str) {
         self.hold(name, money).unwrap();
         self.settle(name, money).unwrap();
@@ -88,7 +88,7 @@ impl Book {
         self.0.account(&id(name)).unwrap()
     }
 
-    /// Own, hold, open, closed, used and remaining of an account.
+    /// Returns own, hold, open, closed, used and remaining of an account.
     fn row(&self, name: &str) -> [Usd; 6] {
         let account = self.account(name);
         [
@@ -120,7 +120,7 @@ fn misuse(result: Result<Rows, Denied>) -> Misuse {
     }
 }
 
-/// A root that spends on turns of its own between its children, each of which has a reservation.
+/// A root makes turns of its own between its children, each of which has a reservation.
 #[test]
 fn a_story_of_five_accounts_row_by_row() {
     let mut book = Book::default();
@@ -261,7 +261,7 @@ fn a_limit_is_raised_only_upwards_and_only_with_room_above() {
         shortfall(book.raise("share", "1.2")).lacking,
         Lacking::Account(id("root"))
     );
-    // Both at once: the root first.
+    // Both together, the root first.
     let mut sheet = Sheet::new(&book.0);
     let raise = Operation::Raise { to: usd("1.2") };
     sheet.perform(&id("root"), &raise).unwrap();
@@ -418,7 +418,7 @@ fn a_meter_limits_all_trees_together_and_is_settled_where_it_was_held() {
     let refused = shortfall(book.hold_in("b", "0.5", &cap(&today)));
     assert_eq!(refused.lacking, Lacking::Meter(today.clone()));
     assert!(refused.wait);
-    // Midnight passes.
+    // The clock passes midnight.
     book.hold_in("b", "0.5", &cap(&tomorrow)).unwrap();
     book.settle("a", "0.6").unwrap();
     book.settle("b", "0.5").unwrap();

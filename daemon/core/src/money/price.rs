@@ -1,17 +1,15 @@
-//! Prices of tokens.
-
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{InvalidUsd, Usd};
 
-/// The highest price that is read, in dollars for a million tokens.
+/// Highest valid price, in dollars for 1,000,000 tokens.
 pub(super) const MOST_DOLLARS: u64 = 10_000;
 
-/// Tokens that a price is for.
+/// Number of tokens that a price is for.
 const TOKENS: u128 = 1_000_000;
 
-/// What a million tokens cost.
+/// Price of 1,000,000 tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Price {
@@ -19,22 +17,20 @@ pub struct Price {
 }
 
 impl Price {
-    /// Nothing.
     pub const FREE: Self = Self {
         of_a_million: Usd::ZERO,
     };
 
-    /// What a million tokens cost.
     pub const fn of_a_million(self) -> Usd {
         self.of_a_million
     }
 
-    /// The price that the decimal `text` names.
+    /// Parses a decimal price.
     pub fn parse(text: &str) -> Result<Self, InvalidUsd> {
         Self::within(Usd::parse(text)?, || text.to_owned())
     }
 
-    /// The price that a number, or a text, of a YAML file names.
+    /// Reads a price from a number or a text of a YAML file.
     pub fn from_json(value: &Value) -> Result<Self, InvalidUsd> {
         Self::within(Usd::from_json(value)?, || value.to_string())
     }
@@ -46,12 +42,12 @@ impl Price {
         Ok(Self { of_a_million })
     }
 
-    /// What so many tokens cost, in millionths of a nano-dollar: not rounded yet, for [`total`](Self::total).
+    /// Returns the cost of `tokens` tokens in millionths of a nano-dollar, unrounded, for [`total`](Self::total).
     pub fn of(self, tokens: u64) -> u128 {
         u128::from(self.of_a_million.nanos()) * u128::from(tokens)
     }
 
-    /// The sum of what [`of`](Self::of) gave, rounded up once; `None` if it does not fit.
+    /// Sums results of [`of`](Self::of), rounded up once to nano-dollars; `None` if the sum overflows.
     pub fn total(parts: impl IntoIterator<Item = u128>) -> Option<Usd> {
         let mut parts = parts.into_iter();
         let sum = parts.try_fold(0_u128, u128::checked_add)?;

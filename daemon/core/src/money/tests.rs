@@ -131,7 +131,7 @@ fn prices_are_for_a_million_tokens() {
 #[test]
 fn costs_are_rounded_up_once() {
     let price = Price::parse("0.000001").unwrap();
-    // Three parts of a third of a nano-dollar each make one, not three.
+    // Three times a third of a nano-dollar is one nano-dollar, not three.
     assert_eq!(
         Price::total([price.of(1), price.of(1)]),
         Some(Usd::from_nanos(1))

@@ -1,4 +1,4 @@
-//! Conditions as people read them: `state.n >= 3 and not (inputs.dry == true)`.
+//! Display form of conditions: `state.n >= 3 and not (inputs.dry == true)`.
 
 use std::fmt::{self, Display as _};
 
@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::{Comparison, Condition, Op, Operand, Relation, Test};
 
-/// Longest value shown whole, in characters.
+/// Largest length, in characters, of a value that is shown whole.
 const MAX_VALUE: usize = 40;
 
 impl fmt::Display for Condition {
-    /// One line. Values are JSON, long ones cut short.
+    /// Writes one line. Values are JSON; long ones are cut.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -28,7 +28,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// Several tests in one line; those that are lists themselves stand in parentheses.
+/// Joins several tests in one line; nested lists are put in parentheses.
 fn joined(f: &mut fmt::Formatter<'_>, tests: &[Test], word: &str, none: &str) -> fmt::Result {
     match tests {
         [] => f.write_str(none),

@@ -1,4 +1,4 @@
-//! Conditions that cannot hold, because of the types of what they read.
+//! Conditions that can never hold because of the types of the values that they read.
 
 use std::collections::BTreeSet;
 
@@ -9,17 +9,17 @@ use crate::expr::fault::{Fault, Severity};
 use crate::expr::value::{Kind, equal};
 use crate::yaml::push_segment;
 
-/// What is known about the values of a path. Null is always possible: nothing was assigned yet.
+/// Known facts about the values of a path. Null is always possible: the path may be unassigned.
 #[derive(Debug, Clone)]
 pub(crate) struct Known<'v> {
-    /// The types they can have.
+    /// Possible types.
     pub(crate) kinds: BTreeSet<Kind>,
-    /// All values there can be, if that is known.
+    /// All possible values, if known.
     pub(crate) choices: Option<&'v [Value]>,
 }
 
 impl Condition {
-    /// Warnings about comparisons that come out the same whatever the run does.
+    /// Returns warnings about comparisons with the same result in every run.
     pub(crate) fn misfits<'v>(&self, known: &dyn Fn(&str) -> Option<Known<'v>>) -> Vec<Fault> {
         let mut faults = Vec::new();
         collect(&self.0, &mut String::new(), known, &mut faults);
@@ -69,11 +69,11 @@ fn collect<'v>(
 }
 
 impl Op {
-    /// What the values are, and what follows for this comparison; completes "`path` is …".
+    /// Returns the possible values and the consequence for this comparison, to complete "`path` is …".
     fn misfit(&self, known: &Known<'_>) -> Option<String> {
         let has = |kind| known.kinds.contains(&kind);
         let (comparison, value) = match self {
-            // What stands at the other path is not known.
+            // The value at the other path is unknown.
             Self::Exists(_) | Self::Compare(_, Operand::Path(_)) => return None,
             Self::Regex(_) => {
                 let possible = has(Kind::Text) || has(Kind::Number);
@@ -96,7 +96,7 @@ impl Op {
                 has(Kind::List) || (value.is_string() && (has(Kind::Text) || has(Kind::Map))),
                 "`contains` never matches",
             ),
-            // The reader of conditions has already said that these never match.
+            // The parser of conditions has already warned that these never match.
             (Comparison::In | Comparison::Order(_), _) => return None,
         };
         (!possible).then(|| format!("{}: {verdict}", describe(known)))

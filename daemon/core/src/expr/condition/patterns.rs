@@ -1,38 +1,37 @@
-//! The patterns of one file, compiled within what they may take together.
+//! Patterns of one file, compiled within a common memory budget.
 //!
-//! What a compiled pattern takes is not reported by the library that compiles it, so each is tried with a small limit first and then with
-//! larger ones, and the limit that it kept is what it counts for. **Failure.** Once a pattern does not fit any more,
-//! those behind it are not compiled: one fault says so for all of them.
+//! The regex library does not report the size of a compiled pattern. So each pattern is compiled with a small limit
+//! first and then with larger ones, and counts with the first limit that it fits into. **Failure.** After a pattern
+//! that does not fit, no further pattern is compiled: one fault covers all of them.
 
 use fancy_regex::{CompileError, Error, Regex, RegexBuilder};
 use regex_syntax::ast::parse::Parser;
 
-/// Steps a pattern may backtrack before it counts as not matching: some ten milliseconds at worst.
+/// Number of backtracking steps after which a pattern counts as not matching: some ten milliseconds at worst.
 const BACKTRACK_LIMIT: usize = 200_000;
-/// Bytes that the patterns of one file may take together, as counted here; the engines take some three times as much.
+/// Budget of the patterns of one file, in bytes as counted here. The engines take about three times as much.
 const FILE_BYTES: usize = 16 << 20;
-/// Bytes that a pattern may take: the first of these that it fits into.
+/// Size limits of a pattern, in bytes; a pattern counts with the first one that it fits into.
 const PATTERN_BYTES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-/// What is left for the patterns of a file.
+/// Remaining budget for the patterns of a file.
 #[derive(Debug)]
 pub(crate) struct Patterns {
     left: usize,
     is_over: bool,
 }
 
-/// Why there is no compiled pattern.
+/// Reason why a pattern is not compiled.
 pub(super) enum Unusable {
-    /// It is none.
+    /// It is malformed.
     Bad(String),
-    /// It does not fit beside those before it.
+    /// It exceeds the remaining budget.
     TooComplex(String),
-    /// That was said of one before it.
+    /// An earlier pattern exceeded the budget, and that was reported.
     Said,
 }
 
 impl Patterns {
-    /// Nothing is used up yet.
     pub(crate) const fn new() -> Self {
         Self {
             left: FILE_BYTES,
@@ -40,7 +39,7 @@ impl Patterns {
         }
     }
 
-    /// Whether not all patterns were compiled.
+    /// Returns true if some patterns were not compiled.
     pub(crate) const fn is_over(&self) -> bool {
         self.is_over
     }
@@ -81,7 +80,8 @@ impl Patterns {
     }
 }
 
-/// Of how many compiled patterns `pattern` may consist: one with look-around or back references is cut at these.
+/// Returns the largest number of compiled patterns that `pattern` may consist of. Look-around and back references split
+/// it.
 fn parts(pattern: &str) -> usize {
     if Parser::new().parse(pattern).is_ok() {
         return 1;

@@ -1,8 +1,8 @@
-//! Faults that budgets over a tree of runs are known to have; each test names what must hold instead.
+//! Known faults of budgets over a tree of runs; each test shows the rule that prevents one.
 
 use super::*;
 
-/// A root that may spend so much.
+/// Opens a root with the limit `limit`.
 fn root(limit: &str) -> Book {
     let mut book = Book::default();
     book.open("root", None, Some(limit)).unwrap();

@@ -1,5 +1,3 @@
-//! Meters of days and months.
-
 use super::*;
 use crate::clock::Timestamp;
 
@@ -54,7 +52,7 @@ fn a_call_over_midnight_is_settled_where_it_was_held() {
     let before = caps.in_force(at("2026-11-22T23:59:59.999Z"));
     let after = caps.in_force(at("2026-11-23T00:00:00Z"));
     book.hold_in("a", "0.9", &before).unwrap();
-    // The day is over; what is held there counts for the month alone.
+    // The day is over; its holds count for the month alone.
     let refused = shortfall(book.hold_in("b", "0.7", &after));
     assert_eq!(
         refused.lacking,

@@ -1,9 +1,9 @@
-//! What is reported of a settlement.
+//! Reports about settlements.
 
 use super::*;
 
 impl Book {
-    /// Settles the open call of `name`, and answers with what is reported of that.
+    /// Settles the open call of `name` and returns the texts of its notices.
     fn told(&mut self, name: &str, money: &str) -> Vec<String> {
         let marks = Marks::of(&Sheet::new(&self.0), &id(name));
         self.settle(name, money).unwrap();

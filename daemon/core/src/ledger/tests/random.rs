@@ -1,15 +1,15 @@
-//! Random operations against a second bookkeeping, which stores no sum and counts everything anew.
+//! Random operations against a second ledger, which stores no sums and recounts everything.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Operations of one test; `RYE_LEDGER_OPERATIONS` asks for another number.
+/// Operations of one test; `RYE_LEDGER_OPERATIONS` overrides the number.
 const OPERATIONS: u32 = 60_000;
-/// Accounts at once.
+/// Largest number of simultaneous accounts.
 const MOST_ACCOUNTS: usize = 14;
 
-/// A generator of numbers, the same in every run (xorshift).
+/// A pseudo-random generator (xorshift) with a fixed sequence.
 struct Dice(u64);
 
 impl Dice {
@@ -30,7 +30,7 @@ impl Dice {
     }
 }
 
-/// What is known of an account without any sum: its calls, and what is below it.
+/// Own facts of an account without any sums: its calls, and the accounts below it.
 #[derive(Debug, Clone, Default)]
 struct Counted {
     parent: Option<AccountId>,
@@ -41,7 +41,7 @@ struct Counted {
     closed: bool,
 }
 
-/// All accounts that ever were.
+/// All accounts that ever existed.
 #[derive(Debug, Clone, Default)]
 struct Recount(BTreeMap<AccountId, Counted>);
 
@@ -117,7 +117,7 @@ impl Recount {
     }
 }
 
-/// The ledger and its recount agree on every open account.
+/// Checks that the ledger and its recount agree on every open account.
 fn agree(ledger: &Ledger, recount: &Recount) {
     assert_eq!(ledger.recount(), Ok(()));
     let open = recount.open();
@@ -162,15 +162,15 @@ fn meter() -> MeterId {
     MeterId("day/2026-11-22".to_owned())
 }
 
-/// A log of operations, as it is repeated after a crash, and what it led to after each of them.
+/// A log of operations, as replayed after a crash, with the expected state after each of them.
 struct Frames {
-    /// What the log begins with, as it is stored.
+    /// Stored rows at the start of the log.
     base: Rows,
     operations: Vec<(AccountId, Operation)>,
     was: Vec<Rows>,
 }
 
-/// All that is stored of a ledger.
+/// Returns all rows that are stored of a ledger.
 fn stored(ledger: &Ledger) -> Rows {
     let open = ledger.accounts();
     Rows {
@@ -197,7 +197,7 @@ impl Frames {
         self.was.push(stored(ledger));
     }
 
-    /// The log up to a cut leads where it led, from whatever is stored.
+    /// Replays the log up to a random cut, from any stored base, and expects the recorded state.
     fn replay(&self, dice: &mut Dice) {
         let cut = usize::try_from(dice.below(u64::try_from(self.was.len()).unwrap())).unwrap();
         let mut ledger = Ledger::default();
@@ -313,7 +313,7 @@ impl Trial {
         }
     }
 
-    /// What was granted because there was room leaves nobody on the way up beyond a limit whose use it made grow.
+    /// Checks that a granted operation exceeds no limit on the way up whose use it increased.
     fn has_room(&self, at: &AccountId, operation: &Operation) {
         let asks = matches!(operation, Operation::Hold { amount, .. } if *amount > Usd::ZERO);
         if asks {
@@ -321,7 +321,7 @@ impl Trial {
         }
     }
 
-    /// Whether the operation would be granted if every open hold settled at nothing.
+    /// Returns true if the operation would be granted if every open hold settled at nothing.
     fn fits_without_holds(&self, at: &AccountId, operation: &Operation) -> bool {
         let mut sheet = Sheet::new(&self.ledger);
         for (id, account) in self.ledger.accounts() {
@@ -359,7 +359,7 @@ fn random_operations_agree_with_a_recount() {
     for turn in 0..operations {
         trial.turn();
         if turn % 500 == 499 {
-            // The trees of these are over: a recount of all that ever was would take ever longer.
+            // The trees of these are over. A recount of all accounts that ever existed would grow without bound.
             trial.ledger = Ledger::default();
             trial.log = Frames::begin(&trial.ledger);
             trial.recount = Recount::default();

@@ -1,8 +1,8 @@
-//! What a recount finds.
+//! Differences that a recount finds.
 
 use super::*;
 
-/// A root with a child that has a share and an open call, and one that is pooled.
+/// A root with two children: one has a share and an open call, one is pooled.
 fn family() -> Book {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
