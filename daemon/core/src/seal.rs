@@ -1,18 +1,18 @@
-//! Signatures: keys, the token that stands in a file, which bytes it covers, and signed JSON.
+//! Signatures: keys, the token in a file, the bytes that it covers, and signed JSON.
 //!
-//! **Owns** the formats shared with the original system: the token `rye:signed:TIME:HASH:SIGNATURE:FINGERPRINT`,
-//! where it stands in each type of file, canonical JSON, and PEM keys. The signed message is the 64 hex digits of a
-//! SHA-256; the time in the token is information only, no signature covers it.
+//! **Owns** the formats shared with the original system: the token `rye:signed:TIME:HASH:SIGNATURE:FINGERPRINT`, its
+//! position in each type of file, canonical JSON, and PEM keys. The signed message is the 64 hex digits of a SHA-256.
+//! The time in the token is information only; no signature covers it.
 //!
 //! **Coverage.** We sign the whole text except our own signature line ([`Coverage::Full`]). The original leaves out
-//! shebangs, `---` metadata and the prose of directives; a token that fits only that part is
-//! [`Coverage::Partial`], and whether to accept it is a decision of trust made elsewhere.
+//! shebangs, `---` metadata and the prose of directives. A token that fits only that part is [`Coverage::Partial`];
+//! another module decides whether to accept it.
 //!
-//! **Never** trusts: [`inspect`] says what a text claims and that its hash fits, [`Token::verify`] that a given key
-//! made the claim. Whether that key counts is not known here.
+//! **Never** trusts: [`inspect`] reads the claim of a text and checks its hash, and [`Token::verify`] checks that a
+//! given key made the claim. Trust in that key is decided elsewhere.
 //!
-//! **Failure.** Nothing here panics on foreign input. Line ends are normalised before hashing, so code that uses a
-//! verified text must use the [`normalise`]d text: a lone carriage return means other things to other readers.
+//! **Failure.** Nothing here panics on foreign input. Line ends are normalised before hashing. Code that uses a
+//! verified text must use the [`normalise`]d text, because readers differ about a lone carriage return.
 
 mod json;
 mod key;
@@ -30,38 +30,36 @@ pub use key::{Fingerprint, PublicKey, SecretKey, Signature};
 pub use text::{Coverage, Seal, claim, inspect, normalise, sign_text, signature_line, strip};
 pub use token::Token;
 
-/// Why something is not signed, not signed well, or cannot be.
+/// Reason why something is not signed, is not validly signed, or cannot be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No comment syntax is known for this type of file.
     #[error("a .{extension} file of type {kind} cannot carry a signature")]
     Unsupported {
-        /// The type of the item.
         kind: ItemKind,
-        /// The file's extension.
         extension: String,
     },
-    /// There is no token where one must stand.
+    /// The required token is missing.
     #[error("there is no signature")]
     Unsigned,
-    /// The content does not have the hash that was signed.
+    /// The hash of the content differs from the signed hash.
     #[error("the content was changed after {signer} signed it")]
     Modified {
-        /// The key that signed the former content, if the token tells the truth.
+        /// Key of the former content's signature, as the token claims.
         signer: Fingerprint,
     },
-    /// The token was not made by the key it names.
+    /// The named key did not make the token.
     #[error("the signature was not made by key {signer}")]
     BadSignature {
-        /// The key the token names.
+        /// Key that the token names.
         signer: Fingerprint,
     },
-    /// A text is no PEM key that we can read.
+    /// The text is not a PEM key of a supported form.
     #[error("not an Ed25519 {what} key in PEM form")]
     Key {
         /// `private` or `public`.
         what: &'static str,
-        /// What the decoder found; never any part of the key.
+        /// Finding of the decoder; it never holds a part of the key.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -76,17 +74,17 @@ impl Kinded for Error {
     }
 }
 
-/// The SHA-256 of `bytes`, as 64 lowercase hex digits.
+/// Returns the SHA-256 of `bytes`, as 64 lowercase hex digits.
 pub fn sha256_hex(bytes: impl AsRef<[u8]>) -> String {
     hex(&sha256(bytes))
 }
 
-/// SHA-256.
+/// Returns the SHA-256 of `bytes`.
 pub fn sha256(bytes: impl AsRef<[u8]>) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// `bytes` in lower-case hexadecimal digits.
+/// Returns `bytes` in lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes

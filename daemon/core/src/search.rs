@@ -1,12 +1,12 @@
-//! Search over short texts with a few fields, by words.
+//! Full-text search over short texts with a few fields.
 //!
-//! **Owns** the words of a text ([`words`]), the language of queries ([`Query`]) and the index ([`Index`]), which is a value in memory.
-//! **Never** reads a file and never knows what a document is: its caller gives each a number.
+//! **Owns** the words of a text ([`words`]), the query language ([`Query`]) and the in-memory index ([`Index`]).
+//! **Never** reads a file or knows the meaning of a document: the index returns a number for each.
 //!
-//! **Rules.** A word is a run of letters and digits, in lower case. Documents are found by words, by beginnings of words (`auth*`), and by
-//! words in a row (`"rate limit"`), joined by `AND` (which may be left out), `OR` and `NOT` with parentheses. A word that no document holds
-//! is taken for those that differ from it in one letter, at half the weight. What is found is ordered by BM25F: a word counts the more,
-//! the fewer documents hold it, and the more the field weighs in which it stands.
+//! **Rules.** A word is a run of letters and digits, in lower case. Queries match words, prefixes (`auth*`), and
+//! phrases (`"rate limit"`). `AND` (which may be omitted), `OR`, `NOT` and parentheses join them. A word that no
+//! document holds also matches words that differ in one letter, at half the weight. Results are ranked by BM25F: a word
+//! scores higher in fewer documents and in fields of more weight.
 
 mod index;
 mod query;
@@ -17,10 +17,10 @@ mod tests;
 pub use self::index::{DocId, Field, Hit, Index};
 pub use self::query::{BadQuery, Query};
 
-/// Longest word that is distinguished from others.
+/// Number of characters after which longer words are cut.
 const MOST_WORD: usize = 64;
 
-/// The words of `text`, in their order.
+/// Returns the words of `text`, in order.
 pub fn words(text: &str) -> impl Iterator<Item = String> {
     let runs = text.split(|letter: char| !letter.is_alphanumeric());
     runs.filter(|run| !run.is_empty()).map(|run| {

@@ -1,11 +1,12 @@
-//! The record by which a daemon is found: `served-at` in its state directory.
+//! The record by which clients find a daemon: `served-at` in its state directory.
 //!
-//! **Owns** the form of the record, and the decision which daemon a client talks to. **Never** reads a file or a process: the facts are
-//! handed in.
+//! **Owns** the format of the record, and the choice of the daemon that a client uses. **Never** reads a file or a
+//! process: callers pass the facts.
 //!
-//! The lock on the state directory is the truth: a daemon holds it from its first to its last moment. The record says how to reach the
-//! holder, and counts only while the lock is held and its process is the one that wrote it. Pids are reused after a process ends and after a
-//! boot, and mean something else in another pid namespace; so the record has the start time, the boot and the namespace as well.
+//! The lock on the state directory is authoritative: a daemon holds it for its whole life. The record holds the address
+//! of the lock's holder. It counts only while the lock is held and the process that wrote it lives. Pids are reused
+//! after a process ends and after a boot, and differ in another pid namespace. So the record also holds the start time,
+//! the boot and the namespace.
 
 use std::path::{Path, PathBuf};
 
@@ -14,64 +15,58 @@ use serde::{Deserialize, Serialize};
 /// Name of the file in the state directory.
 pub const FILE: &str = "served-at";
 
-/// Bytes of the longest record: the path of a socket has at most 107 bytes.
+/// Size limit of the record in bytes. The path of a socket has at most 107 bytes.
 pub const MAX_BYTES: u64 = 4096;
 
-/// The form of the record that this version writes.
+/// Format of the records that this version writes.
 const VERSION: u32 = 1;
 
-/// The first bytes of an HTTP/2 client, with empty settings; a daemon that serves answers them at once.
+/// First bytes of an HTTP/2 client, with empty settings. A serving daemon answers them at once.
 pub const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// A process of one pid namespace and one boot.
+/// A process in one pid namespace and one boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
-    /// Its pid.
     pub pid: i32,
-    /// Clock ticks between the boot and its start.
+    /// Clock ticks between the boot and the start of the process.
     pub started: u64,
 }
 
-/// How far the start of a daemon is.
+/// Progress of a daemon's start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// It reads its log, and answers no call yet.
+    /// The daemon reads its log and answers no calls yet.
     Recovering,
-    /// It answers calls.
     Serving,
 }
 
-/// The pid namespace of one boot of the machine, in which pids are unique.
+/// Pid namespace of one boot of the machine, in which pids are unique.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// `/proc/sys/kernel/random/boot_id`.
+    /// Content of `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
     /// Inode of `/proc/self/ns/pid`; 0 if it cannot be read.
     pub pid_namespace: u64,
 }
 
-/// The record.
+/// The record of a daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServedAt {
     v: u32,
-    /// Path of the socket.
     pub socket: PathBuf,
-    /// How far its start is.
     pub phase: Phase,
     /// The daemon, which holds the lock.
     pub daemon: Process,
-    /// Its parent, which starts it again if it dies. `None` if the parent has ended.
+    /// Parent of the daemon, which restarts it if it dies. `None` if the parent has ended.
     pub parent: Option<Process>,
-    /// Where the pids are valid.
+    /// Host on which the pids are valid.
     #[serde(flatten)]
     pub host: Host,
-    /// Version of `ryed`.
     pub version: String,
 }
 
 impl ServedAt {
-    /// A record of this version.
     pub fn new(
         socket: PathBuf,
         phase: Phase,
@@ -91,45 +86,44 @@ impl ServedAt {
         }
     }
 
-    /// Reads what [`ServedAt::to_json`] wrote. `None` for anything else, and for the form of another version.
+    /// Reads a record of [`ServedAt::to_json`]. Returns `None` for anything else, and for another format version.
     pub fn parse(text: &[u8]) -> Option<Self> {
         let record: Self = serde_json::from_slice(text).ok()?;
         (record.v == VERSION && record.socket.is_absolute()).then_some(record)
     }
 
-    /// The text of the file.
+    /// Returns the text of the file.
     ///
     /// # Errors
-    /// If the path of the socket is not UTF-8.
+    /// Fails if the path of the socket is not UTF-8.
     pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(self)
     }
 }
 
-/// The lock on a state directory, as another process finds it.
+/// Lock on a state directory, as another process finds it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lock {
     /// No daemon uses the directory.
     Free,
-    /// One does.
     Held,
 }
 
-/// The daemon that uses a state directory, as far as it is known.
+/// Known facts about the daemon that uses a state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Holder {
-    /// There is none.
     None,
-    /// There is one, and no record that is its own: it has just taken the lock, or could not write.
+    /// A daemon without a valid record: it has just taken the lock, or could not write.
     Unnamed,
-    /// The one of this record. Its pids mean nothing here.
+    /// The daemon of this record, in another pid namespace. Its pids mean nothing here.
     Elsewhere(ServedAt),
-    /// The one of this record, whose processes can be seen from here.
+    /// The daemon of this record, whose processes are visible from here.
     Here(ServedAt),
 }
 
 impl Holder {
-    /// Decides by the lock, the record, the caller's own host, and the start time of the process with a given pid.
+    /// Identifies the holder by the lock, the record, the caller's own host, and the start time of the process with a
+    /// pid.
     pub fn judge(
         lock: Lock,
         record: Option<ServedAt>,
@@ -142,7 +136,7 @@ impl Holder {
         let Some(record) = record else {
             return Self::Unnamed;
         };
-        // Written before this boot, so not by the holder.
+        // The record predates this boot, so the holder did not write it.
         if record.host.boot_id != host.boot_id {
             return Self::Unnamed;
         }
@@ -156,7 +150,7 @@ impl Holder {
         }
     }
 
-    /// The record, if it counts.
+    /// Returns the record, if it is valid.
     pub const fn record(&self) -> Option<&ServedAt> {
         match self {
             Self::None | Self::Unnamed => None,
@@ -164,7 +158,7 @@ impl Holder {
         }
     }
 
-    /// Pid of the daemon, if it is valid here.
+    /// Returns the pid of the daemon, if it is valid here.
     pub const fn pid(&self) -> Option<i32> {
         match self {
             Self::Here(record) => Some(record.daemon.pid),
@@ -172,18 +166,18 @@ impl Holder {
         }
     }
 
-    /// True if `listener`, a process that listens on the socket of the record, is another daemon than the holder.
+    /// Returns true if `listener`, a process that listens on the recorded socket, is another daemon than the holder.
     pub fn is_other(&self, listener: Option<i32>) -> bool {
         matches!((self.pid(), listener), (Some(own), Some(found)) if own != found)
     }
 
-    /// True while the daemon reports that it reads its log.
+    /// Returns true while the daemon reports that it reads its log.
     pub fn is_recovering(&self) -> bool {
         self.record()
             .is_some_and(|record| record.phase == Phase::Recovering)
     }
 
-    /// The same holder for a caller who asks for one socket: a daemon on another one does not exist for it.
+    /// Restricts the holder to one socket: for this caller, a daemon on another socket does not exist.
     #[must_use]
     pub fn on(self, socket: &Path) -> Self {
         match self.record() {
@@ -192,18 +186,19 @@ impl Holder {
         }
     }
 
-    /// Decides what follows an attempt to reach the daemon.
+    /// Decides the client's next step after an attempt to reach the daemon.
     pub const fn next(&self, attempt: Attempt) -> Next {
         match (attempt, self) {
             (Attempt::Silent, _)
-            // It lives: it binds its socket again, or has no place for one more connection.
+            // The daemon lives: it rebinds its socket, or accepts no more connections.
             | (Attempt::Nothing | Attempt::Closed, Self::Here(_)) => Next::Wait,
             (Attempt::Answers | Attempt::Closed, _) => Next::Use,
             (Attempt::Nothing, Self::None | Self::Unnamed | Self::Elsewhere(_)) => Next::Absent,
         }
     }
 
-    /// The daemon that may be ended by force after it has not answered: its processes are known, and it does not report that it recovers.
+    /// Returns the record of a daemon that may be killed after it has not answered: its processes are known, and it
+    /// does not report that it recovers.
     pub fn endable(&self) -> Option<&ServedAt> {
         match self {
             Self::Here(record) if record.phase == Phase::Serving => Some(record),
@@ -215,24 +210,23 @@ impl Holder {
 /// Result of an attempt to reach a daemon on a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Attempt {
-    /// It answers.
     Answers,
-    /// Something listens, and has not answered yet.
+    /// A process listens but has not answered yet.
     Silent,
-    /// What listened has closed the connection without an answer.
+    /// The listener closed the connection without an answer.
     Closed,
-    /// Nothing listens.
+    /// No process listens.
     Nothing,
 }
 
-/// What a client does next.
+/// Next step of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Makes its calls, and reports what comes of them.
+    /// Make the calls, and report their results.
     Use,
-    /// Waits, and tries again.
+    /// Wait, and try again.
     Wait,
-    /// Looks elsewhere, or starts a daemon.
+    /// Try another socket, or start a daemon.
     Absent,
 }
 
@@ -278,7 +272,7 @@ mod tests {
             (Lock::Free, serving(), at("b1", 7), Some(900), Holder::None),
             (Lock::Free, None, at("b1", 7), None, Holder::None),
             (Lock::Held, None, at("b1", 7), None, Holder::Unnamed),
-            // The process is gone, or its pid has been given to another one.
+            // The process has ended, or its pid was reused.
             (Lock::Held, serving(), at("b1", 7), None, Holder::Unnamed),
             (
                 Lock::Held,
@@ -294,7 +288,7 @@ mod tests {
                 Some(900),
                 Holder::Unnamed,
             ),
-            // In another namespace the pid is another process.
+            // In another namespace, the pid is another process.
             (Lock::Held, serving(), at("b1", 8), Some(900), elsewhere),
         ] {
             assert_eq!(judge(lock, record, &host, started), holder);

@@ -1,11 +1,11 @@
-//! Which characters of a foreign text are seen, and the one way to make the others visible.
+//! Invisible characters of foreign texts, and the one function that makes them visible.
 //!
-//! Texts come from tools, models, graphs and callers. A character that does something instead of being seen (it moves a cursor, turns
-//! the direction around, breaks a line, or takes no room at all) lets one text pass for another. Whatever shows foreign text to people
-//! asks here. What is shown in its place differs: a screen shows its code, a page a blank, a diagram U+FFFD.
+//! Tools, models, graphs and callers supply texts. A character that has an effect instead of a glyph can make one text
+//! look like another: it moves a cursor, reverses the direction, breaks a line, or has no width. All code that displays
+//! foreign text uses this module. Replacements differ: a screen shows the code, a page a blank, a diagram U+FFFD.
 
-/// Whether a reader would not see `character`, or would see something else because of it: control characters, marks that turn the
-/// direction of text around, separators that break lines, characters without width, tags, and noncharacters.
+/// Returns true if `character` is invisible or changes the display of other text: control characters, direction marks,
+/// line separators, characters without width, tags, and noncharacters.
 pub fn is_unseen(character: char) -> bool {
     character.is_control()
         || matches!(
@@ -30,16 +30,16 @@ pub fn is_unseen(character: char) -> bool {
         )
 }
 
-/// Whether `character` may stand between two others without being one of its own: a joiner of letters in scripts that need it, and of
-/// the parts of an emoji. It is seen by what it does there, and by nothing anywhere else.
+/// Returns true if `character` is a joiner between two characters that may need it, as in some scripts and in emoji. A
+/// joiner has a visible effect only there.
 fn joins(before: Option<char>, character: char, after: Option<char>) -> bool {
     let is_joiner = matches!(character, '\u{200c}' | '\u{200d}');
-    // Between ASCII characters it does nothing but tell two equal looking words apart.
+    // Between ASCII characters a joiner is invisible, but would make two equal-looking words different.
     let needs_it = |c: Option<char>| c.is_some_and(|c| !c.is_ascii() && !is_unseen(c));
     is_joiner && needs_it(before) && needs_it(after)
 }
 
-/// `text` with `unseen` in place of each character that is not seen, but for those in `kept`.
+/// Returns `text` with each invisible character that is not in `kept` replaced by `unseen`.
 pub fn shown(text: &str, kept: &[char], mut unseen: impl FnMut(char, &mut String)) -> String {
     let mut out = String::with_capacity(text.len());
     let mut before = None;
@@ -56,19 +56,19 @@ pub fn shown(text: &str, kept: &[char], mut unseen: impl FnMut(char, &mut String
     out
 }
 
-/// `text` with the code of each character that is not seen: `\u{202e}`, `\n`.
+/// Returns `text` with each invisible character as its code: `\u{202e}`, `\n`.
 pub fn escaped(text: &str, kept: &[char]) -> String {
     shown(text, kept, |character, out| {
         out.extend(character.escape_default());
     })
 }
 
-/// `text` as a part of one line, with `instead` in place of each character that is not seen.
+/// Returns `text` as a part of one line, with `instead` for each invisible character.
 pub fn in_line(text: &str, instead: char) -> String {
     shown(text, &[], |_, out| out.push(instead))
 }
 
-/// `text` as one word of a shell's command line: quoted only where it has to be.
+/// Returns `text` as one word of a shell's command line, quoted only if necessary.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./~-".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

@@ -1,4 +1,4 @@
-//! Canonical JSON and JSON objects that carry their own signature.
+//! Canonical JSON, and JSON objects that carry their own signature.
 
 use std::fmt;
 
@@ -7,19 +7,19 @@ use serde_json::{Map, Value};
 use super::{Error, SecretKey, Token, sha256_hex};
 use crate::clock::Timestamp;
 
-/// The member a signed object keeps its token in.
+/// Member of a signed object that holds the token.
 const MEMBER: &str = "_signature";
 
 const TO_STRING: &str = "writing to a String cannot fail";
 
-/// Signs all members of `object` but the signature itself and stores the token in it.
+/// Signs all members of `object` except the signature, and stores the token in it.
 pub fn sign_json(object: &mut Map<String, Value>, key: &SecretKey, at: Timestamp) {
     object.shift_remove(MEMBER);
     let token = Token::sign(hash_of(object), key, at);
     object.insert(MEMBER.to_owned(), Value::String(token.to_string()));
 }
 
-/// Reads the token of a signed object and checks that its hash fits; the signature is not checked yet.
+/// Reads the token of a signed object and checks its hash. It does not verify the signature.
 pub fn verify_json(object: &Map<String, Value>) -> Result<Token, Error> {
     let token = object
         .get(MEMBER)
@@ -42,14 +42,14 @@ fn hash_of(object: &Map<String, Value>) -> String {
     sha256_hex(text)
 }
 
-/// `value` in the one form that is hashed: keys sorted, no spaces, ASCII only, floats as Python prints them.
+/// Returns the canonical form that is hashed: keys sorted, no spaces, ASCII only, floats as Python prints them.
 pub fn canonical(value: &Value) -> String {
     let mut text = String::new();
     write_value(value, &mut text).expect(TO_STRING);
     text
 }
 
-/// `object` in that form.
+/// Returns the canonical form of an object.
 pub fn canonical_object(object: &Map<String, Value>) -> String {
     let mut text = String::new();
     write_object(members(object), &mut text).expect(TO_STRING);
@@ -60,7 +60,7 @@ fn members(object: &Map<String, Value>) -> impl Iterator<Item = (&str, &Value)> 
     object.iter().map(|(name, value)| (name.as_str(), value))
 }
 
-/// Writes `value` to `out`, in that form.
+/// Writes the canonical form of `value` to `out`.
 pub(crate) fn write_value(value: &Value, out: &mut dyn fmt::Write) -> fmt::Result {
     match value {
         Value::Null => out.write_str("null"),
@@ -85,7 +85,7 @@ pub(crate) fn write_value(value: &Value, out: &mut dyn fmt::Write) -> fmt::Resul
     }
 }
 
-/// Writes an object with these members to `out`, in that form.
+/// Writes an object with these members to `out`, in canonical form.
 pub(crate) fn write_object<'a>(
     members: impl Iterator<Item = (&'a str, &'a Value)>,
     out: &mut dyn fmt::Write,
@@ -139,7 +139,8 @@ fn write_escaped(special: char, out: &mut dyn fmt::Write) -> fmt::Result {
     }
 }
 
-/// Shortest digits that read back the same; an exponent below 1e-4 and from 1e16 on, with sign and two digits.
+/// Writes the shortest digits that read back the same. It writes an exponent, with sign and two digits, below 1e-4 and
+/// from 1e16 on.
 fn write_float(float: f64, out: &mut dyn fmt::Write) -> fmt::Result {
     let scientific = format!("{float:e}");
     let (digits, exponent) = scientific

@@ -1,4 +1,4 @@
-//! Ed25519 keys and what they make.
+//! Ed25519 keys, fingerprints and signatures.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,13 +17,12 @@ use zeroize::Zeroizing;
 use super::{Error, is_lower_hex, sha256_hex};
 use crate::id::InvalidId;
 
-/// The name of a public key: the first 16 hex digits of the SHA-256 of its PEM text.
+/// Name of a public key: the first 16 hex digits of the SHA-256 of its PEM text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Fingerprint(String);
 
 impl Fingerprint {
-    /// The fingerprint as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -70,7 +69,7 @@ impl From<Fingerprint> for String {
 pub struct Signature([u8; 64]);
 
 impl Signature {
-    /// Reads the text form; trailing padding is tolerated, as older files have it.
+    /// Reads the text form. Trailing padding is accepted, because older files have it.
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok()?;
         bytes.try_into().ok().map(Self)
@@ -89,7 +88,7 @@ impl fmt::Debug for Signature {
     }
 }
 
-/// A key that signatures are checked with.
+/// A key that verifies signatures.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PublicKey {
     key: VerifyingKey,
@@ -114,17 +113,16 @@ impl PublicKey {
         }
     }
 
-    /// The SPKI PEM text, ending in one line feed; what the fingerprint is taken of.
+    /// Returns the SPKI PEM text with one final line feed. The fingerprint is computed over it.
     pub fn to_pem(&self) -> String {
         pem(&self.key)
     }
 
-    /// The name of this key.
     pub fn fingerprint(&self) -> &Fingerprint {
         &self.fingerprint
     }
 
-    /// Whether this key made `signature` over the hex digits `hash`.
+    /// Returns true if this key made `signature` over the hex digits `hash`.
     pub fn verifies(&self, hash: &str, signature: &Signature) -> bool {
         let signature = ed25519_dalek::Signature::from_bytes(&signature.0);
         self.key.verify_strict(hash.as_bytes(), &signature).is_ok()
@@ -136,14 +134,14 @@ fn pem(key: &VerifyingKey) -> String {
         .expect("a public key of fixed size always encodes")
 }
 
-/// A key that signs. Wiped from memory when dropped, and never shown.
+/// A signing key. It is wiped from memory when dropped, and never displayed.
 pub struct SecretKey {
     key: SigningKey,
     public: PublicKey,
 }
 
 impl SecretKey {
-    /// The key made from 32 secret random bytes.
+    /// Creates the key of 32 secret random bytes.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self::new(SigningKey::from_bytes(seed))
     }
@@ -165,7 +163,7 @@ impl SecretKey {
         }
     }
 
-    /// The PKCS#8 PEM text in version 1, which every reader knows.
+    /// Returns the PKCS#8 PEM text in version 1, which every reader knows.
     pub fn to_pem(&self) -> Zeroizing<String> {
         let version_1 = KeypairBytes {
             secret_key: *self.key.as_bytes(),
@@ -176,7 +174,6 @@ impl SecretKey {
             .expect("a private key of fixed size always encodes")
     }
 
-    /// The public half.
     pub fn public(&self) -> &PublicKey {
         &self.public
     }

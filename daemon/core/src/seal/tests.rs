@@ -1,4 +1,4 @@
-//! The vectors were made with the original system and accepted by its verifier.
+//! The original system made the test vectors, and its verifier accepted them.
 
 use serde_json::{Value, json};
 
@@ -115,7 +115,7 @@ fn no_byte_of_a_signed_text_can_change_unnoticed() {
             let Ok(tampered) = String::from_utf8(bytes) else {
                 continue;
             };
-            // The one thing the format leaves unsigned is the digits of the time.
+            // The format leaves only the digits of the time unsigned.
             if (time..time + SIGNED_AT.len()).contains(&index) {
                 continue;
             }
@@ -138,7 +138,7 @@ fn no_byte_of_a_signed_text_can_change_unnoticed() {
 #[test]
 fn line_ends_do_not_matter_and_the_token_may_be_padded() {
     let signed = sign(ItemKind::Tool, "py", PYTHON);
-    // They stay as they are, but for those at which no line of ours ends.
+    // Line ends are kept, except those at which our lines do not end.
     for (line_end, kept) in [("\r\n", "\r\n"), ("\r", "\n")] {
         let text = signed.replace('\n', line_end);
         assert_eq!(coverage(ItemKind::Tool, "py", &text), Some(Coverage::Full));

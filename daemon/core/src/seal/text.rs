@@ -1,4 +1,4 @@
-//! Where the token stands in a text file, and what it covers.
+//! Position of the token in a text file, and the text that it covers.
 
 use std::borrow::Cow;
 
@@ -6,25 +6,24 @@ use super::{Error, SecretKey, Token, sha256_hex};
 use crate::clock::Timestamp;
 use crate::id::ItemKind;
 
-/// How much of a text its signature covers.
+/// Part of a text that its signature covers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coverage {
-    /// All of it, but for the signature line itself.
+    /// The whole text except the signature line itself.
     Full,
-    /// Only what the original system hashes: no shebang, no `---` metadata, no prose of a directive.
+    /// Only the part that the original system hashes: no shebang, no `---` metadata, no prose of a directive.
     Partial,
 }
 
-/// A token whose hash fits the text it stands in.
+/// A token whose hash fits its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seal {
-    /// The token; its signature is not checked yet.
+    /// The token; its signature is not verified yet.
     pub token: Token,
-    /// What its hash covers.
     pub coverage: Coverage,
 }
 
-/// The comment around a token.
+/// Comment syntax around a token.
 #[derive(Debug, Clone, Copy)]
 struct Comment {
     open: &'static str,
@@ -84,7 +83,7 @@ impl Comment {
         }
     }
 
-    /// Whether `line` is a signature of any age, the forms of older versions included.
+    /// Returns true if `line` is a signature, including the forms of older versions.
     fn is_signature(self, line: &str) -> bool {
         line.strip_prefix(self.open).is_some_and(|rest| {
             ["rye:", "kiwi-mcp:"]
@@ -96,7 +95,7 @@ impl Comment {
     }
 }
 
-/// `text` with every line end (`\r\n`, `\r`) turned into `\n`.
+/// Converts every line end (`\r\n`, `\r`) to `\n`.
 pub fn normalise(text: &str) -> Cow<'_, str> {
     if text.contains('\r') {
         Cow::Owned(text.replace("\r\n", "\n").replace('\r', "\n"))
@@ -105,7 +104,7 @@ pub fn normalise(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Reads the token of `text` and checks that its hash fits: the whole text first, then the original's part of it.
+/// Reads the token of `text` and checks its hash: over the whole text first, then over the original's part of it.
 pub fn inspect(kind: ItemKind, extension: &str, text: &str) -> Result<Seal, Error> {
     let comment = Comment::of(kind, extension)?;
     let text = normalise(text);
@@ -120,7 +119,7 @@ pub fn inspect(kind: ItemKind, extension: &str, text: &str) -> Result<Seal, Erro
             coverage: Coverage::Full,
         });
     }
-    // The original tolerates anything behind a token that has no closing mark.
+    // The original accepts any text after a token if its comment has no closing mark.
     let token = match Token::parse_start(claim) {
         Some((token, rest)) if rest.contains(comment.close) => token,
         Some(_) | None => return Err(Error::Unsigned),
@@ -137,7 +136,7 @@ pub fn inspect(kind: ItemKind, extension: &str, text: &str) -> Result<Seal, Erro
     }
 }
 
-/// The token that stands in `text`, whether or not it fits: what somebody signed before the text became what it is.
+/// Returns the token in `text`, even if its hash does not fit the text any more.
 pub fn claim(kind: ItemKind, extension: &str, text: &str) -> Option<Token> {
     let comment = Comment::of(kind, extension).ok()?;
     let text = normalise(text);
@@ -149,10 +148,10 @@ pub fn claim(kind: ItemKind, extension: &str, text: &str) -> Option<Token> {
     )
 }
 
-/// Signs the whole of `text` and returns it with its signature line; one that was there is replaced.
+/// Signs the whole of `text` and returns it with its signature line, which replaces earlier ones.
 ///
-/// The result has the line ends of `text`, which the signature does not cover, and no byte order mark. Line ends that are a lone `\r`
-/// become `\n`.
+/// The result keeps the line ends of `text`, which the signature does not cover, and has no byte order mark. Line ends
+/// that are a lone `\r` become `\n`.
 pub fn sign_text(
     kind: ItemKind,
     extension: &str,
@@ -176,7 +175,7 @@ pub fn sign_text(
     ))
 }
 
-/// The line under which all of `text`, which has neither a signature nor a shebang, is signed.
+/// Returns the signature line of `text`, which has neither a signature nor a shebang.
 pub fn signature_line(
     kind: ItemKind,
     extension: &str,
@@ -189,7 +188,7 @@ pub fn signature_line(
     Ok(format!("{}{token}{}\n", comment.open, comment.close))
 }
 
-/// `text` with its line ends as they are, unless some are of a kind that no line of ours is split at.
+/// Returns `text` with its line ends unchanged; if it has a lone `\r`, it is normalised.
 fn kept(text: &str) -> Cow<'_, str> {
     let ends = text.matches("\r\n").count();
     if text.matches('\r').count() == ends {
@@ -199,7 +198,7 @@ fn kept(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// `text` without its signature line, if it has one; line ends normalised.
+/// Removes the signature line of `text`, if it has one, and normalises line ends.
 pub fn strip(kind: ItemKind, extension: &str, text: &str) -> Result<String, Error> {
     let comment = Comment::of(kind, extension)?;
     let text = normalise(text);
@@ -207,7 +206,7 @@ pub fn strip(kind: ItemKind, extension: &str, text: &str) -> Result<String, Erro
     Ok(joined(shebang, body).into_owned())
 }
 
-/// The shebang and the text after all signature lines at the top.
+/// Returns the shebang and the text after all signature lines at the top.
 fn unsigned(comment: Comment, text: &str) -> (&str, &str) {
     let (shebang, mut body) = comment.split_shebang(text);
     while let Some((line, rest)) = body.split_once('\n')
@@ -226,7 +225,7 @@ fn joined<'a>(shebang: &'a str, body: &'a str) -> Cow<'a, str> {
     }
 }
 
-/// The part of `body`, the text below the signature line, that the original system hashes.
+/// Returns the part of `body`, the text below the signature line, that the original system hashes.
 fn partial(kind: ItemKind, body: &str) -> Option<&str> {
     match kind {
         ItemKind::Tool | ItemKind::Config => Some(body),

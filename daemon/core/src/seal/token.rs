@@ -6,21 +6,21 @@ use super::{Error, Fingerprint, PublicKey, SecretKey, Signature, is_lower_hex};
 use crate::clock::Timestamp;
 
 const HEAD: &str = "rye:signed:";
-/// `2026-04-01T00:00:00Z`.
+/// Length of `2026-04-01T00:00:00Z`.
 const TIME_LEN: usize = 20;
 const HASH_LEN: usize = 64;
 const FINGERPRINT_LEN: usize = 16;
 
-/// Who signed what, when.
+/// A signature with its hash, its key and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Token {
-    /// When it was signed, in whole seconds, as the signer says: no signature covers it.
+    /// Time of signing in whole seconds, as claimed by the signer: no signature covers it.
     pub signed_at: Timestamp,
-    /// The SHA-256 of the covered text, in hex.
+    /// SHA-256 of the covered text, in hex.
     pub hash: String,
-    /// The signature over the digits of `hash`.
+    /// Signature over the digits of `hash`.
     pub signature: Signature,
-    /// The key that signed.
+    /// Key that signed.
     pub signer: Fingerprint,
 }
 
@@ -35,13 +35,13 @@ impl Token {
         }
     }
 
-    /// Reads a text that is a token from its first to its last byte.
+    /// Parses a text that consists of a token only.
     pub fn parse(text: &str) -> Option<Self> {
         let (token, rest) = Self::parse_start(text)?;
         (rest.is_empty() || is_provenance(rest)).then_some(token)
     }
 
-    /// Reads the token that `text` starts with, and returns what follows it.
+    /// Parses the token at the start of `text`, and returns the rest.
     pub(super) fn parse_start(text: &str) -> Option<(Self, &str)> {
         let rest = text.strip_prefix(HEAD)?;
         let (time, rest) = field(rest, TIME_LEN)?;
@@ -58,7 +58,7 @@ impl Token {
         Some((token, rest))
     }
 
-    /// Checks that `key` is the key this token names and that it made the signature.
+    /// Checks that `key` is the key named by the token and that it made the signature.
     pub fn verify(&self, key: &PublicKey) -> Result<(), Error> {
         if *key.fingerprint() == self.signer && key.verifies(&self.hash, &self.signature) {
             Ok(())
@@ -89,7 +89,7 @@ fn parse_time(text: &str) -> Option<Timestamp> {
     Timestamp::parse(text).filter(|at| at.to_seconds_string() == text)
 }
 
-/// `|provider@user`, as a registry appends it.
+/// Returns true for `|provider@user`, the suffix that a registry appends.
 fn is_provenance(text: &str) -> bool {
     let word = |word: &str| {
         !word.is_empty()

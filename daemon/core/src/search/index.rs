@@ -1,7 +1,7 @@
-//! The index: which documents hold which words.
+//! Inverted index: the documents that hold each word.
 //!
-//! A document is kept as the numbers of its words, field after field: that is what phrases are looked for in, what words are counted in,
-//! and what tells which lists a document is to be taken out of.
+//! A document is stored as the numbers of its words, field after field. Phrase search and word counts read these
+//! numbers, and removal finds the lists that hold the document by them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,42 +10,37 @@ use std::ops::Bound;
 use super::query::{Node, Query};
 use super::{sets, words};
 
-/// How fast a word that stands more often counts more.
+/// BM25 saturation of the frequency of a word.
 const K1: f64 = 1.2;
-/// How much the length of a field counts against it.
+/// BM25 penalty of long fields, from 0 to 1.
 const B: f64 = 0.75;
-/// What words count that stand in for a word which no document holds.
+/// Weight of words that replace a word which no document holds.
 const FUZZY: f64 = 0.5;
-/// Most words that a beginning, or a word that nobody holds, stands for.
+/// Largest number of words that replace a word which no document holds.
 const MOST_VARIANTS: usize = 64;
-/// Most words of a field that are taken in.
+/// Largest number of words of a field that are indexed.
 const MOST_WORDS: usize = 20_000;
 
-/// The number of a document.
+/// Number of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DocId(u32);
 
 impl DocId {
-    /// Its place in a list of all documents. Numbers are small, and used again.
+    /// Returns the index in a list of all documents. Numbers are small, and are reused after removal.
     pub fn place(self) -> usize {
         to_usize(self.0)
     }
 }
 
-/// A part of a document.
+/// Field of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Field {
-    /// What it is called.
     Name,
-    /// What it is called, for people.
+    /// Name for people.
     Title,
-    /// What it is for.
     Description,
-    /// Where it belongs.
     Category,
-    /// What else it is about.
     Tags,
-    /// What it says.
     Content,
 }
 
@@ -81,25 +76,24 @@ impl Field {
     }
 }
 
-/// A document that was found.
+/// A matching document.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hit {
-    /// Which.
     pub doc: DocId,
-    /// How well it fits; 0 if nothing counts for it but what is not in it.
+    /// Relevance; 0 if only `NOT` or an empty query matched.
     pub score: f64,
 }
 
-/// Documents by their words.
+/// Index of documents by their words.
 #[derive(Debug, Clone, Default)]
 pub struct Index {
-    /// The number of each word; in order, so that beginnings lie together.
+    /// Number of each word, ordered so that words with a common prefix are adjacent.
     numbers: BTreeMap<Box<str>, u32>,
-    /// The documents that hold each word, in the order of their numbers.
+    /// Documents that hold each word, in ascending order.
     holders: Vec<Vec<u32>>,
     docs: Vec<Option<Doc>>,
     free: Vec<u32>,
-    /// Words of all documents, by field.
+    /// Total number of words of all documents, by field.
     lengths: [u64; Field::COUNT],
     count: usize,
     bytes: usize,
@@ -108,7 +102,7 @@ pub struct Index {
 #[derive(Debug, Clone)]
 struct Doc {
     words: Box<[u32]>,
-    /// Where each field ends in `words`.
+    /// End of each field in `words`.
     ends: [u32; Field::COUNT],
 }
 
@@ -125,7 +119,7 @@ impl Doc {
 }
 
 impl Index {
-    /// Takes a document in.
+    /// Adds a document and returns its number.
     pub fn add<'t>(&mut self, fields: impl IntoIterator<Item = (Field, &'t str)>) -> DocId {
         let mut by_field: [Vec<u32>; Field::COUNT] = Default::default();
         for (field, text) in fields {
@@ -160,7 +154,7 @@ impl Index {
         DocId(number)
     }
 
-    /// Takes a document out; nothing happens if it is not in.
+    /// Removes a document; an unknown one is ignored.
     pub fn remove(&mut self, doc: DocId) {
         let Some(removed) = self.docs.get_mut(to_usize(doc.0)).and_then(Option::take) else {
             return;
@@ -177,7 +171,7 @@ impl Index {
         self.count -= 1;
     }
 
-    /// About how many bytes it takes.
+    /// Returns the approximate size of the index in memory, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -189,12 +183,12 @@ impl Index {
         let number = to_u32(self.holders.len());
         self.numbers.insert(word.into(), number);
         self.holders.push(Vec::new());
-        // The text, its place in the map, and its list.
+        // The text, its entry in the map, and its list.
         self.bytes += word.len() + 64;
         number
     }
 
-    /// The documents that fit `query` and that `may_be` shown, in the order of their numbers, each with how well it fits.
+    /// Returns the documents that match `query` and pass `may_be`, in ascending order, with their scores.
     pub fn search(&self, query: &Query, may_be: impl Fn(DocId) -> bool) -> Vec<Hit> {
         let mut asked = Vec::new();
         let found = self.eval(&query.root, true, &mut asked);
@@ -214,7 +208,7 @@ impl Index {
         hits.map(|(doc, score)| Hit { doc, score }).collect()
     }
 
-    /// The documents that `node` finds; what counts for them is added to `asked`, if it does.
+    /// Returns the documents that match `node`. If `counts` is true, its terms are added to `asked` for scoring.
     fn eval(&self, node: &Node, counts: bool, asked: &mut Vec<Term>) -> Vec<u32> {
         match node {
             Node::All => self.all(),
@@ -241,7 +235,7 @@ impl Index {
             .collect()
     }
 
-    /// The documents with one of these words, which weigh so much.
+    /// Returns the documents with one of these words, and adds the words as one term of this weight.
     fn found(
         &self,
         (words, weight): (Vec<u32>, f64),
@@ -259,7 +253,7 @@ impl Index {
         found
     }
 
-    /// The documents with these words in a row.
+    /// Returns the documents that hold these words as a phrase.
     fn row(&self, row: &[String], counts: bool, asked: &mut Vec<Term>) -> Vec<u32> {
         let row = row.iter().map(|word| self.numbers.get(word.as_str()));
         let Some(row) = row
@@ -294,7 +288,7 @@ impl Index {
             .map_or(&[][..], Vec::as_slice)
     }
 
-    /// The documents that hold one of `words`, in the order of their numbers.
+    /// Returns the documents that hold one of `words`, in ascending order.
     fn holders_of(&self, words: &[u32]) -> Cow<'_, [u32]> {
         match *words {
             [only] => self.holders(only).into(),
@@ -302,13 +296,13 @@ impl Index {
         }
     }
 
-    /// The word itself; if nobody holds it, those that differ in one letter, which weigh less.
+    /// Returns the word itself, or, if no document holds it, the words that differ in one letter, with a lower weight.
     fn variants(&self, word: &str) -> (Vec<u32>, f64) {
         let own = self.numbers.get(word).copied();
         if let Some(own) = own.filter(|own| !self.holders(*own).is_empty()) {
             return (vec![own], 1.0);
         }
-        // One letter of a short word is too much of it.
+        // One letter is too large a part of a short word.
         let is_short = word.chars().nth(3).is_none();
         let near = self.numbers.iter().filter(|(other, number)| {
             !is_short && !self.holders(**number).is_empty() && is_near(word, other)
@@ -326,19 +320,19 @@ impl Index {
             .collect()
     }
 
-    /// Words of each field of a usual document.
+    /// Returns the average number of words of each field, at least 1.
     fn averages(&self) -> [f64; Field::COUNT] {
         let count = to_f64(to_u64(self.count.max(1)));
         self.lengths.map(|length| (to_f64(length) / count).max(1.0))
     }
 
-    /// How rare what `holders` documents hold is.
+    /// Returns the inverse document frequency of a term that `holders` documents hold.
     fn rarity(&self, holders: usize) -> f64 {
         let (all, holders) = (to_f64(to_u64(self.count)), to_f64(to_u64(holders)));
         (1.0 + (all - holders + 0.5) / (holders + 0.5)).ln()
     }
 
-    /// How much of `doc` is one of these words, between 0 and 1; a word counts by its field, and less in a longer one.
+    /// Returns the weighted, saturated frequency of these words in `doc`, from 0 to 1. A longer field counts less.
     fn frequency(&self, doc: u32, asked: &[u32], averages: &[f64; Field::COUNT]) -> f64 {
         let Some(doc) = self.docs.get(to_usize(doc)).and_then(Option::as_ref) else {
             return 0.0;
@@ -356,28 +350,28 @@ impl Index {
     }
 }
 
-/// What counts for the documents that hold it. It keeps no list of them: a query may have hundreds of such parts.
+/// A term of the score. It stores no list of documents, because a query may have hundreds of terms.
 #[derive(Debug)]
 struct Term {
-    /// Each of which is as good as the other.
+    /// Interchangeable words.
     words: Vec<u32>,
     weight: f64,
-    /// How many documents it finds.
+    /// Number of documents that hold the term.
     count: usize,
 }
 
-/// How often one of the words that are asked for stands in `words`.
+/// Counts the occurrences of the `asked` words in `words`.
 fn times(asked: &[u32], words: &[u32]) -> usize {
     let words = words.iter();
     if let [only] = *asked {
-        // The usual case, which the compiler counts several at a time.
+        // A single word is the common case; the compiler vectorises it.
         words.filter(|word| **word == only).count()
     } else {
         words.filter(|word| asked.contains(word)).count()
     }
 }
 
-/// Whether two words differ in one letter: another one, one more, or one less.
+/// Returns true if two words differ in one letter: replaced, inserted or deleted.
 fn is_near(one: &str, other: &str) -> bool {
     let (mut one, mut other) = (one.chars(), other.chars());
     loop {
@@ -385,7 +379,7 @@ fn is_near(one: &str, other: &str) -> bool {
             (None, None) => return true,
             (Some(left), Some(right)) if left == right => {}
             (left, right) => {
-                // What is left of both behind the letter that differs, with the letter of one of them put back.
+                // Compares the rest of both words after the differing letter, with the letter of one of them put back.
                 let (one_left, other_left) = (|| one.clone(), || other.clone());
                 let replaced = left.is_some() && right.is_some() && one_left().eq(other_left());
                 let inserted =
@@ -399,7 +393,7 @@ fn is_near(one: &str, other: &str) -> bool {
 }
 
 fn size(doc: &Doc, distinct: usize) -> usize {
-    // Its own list, and a number in the list of each word, which has some room to grow.
+    // Its own words, and an entry in the list of each distinct word, with some room to grow.
     size_of::<Doc>() + 4 * doc.words.len() + 6 * distinct
 }
 
@@ -415,7 +409,7 @@ fn to_u64(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-/// Counts are far below what a float holds exactly.
+/// Counts are far below the largest exact integer of a float.
 fn to_f64(number: u64) -> f64 {
     f64::from(u32::try_from(number).unwrap_or(u32::MAX))
 }

@@ -1,13 +1,11 @@
-//! The language of queries.
-
 use super::words;
 
-/// Longest query in bytes.
+/// Length of the longest query in bytes.
 const MOST_BYTES: usize = 4096;
-/// How deep parentheses and `NOT` may lie in each other.
+/// Deepest nesting of parentheses and `NOT`.
 const MOST_DEPTH: u32 = 32;
 
-/// What is looked for.
+/// A parsed query.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
     pub(super) root: Node,
@@ -15,23 +13,18 @@ pub struct Query {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Node {
-    /// Every document.
     All,
-    /// Those with this word.
     Word(String),
-    /// Those with a word that begins like this.
+    /// Documents with a word that has this prefix.
     Prefix(String),
-    /// Those with these words in a row.
+    /// Documents with these words in sequence.
     Phrase(Vec<String>),
-    /// Those with all of these.
     And(Vec<Node>),
-    /// Those with one of these.
     Or(Vec<Node>),
-    /// Those without.
     Not(Box<Node>),
 }
 
-/// Why a text is no query.
+/// Reason why a text is not a query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the query {0}")]
 pub struct BadQuery(String);
@@ -47,7 +40,7 @@ enum Token {
 }
 
 impl Query {
-    /// Reads a query; an empty one finds everything.
+    /// Parses a query; an empty one matches every document.
     pub fn parse(text: &str) -> Result<Self, BadQuery> {
         if text.len() > MOST_BYTES {
             return Err(BadQuery(format!("is longer than {MOST_BYTES} bytes")));
@@ -168,7 +161,7 @@ fn tokens(text: &str) -> Result<Vec<Token>, BadQuery> {
     Ok(tokens)
 }
 
-/// Words in a row; `None` if there are none.
+/// Parses a phrase; returns `None` if it has no words.
 fn row(text: &str) -> Option<Node> {
     let mut found: Vec<String> = words(text).collect();
     match found.len() {
@@ -178,7 +171,7 @@ fn row(text: &str) -> Option<Node> {
     }
 }
 
-/// What stands without a blank in it: a word, the beginning of one, or several in a row like `file-system`.
+/// Parses a text without blanks: a word, a prefix, or a phrase like `file-system`.
 fn leaf(bare: &str) -> Option<Node> {
     let Some(start) = bare.strip_suffix('*') else {
         return row(bare);

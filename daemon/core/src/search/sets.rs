@@ -1,9 +1,9 @@
-//! Sets of numbers as lists in ascending order: made once, then only joined and walked.
+//! Sets of numbers as sorted lists: built once, then only joined and scanned.
 
 use std::cmp::Ordering;
 use std::iter::from_fn;
 
-/// Puts `numbers` in order, each once.
+/// Sorts `numbers` and removes duplicates.
 pub(super) fn set(numbers: impl IntoIterator<Item = u32>) -> Vec<u32> {
     let mut numbers: Vec<u32> = numbers.into_iter().collect();
     numbers.sort_unstable();
@@ -11,28 +11,28 @@ pub(super) fn set(numbers: impl IntoIterator<Item = u32>) -> Vec<u32> {
     numbers
 }
 
-/// Adds `number` to `set`; the usual one is greater than all that are in it.
+/// Adds `number` to `set`. Usually it is the greatest, and then the cost is small.
 pub(super) fn add(set: &mut Vec<u32>, number: u32) {
     if let Err(place) = set.binary_search(&number) {
         set.insert(place, number);
     }
 }
 
-/// Takes `number` out of `set`.
+/// Removes `number` from `set`.
 pub(super) fn take(set: &mut Vec<u32>, number: u32) {
     if let Ok(place) = set.binary_search(&number) {
         set.remove(place);
     }
 }
 
-/// What is in both.
+/// Returns the intersection.
 pub(super) fn both(one: &[u32], other: &[u32]) -> Vec<u32> {
     places_of_both(one, other)
         .filter_map(|(place, _)| one.get(place).copied())
         .collect()
 }
 
-/// What is in either.
+/// Returns the union.
 pub(super) fn either(one: &[u32], other: &[u32]) -> Vec<u32> {
     let mut all = Vec::with_capacity(one.len() + other.len());
     let mut other = other.iter().copied().peekable();
@@ -45,7 +45,7 @@ pub(super) fn either(one: &[u32], other: &[u32]) -> Vec<u32> {
     all
 }
 
-/// What is in `one` alone.
+/// Returns the numbers that are only in `one`.
 pub(super) fn without(one: &[u32], other: &[u32]) -> Vec<u32> {
     let mut left = one.to_vec();
     let mut other = other.iter().peekable();
@@ -56,7 +56,7 @@ pub(super) fn without(one: &[u32], other: &[u32]) -> Vec<u32> {
     left
 }
 
-/// Where in each of two sets what both hold stands.
+/// Returns the positions of the common numbers in each of two sets.
 pub(super) fn places_of_both(one: &[u32], other: &[u32]) -> impl Iterator<Item = (usize, usize)> {
     let (mut here, mut there) = (0, 0);
     from_fn(move || {

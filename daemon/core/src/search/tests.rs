@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// An index over these names and contents, in their order.
+/// Builds an index over these names and contents, in order.
 fn index(docs: &[(&str, &str)]) -> (Index, Vec<DocId>) {
     let mut index = Index::default();
     let ids = docs
@@ -14,7 +14,7 @@ fn index(docs: &[(&str, &str)]) -> (Index, Vec<DocId>) {
     (index, ids)
 }
 
-/// The places, in `docs`, of what a query finds, the best first.
+/// Returns the positions in `docs` of the matches of a query, the best first.
 fn find(docs: &[(&str, &str)], query: &str) -> Vec<usize> {
     let (index, ids) = index(docs);
     let mut hits = index.search(&Query::parse(query).unwrap(), |_| true);
@@ -121,12 +121,12 @@ fn what_is_no_query_is_refused_with_the_reason() {
         let error = Query::parse(query).unwrap_err().to_string();
         assert!(error.contains(told), "{error}");
     }
-    // Many operators side by side are no depth.
+    // Many operators in sequence add no depth.
     let wide = "a OR ".repeat(800) + "a";
     assert!(Query::parse(&wide).is_ok());
 }
 
-/// What a query without parentheses finds, by hand: it is an `OR` of `AND`s. Words here are too short to be taken for others.
+/// Evaluates a query without parentheses by hand, as an `OR` of `AND`s. Words here are too short for fuzzy matches.
 fn fits(query: &str, words: &[&str]) -> bool {
     let fits = |leaf: &str| match leaf.strip_prefix("NOT ") {
         Some(word) => !words.contains(&word),
