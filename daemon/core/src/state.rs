@@ -1,8 +1,8 @@
-//! What holds across runs: everything that the sequencer's lock protects, and the only way it changes.
+//! State of all runs in memory: the data under the sequencer's lock, and the only way to change it.
 //!
-//! **Owns** the records of the runs in memory and their accounts ([`Ledger`]), the index of them by age and by parent, which of them run or may be asked to
-//! stop, and the start keys in use (those of evicted runs for a while longer). **Never** knows a lock, a clock or a disk, and
-//! never decides what happens: a [`Change`] is a fact, and [`Run::apply`] says whether it is a legal one.
+//! **Owns** the records of the runs in memory, their accounts ([`Ledger`]), and the indexes of runs: by age, by parent,
+//! active ones, cancellable ones, and start keys in use (those of evicted runs for a while longer). **Never** knows a
+//! lock, a clock or a disk, and never decides: a [`Change`] is a fact, and [`Run::apply`] checks that it is legal.
 //!
 //! ```text
 //! State::base ──► Base::draft ──► State::check ──► State::apply
@@ -10,12 +10,13 @@
 //!                  copy, apply      compare          swap pointers
 //! ```
 //!
-//! **Order.** A commit is drafted on copies while nobody waits, and holds under the lock only if every run it touches is
-//! still where it was when it was copied (its seq says so); otherwise it is [`Why::Stale`] and is drafted once more. All of
-//! a draft is applied or nothing of it. Under the lock nothing is proportional to what a run holds or to how many runs there
-//! are, the freeing of records that were replaced included: they are handed out ([`Applied::replaced`], [`State::evict`]).
+//! **Order.** A commit is drafted on copies, without a lock. Under the lock it is valid only if every run that it
+//! touches is unchanged since it was copied, by its seq. Otherwise it is [`Why::Stale`] and is drafted again. A draft
+//! is applied completely or not at all. No work under the lock is proportional to the size of a run or to the number of
+//! runs. That includes freeing replaced records: they are returned to the caller ([`Applied::replaced`],
+//! [`State::evict`]).
 //!
-//! **Failure.** A refusal ([`Refused`]) names the change that cannot happen. Nothing has happened then.
+//! **Failure.** A refusal ([`Refused`]) names the change that cannot happen, and nothing has changed.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Bound;
@@ -47,26 +48,25 @@ pub use self::refused::{Refused, Why};
 use self::removal::{Continuations, Gone};
 pub use self::waiting::Arrival;
 
-/// Start keys of evicted runs that are kept. A caller that found a key unused in the index of ended runs may only now come to use
-/// it; meanwhile far fewer runs come and go.
+/// Number of start keys of evicted runs that are kept. A caller that found a key unused in the index of ended runs may
+/// use it only later; far fewer runs are evicted meanwhile.
 const LATE_KEYS: usize = 4096;
 
 /// One fact to be committed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Change {
-    /// The run.
     pub run: RunId,
-    /// What happened to it; a run begins with `run_created`, under an id that must be new.
+    /// Event of the run. A run begins with `run_created`, under a new id.
     pub event: Event,
 }
 
 impl Change {
-    /// A run is accepted.
+    /// Creates the change that accepts a run.
     pub fn create(run: &RunId, spec: Arc<Spec>) -> Self {
         Self::event(run, Event::Run(RunEvent::RunCreated(spec)))
     }
 
-    /// Something happened to a run.
+    /// Creates the change that records an event of a run.
     pub fn event(run: &RunId, event: Event) -> Self {
         Self {
             run: run.clone(),
@@ -74,7 +74,7 @@ impl Change {
         }
     }
 
-    /// What a paid call came to, if it settles one.
+    /// Returns the usage of a paid call, if the change settles one.
     pub const fn settles(&self) -> Option<&Usage> {
         if let Event::Run(RunEvent::BudgetSettled { usage, .. }) = &self.event {
             Some(usage)
@@ -83,7 +83,7 @@ impl Change {
         }
     }
 
-    /// What is fixed about the run, if it is created.
+    /// Returns the spec of the run, if the change creates it.
     const fn created(&self) -> Option<&Arc<Spec>> {
         if let Event::Run(RunEvent::RunCreated(spec)) = &self.event {
             Some(spec)
@@ -93,35 +93,35 @@ impl Change {
     }
 }
 
-/// What beside the runs decides whether a commit can be made.
+/// Conditions of a commit that do not depend on the runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conditions {
-    /// Whether the disk is full: then nothing begins, and what runs can still be suspended and end.
+    /// True if the disk is full. Then nothing begins, but runs can still be suspended and end.
     pub full: bool,
-    /// How many runs of one tree may be live at once.
+    /// Largest number of live runs in one tree.
     pub most_in_tree: usize,
-    /// The place of who asks in the line of those who wait for money, if it has one.
+    /// Position of the caller in the queue for money, if it has one.
     pub arrival: Option<Arrival>,
 }
 
-/// The place of a run in the order of all runs: when it was accepted, then its id.
+/// Position of a run in the order of all runs: its time of acceptance, then its id.
 pub type Age = (Timestamp, RunId);
 
-/// The place of `run`.
+/// Returns the position of `run` in the order of all runs.
 pub fn age(run: &Run) -> Age {
     (run.created_at, run.id.clone())
 }
 
-/// What the indexes ask of a record.
+/// Properties of a record that the indexes depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Standing {
     /// Created or running.
     active: bool,
-    /// Neither ended nor asked to stop.
+    /// Neither ended nor cancelled.
     cancellable: bool,
-    /// Not over.
+    /// Not ended.
     live: bool,
-    /// The memory that its values take, in bytes.
+    /// Memory of the values of the run, in bytes.
     held: usize,
 }
 
@@ -137,20 +137,21 @@ impl Standing {
     }
 }
 
-/// What a commit led to.
+/// Result of a commit.
 #[derive(Debug)]
 pub struct Applied {
-    /// The changes, as they were asked for.
+    /// Changes, as requested.
     pub changes: Vec<Change>,
-    /// What came of each.
+    /// Fact of each change, in the same order.
     pub facts: Vec<Fact>,
-    /// The records after the commit.
+    /// Records after the commit.
     pub runs: Vec<Arc<Run>>,
-    /// What it did to accounts and meters.
+    /// Changed accounts and meters.
     pub rows: Rows,
-    /// Those who wait for money and should ask again.
+    /// Queued requests for money that should be retried.
     pub concerned: Vec<Arrival>,
-    /// The records before it. The task that drops the last pointer to one frees all it holds: not under the lock.
+    /// Records before the commit. Dropping the last pointer to one frees all that it holds; that must not happen under
+    /// the lock.
     pub replaced: Vec<Arc<Run>>,
 }
 
@@ -158,15 +159,15 @@ pub struct Applied {
 #[derive(Debug, Default)]
 pub struct State {
     runs: HashMap<RunId, Arc<Run>>,
-    /// All of them.
+    /// All runs, the oldest first.
     by_age: BTreeSet<Age>,
-    /// Those with a parent, by it, whether or not the parent waits for them.
+    /// Runs by their parent, including those that it does not wait for.
     children: HashMap<RunId, BTreeSet<Age>>,
-    /// How many of those are not over, by the parent.
+    /// Number of live runs by their parent.
     live_children: HashMap<RunId, usize>,
-    /// Those that have neither ended nor been asked to stop.
+    /// Runs that have neither ended nor been cancelled.
     cancellable: BTreeSet<RunId>,
-    /// How many are created or running.
+    /// Number of created or running runs.
     active: usize,
     keys: HashMap<String, RunId>,
     /// Keys of evicted runs, the oldest first.
@@ -174,11 +175,11 @@ pub struct State {
     continuations: Continuations,
     gone: Gone,
     accounts: Accounts,
-    /// Where the memory that all of them take is counted.
+    /// Counter of the memory of all runs.
     memory: Arc<Memory>,
 }
 
-/// Under what the start key of a run is found.
+/// Returns the index key of a run's start key.
 fn key(spec: &Spec) -> Option<String> {
     let key = spec.start_key.as_ref()?;
     Some(join(&spec.principal, key))
@@ -189,7 +190,7 @@ fn join(principal: &str, key: &str) -> String {
 }
 
 impl State {
-    /// A state of these runs; `rows` are those of their accounts on which something happened.
+    /// Creates a state of these runs. `rows` are the accounts that were changed after their creation, and the meters.
     pub fn new(runs: impl IntoIterator<Item = Arc<Run>>, rows: Rows, memory: Arc<Memory>) -> Self {
         let mut state = Self {
             memory,
@@ -203,7 +204,7 @@ impl State {
         state
     }
 
-    /// The runs that `changes` touch, as they stand.
+    /// Returns the current records of the runs that `changes` touch.
     pub fn base(&self, changes: &[Change]) -> Base {
         let known = |change: &Change| {
             let (id, run) = self.runs.get_key_value(&change.run)?;
@@ -214,7 +215,7 @@ impl State {
         }
     }
 
-    /// Whether `draft` can still happen; answers with what it does to accounts.
+    /// Checks that `draft` can still happen. Returns its changes of accounts.
     pub fn check(&self, draft: &Draft, on: &Conditions) -> Result<Rows, Refused> {
         for (number, (change, fact)) in draft.facts().enumerate() {
             let refused = |why| {
@@ -257,13 +258,12 @@ impl State {
         self.accounts.plan(draft, on.arrival)
     }
 
-    /// What there is to say about the settlements of `draft`, which was checked; each with how many of them stand before the one that it
-    /// is about.
+    /// Returns the notices about the settlements of a checked `draft`, each with the index of its settlement.
     pub fn notices(&self, draft: &Draft) -> Vec<(usize, Notice)> {
         self.accounts.notices(draft)
     }
 
-    /// Makes `draft`, which was checked under the same lock and does this to accounts, what is.
+    /// Applies `draft` and its `rows`, which were checked under the same lock.
     pub fn apply(&mut self, draft: Draft, rows: Rows) -> Applied {
         let concerned = self.accounts.enter(&draft, rows.clone());
         let mut runs = Vec::with_capacity(draft.runs.len());
@@ -288,22 +288,22 @@ impl State {
         }
     }
 
-    /// Who was refused because it lacks money there waits from now on, at `arrival` if that is its place. Answers with its place, and with
-    /// those that should ask again for that.
+    /// Queues a request that was refused for lack of money at `lacking`; `arrival` is its position if it is queued
+    /// already. Returns its position, and the requests that should be retried because of that.
     pub fn wait(&mut self, arrival: Option<Arrival>, lacking: &Lacking) -> (Arrival, Vec<Arrival>) {
         self.accounts.waiting().wait(arrival, lacking)
     }
 
-    /// Who has waited at `arrival` does no longer. Answers with those that should ask again for that.
+    /// Removes the request at `arrival` from the queue. Returns the requests that should be retried because of that.
     pub fn leave(&mut self, arrival: Arrival) -> Vec<Arrival> {
         self.accounts.waiting().leave(arrival)
     }
 
-    /// Repeats a commit that was accepted before, in place. After a refusal the state is of no use.
+    /// Replays a commit of the log, in place. After a refusal the state is unusable.
     pub fn replay(&mut self, at: Timestamp, changes: Vec<Change>) -> Result<Applied, Refused> {
         let mut runs = HashMap::with_capacity(1);
         for change in &changes {
-            // The pointers are moved, not shared: then nothing is copied.
+            // The pointers are moved, not shared, so that no record is copied.
             if let Some(run) = self.runs.remove(&change.run) {
                 runs.insert(change.run.clone(), run);
             }
@@ -313,14 +313,14 @@ impl State {
         Ok(self.apply(draft, rows))
     }
 
-    /// The life of the daemon ended in good order: no run has brought it down.
+    /// Clears the suspicions of all runs after a clean shutdown: no run crashed the daemon.
     pub fn forgive(&mut self) {
         for run in self.runs.values_mut().filter(|run| run.suspicions > 0) {
             Arc::make_mut(run).suspicions = 0;
         }
     }
 
-    /// Keeps the indexes true to a run that stood as `before` says and is `run` now.
+    /// Updates the indexes from the properties `before`, which are `None` for a new run, to those of `run`.
     fn enter(&mut self, before: Option<Standing>, run: &Run) {
         let now = Standing::of(run);
         if before.is_none() {
@@ -370,7 +370,7 @@ impl State {
         }
     }
 
-    /// Forgets a run that is kept elsewhere, and hands out its record; its start key stays for a while.
+    /// Removes a run that is stored elsewhere, and returns its record. Its start key is kept for a while.
     pub fn evict(&mut self, id: &RunId) -> Option<Arc<Run>> {
         let run = self.runs.remove(id)?;
         self.accounts.evict(id);
@@ -401,13 +401,13 @@ impl State {
         Some(run)
     }
 
-    /// The open accounts, and the meters.
+    /// Returns the open accounts and the meters.
     pub const fn ledger(&self) -> &Ledger {
         self.accounts.ledger()
     }
 
-    /// Whether the accounts add up, and are those of the runs: each run that is not over has an open one, and what is held there is
-    /// held for the call that the run has open.
+    /// Recounts the ledger, and checks that its accounts match the runs: each live run has an open account, which holds
+    /// money exactly for the run's open call.
     pub fn recount(&self) -> Result<(), Miscount> {
         self.ledger().recount()?;
         for run in self.runs().filter(|run| !run.status().is_terminal()) {
@@ -422,38 +422,37 @@ impl State {
         Ok(())
     }
 
-    /// What `operation` on the account `id` would be answered now. Nothing changes, and nobody waits.
+    /// Returns the result of `operation` on the account `id` without any change. The request is not queued.
     pub fn try_on_accounts(&self, id: &AccountId, operation: &Operation) -> Result<(), Denied> {
         self.accounts.sheet(None).perform(id, operation)
     }
 
-    /// An account that is closed, if a run in memory closed it.
+    /// Returns a closed account, if a run in memory closed it.
     pub fn closed(&self, id: &AccountId) -> Option<&Arc<Account>> {
         self.accounts.closed(id)
     }
 
-    /// What an account and all below it have spent, if it is open or a run in memory closed it.
+    /// Returns the spending of an account and all accounts below it, if it is open or a run in memory closed it.
     pub fn cost(&self, id: &AccountId) -> Option<Cost> {
         let open = self.ledger().cost(id);
         open.or_else(|| self.closed(id)?.cost().ok())
     }
 
-    /// The record of a run.
     pub fn run(&self, id: &RunId) -> Option<&Arc<Run>> {
         self.runs.get(id)
     }
 
-    /// All records, in no order.
+    /// Returns all records, in no order.
     pub fn runs(&self) -> impl Iterator<Item = &Arc<Run>> {
         self.runs.values()
     }
 
-    /// The runs that `id` started, detached ones included, the newest first.
+    /// Returns the runs that `id` started, including detached ones, the newest first.
     pub fn children(&self, id: &RunId) -> impl Iterator<Item = &RunId> {
         self.newest_first(Some(id), None).map(|run| &run.id)
     }
 
-    /// The runs older than `before`, those that `parent` started if one is given, the newest first.
+    /// Returns the runs older than `before`, the newest first; only those that `parent` started, if it is given.
     pub fn newest_first(
         &self,
         parent: Option<&RunId>,
@@ -470,19 +469,19 @@ impl State {
         ages.filter_map(|(_, id)| self.runs.get(id))
     }
 
-    /// The runs that have neither ended nor been asked to stop, by id, from the one after `after` on.
+    /// Returns the runs that have neither ended nor been cancelled, by id, after the id `after`.
     pub fn cancellable(&self, after: Option<&RunId>) -> impl Iterator<Item = &Arc<Run>> {
         let start = after.map_or(Bound::Unbounded, Bound::Excluded);
         let ids = self.cancellable.range((start, Bound::Unbounded));
         ids.filter_map(|id| self.runs.get(id))
     }
 
-    /// How many runs are created or running.
+    /// Returns the number of created or running runs.
     pub const fn active(&self) -> usize {
         self.active
     }
 
-    /// The run that `principal` started with `key`, in memory or evicted not long ago.
+    /// Returns the run that `principal` started with `key`, if it is in memory or was evicted recently.
     pub fn by_key(&self, principal: &str, key: &str) -> Option<&RunId> {
         self.keys.get(&join(principal, key))
     }

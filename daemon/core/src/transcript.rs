@@ -6,16 +6,17 @@
 //!  "state_hash":"…","signature":"rye:signed:…"},"prev":"<the same hash>"}
 //! ```
 //!
-//! **Owns** the form: writing a line ([`Head`]), reading one ([`Cursor`]), and checking a whole file without the daemon that
-//! wrote it ([`verify`]). **Never** signs, and never decides after which event a checkpoint follows: the writer does both.
+//! **Owns** the format: writing a line ([`Head`]), reading one ([`Cursor`]), and checking a whole file without the
+//! daemon that wrote it ([`verify`]). **Never** signs, and never decides which events a checkpoint follows: the writer
+//! does both.
 //!
-//! **Form.** `prev` is the SHA-256 of the line before it without its LF; 64 zeros before the first. `state_hash` folds the facts
-//! that make up the state, so that its cost does not grow with the state: `H(state_hash before ‖ event type ‖ LF ‖
-//! payload)` at each `graph_started`, `step_completed` and `tool_completed`, 64 zeros before the first. The signature
-//! covers the SHA-256 of `rye:head:1 LF run LF seq LF hash LF state_hash`; its token carries the time of the event. So the bytes are a
-//! pure function of the events, the signatures and the fingerprint of the key.
+//! **Format.** `prev` is the SHA-256 of the previous line without its LF, or 64 zeros in the first line. `state_hash`
+//! folds the facts that make up the state, so that its cost does not grow with the state. It is `H(state_hash before ‖
+//! event type ‖ LF ‖ payload)` at each `graph_started`, `step_completed` and `tool_completed`, and 64 zeros before the
+//! first. The signature covers the SHA-256 of `rye:head:1 LF run LF seq LF hash LF state_hash`; its token carries the
+//! time of the event. The bytes are a pure function of the events, the signatures and the fingerprint of the key.
 //!
-//! **Order.** Lines are written and read from the first to the last. **Failure.** Writing cannot fail. A reader stops at the
+//! **Order.** Lines are written and read from first to last. **Failure.** Writing cannot fail. A reader stops at the
 //! first [`Fault`], which names the byte.
 
 mod read;
@@ -36,14 +37,14 @@ pub use self::verify::{MAX_LINE_BYTES, Verdict, verify};
 /// The `event_type` of a checkpoint line, which is not an event.
 pub const CHECKPOINT: &str = "checkpoint";
 
-/// The end of a transcript; its hashes pin every byte before it.
+/// End of a transcript; its hashes pin every earlier byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Head {
-    /// The last event.
+    /// Position of the last event.
     pub seq: Seq,
-    /// Length of the transcript.
+    /// Length of the transcript in bytes.
     pub bytes: u64,
-    /// Hash of its last line.
+    /// Hash of the last line.
     pub hash: Digest,
     /// Hash over the facts of the state.
     pub state: Digest,
@@ -52,29 +53,27 @@ pub struct Head {
 /// One event, ready to be written.
 #[derive(Debug, Clone, Copy)]
 pub struct Fact<'a> {
-    /// The run.
     pub run: &'a RunId,
     /// Position in the run.
     pub seq: Seq,
-    /// When it was committed.
+    /// Time of the commit.
     pub at: Timestamp,
-    /// Its name, without a character that JSON escapes.
+    /// Name of the event, without a character that JSON escapes.
     pub name: &'a str,
-    /// Its content as JSON text on one line; a long one as `{"object": <sha256>, "bytes": n}`.
+    /// Content as JSON text on one line; a long one is `{"object": <sha256>, "bytes": n}`.
     pub payload: &'a str,
 }
 
-/// The signature of a checkpoint, over [`Head::digest`] at the line of the event before it.
+/// Signature of a checkpoint, over [`Head::digest`] after the line of its event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signed<'a> {
-    /// The signature over the hexadecimal digits of the digest.
+    /// Signature over the hexadecimal digits of the digest.
     pub signature: Signature,
-    /// The key that made it.
     pub signer: &'a Fingerprint,
 }
 
 impl Head {
-    /// Appends the line of `event` to `out`, and its checkpoint if it is `signed`.
+    /// Appends the line of `event` to `out`, and its checkpoint if `signed` is given.
     pub fn write(&mut self, event: &Fact<'_>, signed: Option<&Signed<'_>>, out: &mut Vec<u8>) {
         self.write_event(event, out);
         if let Some(signed) = signed {
@@ -89,7 +88,7 @@ impl Head {
         self.write_line(event.run, event.at, event.name, event.payload, out);
     }
 
-    /// Appends the checkpoint of the event that was written last, at the time `at`, to `out`.
+    /// Appends the checkpoint of the last written event to `out`; `at` is the time of the event.
     pub fn write_checkpoint(
         &mut self,
         run: &RunId,
@@ -110,7 +109,7 @@ impl Head {
         self.write_line(run, at, CHECKPOINT, &payload, out);
     }
 
-    /// The digest that the signature of a checkpoint at this head covers.
+    /// Returns the digest that the signature of a checkpoint at this head covers.
     pub fn digest(&self, run: &RunId) -> Digest {
         let Self {
             seq,
@@ -142,7 +141,7 @@ impl Head {
     }
 }
 
-/// Takes an event into the hash over the facts of the state, if it is one of these.
+/// Folds an event into the hash over the facts of the state, if it is one of them.
 pub fn fold(state: &mut Digest, name: &str, payload: &str) {
     if matches!(name, "graph_started" | "step_completed" | "tool_completed") {
         let facts = [state.as_bytes(), name.as_bytes(), b"\n", payload.as_bytes()];

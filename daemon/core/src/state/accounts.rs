@@ -1,4 +1,4 @@
-//! The accounts of the runs in memory: what a commit does to them, and which of them are closed.
+//! Accounts of the runs in memory: the effect of a commit on them, and the closed ones.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -9,21 +9,21 @@ use crate::id::RunId;
 use crate::ledger::{Account, AccountId, Denied, Ledger, Marks, Notice, Operation, Rows, Sheet};
 use crate::model::{Funding, Run, Spec};
 
-/// Closed accounts, as they are kept with the run whose end closed them.
+/// Closed accounts, stored with the run whose end closed them.
 pub type Closed = BTreeMap<AccountId, Account>;
 
-/// The ledger, and the accounts that were closed by runs that are still in memory.
+/// The ledger, and the accounts closed by runs that are still in memory.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     ledger: Ledger,
-    /// Each with the run whose end closed it: it leaves memory with that one.
+    /// Closed accounts with the run whose end closed them. They are evicted with that run.
     closed: HashMap<AccountId, (RunId, Arc<Account>)>,
     closed_by: HashMap<RunId, Vec<AccountId>>,
     waiting: Waiting,
 }
 
 impl Accounts {
-    /// The accounts of `runs`, of which `rows` are those on which something happened.
+    /// Creates the accounts of `runs`. `rows` are the accounts that were changed after their creation.
     pub(super) fn new<'r>(runs: impl Iterator<Item = &'r Arc<Run>>, rows: Rows) -> Self {
         let mut accounts = Self::default();
         accounts.ledger.enter(rows);
@@ -50,8 +50,8 @@ impl Accounts {
         self.closed.get(id).map(|(_, account)| account)
     }
 
-    /// Refuses a draft with which more chains of runs of one tree would not be over than `full` says of a run that is created there. What
-    /// ends in the same draft counts still.
+    /// Refuses a draft with which a tree would have more live chains of runs than `full` allows for the created run.
+    /// Chains that end in the same draft still count.
     pub(super) fn check_trees(
         &self,
         draft: &Draft,
@@ -80,7 +80,8 @@ impl Accounts {
         Ok(())
     }
 
-    /// What the changes of `draft` come to, all or none, for who stands in that place of the line.
+    /// Computes the changes of accounts by `draft`, for a request at the queue position `asker`. Fails if one is
+    /// refused.
     pub(super) fn plan(&self, draft: &Draft, asker: Option<Arrival>) -> Result<Rows, Refused> {
         let mut sheet = self.sheet(asker);
         for (number, (change, fact)) in draft.facts().enumerate() {
@@ -94,7 +95,7 @@ impl Accounts {
         Ok(sheet.into_rows())
     }
 
-    /// What there is to say about settlements of `draft`, which was planned; each with how many settlements stand before its own.
+    /// Returns the notices about settlements of a planned `draft`, each with the index of its settlement.
     pub(super) fn notices(&self, draft: &Draft) -> Vec<(usize, Notice)> {
         let mut notices = Vec::new();
         if !draft
@@ -122,7 +123,7 @@ impl Accounts {
         notices
     }
 
-    /// A sheet for who stands in that place of the line, or behind all who wait.
+    /// Returns a sheet for the request at that queue position, or for one at the end of the queue.
     pub(super) fn sheet(&self, asker: Option<Arrival>) -> Sheet<'_> {
         Sheet::behind(&self.ledger, self.waiting.before(asker))
     }
@@ -131,7 +132,7 @@ impl Accounts {
         &mut self.waiting
     }
 
-    /// Makes `rows`, which were planned for `draft`, what is. Answers with those who wait and should ask again.
+    /// Applies `rows`, which were planned for `draft`. Returns the queued requests that should be retried.
     pub(super) fn enter(&mut self, draft: &Draft, rows: Rows) -> Vec<Arrival> {
         let concerned = self.waiting.concerned(&rows);
         for id in rows.open.keys() {
@@ -152,7 +153,7 @@ impl Accounts {
         concerned
     }
 
-    /// Forgets the accounts that the end of `run` closed: they are kept where it is.
+    /// Evicts the accounts that the end of `run` closed; they are stored with the run.
     pub(super) fn evict(&mut self, run: &RunId) {
         for id in self.closed_by.remove(run).into_iter().flatten() {
             if self.closed.get(&id).is_some_and(|(by, _)| by == run) {
@@ -162,8 +163,8 @@ impl Accounts {
     }
 }
 
-/// What has to be stored beside the records of `runs`, all that are not over, so that `ledger` is what it is: the meters, and the
-/// accounts on which something has happened.
+/// Returns the rows that must be stored in addition to the live `runs` to restore `ledger`: the meters, and the
+/// accounts that were changed after their creation.
 pub fn to_store<'r>(ledger: &Ledger, runs: impl Iterator<Item = &'r Run>) -> Rows {
     let untouched: HashMap<_, _> = runs
         .filter_map(|run| Some((&run.spec.budget.account, untouched(run)?)))
@@ -180,7 +181,7 @@ pub fn to_store<'r>(ledger: &Ledger, runs: impl Iterator<Item = &'r Run>) -> Row
     }
 }
 
-/// The account of a run on which nothing has happened yet, if its own record tells it.
+/// Returns the unchanged account of a new run, if the run's own record determines it.
 fn untouched(run: &Run) -> Option<Account> {
     match &run.spec.budget.funding {
         Funding::Open { parent, limit } => Some(Account {
@@ -192,7 +193,8 @@ fn untouched(run: &Run) -> Option<Account> {
     }
 }
 
-/// What `change`, which came to `fact`, does to `own`, the account of its run, or to another one.
+/// Performs the operations of `change`, whose result is `fact`, on `own`, the account of its run, or on another
+/// account.
 fn perform(
     sheet: &mut Sheet<'_>,
     own: &AccountId,

@@ -1,4 +1,4 @@
-//! How many runs there may be at once, and how much memory what they begin with may take.
+//! Limits on the number of runs, and on the memory of their inputs.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,8 @@ use crate::id::RunId;
 use crate::model::{RunKind, Spec};
 
 impl State {
-    /// Refuses a draft that creates a run whose inputs do not fit. What happens to runs that are there is counted, and was asked for before.
+    /// Refuses a draft that creates a run whose inputs do not fit. Growth of existing runs is reserved elsewhere, and
+    /// counted.
     pub(super) fn check_memory(&self, draft: &Draft) -> Result<(), Refused> {
         let mut added = 0;
         for drafted in draft.runs.iter().filter(|drafted| drafted.base.is_none()) {
@@ -23,8 +24,8 @@ impl State {
         Ok(())
     }
 
-    /// Refuses a draft with which more runs that one run has started would not be over than it may have at once. What ends in the same
-    /// draft counts still.
+    /// Refuses a draft with which a run would have more live child runs than it may have. Runs that end in the same
+    /// draft still count.
     pub(super) fn check_children(&self, draft: &Draft) -> Result<(), Refused> {
         let mut added: HashMap<&RunId, usize> = HashMap::new();
         for (number, (change, _)) in draft.facts().enumerate() {
@@ -47,8 +48,8 @@ impl State {
         Ok(())
     }
 
-    /// How many runs of its tree may be live with a run of this `spec`, and what it is refused with if there would be more: `most`, or fewer
-    /// for a thread if the run that starts it says so.
+    /// Returns the largest number of live runs in the tree of a run with this `spec`, and the refusal beyond it:
+    /// `most`, or fewer for a thread if its parent sets a lower limit.
     pub(super) fn full_tree(&self, spec: &Spec, most: usize) -> (usize, Why) {
         let starts = spec
             .parent

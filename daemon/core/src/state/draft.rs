@@ -1,4 +1,4 @@
-//! Drafts: a commit applied to copies of the runs it touches, outside the lock.
+//! Drafts: a commit applied to copies of the runs that it touches, without the lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::clock::Timestamp;
 use crate::id::{RunId, Seq};
 use crate::model::{Run, Spec, Status};
 
-/// The runs that a commit is to change, as they stood at one moment.
+/// Records of the runs that a commit changes, at one moment.
 #[derive(Debug)]
 pub struct Base {
     pub(super) runs: HashMap<RunId, Arc<Run>>,
@@ -26,26 +26,26 @@ pub struct Draft {
 /// One run of a draft.
 #[derive(Debug)]
 pub(super) struct Drafted {
-    /// Where it stood before; `None` if the draft creates it.
+    /// Position and properties before the draft; `None` if the draft creates the run.
     pub(super) base: Option<(Seq, Standing)>,
     pub(super) record: Arc<Run>,
-    /// The first change that names it.
+    /// Index of the first change of this run.
     pub(super) first: usize,
 }
 
-/// What one change of a commit led to.
+/// Result of one change of a commit.
 #[derive(Debug, Clone)]
 pub struct Fact {
-    /// Which of the runs of the commit, in the order in which it first names them.
+    /// Index of the run among the runs of the commit, in order of their first change.
     pub run: usize,
-    /// The event's position in the run.
+    /// Position of the event in the run.
     pub seq: Seq,
-    /// The record right after the event, if the run was suspended or ended by it.
+    /// Record directly after the event, if the event suspended or ended the run.
     pub settled: Option<Arc<Run>>,
 }
 
 impl Fact {
-    /// The record right after the event, if the run was ended by it.
+    /// Returns the record directly after the event, if the event ended the run.
     pub(super) fn ended(&self) -> Option<&Run> {
         let settled = self.settled.as_deref();
         settled.filter(|run| run.status().is_terminal())
@@ -80,13 +80,13 @@ impl Base {
     }
 }
 
-/// A draft as it grows.
+/// A draft under construction.
 struct Drafting {
     at: Timestamp,
     /// Runs that no change has named yet.
     base: HashMap<RunId, Arc<Run>>,
     runs: Vec<Drafted>,
-    /// Where each of `runs` stands.
+    /// Index in `runs` by id.
     places: HashMap<RunId, usize>,
     /// Start keys of runs that the draft creates.
     keys: HashMap<String, RunId>,
@@ -119,7 +119,7 @@ impl Drafting {
         })
     }
 
-    /// Begins with the run that `change` is the first to name.
+    /// Adds the run of `change`, the first change that names it.
     fn begin(&mut self, number: usize, change: &Change) -> Result<usize, Why> {
         let drafted = match (self.base.remove(&change.run), change.created()) {
             (Some(record), _) => Drafted {
@@ -153,8 +153,8 @@ impl Drafting {
 }
 
 impl Drafting {
-    /// How many child runs the run that asks for `spec` may start, if those are more by now. The change that announces the child run
-    /// stands before the one that creates it.
+    /// Returns the limit of child runs of the parent, if this draft exceeds it. The change that announces a child run
+    /// precedes the one that creates it, so the count includes it.
     fn used_up(&self, spec: &Spec) -> Option<u32> {
         let place = self.places.get(spec.parent.as_ref()?)?;
         let parent = &self.runs[*place].record;
@@ -164,17 +164,16 @@ impl Drafting {
 }
 
 impl Draft {
-    /// When it happens.
     pub const fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// The changes with what each would come to.
+    /// Returns the changes with their facts.
     pub fn facts(&self) -> impl ExactSizeIterator<Item = (&Change, &Fact)> {
         self.changes.iter().zip(&self.facts)
     }
 
-    /// The changes, to be drafted again.
+    /// Returns the changes, to draft them again.
     pub fn into_changes(self) -> Vec<Change> {
         self.changes
     }

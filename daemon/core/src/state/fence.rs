@@ -1,17 +1,17 @@
-//! The fence around runs that are being killed: from the moment a kill is on record nothing begins in that run and below it.
+//! Fence around runs that are being killed: after a kill is recorded, nothing begins in that run or below it.
 //!
-//! **Order.** The walk goes up from the run in question, so a kill costs nothing per run below it, and no run that is created at
-//! that very moment can slip through. Runs are ended the deepest first, so what is above a live run is in memory.
+//! **Order.** The check walks up from the affected run. So a kill has no cost per run below it, and a run created at
+//! the same moment cannot escape. The deepest runs are ended first, so all ancestors of a live run are in memory.
 
 use super::State;
 use crate::model::Run;
 
 impl State {
-    /// The run whose kill covers `run`: itself, or the nearest one above that is being killed. Detached runs are covered only
-    /// by a kill of the whole tree.
+    /// Returns the run whose kill covers `run`: itself, or its nearest ancestor that is being killed. Only a kill of
+    /// the whole tree covers detached runs.
     pub fn fence<'a>(&'a self, run: &'a Run) -> Option<&'a Run> {
         let (mut at, mut left_alone) = (run, false);
-        // So many runs are above it, and no more.
+        // The depth is the number of ancestors.
         for _ in 0..=run.spec.depth {
             let covers = |all| all || !left_alone;
             if at.kill.as_ref().is_some_and(|kill| covers(kill.tree)) {

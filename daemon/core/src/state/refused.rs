@@ -1,4 +1,4 @@
-//! Why a commit is refused: what people read of it, and of what kind it is for programs.
+//! Refusal of a commit: the reason, its text for people, and its kind for programs.
 
 use std::error::Error;
 use std::fmt;
@@ -8,58 +8,54 @@ use crate::id::RunId;
 use crate::ledger::{Denied, Lacking, Shortfall};
 use crate::model::Illegal;
 
-/// Why a commit is refused: one of its changes cannot happen.
+/// Refusal of a commit, because of one of its changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Which of the changes, from 0.
+    /// Index of the change, from 0.
     pub change: usize,
-    /// Its run.
     pub run: RunId,
-    /// Why.
     pub why: Why,
 }
 
-/// Why a change cannot happen.
+/// Reason why a change cannot happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
     /// The run does not allow the event now.
     Illegal(Illegal),
-    /// There is no such run, or it has ended and left memory.
+    /// The run does not exist, or has ended and was evicted.
     NotLive,
-    /// A run of that id exists.
     Exists,
-    /// The start key was used before, by this run.
+    /// This run used the start key already.
     KeyTaken(RunId),
     /// The disk is full: nothing new begins.
     Full,
-    /// An account does not allow it.
     Budget(Denied),
-    /// The run that asks for it may start so many child runs, and has started them.
+    /// The parent has started as many child runs as it may.
     SpawnsUsedUp(u32),
-    /// So many runs of its tree are not over already.
+    /// The tree has as many live runs as the daemon allows.
     TreeFull(usize),
-    /// The same, and no thread begins beside as many.
+    /// The tree has as many live runs as its parent allows for another thread.
     ThreadsFull(usize),
-    /// It would take more memory than all runs together may, which is so many bytes.
+    /// The run would exceed the memory of all runs together, in bytes.
     MemoryFull(usize),
-    /// So many runs that the one which asks for it has started are not over already.
+    /// The parent has as many live child runs as it may.
     TooManyChildren(u32),
-    /// This run, the run itself or one that waits for it, is being killed: nothing begins there any more.
+    /// This run, the run itself or an ancestor, is being killed: nothing begins there any more.
     Stopping(RunId),
-    /// It names this run, which was removed.
+    /// The change names this run, which was removed.
     Gone(RunId),
-    /// It is to be removed and has not ended.
+    /// The run cannot be removed, because it has not ended.
     Live,
-    /// It is to be removed and has ended just now: its history is not written yet.
+    /// The run cannot be removed yet: it has just ended, and its history is not written.
     Unsealed,
-    /// It is to be removed, and this run, which has not ended, is its child or continues it.
+    /// The run cannot be removed, because this live run is its child or continues it.
     Named(RunId),
-    /// Something else happened to the run since the draft was begun; it is drafted again. Never seen outside the journal.
+    /// The run changed after the draft was begun, so the draft is repeated. It never leaves the journal.
     Stale,
 }
 
 impl Refused {
-    /// Where money lacks, if it is worth waiting for it.
+    /// Returns the limit without enough money, if the request may be granted later.
     pub const fn lacking(&self) -> Option<&Lacking> {
         if let Why::Budget(Denied::Short(Shortfall {
             lacking,

@@ -1,7 +1,7 @@
-//! Removed runs: which runs may be removed, and which may no longer be named.
+//! Removed runs: conditions of a removal, and refusal of runs that name a removed one.
 //!
-//! **Owns** the ids of the runs that were removed last ([`MAX_GONE`] of them). A caller that read the record of a run before its removal
-//! may still ask for a run that continues it; that is refused. **Never** holds what was removed: a removed run has left memory before.
+//! **Owns** the ids of the last [`MAX_GONE`] removed runs. A caller that read the record of a run before its removal
+//! may still request a run that continues it; that is refused. **Never** holds a removed run: it was evicted earlier.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -9,13 +9,14 @@ use super::{Refused, State, Why};
 use crate::id::RunId;
 use crate::model::{Run, Spec};
 
-/// Removed runs that are remembered. A creation is drafted and committed within milliseconds; meanwhile far fewer runs are removed.
+/// Number of removed runs that are remembered. A creation is drafted and committed within milliseconds; far fewer runs
+/// are removed meanwhile.
 const MAX_GONE: usize = 65_536;
 
 #[derive(Debug, Default)]
 pub(super) struct Gone {
     ids: HashSet<RunId>,
-    /// The same, the oldest first.
+    /// The same ids, the oldest first.
     order: VecDeque<RunId>,
 }
 
@@ -31,19 +32,19 @@ impl Gone {
         }
     }
 
-    /// A run that `spec` names and that was removed.
+    /// Returns a removed run that `spec` names.
     pub(super) fn named_by(&self, spec: &Spec) -> Option<RunId> {
         let names = spec.parent.iter().chain(continued(spec));
         names.into_iter().find(|id| self.ids.contains(id)).cloned()
     }
 }
 
-/// The runs of its chain that `spec` names.
+/// Returns the runs of its chain that `spec` names.
 fn continued(spec: &Spec) -> impl Iterator<Item = &RunId> {
     spec.continuation_of.iter().chain([&spec.chain_root])
 }
 
-/// The runs in memory that continue others, by these.
+/// Runs in memory that continue others, by those.
 #[derive(Debug, Default)]
 pub(super) struct Continuations(HashMap<RunId, BTreeSet<RunId>>);
 
@@ -72,7 +73,7 @@ impl Continuations {
 }
 
 impl State {
-    /// Fails if one of `runs` is in memory, or a run that has not ended is its child or continues it.
+    /// Fails if one of `runs` is in memory, or if a live run is its child or continues it.
     pub fn check_removal<'a>(
         &self,
         runs: impl IntoIterator<Item = &'a RunId>,
@@ -94,7 +95,7 @@ impl State {
         Ok(())
     }
 
-    /// A run that has not ended and names `id`.
+    /// Returns a live run that names `id`.
     fn user_of(&self, id: &RunId) -> Option<&RunId> {
         let is_live = |user: &&RunId| {
             let run = self.runs.get(*user);
@@ -104,12 +105,13 @@ impl State {
         users.find(is_live)
     }
 
-    /// True if the run was removed not long ago.
+    /// Returns true if the run was removed recently.
     pub fn is_gone(&self, id: &RunId) -> bool {
         self.gone.ids.contains(id)
     }
 
-    /// Enters that `runs`, none of which is in memory, were removed. No run that names one of them can be created from now on.
+    /// Records the removal of `runs`, which are not in memory. From now on, no run that names one of them can be
+    /// created.
     pub fn remove<'a>(&mut self, runs: impl IntoIterator<Item = &'a RunId>) {
         for id in runs {
             self.gone.enter(id);

@@ -1,4 +1,4 @@
-//! Commits over several runs: what they lead to, what refuses them, and what the indexes then say.
+//! Commits over several runs: their results, their refusals, and the indexes after them.
 
 use proptest::prelude::*;
 
@@ -86,7 +86,7 @@ impl State {
         Ok(self.apply(draft, rows))
     }
 
-    /// What the state says about its runs, the indexes counted once more from the records.
+    /// Compares the indexes with a recount from the records.
     fn assert_indexes(&self) {
         let mut ages: Vec<Age> = self.runs().map(|run| age(run)).collect();
         ages.sort();
@@ -255,12 +255,12 @@ fn a_draft_holds_only_while_its_runs_stand_where_they_stood() {
     let other = draft(&state, vec![start("b")]);
     let fresh = draft(&state, vec![create("n")]);
     let _applied = state.commit(3, vec![cancel("a")]).unwrap();
-    // The run it does not touch may do what it likes.
+    // The run that is not part of the draft may change freely.
     assert!(state.check(&other, &ROOM).is_ok());
     let refused = state.check(&both, &ROOM).unwrap_err();
     assert_eq!((refused.change, &refused.run), (1, &id("a")));
     assert_eq!(refused.why, Why::Stale);
-    // Drafted once more, it holds what happened in between too.
+    // A second draft includes the events in between.
     let again = draft(&state, both.into_changes());
     let rows = state.check(&again, &ROOM).unwrap();
     let _applied = state.apply(again, rows);
@@ -285,7 +285,7 @@ fn what_is_held_under_the_lock_is_pointers_however_many_readers_there_are() {
     let draft = base.draft(at(2), changes).unwrap();
     let copy = Arc::as_ptr(&draft.runs[0].record);
     let applied = state.apply(draft, Rows::default());
-    // The very copy that the draft made is the record now, and the record that was is handed out, to be freed elsewhere.
+    // The draft's copy is the record now. The former record is returned, to be freed elsewhere.
     assert_eq!(Arc::as_ptr(state.run(&id("a")).unwrap()), copy);
     assert!(Arc::ptr_eq(&applied.replaced[0], &reader));
     assert_eq!(*reader, seen);
@@ -340,7 +340,7 @@ fn a_life_that_ended_in_good_order_is_not_held_against_its_runs() {
     assert_eq!(state.run(&id("a")).unwrap().suspicions, 0);
 }
 
-/// Names of the runs that come and go.
+/// Names of the runs that are created and evicted.
 const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
 
 fn any_change() -> impl Strategy<Value = Change> {
@@ -370,7 +370,7 @@ fn any_change() -> impl Strategy<Value = Change> {
 #[derive(Debug, Clone)]
 enum Act {
     Commit(Vec<Change>),
-    /// Two commits drafted from one moment and made one after the other.
+    /// Two commits drafted at one moment and made one after the other.
     Race(Vec<Change>, Vec<Change>),
     Evict(&'static str),
 }
@@ -384,7 +384,6 @@ fn any_act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The runs of `changes`.
 fn runs_of(changes: &[Change]) -> BTreeSet<&RunId> {
     changes.iter().map(|change| &change.run).collect()
 }
@@ -405,7 +404,7 @@ proptest! {
                             prop_assert_ne!(&refused.why, &Why::Stale);
                             prop_assert_eq!(&refused.run, &changes[refused.change].run);
                             prop_assert_eq!(state.records(), before);
-                            // What would have come after it has nothing to do with it.
+                            // The changes after the refused one have no effect on the refusal.
                             let rest = changes[..=refused.change].to_vec();
                             let draft = state.base(&rest).draft(at(ms), rest);
                             let again = draft.and_then(|draft| state.check(&draft, &ROOM).map(drop));
@@ -425,7 +424,7 @@ proptest! {
                         if let Ok(draft) = second {
                             let shared = runs_of(&one).intersection(&runs_of(&other)).count() > 0;
                             let checked = state.check(&draft, &ROOM);
-                            // It holds if nobody touched its runs or took its keys.
+                            // The draft is valid if its runs and its keys are unchanged.
                             prop_assert!(!shared || checked.is_err());
                             if let Ok(rows) = checked {
                                 let _applied = state.apply(draft, rows);
@@ -444,7 +443,7 @@ proptest! {
             }
             state.assert_indexes();
         }
-        // The log tells the same story; ids that were used twice cannot be distinguished in it.
+        // A replay of the log results in the same records. It cannot distinguish runs with a reused id.
         if evicted.is_empty() {
             let mut again = State::default();
             for (at, changes) in log {

@@ -1,18 +1,18 @@
-//! Who waits for money that only open calls hold, in the order of arrival.
+//! Queue of requests for money that only open calls hold, in order of arrival.
 //!
-//! A request waits where it lacks money: at an account or at a meter. A request that comes later and would take money from the same place waits
-//! behind it, however little that is; requests that do not meet do not know of each other. Nobody waits in a circle: a request waits for
-//! open calls and for older requests alone, and an open call waits for nothing.
+//! A request waits at the account or the meter that lacks money. A later request for money from the same place waits
+//! too, however small it is; requests with different places are independent. No deadlock is possible: a request waits
+//! for open calls and for older requests only, and an open call waits for nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ledger::{Lacking, Rows};
 
-/// A place in the line: the smaller, the earlier.
+/// Position in the queue; a smaller one is earlier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Arrival(u64);
 
-/// The requests that wait, each with where it lacks money.
+/// Queued requests, each with the limit that lacks money.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     requests: BTreeMap<Arrival, Lacking>,
@@ -20,7 +20,7 @@ pub(super) struct Waiting {
 }
 
 impl Waiting {
-    /// Where those who came before `asker`, or anybody, lack money.
+    /// Returns the limits at which requests earlier than `asker` wait, or all requests if it is `None`.
     pub(super) fn before(&self, asker: Option<Arrival>) -> BTreeSet<Lacking> {
         let earlier = self
             .requests
@@ -29,8 +29,8 @@ impl Waiting {
         earlier.map(|(_, lacking)| lacking.clone()).collect()
     }
 
-    /// `asker` waits from now on, in the place that it has, or else behind all others. Answers with its place, and with those that stood
-    /// behind it somewhere else.
+    /// Queues a request at its position, or at the end. Returns the position, and the requests at the limit where it
+    /// waited previously, if that is another one.
     pub(super) fn wait(
         &mut self,
         asker: Option<Arrival>,
@@ -46,7 +46,7 @@ impl Waiting {
         (arrival, behind.unwrap_or_default())
     }
 
-    /// A request waits no longer. Answers with those that stood behind it.
+    /// Removes a request. Returns the requests that waited at the same limit.
     pub(super) fn leave(&mut self, arrival: Arrival) -> Vec<Arrival> {
         let Some(left) = self.requests.remove(&arrival) else {
             return Vec::new();
@@ -54,7 +54,7 @@ impl Waiting {
         self.at(|lacking| *lacking == left)
     }
 
-    /// Those who should ask again now that `rows` have changed.
+    /// Returns the requests that should be retried after the change of `rows`.
     pub(super) fn concerned(&self, rows: &Rows) -> Vec<Arrival> {
         self.at(|lacking| match lacking {
             Lacking::Account(id) => rows.open.contains_key(id) || rows.closed.contains_key(id),

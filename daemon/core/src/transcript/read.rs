@@ -1,4 +1,4 @@
-//! Reading the lines of a transcript back.
+//! Reading the lines of a transcript.
 
 use std::borrow::Cow;
 use std::io;
@@ -12,7 +12,7 @@ use crate::digest::Digest;
 use crate::id::{RunId, Seq};
 use crate::seal::{Fingerprint, Token};
 
-/// A line as JSON has it.
+/// Members of a line.
 #[derive(Debug, Deserialize)]
 pub(super) struct Written<'a> {
     pub(super) seq: Seq,
@@ -27,7 +27,7 @@ pub(super) struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// Reads the line `text`, which begins at byte `at` and has no LF.
+    /// Parses the line `text`, which begins at byte `at` and has no LF.
     pub(super) fn read(at: u64, text: &'a [u8]) -> Result<Self, Fault> {
         serde_json::from_slice(text).map_err(|source| Fault::Foreign(at, source))
     }
@@ -41,7 +41,6 @@ impl<'a> Written<'a> {
     }
 }
 
-/// The payload of a checkpoint.
 #[derive(Debug, Deserialize)]
 pub(super) struct Sealed<'a> {
     hash: Digest,
@@ -60,22 +59,20 @@ impl<'a> Sealed<'a> {
     }
 }
 
-/// Where and why a transcript is not what was written.
+/// Position and kind of a transcript's first fault.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
-    /// The source failed.
     #[error("it cannot be read")]
     Read(#[source] io::Error),
-    /// The text ends within a line, or before the checkpoint that must follow.
+    /// The text ends within a line, or before a required checkpoint.
     #[error("what follows byte {0} is missing")]
     Short(u64),
-    /// A line is longer than any that is written.
+    /// The line is longer than any written line.
     #[error("the line at byte {0} has more than {max} MiB", max = super::MAX_LINE_BYTES >> 20)]
     Long(u64),
-    /// A line does not have the form of one.
     #[error("the line at byte {0} is not one of a transcript")]
     Foreign(u64, #[source] serde_json::Error),
-    /// A line is of another run, or its position does not follow.
+    /// The line is of another run, or its position does not follow.
     #[error("the line at byte {0} does not follow the line before it")]
     Broken(u64),
     /// The next line names the hash of another line.
@@ -84,23 +81,22 @@ pub enum Fault {
     /// The text ends elsewhere than the record says.
     #[error("its last line is not the one on record")]
     Head,
-    /// There is more than was written.
+    /// Text follows the end of the run.
     #[error("it holds more than was written, from byte {0} on")]
     Behind(u64),
-    /// The first byte that cannot be the one that was written.
+    /// First byte that differs from the written line.
     #[error("byte {0} is not what was written")]
     Differs(u64),
-    /// A checkpoint has no signature, or its signature covers something else.
+    /// The checkpoint has no signature, or its signature covers something else.
     #[error("the checkpoint at byte {0} is not signed for what precedes it")]
     Unsigned(u64),
-    /// A checkpoint names a key that is not among those that count.
+    /// The checkpoint names a key that is not among the accepted ones.
     #[error(
         "the checkpoint at byte {at} is signed by the key {signer}, which is not one of those that it is checked with"
     )]
     UnknownKey {
-        /// The first byte of the checkpoint.
+        /// First byte of the checkpoint.
         at: u64,
-        /// The key that it names.
         signer: Fingerprint,
     },
     /// The text ends before the run does.
@@ -108,25 +104,23 @@ pub enum Fault {
     Unended(u64),
 }
 
-/// A line of a transcript that has the form of one.
+/// A well-formed line of a transcript.
 #[derive(Debug)]
 pub enum Passed<'a> {
-    /// An event.
     Event {
         /// Position in the run.
         seq: Seq,
-        /// When it was committed.
+        /// Time of the commit.
         at: Timestamp,
-        /// Its name.
         name: Cow<'a, str>,
-        /// Its content as JSON text; a long one as `{"object": <sha256>, "bytes": n}`.
+        /// Content as JSON text; a long one is `{"object": <sha256>, "bytes": n}`.
         payload: &'a str,
     },
     /// The checkpoint after an event.
     Checkpoint(Checkpoint<'a>),
 }
 
-/// A checkpoint whose signature is not checked yet.
+/// A checkpoint whose signature is not verified yet.
 #[derive(Debug)]
 pub struct Checkpoint<'a> {
     seq: Seq,
@@ -135,7 +129,8 @@ pub struct Checkpoint<'a> {
 }
 
 impl Checkpoint<'_> {
-    /// The token over the line before it, if it names that line and `state`, the hash over the facts of the state up to there.
+    /// Returns the token over the previous line, if it names that line and `state`, the hash over the facts of the
+    /// state at that line.
     pub fn token(&self, run: &RunId, state: &Digest) -> Option<Token> {
         let sealed = Sealed::read(self.payload)?;
         let head = Head {
@@ -151,19 +146,19 @@ impl Checkpoint<'_> {
     }
 }
 
-/// How far a transcript has been read; what is before it is chained.
+/// Position of a reader in a transcript. All earlier lines are chained.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Cursor {
-    /// Bytes before it.
+    /// Number of bytes read.
     pub at: u64,
-    /// Hash of the last line before it.
+    /// Hash of the last line read.
     hash: Digest,
-    /// The last event before it.
+    /// Position of the last event read.
     pub seq: Seq,
 }
 
 impl Cursor {
-    /// Reads the line `text`, without its LF, of the transcript of `run`. It must follow what was read before.
+    /// Parses the line `text`, without its LF, of the transcript of `run`. It must follow the lines read earlier.
     pub fn pass<'a>(&mut self, run: &RunId, text: &'a [u8]) -> Result<Passed<'a>, Fault> {
         let line = Written::read(self.at, text)?;
         let is_event = line.is_event();
@@ -192,7 +187,7 @@ impl Cursor {
         })
     }
 
-    /// Checks that what was read ends at `head`.
+    /// Checks that the lines read end at `head`.
     pub fn meet(&self, head: &Head) -> Result<(), Fault> {
         if (self.at, self.hash, self.seq) == (head.bytes, head.hash, head.seq) {
             Ok(())

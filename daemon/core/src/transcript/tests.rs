@@ -15,7 +15,7 @@ fn key(seed: u8) -> SecretKey {
 /// An event by name, payload and the seed of the key that signs its checkpoint.
 type Given = (&'static str, &'static str, Option<u8>);
 
-/// The events of a graph run that completes.
+/// Events of a graph run that completes.
 const GRAPH: &[Given] = &[
     ("run_created", r#"{"item":"tool:app/deploy"}"#, None),
     ("run_started", r#"{"epoch":1}"#, None),
@@ -29,7 +29,7 @@ const GRAPH: &[Given] = &[
     ("graph_completed", r#"{"status":"completed"}"#, Some(1)),
 ];
 
-/// The transcript of `events`, all of the run [`RUN`].
+/// Writes the transcript of `events`, all of the run [`RUN`].
 fn written(events: &[Given]) -> Vec<u8> {
     let (mut head, mut out) = (Head::default(), Vec::new());
     let run = RunId::new(RUN).unwrap();
@@ -65,12 +65,12 @@ fn sign(head: &mut Head, event: &Fact<'_>, key: &SecretKey, named: &PublicKey, o
     head.write_checkpoint(event.run, event.at, &signed, out);
 }
 
-/// Checks `text` with the key of seed 1.
+/// Verifies `text` with the key of seed 1.
 fn check(text: &[u8]) -> Verdict {
     verify(text, &[key(1).public().clone()])
 }
 
-/// The byte that a fault names.
+/// Returns the byte that a fault names.
 fn byte(fault: &Fault) -> Option<u64> {
     match fault {
         Fault::Read(_) | Fault::Head => None,
@@ -87,7 +87,7 @@ fn byte(fault: &Fault) -> Option<u64> {
     }
 }
 
-/// Asserts that `text` fails, and that neither the fault nor what is proved is past byte `most`.
+/// Asserts that `text` fails, and that neither the fault nor the proved part is past byte `most`.
 fn assert_fails_by(text: &[u8], most: usize, what: &str) -> Fault {
     let verdict = check(text);
     let most = u64::try_from(most).unwrap();
@@ -97,7 +97,7 @@ fn assert_fails_by(text: &[u8], most: usize, what: &str) -> Fault {
     fault
 }
 
-/// Where the lines of `text` begin, and where it ends.
+/// Returns the starts of the lines of `text`, and its end.
 fn starts(text: &[u8]) -> Vec<usize> {
     let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     let starts = std::iter::once(0).chain(ends.map(|(at, _)| at + 1));

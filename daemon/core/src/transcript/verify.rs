@@ -1,8 +1,9 @@
-//! Checking a whole transcript from its text and public keys alone.
+//! Verification of a whole transcript by its text and public keys alone.
 //!
-//! Each line is written again from what it says and compared byte for byte, so nothing in a line is left to how JSON is read.
-//! **Order**: line by line, one in memory at a time. **Failure**: it ends at the first fault. What is before the last checkpoint that
-//! passed is proved by a signature; what is between that and the fault has the right form and no more.
+//! Each line is rendered again from its parsed members and compared byte for byte, so no result depends on JSON
+//! parsing. **Order**: line by line, one in memory at a time. **Failure**: verification ends at the first fault. A
+//! signature proves everything up to the last valid checkpoint. The lines between that and the fault are only
+//! well-formed.
 
 use std::io::{self, BufRead};
 
@@ -13,27 +14,27 @@ use crate::id::{RunId, Seq};
 use crate::model::Event;
 use crate::seal::{Fingerprint, PublicKey};
 
-/// Most bytes of a line, with its LF. Those that are written have less: long payloads are objects.
+/// Size limit of a line with its LF, in bytes. Written lines are shorter, because long payloads are objects.
 pub const MAX_LINE_BYTES: u64 = 64 << 20;
 
-/// Result of checking a transcript.
+/// Result of verifying a transcript.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// The run that the first line names; `None` if there is no such line.
+    /// Run that the first line names; `None` if there is no such line.
     pub run: Option<RunId>,
-    /// Events that a signature proves.
+    /// Number of events that a signature proves.
     pub events: u64,
-    /// Checkpoints whose signatures prove them.
+    /// Number of checkpoints with a valid signature.
     pub checkpoints: u64,
-    /// Bytes of both, from the first of the transcript on.
+    /// Length of the proved part, in bytes from the start of the transcript.
     pub bytes: u64,
-    /// The keys that signed, in the order of their first checkpoints.
+    /// Keys that signed, in the order of their first checkpoints.
     pub signers: Vec<Fingerprint>,
-    /// Why it is not the whole transcript of a run that has ended; `None` if it is.
+    /// First fault; `None` if `lines` are the whole transcript of an ended run.
     pub fault: Option<Fault>,
 }
 
-/// Checks that `lines` are the whole transcript of a run that has ended, signed with some of `keys`.
+/// Verifies that `lines` are the whole transcript of an ended run, signed with some of `keys`.
 pub fn verify(mut lines: impl BufRead, keys: &[PublicKey]) -> Verdict {
     let mut check = Check {
         keys,
@@ -49,10 +50,10 @@ pub fn verify(mut lines: impl BufRead, keys: &[PublicKey]) -> Verdict {
     }
 }
 
-/// The line that was checked last.
+/// Kind of the line that was checked last.
 #[derive(Debug, Clone, Copy)]
 enum Last {
-    /// A checkpoint of a run that goes on, or no line at all.
+    /// A checkpoint of a run that continues, or no line at all.
     Checkpoint,
     /// The event at byte `start`.
     Event {
@@ -64,14 +65,14 @@ enum Last {
     End,
 }
 
-/// A check in progress.
+/// A verification in progress.
 struct Check<'a> {
     keys: &'a [PublicKey],
-    /// The end of what was checked.
+    /// End of the checked part.
     head: Head,
     last: Last,
     verdict: Verdict,
-    /// The line at hand, as it is written.
+    /// The current line, rendered again.
     rendered: Vec<u8>,
 }
 
@@ -90,7 +91,7 @@ impl Check<'_> {
         }
     }
 
-    /// Puts the next line, with its LF, into `text`; false if there is none.
+    /// Reads the next line, with its LF, into `text`. Returns false at the end of the file.
     fn read(&self, lines: &mut impl BufRead, text: &mut Vec<u8>) -> Result<bool, Fault> {
         let at = self.head.bytes;
         text.clear();
@@ -170,19 +171,20 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks that `line` has the position `seq` and names the line before it. All else the comparison finds.
+    /// Checks that `line` has the position `seq` and names the previous line. The comparison of bytes finds all other
+    /// faults.
     fn follows(&self, line: &Written<'_>, seq: Seq) -> Result<(), Fault> {
         if line.seq != seq {
             return Err(Fault::Broken(self.head.bytes));
         }
         match self.last {
             Last::Event { start, .. } if line.prev != self.head.hash => Err(Fault::Replaced(start)),
-            // A signature proves the line before, so that this one is wrong.
+            // A signature proves the previous line, so this line is wrong.
             Last::Event { .. } | Last::Checkpoint | Last::End => Ok(()),
         }
     }
 
-    /// Checks that `text` is what `write` writes next, and takes it as read.
+    /// Checks that `text` is what `write` writes next, and advances the head.
     fn is_written(
         &mut self,
         text: &[u8],
@@ -200,7 +202,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A signature of `signer` proves all that was read.
+    /// Records that a signature of `signer` proves all lines read so far.
     fn prove(&mut self, signer: Fingerprint) {
         let verdict = &mut self.verdict;
         verdict.events = self.head.seq.0;

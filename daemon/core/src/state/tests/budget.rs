@@ -1,4 +1,4 @@
-//! What commits do to accounts.
+//! Effects of commits on accounts.
 
 use super::*;
 use crate::ledger::{CallNo, Lacking, Misuse, Shortfall, Usage};
@@ -13,7 +13,7 @@ fn account(run: &str) -> AccountId {
     AccountId(id(run))
 }
 
-/// `run`, with an account below that of `parent`.
+/// Creates `run` with an account below that of `parent`.
 fn open(run: &str, parent: Option<&str>, limit: Option<&str>) -> Change {
     let funding = Funding::Open {
         parent: parent.map(account),
@@ -75,7 +75,7 @@ fn a_child_is_created_with_its_share_or_not_at_all() {
     assert_eq!(refused.why, Why::Budget(Denied::Short(lacking)));
     assert_eq!(state.run(&id("a")).unwrap().seq, before, "all or nothing");
     assert!(state.run(&id("c")).is_none());
-    // The share is free as soon as the child has ended, within one commit even.
+    // The share is free as soon as the child has ended, even within one commit.
     let changes = vec![kill("b"), open("c", Some("a"), Some("0.6"))];
     let _applied = state.commit(4, changes).unwrap();
     assert_eq!(used(&state, "a"), usd("0.6"));
@@ -104,7 +104,7 @@ fn the_end_of_a_run_closes_its_account_and_says_so() {
     let mut state = root();
     let changes = vec![open("b", Some("a"), Some("0.6"))];
     let _applied = state.commit(2, changes).unwrap();
-    // The parent ends first: its account stays until that of the child is closed.
+    // The parent ends first: its account stays open until that of the child is closed.
     let applied = state.commit(3, vec![kill("a")]).unwrap();
     assert!(applied.rows.closed.is_empty());
     assert!(state.ledger().account(&account("a")).unwrap().ended);
@@ -113,7 +113,7 @@ fn the_end_of_a_run_closes_its_account_and_says_so() {
     assert_eq!(closed, [account("a"), account("b")]);
     assert_eq!(state.ledger().accounts().count(), 0);
     assert!(state.closed(&account("a")).is_some());
-    // They are kept with the run whose end closed them.
+    // Both are stored with the run whose end closed them.
     assert!(state.evict(&id("a")).is_some());
     assert!(state.closed(&account("a")).is_some());
     assert!(state.evict(&id("b")).is_some());
@@ -129,7 +129,7 @@ fn a_tree_has_only_so_many_live_runs_at_once() {
     let full = |refused: Refused| (refused.change, refused.why);
     let refused = state.commit(3, vec![cancel("a"), below("e", "a")]);
     assert_eq!(full(refused.unwrap_err()), (1, Why::TreeFull(4)));
-    // Another tree is not concerned; neither is the chain of a run that ended.
+    // Another tree is unaffected, and so is the chain of an ended run.
     let _applied = state.commit(4, vec![open("z", None, None)]).unwrap();
     let _applied = state.commit(5, vec![kill("b")]).unwrap();
     assert!(state.ledger().account(&account("b")).unwrap().ended);
@@ -140,7 +140,7 @@ fn a_tree_has_only_so_many_live_runs_at_once() {
     let changes = vec![below("f", "a"), below("g", "a"), below("h", "a")];
     let refused = state.commit(9, changes);
     assert_eq!(full(refused.unwrap_err()), (2, Why::TreeFull(4)));
-    // Nothing is left of a tree that is over.
+    // An ended tree leaves no count.
     let changes = vec![kill("c"), kill("a")];
     let _applied = state.commit(10, changes).unwrap();
     assert_eq!(state.ledger().live(&account("a")), 0);
@@ -173,7 +173,7 @@ fn a_thread_begins_in_a_smaller_tree_than_other_runs_may_where_who_starts_it_say
             .contains("`concurrency.max_total_threads`"),
         "{refused}"
     );
-    // A graph is held to what the daemon allows alone.
+    // Only the limit of the daemon applies to a graph.
     let graphs = vec![
         opened("d", RunKind::Graph, None),
         opened("e", RunKind::Graph, None),
@@ -189,7 +189,7 @@ fn a_thread_begins_in_a_smaller_tree_than_other_runs_may_where_who_starts_it_say
     let ends = ["b", "d", "e"].map(kill).to_vec();
     let _applied = state.commit(6, ends).unwrap();
     assert!(state.commit(7, vec![thread("c")]).is_ok());
-    // More than the daemon allows is not to be had this way.
+    // The parent cannot allow more than the daemon does.
     let mut state = State::default();
     let root = vec![opened("a", RunKind::Graph, Some(9)), start("a")];
     let _applied = state.commit(1, root).unwrap();
@@ -334,7 +334,7 @@ fn accounts_come_back_from_what_was_stored_and_from_the_log_alike() {
         let _applied = state.commit(ms, changes.clone()).unwrap();
         let _applied = again.replay(at(ms), changes).unwrap();
     }
-    // Only what the records of the runs do not tell has to be stored.
+    // Only accounts that the records of the runs do not determine must be stored.
     let live: Vec<_> = state
         .runs()
         .filter(|run| !run.status().is_terminal())

@@ -1,11 +1,11 @@
-//! What a kill on record refuses, and where.
+//! Refusals because of a recorded kill.
 
 use std::time::Duration;
 
 use super::*;
 use crate::model::{Fate, Kill, ParentEnd};
 
-/// A run below another one, whose end means that for it.
+/// Creates a run below `parent` with this policy for the parent's end.
 fn below(run: &str, parent: &str, parent_end: ParentEnd) -> Change {
     let spec = Spec {
         parent: Some(id(parent)),
@@ -24,14 +24,15 @@ fn ask(run: &str, tree: bool) -> Change {
     Change::event(&id(run), Event::Run(RunEvent::KillRequested(asked)))
 }
 
-/// Left alone by every end of the parent but a kill.
+/// Every end of the parent except a kill leaves the run alone.
 const LEAVE: ParentEnd = ParentEnd::Follow {
     on_complete: Fate::Leave,
     on_error: Fate::Leave,
     on_cancel: Fate::Leave,
 };
 
-/// `a` above `b` above `c`, which `b` does not wait for; `d` lies below `b`, which does not wait for it; `e` lies beside them.
+/// Creates `a` with child `b`, and `b` with the children `c`, which it leaves alone, and `d`, which is detached. `e` is
+/// independent of them.
 fn state() -> State {
     let mut state = State::default();
     let changes = vec![
@@ -47,7 +48,7 @@ fn state() -> State {
     state
 }
 
-/// By whose kill `change` is refused, if it is.
+/// Returns the run whose kill refuses `change`, if one does.
 fn stopped_by(state: &mut State, change: Change) -> Option<RunId> {
     let refused = state.commit(9, vec![change]).err()?;
     assert!(matches!(refused.why, Why::Stopping(_)), "{refused:?}");
@@ -73,7 +74,7 @@ fn nothing_begins_in_a_run_that_is_being_killed_and_below_it() {
         stopped_by(&mut state, below("f", "b", ParentEnd::Wait)),
         by_b
     );
-    // What is above, beside, or detached continues.
+    // Ancestors, siblings and detached runs continue.
     assert_eq!(stopped_by(&mut state, start("a")), None);
     assert_eq!(stopped_by(&mut state, start("e")), None);
     assert_eq!(stopped_by(&mut state, start("d")), None);

@@ -1,9 +1,9 @@
-//! How many child runs a run may start.
+//! Limits on the number of child runs.
 
 use super::*;
 use crate::model::{ChildTerms, Effect, GraphEvent, Limits, Object};
 
-/// A run that may start `most` child runs and has begun with three items, of which none is attempted yet.
+/// A run that may start `most` child runs and has begun three items without any attempt.
 fn at_items(most: Option<u32>) -> State {
     let limited = Spec {
         limits: Limits {
@@ -45,7 +45,7 @@ fn at_items(most: Option<u32>) -> State {
     state
 }
 
-/// Attempt `attempt` of an item, carried out by the run `child`, which is created.
+/// Attempt `attempt` of an item by the new run `child`.
 fn item(item: u32, attempt: u32, child: &str) -> Vec<Change> {
     let announced = Event::Graph(GraphEvent::ItemStarted {
         step: 1,
@@ -82,7 +82,7 @@ fn a_run_starts_no_more_child_runs_than_it_may() {
     let _applied = state.commit(4, item(1, 1, "c")).unwrap();
     let refused = state.commit(5, item(2, 1, "d")).unwrap_err();
     assert_eq!(refused.why, Why::SpawnsUsedUp(2));
-    // Another try of a call is no further start.
+    // A retry of a call is not a new start.
     let _applied = state.commit(6, item(0, 2, "e")).unwrap();
     assert_eq!(state.run(&id("a")).unwrap().spawn_count, 2);
 }
@@ -95,7 +95,7 @@ fn a_limit_of_none_allows_none_and_no_limit_allows_any() {
     assert!(at_items(None).commit(2, all).is_ok());
 }
 
-/// A child run of `a`, to be created.
+/// A new child run of `a`.
 fn below_a(name: &str) -> Change {
     let spec = Spec {
         parent: Some(id("a")),
@@ -128,7 +128,7 @@ fn no_more_child_runs_are_live_at_once_than_there_may_be() {
         Why::TooManyChildren(2),
         "one that is suspended is not over"
     );
-    // What ends in the same commit counts still, and no longer in the next one.
+    // Runs that end in the same commit still count, but no longer in the next one.
     let refused = state.commit(6, vec![kill("b"), below_a("d")]).unwrap_err();
     assert_eq!(refused.why, Why::TooManyChildren(2));
     let _applied = state.commit(7, vec![kill("b")]).unwrap();
