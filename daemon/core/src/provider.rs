@@ -1,20 +1,21 @@
-//! Providers of models, as data: what their files say, what a call costs, what is sent, and what an answer means.
+//! Model providers, as data: their files, the cost of a call, the requests, and the meaning of answers.
 //!
-//! **Owns** provider files (`.ai/config/agent/providers/*.yaml`) and `agent.yaml`, the choice of a model, sizes and prices of calls,
-//! the bodies of requests, the reading of streams, and what a failed call means. **Never** opens a connection, reads a clock, a
-//! variable or a secret: it knows the *names* of secrets only.
+//! **Owns** provider files (`.ai/config/agent/providers/*.yaml`) and `agent.yaml`, the choice of a model, sizes and
+//! prices of calls, request bodies, the decoding of streams, and the classification of failed calls. **Never** opens a
+//! connection or reads a clock, a variable or a secret: it knows only the *names* of secrets.
 //!
 //! ```text
-//! provider files + agent.yaml ──resolve──► ResolvedModel ──size──► what to hold
-//!                                            └──► Wire (bytes that were sent stay) ──► body
+//! provider files + agent.yaml ──resolve──► ResolvedModel ──size──► amount to hold
+//!                                            └──► Wire (sent bytes never change) ──► body
 //! bytes of an answer ──sse::Splitter──► events ──Decoder──► Signals
 //! a failed call ──failure::classify──► Verdict
 //! ```
 //!
-//! What an api asks for is code, what varies among its providers is data (`quirks`); no code asks for the name of a provider.
+//! Each API has code. Differences between providers of one API are data (`quirks`); no code depends on the name of a
+//! provider.
 //!
-//! **Failure.** All findings of a provider file are reported with line and column. A stream is hostile: every part of it is bounded,
-//! and one that breaks a rule ends in [`Signal::Broken`](stream::Signal::Broken), never in a panic.
+//! **Failure.** All findings of a provider file are reported with line and column. A stream is hostile input: every
+//! part of it is bounded, and a violation ends in [`Signal::Broken`](stream::Signal::Broken), never in a panic.
 
 mod api_error;
 mod half;

@@ -1,4 +1,4 @@
-//! What is special to an api: the body of a request, and what the events of its streams mean.
+//! API-specific parts: the body of a request, and the decoding of stream events.
 
 mod anthropic;
 mod openai_chat;
@@ -8,8 +8,8 @@ use super::protocol::Api;
 use super::stream::{Ended, Fault, Signal};
 use crate::conversation::{Conversation, Message, Raw};
 
-/// A conversation as it is sent. A message that was pushed keeps its bytes: each body begins with all of the one before, but for
-/// the marks of a cache, which are no content.
+/// A conversation in the form of its API. Bytes of a pushed message never change: each body begins with the whole
+/// previous one, except for cache breakpoints, which are not content.
 #[derive(Debug, Clone)]
 pub struct Wire(Sent);
 
@@ -20,7 +20,7 @@ enum Sent {
 }
 
 impl Wire {
-    /// A conversation as it is sent to `model`.
+    /// Encodes a conversation for `model`.
     pub fn new(conversation: &Conversation, model: &ResolvedModel) -> Self {
         let root = &conversation.root;
         let mut wire = Self(match model.api {
@@ -33,7 +33,6 @@ impl Wire {
         wire
     }
 
-    /// Adds a message.
     pub fn push(&mut self, message: &Message) {
         match &mut self.0 {
             Sent::Anthropic(wire) => wire.push(message),
@@ -41,7 +40,7 @@ impl Wire {
         }
     }
 
-    /// The body of a request for an answer of at most `max_output` tokens.
+    /// Returns the body of a request for an answer of at most `max_output` tokens.
     pub fn body(&self, model: &ResolvedModel, max_output: u32) -> String {
         match &self.0 {
             Sent::Anthropic(wire) => wire.body(model, max_output),
@@ -50,7 +49,7 @@ impl Wire {
     }
 }
 
-/// Reads the events of one answer. What an event means, its api says; when the answer is over, this one.
+/// Decoder of one answer. The API's decoder interprets events; this one ensures that the answer ends once.
 #[derive(Debug)]
 pub struct Decoder {
     reading: Reading,
@@ -64,7 +63,7 @@ enum Reading {
 }
 
 impl Decoder {
-    /// A decoder for the answer of `model` to the call of a turn.
+    /// Creates a decoder for the answer of `model` to the call of turn `turn`.
     pub fn new(model: &ResolvedModel, turn: u32) -> Self {
         let reading = match model.api {
             Api::Anthropic => Reading::Anthropic(anthropic::Decoder::new(model.quirks.end, turn)),
@@ -76,8 +75,8 @@ impl Decoder {
         }
     }
 
-    /// Reads the data of an event, and adds what it says to `signals`. None of `secrets` is in what an error says. After
-    /// [`Signal::Ended`] and [`Signal::Broken`] nothing is added.
+    /// Decodes the data of an event and appends the signals. Errors contain none of `secrets`. Nothing is appended
+    /// after [`Signal::Ended`] or [`Signal::Broken`].
     pub fn event(&mut self, data: &str, secrets: &[&str], signals: &mut Vec<Signal>) {
         if self.is_over {
             return;
@@ -91,7 +90,7 @@ impl Decoder {
         }
     }
 
-    /// The body ended as it should.
+    /// Ends the answer after the complete body.
     pub fn finish(&mut self, signals: &mut Vec<Signal>) {
         if self.is_over {
             return;
@@ -112,7 +111,8 @@ impl Decoder {
     }
 }
 
-/// The message that complete parts of a broken stream make, as it is sent back; `None` if it is put together from its blocks.
+/// Joins complete parts of a broken stream to the raw message that is sent back. Returns `None` if the API builds it
+/// from blocks.
 pub fn assemble<'a>(api: Api, parts: impl IntoIterator<Item = &'a str>) -> Option<Raw> {
     match api {
         Api::Anthropic => anthropic::assemble(parts),

@@ -1,4 +1,4 @@
-//! Errors as providers report them, in the same form for every api.
+//! Errors of providers, in the same form for every API.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use crate::error::beginning;
 
-/// Most characters of an error's text.
+/// Largest number of characters in a text of an error.
 const MOST_CHARS: usize = 2000;
 
-/// What stands in place of a secret.
+/// Replacement of a secret.
 const HIDDEN: &str = "…";
 
-/// What a provider says went wrong, in the same words for every api.
+/// An error that a provider reports.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, thiserror::Error)]
 #[serde(default)]
 #[error("{}", self.text())]
@@ -21,24 +21,22 @@ pub struct ApiError {
     /// `overloaded_error`, `invalid_request_error` …
     #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
     pub kind: String,
-    /// A code of its own, if the provider has one.
+    /// Code of the provider, if it has one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub code: String,
-    /// What happened, for people.
     pub message: String,
-    /// The HTTP status, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// By which the provider finds it again.
+    /// Id by which the provider can look the request up.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// The pause that the body asks for, in milliseconds.
+    /// Requested pause in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_ms: Option<u64>,
 }
 
 impl ApiError {
-    /// Reads the body of an answer that is an error, or the data of an event that says so. None of `secrets` is in what it makes.
+    /// Reads the body of an error answer, or the data of an error event. The result contains none of `secrets`.
     pub fn read(status: Option<u16>, body: &str, secrets: &[&str]) -> Self {
         let whole: Value = serde_json::from_str(body).unwrap_or_default();
         // One vendor wraps its errors in a list.
@@ -79,7 +77,7 @@ impl ApiError {
     }
 }
 
-/// `text` without any of `secrets`, the longest first.
+/// Hides all `secrets` in `text`, the longest first.
 pub(super) fn without(text: &str, secrets: &[&str]) -> String {
     let mut secrets: Vec<&str> = secrets.to_vec();
     secrets.retain(|secret| !secret.is_empty());
@@ -88,7 +86,7 @@ pub(super) fn without(text: &str, secrets: &[&str]) -> String {
     secrets.iter().fold(text.to_owned(), hide)
 }
 
-/// `retryDelay` of a `RetryInfo` among the details, like `"3.5s"`.
+/// Returns `retryDelay` of a `RetryInfo` among the details, such as `"3.5s"`, in milliseconds.
 fn retry_delay(error: &Value) -> Option<u64> {
     let details = error["details"].as_array()?;
     let delay = details
@@ -97,7 +95,7 @@ fn retry_delay(error: &Value) -> Option<u64> {
     milliseconds(delay.strip_suffix('s')?)
 }
 
-/// A decimal number of seconds, as milliseconds.
+/// Converts a decimal number of seconds to milliseconds.
 pub(super) fn milliseconds(seconds: &str) -> Option<u64> {
     let seconds: f64 = seconds.parse().ok()?;
     let duration = Duration::try_from_secs_f64(seconds).ok()?;

@@ -1,5 +1,3 @@
-//! The choice of a model.
-
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -16,69 +14,63 @@ use crate::directive::{CallStart, ToolUse, Wish};
 use crate::error::{ErrorKind, Kinded, excerpt};
 use crate::expr::{did_you_mean, nearest};
 
-/// A model as a thread uses it: part of its record, so that an edit of a file never changes a thread that has begun.
+/// A model as a thread uses it. It is part of the thread's record, so an edit of a file never changes a running thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResolvedModel {
-    /// The provider.
     pub provider: String,
-    /// How it is talked to.
     pub api: Api,
-    /// Where its calls go.
     pub endpoint: Endpoint,
-    /// The model, as the provider calls it.
+    /// Id of the model at the provider.
     pub id: String,
-    /// Tokens of input and output together.
+    /// Context window: tokens of input and output together.
     pub window: u32,
-    /// Most tokens of input, where it is less.
+    /// Largest number of input tokens, if it is less than the window.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_input: Option<u32>,
-    /// Most tokens of one answer: the least of what model, directive and configuration allow.
+    /// Largest number of tokens of one answer: the least that model, directive and configuration allow.
     pub max_output: u32,
-    /// For estimates.
+    /// Token size for estimates.
     pub token_size: TokenSize,
-    /// Whether it calls tools.
+    /// True if the model can call tools.
     pub tools: bool,
-    /// Whether it may make one call a message only.
+    /// True if it may make only one call per message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub one_call: bool,
-    /// How it takes messages that are not its own.
+    /// Form in which it accepts messages that are not its own.
     pub reseed: Reseed,
-    /// How it is asked to think, if it is.
+    /// Requested reasoning, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking: Option<Thinking>,
-    /// How far its answers may stray, if that is sent.
+    /// Temperature, if one is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
-    /// What it costs.
     pub prices: Prices,
-    /// What its provider does unlike others.
     #[serde(default)]
     pub quirks: Quirks,
-    /// When a call starts.
+    /// Point of an answer at which its calls may start.
     #[serde(default)]
     pub start: CallStart,
-    /// Most calls of one message at once.
+    /// Largest number of calls of one message that run at once.
     pub max_parallel: u32,
 }
 
-/// How a model is asked to think.
+/// Request for reasoning.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Thinking {
-    /// By this name; without one as much as it sees fit.
+    /// A named level; `None` leaves it to the model.
     Effort(Option<String>),
-    /// With this many tokens.
+    /// A number of tokens.
     Budget(u32),
 }
 
 impl ResolvedModel {
-    /// The most tokens that it reads, beside its longest answer.
+    /// Returns the largest number of input tokens that leaves room for the longest answer.
     pub fn room(&self) -> u64 {
         let beside = self.window.saturating_sub(self.max_output);
         self.max_input.unwrap_or(beside).min(beside).into()
     }
 
-    /// Who speaks.
     pub fn origin(&self) -> Origin {
         Origin {
             provider: self.provider.clone(),
@@ -86,10 +78,10 @@ impl ResolvedModel {
         }
     }
 
-    /// The fewest tokens of output that a call is made for: with fewer a limit is reached.
+    /// Returns the smallest number of output tokens for which a call is made. With fewer, a limit is reached.
     pub fn least_output(&self) -> u32 {
         let thinking = match self.thinking {
-            // An answer must be larger than what it may think.
+            // An answer must be larger than its reasoning.
             Some(Thinking::Budget(tokens)) => tokens,
             Some(Thinking::Effort(_)) | None => 0,
         };
@@ -97,55 +89,44 @@ impl ResolvedModel {
     }
 }
 
-/// What a call asks for; it goes before what the directive says.
+/// Model requested by a call; it takes precedence over the directive.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Asked<'a> {
-    /// The model, or a tier.
+    /// Model or tier.
     pub model: Option<&'a str>,
-    /// The provider.
     pub provider: Option<&'a str>,
-    /// What the directive asks for.
+    /// Model requested by the directive.
     pub wish: Option<&'a Wish>,
-    /// How the directive wants tools to be called.
+    /// Use of tools requested by the directive.
     pub tools: ToolUse,
 }
 
-/// Why no model can be used.
+/// Reason why no model can be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unresolved {
-    /// Nobody has it.
     #[error("no provider has the model `{model}`{hint}")]
     UnknownModel {
-        /// What was asked for.
         model: String,
-        /// What may have been meant.
+        /// Suggestion for a misspelled name.
         hint: String,
     },
-    /// There is no such provider.
     #[error("there is no provider `{provider}`; there are {known}")]
     UnknownProvider {
-        /// What was asked for.
         provider: String,
-        /// Those there are.
+        /// Existing providers.
         known: String,
     },
-    /// Several have it.
     #[error("the model `{model}` is with {}; name one of them, like `{first}/{model}`", providers.join(", "), first = providers.first().map_or("", String::as_str))]
     AmbiguousModel {
-        /// What was asked for.
         model: String,
-        /// Who has it.
         providers: Vec<String>,
     },
-    /// It lacks something.
     #[error("the model `{model}` cannot be used: {lacks}")]
     Unusable {
-        /// What was asked for.
         model: String,
-        /// What it lacks, and how to give it.
+        /// Missing part, with the way to supply it.
         lacks: String,
     },
-    /// Nobody knows what it costs.
     #[error(
         "the price of `{model}` is not known: give it in its provider file, or in `prices` of `config:agent/agent` (`free` if it costs nothing)"
     )]
@@ -153,20 +134,17 @@ pub enum Unresolved {
         /// `provider/model`.
         model: String,
     },
-    /// It cannot be asked to think like that.
+    /// The model does not support this effort.
     #[error("the model `{model}` knows no effort `{effort}`: {known}")]
     UnknownEffort {
-        /// The model.
         model: String,
-        /// What was asked for.
         effort: String,
-        /// What it knows.
         known: String,
     },
 }
 
 impl Unresolved {
-    /// What happened, for programs.
+    /// Returns the code for programs.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::UnknownModel { .. } => "unknown_model",
@@ -189,7 +167,7 @@ impl Kinded for Unresolved {
     }
 }
 
-/// All there is to choose from.
+/// Models to choose from, and restrictions of the choice.
 struct Market<'a> {
     agent: &'a Agent,
     providers: &'a BTreeMap<String, Provider>,
@@ -197,8 +175,8 @@ struct Market<'a> {
     hint: Option<&'a str>,
 }
 
-/// Chooses the model of a thread. If the one that its directive names cannot be used, its `fallback` is taken; the text beside the
-/// model then says why. `has_secret` tells whether there is a secret of that name for files of that owner.
+/// Chooses the model of a thread. If the model of its directive is unusable, the directive's `fallback` is chosen, and
+/// the returned text is the reason. `has_secret` checks that a secret of that name exists for files of that owner.
 pub fn resolve(
     asked: &Asked<'_>,
     agent: &Agent,
@@ -239,7 +217,7 @@ pub fn resolve(
 }
 
 impl<'a> Market<'a> {
-    /// The model that a name stands for.
+    /// Returns the model that a name refers to: an alias, `provider/model`, a tier, or a model id.
     fn choose(&self, want: &str) -> Result<(&'a Provider, Model), Unresolved> {
         if let Some(hint) = self.hint
             && !self.providers.contains_key(hint)
@@ -262,7 +240,7 @@ impl<'a> Market<'a> {
         }
     }
 
-    /// The first of a tier that can be used.
+    /// Returns the first usable model of a tier.
     fn of_tier(&self, tier: &str, entries: &[String]) -> Result<(&'a Provider, Model), Unresolved> {
         let mut lacks = Vec::new();
         for entry in entries {
@@ -289,7 +267,7 @@ impl<'a> Market<'a> {
         })
     }
 
-    /// The model of that id or alias.
+    /// Returns the model of that id or alias.
     fn by_name(&self, want: &str) -> Result<(&'a Provider, Model), Unresolved> {
         let allowed = |provider: &&Provider| self.hint.is_none_or(|hint| hint == provider.name);
         let having: Vec<&Provider> = self
@@ -337,7 +315,7 @@ impl<'a> Market<'a> {
         }
     }
 
-    /// What a provider lacks to be called, and how to give it.
+    /// Returns the missing secret of a provider, with the way to set it.
     fn lacking(&self, provider: &Provider) -> Option<String> {
         let endpoint = &provider.endpoint;
         let needs = || {
@@ -350,7 +328,7 @@ impl<'a> Market<'a> {
         (!endpoint.is_usable(self.has_secret)).then(needs)
     }
 
-    /// A model with what a directive asks of it.
+    /// Applies the settings of a directive to a model.
     fn fit(
         &self,
         (provider, model): (&Provider, Model),
@@ -377,7 +355,7 @@ impl<'a> Market<'a> {
             tools: model.tools,
             one_call: wish.one_call,
             reseed: model.reseed,
-            // A model that thinks takes no temperature.
+            // A reasoning model accepts no temperature.
             temperature: wish
                 .temperature
                 .filter(|_| model.temperature && thinking.is_none()),
@@ -408,7 +386,7 @@ impl<'a> Market<'a> {
     }
 }
 
-/// How a model is asked to think, given what is asked for.
+/// Returns the reasoning to request, for the effort requested by the directive.
 fn thinking(
     model: &str,
     reasoning: &Reasoning,
@@ -445,7 +423,7 @@ fn thinking(
     }
 }
 
-/// `max_output`, raised where an answer would have no room beside what the model may think.
+/// Returns `max_output`, raised if it leaves no room for an answer after the reasoning.
 fn within(max_output: u32, thinking: Option<&Thinking>, most: u32) -> u32 {
     match thinking {
         Some(Thinking::Budget(tokens)) => max_output

@@ -1,103 +1,96 @@
-//! Where a provider is and how it is called: what a call needs of a provider file.
+//! Address, headers and secrets of a provider: the part of a provider file that a call needs.
 //!
-//! It is part of the record of a thread, so it holds names of secrets and variables, and never a value of one.
+//! It is part of the record of a thread. So it holds names of secrets and variables, and never their values.
 
 use serde::{Deserialize, Serialize};
 
 use super::url;
 
-/// Where calls go, and what they bring along.
+/// Target of calls, with their headers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
-    /// Whose file says so, which decides where its secrets and variables are looked up.
+    /// Space of the provider file; it decides where secrets and variables are looked up.
     pub owner: Owner,
-    /// Where the provider is.
     pub base_url: BaseUrl,
-    /// What is appended to it; `{model}` stands for the model.
+    /// Path appended to the base URL; `{model}` is replaced by the model.
     pub path: String,
     /// Headers of each request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub headers: Vec<(String, HeaderValue)>,
-    /// How it knows us: the first of which there is a secret. None at all: it asks for none.
+    /// Authentication methods; the first one with an existing secret is used. An empty list means that none is
+    /// required.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub auth: Vec<Auth>,
-    /// Most calls at once.
+    /// Largest number of concurrent calls.
     pub max_concurrent: u32,
-    /// How long its answers are waited for.
     pub timeouts: Timeouts,
 }
 
-/// In which space a provider file lies.
+/// Space of a provider file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
-    /// The system's or the user's own: secrets and variables are those of the daemon.
+    /// Space of the system or the user: the daemon's secrets and variables apply.
     User,
-    /// That of a project, which may be anybody's: secrets and variables are those of the project.
+    /// Space of a project, which is not trusted: only the project's secrets and variables apply.
     Project,
 }
 
-/// Where a provider is.
+/// Address of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseUrl {
-    /// The variable that says so, if it is set.
+    /// Variable that overrides the default, if it is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<String>,
-    /// The address if there is none.
+    /// Address without the variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
-    /// Whether it may be plain HTTP beyond this machine.
+    /// True if plain HTTP is allowed beyond this machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
 }
 
-/// The value of a header.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeaderValue {
-    /// This one.
     Text(String),
-    /// What this variable holds; without it the header is left out.
+    /// Value of this variable; if it is unset, the header is omitted.
     Env(String),
 }
 
-/// A way to say who calls.
+/// An authentication method.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Auth {
-    /// The header.
     pub header: String,
-    /// What stands before the secret.
+    /// Text in front of the secret.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
-    /// The name of the secret.
+    /// Name of the secret.
     pub secret: String,
 }
 
-/// How long an answer is waited for, in seconds.
+/// Timeouts in seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeouts {
-    /// For the connection.
     pub connect: u32,
-    /// For the headers.
     pub headers: u32,
-    /// For the first event.
     pub first_event: u32,
-    /// Between two events.
+    /// Timeout between two events.
     pub idle: u32,
 }
 
 impl Endpoint {
-    /// The names of the secrets that it may be given, the one to take first of all first.
+    /// Returns the names of its secrets, in order of preference.
     pub fn secrets(&self) -> impl Iterator<Item = &str> {
         self.auth.iter().map(|auth| auth.secret.as_str())
     }
 
-    /// Whether it can be called: it asks for no secret, or one of them exists.
+    /// Returns true if the endpoint requires no secret or one of them exists.
     pub fn is_usable(&self, has_secret: &dyn Fn(Owner, &str) -> bool) -> bool {
         self.auth.is_empty() || self.secrets().any(|name| has_secret(self.owner, name))
     }
 
-    /// What it lacks if it has none of its secrets, and how to give it one.
+    /// Returns the missing secrets, with the way to set one.
     pub fn lacking(&self) -> String {
         let secrets: Vec<&str> = self.secrets().collect();
         let how = match self.owner {
@@ -109,7 +102,7 @@ impl Endpoint {
         format!("the secret {}: {how}", secrets.join(" or "))
     }
 
-    /// Where a call of `model` goes, given the variables. The error says what is wrong with the address.
+    /// Returns the URL for a call of `model`. The error names the fault of the address.
     pub fn url(
         &self,
         model: &str,

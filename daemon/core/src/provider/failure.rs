@@ -1,7 +1,7 @@
-//! What a failed call means: whether to try again, when, and what it is charged at.
+//! Classification of failed calls: retry, pause, and charge.
 //!
-//! What a provider says is classed by rows of the configuration ([`ErrorRows`]); what happened to the connection, and what a failed call is
-//! charged at, is decided here.
+//! Rows of the configuration ([`ErrorRows`]) classify the errors that a provider reports. This module decides about
+//! connection failures and about the charge of a failed call.
 
 mod rows;
 
@@ -19,34 +19,31 @@ pub use self::rows::{ErrorRow, ErrorRows};
 pub use super::api_error::ApiError;
 use super::api_error::milliseconds;
 
-/// How far a call had come.
+/// Progress of a failed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failed {
-    /// It cannot be sent: its address or a header is none.
+    /// The call cannot be sent: its address or a header is invalid.
     Unsendable,
-    /// There was no connection.
+    /// No connection was established.
     Connect,
     /// The provider's certificate was refused.
     Certificate,
-    /// The request was sent, and nothing was answered.
+    /// The request was sent, but no answer arrived.
     Unanswered,
-    /// The headers of the answer were too large to be taken.
+    /// The headers of the answer were too large.
     Headers,
     /// The answer was an error.
     Answered(ApiError),
-    /// The stream broke.
     Stream {
-        /// How.
         fault: Fault,
-        /// Whether the model had said something.
+        /// True if the model had begun its answer.
         begun: bool,
     },
-    /// The model refused.
     Refused,
 }
 
 impl Failed {
-    /// What the provider says, if it says something.
+    /// Returns the error that the provider reported, if any.
     const fn told(&self) -> Option<&ApiError> {
         match self {
             Self::Answered(error)
@@ -65,36 +62,32 @@ impl Failed {
     }
 }
 
-/// What a failed call is charged at.
+/// Charge of a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Charge {
-    /// Nothing.
     Nothing,
-    /// The usage that was reported, and an estimate of the rest
-    /// ([`known_cost`](super::ResolvedModel::known_cost)).
+    /// The reported usage, and an estimate of the rest ([`known_cost`](super::ResolvedModel::known_cost)).
     Known,
-    /// All that was held for it.
+    /// The whole hold.
     Hold,
 }
 
-/// The meaning of a failed call.
+/// Classification of a failed call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Verdict {
-    /// What becomes of it.
     pub class: Class,
-    /// What it is charged at.
     pub charge: Charge,
-    /// The pause that the provider asks for.
+    /// Pause requested by the provider.
     pub asked: Option<Duration>,
-    /// The pause after the first failure; it doubles.
+    /// Pause after the first failure; it doubles with each further one.
     pub base: Duration,
-    /// The longest pause.
+    /// Longest pause.
     pub most: Duration,
 }
 
 impl Verdict {
-    /// Whether the same call may be made again.
+    /// Returns true if the same call may be made again.
     pub const fn is_retryable(&self) -> bool {
         match self.class {
             Class::Transient | Class::RateLimited => true,
@@ -106,14 +99,14 @@ impl Verdict {
         }
     }
 
-    /// The pause that everybody makes who calls with the same secret, if the failure says that more calls would fail as well.
+    /// Returns the pause for all calls with the same secret, if the failure shows that other calls would fail as well.
     pub fn pause_for_all(&self) -> Option<Duration> {
         let own = (self.class == Class::RateLimited).then_some(self.base);
         self.asked.or(own).filter(|_| self.is_retryable())
     }
 
-    /// The pause before the next try, after so many tries that failed before this one: what the provider asks for, or the doubled
-    /// base; with up to half of that as jitter on top, of which `jitter` is the share in thousandths.
+    /// Returns the pause before the next try, after `failed_before` earlier failures: the larger of the requested pause
+    /// and the doubled base with jitter. The jitter is up to half of that base; `jitter` is its share in thousandths.
     pub fn pause(&self, failed_before: u32, jitter: u16) -> Duration {
         let factor = 1_u32.checked_shl(failed_before).unwrap_or(u32::MAX);
         let own = self.base.saturating_mul(factor).min(self.most);
@@ -122,7 +115,7 @@ impl Verdict {
     }
 }
 
-/// The pauses after a failure that may pass, if no row says: where there are too many calls, and else.
+/// Default pauses for rate limits, and for other transient failures.
 const SLOW: Pauses = Pauses {
     base: Duration::from_secs(2),
     most: Duration::from_mins(2),
@@ -132,7 +125,8 @@ const USUAL: Pauses = Pauses {
     most: Duration::from_secs(30),
 };
 
-/// What a failed call means. `rows` class what the provider says; `header` gives the headers of the answer, by lower-case name.
+/// Classifies a failed call. `rows` classify reported errors; `header` returns a header of the answer by its lower-case
+/// name.
 pub fn classify<'h>(
     failed: &Failed,
     rows: &ErrorRows,
@@ -154,13 +148,13 @@ pub fn classify<'h>(
         Failed::Certificate | Failed::Unsendable | Failed::Headers | Failed::Refused => {
             Class::Permanent
         }
-        // The network brought what the provider sent: another try would bring the like, and be paid for.
+        // The network transferred the provider's answer intact: a retry would likely fail the same way, and cost again.
         Failed::Stream {
             fault: Fault::Malformed(_) | Fault::Excess(_),
             ..
         } => Class::Permanent,
         Failed::Answered(_) => row.map_or(Class::Permanent, |row| row.class),
-        // Reported within a stream, by a code that nobody knows; or not reported at all.
+        // The stream reported an unknown code, or ended without a report.
         Failed::Stream { .. } => row.map_or(Class::Transient, |row| row.class),
     };
     let usual = if class == Class::RateLimited {
@@ -181,8 +175,8 @@ pub fn classify<'h>(
     }
 }
 
-/// What a failed call is charged at. No row has a say in it: it depends on what the provider may have done, not on what follows.
-/// An error, as the status or as the first event, says that the provider made no answer.
+/// Returns the charge. It depends on the work that the provider may have done, so no row influences it. An error as the
+/// status or as the first event shows that the provider produced no answer.
 const fn charge(failed: &Failed) -> Charge {
     match failed {
         Failed::Connect
@@ -198,7 +192,7 @@ const fn charge(failed: &Failed) -> Charge {
     }
 }
 
-/// The pause that headers ask for.
+/// Returns the pause that the headers request.
 fn retry_after<'h>(header: &impl Fn(&str) -> Option<&'h str>, now: Timestamp) -> Option<Duration> {
     if let Some(text) = header("retry-after-ms")
         && let Ok(ms) = text.trim().parse::<f64>()

@@ -1,7 +1,7 @@
-//! Fields of what a provider sends.
+//! Fields of a provider's answer.
 //!
-//! A field may be a value of another kind than its api has. It is taken if its meaning is plain, and refused if not: only a field that is
-//! not there, or null, counts as absent.
+//! A field may have another type than its API defines. It is accepted if its meaning is clear, and refused otherwise.
+//! Only a missing field or null counts as absent.
 
 use serde_json::{Map, Value};
 
@@ -10,11 +10,11 @@ use super::usage::Tokens;
 use crate::error::excerpt;
 use crate::json::repaired;
 
-/// Most tokens that a call may report.
+/// Largest number of tokens that a call may report.
 const MOST_TOKENS: i64 = 1_000_000_000;
-/// Most levels of the parts of a text.
+/// Deepest nesting of the parts of a text.
 const MOST_LEVELS: u8 = 8;
-/// The fields of a part that say something, and whether that is a thought.
+/// Fields of a part that hold text, and true for those that hold reasoning.
 const SAYING: [(&str, bool); 4] = [
     ("text", false),
     ("content", false),
@@ -22,7 +22,7 @@ const SAYING: [(&str, bool); 4] = [
     ("reasoning", true),
 ];
 
-/// The data of an event, as JSON, and whether halves of surrogate pairs were replaced in it.
+/// Parses the data of an event as JSON. The flag is true if half surrogate pairs were replaced in it.
 pub(super) fn parsed(data: &str) -> Result<(Value, bool), Fault> {
     let read = |text: &str| serde_json::from_str(text);
     match read(data) {
@@ -33,7 +33,7 @@ pub(super) fn parsed(data: &str) -> Result<(Value, bool), Fault> {
     }
 }
 
-/// True unless the value is as good as absent.
+/// Returns true unless the value is empty, null or false.
 pub(super) fn says(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
@@ -44,7 +44,7 @@ pub(super) fn says(value: &Value) -> bool {
     }
 }
 
-/// An object, or `None` if there is nothing.
+/// Returns an object, or `None` for null.
 pub(super) fn object<'v>(
     value: &'v Value,
     field: &str,
@@ -58,7 +58,7 @@ pub(super) fn object<'v>(
     }
 }
 
-/// The entries of a list; a value that is no list is the only one.
+/// Returns the entries of a list; any other value except null is its only entry.
 pub(super) fn entries(value: Value) -> Vec<Value> {
     match value {
         Value::Null => Vec::new(),
@@ -69,7 +69,7 @@ pub(super) fn entries(value: Value) -> Vec<Value> {
     }
 }
 
-/// A word, an id or a name; a number is taken as its digits.
+/// Returns a word, an id or a name; a number is converted to its digits.
 pub(super) fn word(value: &Value, field: &str) -> Result<String, Fault> {
     match value {
         Value::Null => Ok(String::new()),
@@ -81,7 +81,7 @@ pub(super) fn word(value: &Value, field: &str) -> Result<String, Fault> {
     }
 }
 
-/// A number that tells parts from each other; a text of digits is taken as well.
+/// Returns the number that distinguishes parts; a text of digits is accepted too.
 pub(super) fn index(value: &Value, field: &str) -> Result<Option<u64>, Fault> {
     let from_whole = || whole(value).and_then(|number| u64::try_from(number).ok());
     let number = match value {
@@ -95,7 +95,7 @@ pub(super) fn index(value: &Value, field: &str) -> Result<Option<u64>, Fault> {
         .ok_or_else(|| malformed(format!("`{field}` is no number from 0 on")))
 }
 
-/// A whole number; one like `3.0` is taken as well.
+/// Returns a whole number; `3.0` is accepted too.
 fn whole(value: &Value) -> Option<i64> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     let float = || {
@@ -107,14 +107,14 @@ fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(float)
 }
 
-/// A text of the model.
+/// Text and reasoning of a model.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) text: String,
     pub(super) thinking: String,
 }
 
-/// What the model says, as a text or as a list of parts.
+/// Reads the output of the model, which is a text or a list of parts.
 pub(super) fn said(value: &Value, field: &str) -> Result<Said, Fault> {
     let mut said = Said::default();
     add(value, false, field, MOST_LEVELS, &mut said)?;
@@ -159,7 +159,8 @@ fn add(
     }
 }
 
-/// The arguments of a call, or a part of them, as JSON text. An object is taken as its JSON; one without members says nothing yet.
+/// Returns the arguments of a call, or a part of them, as JSON text. An object is serialised; an empty one counts as
+/// absent.
 pub(super) fn arguments(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -169,7 +170,7 @@ pub(super) fn arguments(value: &Value) -> String {
     }
 }
 
-/// The answer begins, of a model that calls itself like that.
+/// Returns the signal of a beginning answer with the name that the model reports.
 pub(super) fn begun(model: &Value) -> Signal {
     let model = match model {
         Value::Null => String::new(),
@@ -181,14 +182,13 @@ pub(super) fn begun(model: &Value) -> Signal {
     Signal::Begun { model }
 }
 
-/// What a provider reports of the tokens of a call.
+/// A provider's usage report of a call.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    /// As far as they were reported.
+    /// Numbers reported so far.
     pub(super) tokens: Tokens,
     pub(super) has_input: bool,
     pub(super) has_output: bool,
-    /// What is odd about it.
     warnings: Vec<&'static str>,
 }
 
@@ -197,7 +197,7 @@ const NEGATIVE: &str =
     "the provider said that the call used less than no tokens, which count as none";
 
 impl Report {
-    /// The members of a report, or of a part of one.
+    /// Returns the members of a report, or of a part of one.
     pub(super) fn members<'v>(&mut self, report: &'v Value) -> Option<&'v Map<String, Value>> {
         match report {
             Value::Object(members) => Some(members),
@@ -209,7 +209,7 @@ impl Report {
         }
     }
 
-    /// A number of tokens; `None` if there is none, or none that can be read. One below zero counts as none.
+    /// Returns a number of tokens, or `None` if it is absent or unreadable. A negative number counts as 0.
     pub(super) fn number(&mut self, value: Option<&Value>) -> Option<u64> {
         let reported = match value? {
             Value::Null => return None,
@@ -238,13 +238,12 @@ impl Report {
         }
     }
 
-    /// The tokens of the whole call; `None` if some number is missing or cannot be read.
+    /// Returns the tokens of the whole call, or `None` if a number is missing or unreadable.
     pub(super) fn whole(&self) -> Option<Tokens> {
         let is_readable = !self.warnings.contains(&UNREADABLE);
         (self.has_input && self.has_output && is_readable).then_some(self.tokens)
     }
 
-    /// What is odd about the report.
     pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
         self.warnings.iter().map(|warning| (*warning).to_owned())
     }

@@ -1,22 +1,23 @@
-//! Characters that a provider cut into the halves of their surrogate pairs, between two pieces of one text.
+//! Surrogate pairs that a provider split between two pieces of one text.
 //!
-//! A piece of the usual kind holds none and is read as a plain string. Only a piece that cannot be read so is read as a [`Piece`].
+//! Most pieces hold no half pair and are read as plain strings. Only a piece that cannot be read that way becomes a
+//! [`Piece`].
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// Stands for a half without its other half.
+/// Replacement of an unpaired half.
 const REPLACEMENT: char = '\u{fffd}';
 
 /// A piece of a text, which may begin and end in the middle of a character.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// The second half of a character, with which it begins.
+    /// Second half of a split character at the start of the piece.
     low: Option<u16>,
     text: String,
-    /// The first half of a character, with which it ends.
+    /// First half of a split character at the end of the piece.
     high: Option<u16>,
 }
 
@@ -30,12 +31,12 @@ impl From<String> for Piece {
 }
 
 impl Piece {
-    /// True if the piece is just `text`.
+    /// Returns true if the piece is exactly `text`.
     pub(super) fn is(&self, text: &str) -> bool {
         self.text == text && self.low.is_none() && self.high.is_none()
     }
 
-    /// Reads UTF-8 in which halves stand as if they were characters, as the reader of JSON gives them.
+    /// Decodes UTF-8 in which halves are encoded as characters, as the JSON reader produces them.
     fn read(mut bytes: &[u8]) -> Option<Self> {
         let mut piece = Self::default();
         let mut is_first = true;
@@ -62,7 +63,7 @@ impl Piece {
     }
 }
 
-/// The half with which `bytes` begin, and what follows.
+/// Returns the half pair at the start of `bytes`, and the rest.
 fn half(bytes: &[u8]) -> Option<(u16, &[u8])> {
     match bytes {
         [0xed, high @ 0xa0..=0xbf, low @ 0x80..=0xbf, rest @ ..] => {
@@ -93,12 +94,12 @@ impl<'de> Deserialize<'de> for Piece {
     }
 }
 
-/// First halves with which the last pieces of texts ended, by the positions of the texts.
+/// First halves at the ends of the last pieces, by the position of their text.
 #[derive(Debug, Default)]
 pub(super) struct Halves(BTreeMap<u32, u16>);
 
 impl Halves {
-    /// The text of the next piece of the text at `position`. A half that finds no other one is replaced.
+    /// Returns the text of the next piece of the text at `position`. An unpaired half is replaced.
     pub(super) fn join(&mut self, position: u32, piece: Piece) -> String {
         let Piece { low, text, high } = piece;
         let is_plain = low.is_none() && high.is_none();
@@ -118,7 +119,7 @@ impl Halves {
         joined.into_iter().collect::<String>() + &text
     }
 
-    /// The end of the text at `position`, if it ended with a half.
+    /// Returns the replacement of a half at the end of the text at `position`, if there is one.
     pub(super) fn end(&mut self, position: u32) -> Option<String> {
         let half = self.0.remove(&position);
         half.map(|_| REPLACEMENT.to_string())

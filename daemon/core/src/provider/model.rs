@@ -1,4 +1,4 @@
-//! Models, and what profiles lay under them.
+//! Models, and profiles with their defaults.
 
 use globset::GlobMatcher;
 
@@ -6,59 +6,55 @@ use super::protocol::Api;
 use super::usage::Prices;
 use crate::conversation::{Reseed, TokenSize};
 
-/// The least answer that is worth a call, in tokens.
+/// Smallest answer, in tokens, for which a call is made.
 pub(super) const LEAST_OUTPUT: u32 = 1024;
 
-/// Bytes of a token where a file does not say, in thousandths: text of any language makes fewer tokens than that.
+/// Default bytes per token, in thousandths. Text of any language has fewer tokens than that estimate.
 const TOKEN_THOUSANDTHS: u32 = 2500;
 
-/// A model of a provider.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
-    /// By which it is asked for.
+    /// Id at the provider.
     pub id: String,
-    /// Other names.
     pub aliases: Vec<String>,
-    /// Tokens of input and output together.
+    /// Context window: tokens of input and output together.
     pub window: u32,
-    /// Most tokens of input, where it is less.
+    /// Largest number of input tokens, if it is less than the window.
     pub max_input: Option<u32>,
-    /// Most tokens of one answer.
+    /// Largest number of tokens of one answer.
     pub max_output: u32,
-    /// For estimates.
+    /// Token size for estimates.
     pub token_size: TokenSize,
-    /// Whether it calls tools.
+    /// True if the model can call tools.
     pub tools: bool,
-    /// How it takes messages that are not its own.
+    /// Form in which it accepts messages that are not its own.
     pub reseed: Reseed,
-    /// How it is asked to think.
     pub reasoning: Reasoning,
-    /// Whether it takes a temperature.
+    /// True if the model accepts a temperature.
     pub temperature: bool,
-    /// What it costs, if the file says.
     pub prices: Option<Prices>,
 }
 
-/// How a model is asked to think.
+/// Way in which reasoning is requested.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reasoning {
-    /// It is not.
+    /// No reasoning.
     None,
-    /// By a name.
+    /// By a named level.
     Effort {
-        /// The names it knows, from little to much.
+        /// Names of levels, in ascending order.
         levels: Vec<String>,
-        /// The one that is sent if nobody asks for another.
+        /// Level that is sent by default.
         default: Option<String>,
     },
     /// By a number of tokens.
     Budget {
-        /// The most.
+        /// Largest number of tokens.
         max: u32,
     },
 }
 
-/// What a file says of a model, or of all that match a pattern.
+/// Settings of a model, or of all models that match a pattern.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Part {
     pub(super) window: Option<u32>,
@@ -72,7 +68,7 @@ pub(super) struct Part {
     pub(super) prices: Option<Prices>,
 }
 
-/// What holds for all models whose id matches.
+/// Settings of all models whose id matches a pattern.
 #[derive(Debug, Clone)]
 pub(super) struct Profile {
     pub(super) pattern: GlobMatcher,
@@ -80,7 +76,7 @@ pub(super) struct Profile {
 }
 
 impl Part {
-    /// This part over `below`.
+    /// Merges two parts; members of this one win.
     fn over(self, below: &Self) -> Self {
         Self {
             window: self.window.or(below.window),
@@ -97,8 +93,8 @@ impl Part {
 }
 
 impl Model {
-    /// The model `id`: what is said of it, over the profiles that match, of which a later one lies over an earlier one. The error is
-    /// the key that nobody gives.
+    /// Creates the model `id` from its own settings and those of the matching profiles. Later profiles win over earlier
+    /// ones. The error is the first missing key.
     pub(super) fn new(
         id: &str,
         own: Part,
@@ -127,12 +123,12 @@ impl Model {
         })
     }
 
-    /// A model that no file lists; `None` if profiles do not tell enough of it.
+    /// Creates a model that no file lists, or returns `None` if the profiles lack a required key.
     pub(super) fn unlisted(id: &str, profiles: &[Profile], api: Api) -> Option<Self> {
         Self::new(id, Part::default(), profiles, api).ok()
     }
 
-    /// Whether that is its id or an alias.
+    /// Returns true if `name` is the id or an alias.
     pub fn is_called(&self, name: &str) -> bool {
         self.id == name || self.aliases.iter().any(|alias| alias == name)
     }

@@ -1,8 +1,8 @@
-//! Apis by which providers are talked to.
+//! APIs of providers.
 
 use serde::{Deserialize, Serialize};
 
-/// The means by which a provider is talked to.
+/// Wire protocol of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Api {
@@ -13,7 +13,7 @@ pub enum Api {
 }
 
 impl Api {
-    /// As provider files and records have it.
+    /// Returns the name used in provider files and records.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Anthropic => "anthropic",

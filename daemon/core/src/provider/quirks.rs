@@ -1,43 +1,43 @@
-//! What a provider does unlike others of its api.
+//! Differences between providers of one API.
 
 use serde::{Deserialize, Serialize};
 
-/// What a provider does unlike others of its api. The first of each kind is what the api does.
+/// Differences of a provider from its API. The first value of each is the behaviour of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Quirks {
-    /// How a message ends.
+    /// End of a message.
     #[serde(skip_serializing_if = "is_default")]
     pub end: EndMark,
-    /// Whether parts of a request are marked for its cache.
+    /// Use of cache breakpoints in requests.
     #[serde(skip_serializing_if = "is_default")]
     pub cache: CacheMarks,
-    /// Whether it says what a call used.
+    /// Reports of token usage.
     #[serde(skip_serializing_if = "is_default")]
     pub usage: UsageReport,
-    /// Whether its calls have ids.
+    /// Presence of ids in calls.
     #[serde(skip_serializing_if = "is_default")]
     pub tool_ids: IdRule,
-    /// By what the parts of a call are known.
+    /// Rule that assigns parts to calls.
     #[serde(skip_serializing_if = "is_default")]
     pub tool_index: IndexRule,
-    /// Who says the system prompt.
+    /// Role of the system prompt.
     #[serde(skip_serializing_if = "is_default")]
     pub system: SystemRole,
-    /// Where the most tokens of an answer stand.
+    /// Name of the field for the output limit.
     #[serde(skip_serializing_if = "is_default")]
     pub max_tokens_field: MaxTokensField,
-    /// What it takes back of reasoning.
+    /// Reasoning that the provider accepts in requests.
     #[serde(skip_serializing_if = "is_default")]
     pub reasoning_replay: ReasoningReplay,
 }
 
-/// Whether a quirk is left out of what is stored.
+/// Returns true if a quirk is omitted from stored records.
 fn is_default<T: Default + PartialEq>(quirk: &T) -> bool {
     *quirk == T::default()
 }
 
-/// Declares a quirk with the names that its values have in files; the first is the default.
+/// Declares a quirk with the names of its values in files; the first one is the default.
 macro_rules! quirk {
     ($(#[$about:meta])* $name:ident { $(#[$first_about:meta])* $first:ident = $first_word:literal $(, $(#[$value_about:meta])* $value:ident = $word:literal)* $(,)? }) => {
         $(#[$about])*
@@ -51,7 +51,7 @@ macro_rules! quirk {
         }
 
         impl $name {
-            /// The names in files, and what they stand for.
+            /// Names in files with their values.
             pub(super) const WORDS: &'static [(&'static str, Self)] =
                 &[($first_word, Self::$first) $(, ($word, Self::$value))*];
         }
@@ -59,49 +59,45 @@ macro_rules! quirk {
 }
 
 quirk! {
-    /// How a message ends.
+    /// End of a message.
     EndMark {
-        /// With the mark of the api.
+        /// Exactly as the API defines it.
         Strict = "strict",
-        /// With a reason to stop, or with the mark.
+        /// A stop reason or the end event alone suffices, too.
         Lenient = "lenient",
     }
 }
 
 quirk! {
-    /// Whether parts of a request are marked for a cache.
+    /// Use of cache breakpoints in requests.
     CacheMarks {
-        /// They are.
         Marked = "marked",
-        /// They are not.
         None = "none",
     }
 }
 
 quirk! {
-    /// Whether a provider says what a call used.
+    /// Reports of token usage.
     UsageReport {
-        /// If it is asked.
+        /// A request must ask for the report.
         Requested = "requested",
-        /// It is not to be asked.
+        /// A request must not ask for it.
         Unsupported = "unsupported",
     }
 }
 
 quirk! {
-    /// Whether calls have ids. It makes no difference: a call that has none is given one.
+    /// Presence of ids in calls. The value has no effect: a call without an id is given one.
     IdRule {
-        /// They do.
         Required = "required",
-        /// They may have none.
         Optional = "optional",
     }
 }
 
 quirk! {
-    /// By what the parts of a call are known.
+    /// Rule that assigns parts to calls.
     IndexRule {
-        /// By their index, or by their id or their order where there is none.
+        /// By their index; without one, by their id or their order.
         Index = "index",
         /// By their id, too: another id, or a name without an index, always begins another call.
         Id = "id",
@@ -109,35 +105,27 @@ quirk! {
 }
 
 quirk! {
-    /// Who says the system prompt.
+    /// Role of the system prompt.
     SystemRole {
-        /// `system`.
         System = "system",
-        /// `developer`.
         Developer = "developer",
     }
 }
 
 quirk! {
-    /// Where the most tokens of an answer stand.
+    /// Name of the field for the output limit.
     MaxTokensField {
-        /// In `max_completion_tokens`.
         MaxCompletionTokens = "max_completion_tokens",
-        /// In `max_tokens`.
         MaxTokens = "max_tokens",
     }
 }
 
 quirk! {
-    /// What a provider takes back of reasoning.
+    /// Reasoning that the provider accepts in requests.
     ReasoningReplay {
-        /// Nothing.
         None = "none",
-        /// All of it.
         Raw = "raw",
-        /// The field `reasoning_content`.
         ReasoningContent = "reasoning_content",
-        /// The field `reasoning`.
         Reasoning = "reasoning",
     }
 }

@@ -1,4 +1,4 @@
-//! What a call costs whose answer broke off.
+//! Cost of a call with an interrupted answer.
 
 use super::choice::ResolvedModel;
 use super::stream::Signal;
@@ -6,23 +6,23 @@ use super::usage::Tokens;
 use crate::ledger::Usage;
 use crate::money::Usd;
 
-/// The part of an answer that arrived before it broke off.
+/// The part of an answer that arrived before its interruption.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Received {
-    /// True if the status line announced an answer.
+    /// True if a status line announced an answer.
     pub is_answered: bool,
-    /// The usage that the provider reported last.
+    /// Last usage that the provider reported.
     pub reported: Option<Tokens>,
     /// Bytes of text, reasoning and calls that arrived after that report.
     pub unreported: usize,
-    /// True if the model said why it stops: the report that follows is that of the whole answer.
+    /// True if a stop reason arrived: the next report covers the whole answer.
     pub has_stopped: bool,
 }
 
-/// The price of a call that broke off.
+/// Cost of an interrupted call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownCost {
-    /// What is charged. It counts no turn.
+    /// Charged usage. It counts no turn.
     pub usage: Usage,
     /// True unless the provider reported the usage of the whole answer.
     pub estimated: bool,
@@ -56,10 +56,12 @@ impl Received {
 }
 
 impl ResolvedModel {
-    /// The cost of a call that broke off: the usage that was reported, and an estimate of what was not. `input` is the estimated
-    /// size of the request, `hold` the amount held for the call. An estimate never exceeds the hold; a report may.
+    /// Returns the cost of an interrupted call: the reported usage, and an estimate of the rest. `input` is the
+    /// estimated size of the request in tokens, `hold` the amount held for the call. An estimate never exceeds the
+    /// hold; a report may.
     ///
-    /// Returns `None` if only the hold is known: no status line arrived, or the model may have reasoned unseen and reported no usage.
+    /// Returns `None` if only the hold is known: no status line arrived, or the model may have reasoned without output
+    /// and reported no usage.
     pub fn known_cost(&self, received: &Received, input: u64, hold: Usd) -> Option<KnownCost> {
         let may_hide = self.thinking.is_some() && received.reported.is_none();
         if !received.is_answered || may_hide {

@@ -1,61 +1,57 @@
-//! How large a call may be, and what is set aside for it.
+//! Size limits of a call, and the amount held for it.
 
 use serde::{Deserialize, Serialize};
 
 use super::choice::ResolvedModel;
 use crate::money::Usd;
 
-/// What is known before a call.
+/// Known facts before a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ahead {
-    /// Tokens that the last call of this conversation reported: all input, and the output, which is input from now on. None for a
-    /// fresh conversation.
+    /// Tokens of the last call of this conversation: all its input, and its output, which is input from now on. 0 for a
+    /// new conversation.
     pub reported: u64,
-    /// Bytes that were added since; all of them for a fresh conversation.
+    /// Bytes added since the last call; all bytes of a new conversation.
     pub new_bytes: usize,
     /// Tokens that the limits leave; `None` without a limit.
     pub tokens_left: Option<u64>,
-    /// Money that the limits leave, holds of others not counted; `None` without a limit.
+    /// Money that the limits leave, without subtracting other holds; `None` without a limit.
     pub money_left: Option<Usd>,
 }
 
-/// The size of a call.
+/// Size of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Size {
-    /// About how many tokens are sent.
+    /// Estimated number of input tokens.
     pub input: u64,
-    /// The most tokens of the answer.
+    /// Largest number of tokens of the answer.
     pub max_output: u32,
-    /// The most that the call may cost.
+    /// Largest cost of the call.
     pub hold: Usd,
 }
 
-/// What does not leave enough for an answer that is worth a call.
+/// Resource that is too scarce for the smallest useful answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum TooSmall {
-    /// The tokens.
     #[error("{left} tokens are left, the least answer takes {least}")]
     Tokens {
-        /// How many there are.
         left: u64,
-        /// The fewest that an answer takes.
+        /// Smallest number of tokens of an answer.
         least: u32,
     },
-    /// The money.
     #[error("{left} US dollars are left, the least answer costs up to {least}")]
     Money {
-        /// How much there is.
         left: Usd,
-        /// The least that a call costs.
+        /// Lowest cost of a call.
         least: Usd,
     },
-    /// No amount of money would be enough.
+    /// The cost overflows.
     #[error("the call is too large for any price")]
     Cost,
 }
 
 impl ResolvedModel {
-    /// The size of the next call. An answer below the least is a limit reached, not a smaller call.
+    /// Computes the size of the next call. If the limits leave too little for the smallest answer, it fails.
     pub fn size(&self, ahead: &Ahead) -> Result<Size, TooSmall> {
         let new = self.token_size.tokens(ahead.new_bytes);
         let input = ahead.reported.saturating_add(new);

@@ -1,51 +1,47 @@
-//! Server-sent events out of a stream of bytes, however it is cut.
+//! Parser for server-sent events that accepts a body in arbitrary pieces.
 
-/// Most bytes of one event.
+/// Size limit of an event in bytes.
 const MOST_EVENT: usize = 8 << 20;
-/// Most bytes of a body.
+/// Size limit of a body in bytes.
 const MOST_BODY: u64 = 256 << 20;
 
-/// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its name; empty if it has none.
+    /// Empty if the event has no name.
     pub name: String,
-    /// Its data, the lines of it joined by LF.
+    /// Data lines joined by LF.
     pub data: String,
 }
 
-/// Why a body is no stream of events.
+/// Reason why a body is not a stream of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// An event is too large.
     #[error("an event is larger than {} MiB", MOST_EVENT >> 20)]
     Event,
-    /// The body is too large.
     #[error("the body is larger than {} MiB", MOST_BODY >> 20)]
     Body,
-    /// A line is not UTF-8.
     #[error("a line is not UTF-8")]
     Text,
 }
 
-/// Takes a body piece by piece and gives its events.
+/// Splits a body into events, piece by piece.
 #[derive(Debug, Default)]
 pub struct Splitter {
-    /// The line that is not complete yet.
+    /// The incomplete last line.
     line: Vec<u8>,
-    /// Whether the last byte was a CR, so that an LF belongs to it.
+    /// True if the last byte was a CR; a following LF belongs to it.
     after_cr: bool,
-    /// Whether a line was seen: a byte order mark stands before the first only.
+    /// True after the first line: only that may begin with a byte order mark.
     begun: bool,
     name: String,
     data: String,
-    /// Whether the event has data, which may be empty.
+    /// True if the event has data, even if the data is empty.
     has_data: bool,
     taken: u64,
 }
 
 impl Splitter {
-    /// Takes the next piece, and hands each event that it completes to `sink`. After an error nothing more comes.
+    /// Processes the next piece, and passes each completed event to `sink`. After an error the splitter is unusable.
     pub fn push(
         &mut self,
         mut bytes: &[u8],
@@ -113,7 +109,7 @@ impl Splitter {
                 }
                 self.data.push_str(value);
             }
-            // Comments, and fields that say how to connect again.
+            // Comments, and fields about reconnection.
             _ => {}
         }
         Ok(())
@@ -152,7 +148,7 @@ mod tests {
                 ": ping\n\nid: 1\nretry: 5\nevent: lost\n\ndata: a\n\n",
                 vec![pair("", "a")],
             ),
-            // What is not closed by an empty line is no event.
+            // An event without a final empty line is incomplete.
             ("data: a\n\ndata: b\n", vec![pair("", "a")]),
             ("data\n\n", vec![pair("", "")]),
         ] {

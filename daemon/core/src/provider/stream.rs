@@ -1,4 +1,4 @@
-//! What a stream says, in words that are no api's own.
+//! Signals of a stream, independent of the API.
 
 use std::collections::BTreeSet;
 
@@ -12,162 +12,149 @@ use crate::error::excerpt;
 use crate::expr::parse_json;
 use crate::model::Object;
 
-/// Most bytes of all that a message says.
+/// Size limit of a message's content in bytes.
 const MOST_MESSAGE: usize = 16 << 20;
-/// Most calls of one message that are carried out.
+/// Largest number of calls of one message that are executed.
 const MOST_CALLS: usize = 128;
-/// Most bytes of the arguments of a call.
+/// Size limit of the arguments of a call in bytes.
 const MOST_ARGUMENTS: usize = 1 << 20;
-/// Most bytes of the name of a tool.
+/// Size limit of the name of a tool in bytes.
 const MOST_NAME: usize = 128;
-/// Most bytes of an id.
+/// Size limit of an id in bytes.
 const MOST_ID: usize = 256;
-/// The last position that a part of a message may have.
+/// Largest position of a part of a message.
 pub(super) const MOST_POSITION: u64 = 1024;
-/// Most events that nobody knows.
+/// Largest number of unknown events.
 const MOST_UNKNOWN: u32 = 10_000;
-/// Most bytes that are sent back of arguments which are none.
+/// Largest number of bytes of malformed arguments that are sent back.
 const MOST_UNPARSED: usize = 4096;
-/// What a model is answered whose answer reached its most tokens within a call.
+/// Answer to the model if its output limit was reached within a call.
 const CUT: &str = "the answer reached its most tokens inside the arguments of this call, so they are not whole; say less before the call, or do less in it";
-/// Name that is sent back for a call that names no tool.
+/// Name that is sent back for a call without a tool name.
 pub(super) const UNNAMED: &str = "unnamed";
 
-/// Something that a stream says.
+/// A signal of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Signal {
-    /// The answer begins.
     Begun {
-        /// The model that answers, as it calls itself.
+        /// Model name that the provider reports.
         model: String,
     },
-    /// More of a text.
+    /// Addition to a text.
     Text {
-        /// Its place in the message.
+        /// Position in the message.
         position: u32,
-        /// More of it.
         text: String,
     },
-    /// More of what the model thinks.
+    /// Addition to the reasoning.
     Thinking {
-        /// Its place in the message.
+        /// Position in the message.
         position: u32,
-        /// More of it.
         text: String,
     },
-    /// A text or a thought is complete.
+    /// A text or reasoning is complete.
     Block(Part),
-    /// A call begins.
     CallBegun {
-        /// Its place in the message.
+        /// Position in the message.
         position: u32,
-        /// The tool.
+        /// Name of the tool.
         name: String,
     },
-    /// More of its arguments.
+    /// Addition to the arguments of a call.
     CallArgs {
-        /// Its place in the message.
+        /// Position in the message.
         position: u32,
-        /// More of their text.
         text: String,
     },
-    /// A call is complete.
     CallReady(Call),
-    /// What the call used so far.
+    /// Tokens that the call used so far.
     Usage(Tokens),
-    /// Why the model stops.
     Stopped(Stop),
-    /// The message is complete; it is the last signal.
+    /// The message is complete; this is the last signal.
     Ended(Ended),
-    /// The stream cannot be read on; it is the last signal.
+    /// The stream is unreadable; this is the last signal.
     Broken(Fault),
 }
 
 /// A complete part of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// Its place in the message.
+    /// Position in the message.
     pub position: u32,
-    /// What it says.
     pub block: Block,
-    /// The same as it was received, JSON text.
+    /// JSON text as received.
     pub raw: String,
 }
 
 /// A complete call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Call {
-    /// Its place in the message.
+    /// Position in the message.
     pub position: u32,
-    /// The id by which it is answered.
+    /// Id that the result refers to.
     pub id: String,
-    /// The tool.
+    /// Name of the tool.
     pub name: String,
-    /// With what.
     pub arguments: Arguments,
-    /// The same as it was received, JSON text.
+    /// JSON text as received.
     pub raw: String,
 }
 
-/// The arguments of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Arguments {
-    /// An object.
     Object(Object),
-    /// The call cannot be carried out.
+    /// The call cannot be executed.
     Refused(Refused),
 }
 
-/// The answer to a call that is never carried out, because of the form in which it came.
+/// Answer to a malformed call, which is never executed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Refused {
-    /// Why, for programs.
+    /// Code for programs.
     pub code: &'static str,
-    /// The same for the model.
+    /// Description for the model.
     pub problem: String,
-    /// The arguments as they are sent back.
+    /// Arguments that are sent back.
     pub sent: Object,
 }
 
 /// A complete message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ended {
-    /// All of it.
     pub blocks: Vec<Block>,
-    /// The same as it was received; `None` if it says nothing.
+    /// Message as received; `None` if it is empty.
     pub raw: Option<Raw>,
-    /// Why the model stopped.
     pub stop: Stop,
-    /// What it used; `None` unless the provider reported both input and output in numbers that can be read.
+    /// Tokens of the whole call; `None` unless the provider reported readable numbers of both input and output.
     pub usage: Option<Tokens>,
-    /// What the provider said in a way that is not known, and how it was taken.
+    /// Unknown values of the provider, with their interpretation.
     pub warnings: Vec<String>,
 }
 
-/// Why a stream cannot be read on.
+/// Reason why a stream is unreadable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It ends before the message does.
+    /// The stream ends before the message does.
     #[error("the answer was cut off")]
     Cut,
-    /// It ends after the message, without the mark of the api.
+    /// The stream ends after the message, but without the end event of the API.
     #[error(
         "the answer ended without `{0}`; if the provider never sends it, set `quirks: {{end: lenient}}` in its file"
     )]
     Unmarked(&'static str),
-    /// It breaks the rules of its api.
+    /// The stream violates its API.
     #[error("the answer is malformed: {0}")]
     Malformed(String),
-    /// It goes beyond a bound.
+    /// The stream exceeds a limit.
     #[error("the answer goes beyond a bound: {0}")]
     Excess(&'static str),
-    /// The provider says so.
+    /// The provider reports an error.
     #[error("{0}")]
     Api(ApiError),
 }
 
 impl Fault {
-    /// The answer has the mark of its end, and no reason why it stops.
+    /// Creates the fault of an answer that ends without a stop reason.
     pub(super) fn without_reason(mark: &str) -> Self {
         Self::Malformed(format!(
             "`{mark}` comes without a reason why the answer stops; if the provider never gives one, set `quirks: {{end: lenient}}` in its file"
@@ -176,7 +163,6 @@ impl Fault {
 }
 
 impl Call {
-    /// The block of the call.
     pub fn block(&self) -> Block {
         Block::Call {
             id: self.id.clone(),
@@ -187,7 +173,7 @@ impl Call {
 }
 
 impl Arguments {
-    /// The arguments as they are sent back.
+    /// Returns the arguments that are sent back.
     pub const fn sent(&self) -> &Object {
         match self {
             Self::Object(object) => object,
@@ -196,7 +182,7 @@ impl Arguments {
     }
 }
 
-/// The arguments that a text holds, or what is wrong with it.
+/// Parses the arguments of a call.
 pub(super) fn arguments(text: &str) -> Result<Object, String> {
     match parse_json(text) {
         Ok(Value::Object(object)) => Ok(object),
@@ -208,27 +194,27 @@ pub(super) fn arguments(text: &str) -> Result<Object, String> {
     }
 }
 
-/// A call as it came, all of it.
+/// A call as received, complete.
 #[derive(Debug)]
 pub(super) struct Came<'a> {
-    /// Its place in the message.
+    /// Position in the message.
     pub(super) position: u32,
-    /// Empty if it has none.
+    /// Empty if the call has no id.
     pub(super) id: &'a str,
     pub(super) name: &'a str,
     pub(super) arguments: &'a str,
-    /// The object in the arguments, if they were read before.
+    /// Parsed arguments, if available.
     pub(super) object: Option<Object>,
-    /// Whether there was more of the arguments than is kept.
+    /// True if the arguments exceed their size limit and were cut.
     pub(super) is_too_large: bool,
-    /// Whether the answer reached its most tokens in this call.
+    /// True if the output limit was reached within this call.
     pub(super) is_cut: bool,
 }
 
-/// The complete calls of an answer.
+/// Complete calls of an answer.
 #[derive(Debug)]
 pub(super) struct Calls {
-    /// The turn, for ids that the provider does not give.
+    /// Turn, for ids that the provider does not supply.
     turn: u32,
     ids: BTreeSet<String>,
     count: usize,
@@ -243,7 +229,7 @@ impl Calls {
         }
     }
 
-    /// Completes a call, of which `raw` makes the JSON that is sent back out of its id, its name and its arguments.
+    /// Completes a call. `raw` builds the JSON that is sent back from id, name and arguments.
     pub(super) fn complete(
         &mut self,
         came: Came<'_>,
@@ -269,7 +255,7 @@ impl Calls {
         (call, raw)
     }
 
-    /// The id of a call: its own, unless it has none that an answer can refer to.
+    /// Returns the id of a call: its own, or a generated one if that is empty, too long or taken.
     fn id(&mut self, came: &Came<'_>) -> String {
         let mut id = came.id.to_owned();
         if id.is_empty() || id.len() > MOST_ID || self.ids.contains(&id) {
@@ -304,7 +290,7 @@ impl Calls {
         })
     }
 
-    /// Why a call cannot be carried out, whatever its arguments are.
+    /// Returns the reason why a call cannot be executed with any arguments.
     fn unusable(&self, came: &Came<'_>) -> Option<(&'static str, String)> {
         if self.count > MOST_CALLS {
             let problem = format!(
@@ -322,13 +308,14 @@ impl Calls {
     }
 }
 
-/// Arguments that are none, as they are sent back.
+/// Wraps malformed arguments to send them back.
 fn unparsed(text: &str) -> Object {
     let kept = text.floor_char_boundary(MOST_UNPARSED);
     Object::from_iter([("_unparsed".to_owned(), text[..kept].into())])
 }
 
-/// Adds `more` to the arguments of a call. Beyond their bound, which sets `is_too_large`, only the beginning is kept: it is sent back.
+/// Appends `more` to the arguments of a call. Beyond the size limit it sets `is_too_large` and keeps only the
+/// beginning, which is sent back.
 pub(super) fn add_arguments(arguments: &mut String, is_too_large: &mut bool, more: &str) {
     *is_too_large |= arguments.len() + more.len() > MOST_ARGUMENTS;
     if *is_too_large {
@@ -339,7 +326,7 @@ pub(super) fn add_arguments(arguments: &mut String, is_too_large: &mut bool, mor
     }
 }
 
-/// What a stream has brought, against its bounds.
+/// Counters of a stream's content, with limits.
 #[derive(Debug, Default)]
 pub(super) struct Meter {
     bytes: usize,
@@ -347,7 +334,7 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    /// Takes in so many bytes of the message.
+    /// Counts `bytes` bytes of the message.
     pub(super) fn weigh(&mut self, bytes: usize) -> Result<(), Fault> {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MOST_MESSAGE {
@@ -356,7 +343,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Takes in something that nobody knows.
+    /// Counts an unknown event.
     pub(super) fn skip(&mut self) -> Result<(), Fault> {
         self.unknown += 1;
         if self.unknown > MOST_UNKNOWN {
@@ -366,8 +353,8 @@ impl Meter {
     }
 }
 
-/// The data of an event that has just this shape; `None` if it has another, or is no JSON. An event of the usual shape is read without
-/// anything in between, and of all others the reader of any shape says what they are.
+/// Parses the data of an event in exactly this shape; returns `None` for any other. Events of the common shape take
+/// this direct path; the generic decoder handles all others.
 pub(super) fn shaped<'a, T: Deserialize<'a>>(data: &'a str) -> Option<T> {
     serde_json::from_str(data).ok()
 }
@@ -376,8 +363,8 @@ pub(super) fn malformed(what: impl Into<String>) -> Fault {
     Fault::Malformed(what.into())
 }
 
-/// The reason to stop that `word` names, among those that an api has. One that reports an error is an error; any other is taken as the
-/// end of the message, with a warning.
+/// Maps a stop reason of the API. A reason that names an error is an error. Any other unknown reason ends the message,
+/// with a warning.
 pub(super) fn reason(
     word: &str,
     known: &[(&str, Stop)],

@@ -19,7 +19,7 @@ fn id(name: &str) -> ItemId {
     ItemId::new(format!("agent/providers/{name}")).unwrap()
 }
 
-/// A provider file with a few keys in place of its own, or beside them.
+/// A provider file; `keys` replace or extend its own.
 fn file(name: &str, keys: &str) -> String {
     let mut lines = vec![
         "version: \"1.0.0\"".to_owned(),
@@ -66,7 +66,7 @@ fn usd(text: &str) -> Usd {
     Usd::parse(text).unwrap()
 }
 
-/// `events`, each with one of its values replaced by another, one at a time.
+/// Returns variants of `events`, each with one value replaced by another.
 fn warped(events: &[Value]) -> Vec<Vec<Value>> {
     let others = [
         json!(null),
@@ -105,7 +105,7 @@ fn pointers_of(value: &Value, at: String, pointers: &mut Vec<String>) {
     pointers.push(at);
 }
 
-/// Asserts that a stream ended, once, and that each call is ready at most once.
+/// Asserts that a stream ended once, and that each call was emitted at most once.
 fn assert_ends_once(signals: &[stream::Signal]) {
     use stream::Signal;
 
@@ -121,7 +121,7 @@ fn assert_ends_once(signals: &[stream::Signal]) {
     assert_eq!(ready.len(), count, "{signals:?}");
 }
 
-/// The calls that are ready, in the order in which they were.
+/// Returns the emitted calls, in order.
 fn ready(signals: &[stream::Signal]) -> impl Iterator<Item = &stream::Call> {
     signals.iter().filter_map(|signal| {
         if let stream::Signal::CallReady(call) = signal {
@@ -146,7 +146,7 @@ fn fault(signals: &[stream::Signal]) -> &stream::Fault {
     }
 }
 
-/// All that `pieces` of a body say to `model`, up to its end.
+/// Decodes all `pieces` of a body, up to its end.
 fn decode<'p>(
     pieces: impl IntoIterator<Item = &'p [u8]>,
     model: &ResolvedModel,

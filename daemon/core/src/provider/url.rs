@@ -1,9 +1,10 @@
-//! Addresses of providers, as far as they must be checked before anything is sent to them.
+//! Validation of provider addresses before anything is sent to them.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
-/// Whether `address` is one that secrets may be sent to: HTTPS, or plain HTTP on this machine; elsewhere only if the file insists.
+/// Checks that secrets may be sent to `address`: HTTPS, or plain HTTP on this machine. `insecure` allows plain HTTP
+/// elsewhere.
 pub(super) fn check(address: &str, insecure: bool) -> Result<(), String> {
     let (scheme, rest) = address
         .split_once("://")
@@ -32,7 +33,7 @@ pub(super) fn check(address: &str, insecure: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// The host of an authority, without its port.
+/// Returns the host of an authority, without its port.
 fn host(authority: &str) -> Option<&str> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -56,7 +57,7 @@ fn is_loopback(host: &str) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-/// `text` as one segment of a path, percent-encoded.
+/// Percent-encodes `text` as one segment of a path.
 pub(super) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {

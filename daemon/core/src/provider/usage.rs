@@ -1,28 +1,28 @@
-//! What calls use, and what that costs.
+//! Token usage of calls, and its cost.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ledger;
 use crate::money::{Price, Usd};
 
-/// Tokens of one call. `input` is what was neither read from a cache nor written to one; `output` includes reasoning.
+/// Tokens of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tokens {
-    /// Of input.
+    /// Input tokens that were neither read from a cache nor written to one.
     pub input: u64,
-    /// Of input that a cache gave.
+    /// Input tokens read from a cache.
     pub cache_read: u64,
-    /// Of input that a cache took.
+    /// Input tokens written to a cache.
     pub cache_write: u64,
-    /// Of output.
+    /// Output tokens, including reasoning.
     pub output: u64,
-    /// Of output that was reasoning.
+    /// Output tokens that were reasoning.
     pub reasoning: u64,
 }
 
 impl Tokens {
-    /// All that was sent.
+    /// Returns the total of the input tokens.
     pub const fn prompt(&self) -> u64 {
         self.input
             .saturating_add(self.cache_read)
@@ -30,39 +30,38 @@ impl Tokens {
     }
 }
 
-/// The prices of a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Prices {
-    /// From the smallest prompts to the largest; the last has no bound.
+    /// Ascending by size of the prompt; the last tier has no bound.
     tiers: Vec<Tier>,
 }
 
-/// The prices of requests up to a size.
+/// Prices of requests up to a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tier {
-    /// The most tokens of input; `None` without bound.
+    /// Largest number of input tokens; `None` means no bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_prompt: Option<u64>,
-    /// Of input.
+    /// Price of uncached input.
     pub input: Price,
-    /// Of input that a cache gives.
+    /// Price of input read from a cache.
     pub cache_read: Price,
-    /// Of input that a cache takes.
+    /// Price of input written to a cache.
     pub cache_write: Price,
-    /// Of output.
+    /// Price of output.
     pub output: Price,
 }
 
 impl Prices {
-    /// Nothing costs anything.
+    /// Returns prices of zero.
     pub fn free() -> Self {
         Self {
             tiers: vec![Tier::default()],
         }
     }
 
-    /// These prices. Bounds must rise, and the last tier has none.
+    /// Creates prices. Bounds must rise, and the last tier has none.
     pub fn new(tiers: Vec<Tier>) -> Result<Self, &'static str> {
         let (last, others) = tiers.split_last().ok_or("there are none")?;
         let bounds: Option<Vec<u64>> = others.iter().map(|tier| tier.until_prompt).collect();
@@ -76,12 +75,12 @@ impl Prices {
         Ok(Self { tiers })
     }
 
-    /// From the smallest prompts to the largest.
+    /// Returns the tiers, ascending by size of the prompt.
     pub fn tiers(&self) -> &[Tier] {
         &self.tiers
     }
 
-    /// The prices of a request with so many tokens of input.
+    /// Returns the tier of a request with `prompt` tokens of input.
     fn tier(&self, prompt: u64) -> &Tier {
         let holds = |tier: &&Tier| tier.until_prompt.is_none_or(|most| prompt <= most);
         self.tiers
@@ -90,7 +89,7 @@ impl Prices {
             .expect("the last tier holds for prompts of any size")
     }
 
-    /// What a call cost; `None` if it does not fit.
+    /// Returns the cost of a call; `None` if it overflows.
     pub fn cost(&self, tokens: &Tokens) -> Option<Usd> {
         let tier = self.tier(tokens.prompt());
         Price::total([
@@ -101,8 +100,9 @@ impl Prices {
         ])
     }
 
-    /// The most that a call may cost that sends about `input` tokens, with a tenth more for what the estimate misses, and gets at
-    /// most `output`. Of the tiers that may apply the dearest counts. `None` if it does not fit.
+    /// Returns the largest cost of a call with about `input` tokens of input and at most `output` tokens of output. A
+    /// tenth is added to `input` for the error of the estimate. The most expensive tier that may apply counts. `None`
+    /// if it overflows.
     pub fn hold(&self, input: u64, output: u64) -> Option<Usd> {
         let most = input.checked_add(input.div_ceil(10))?;
         let reachable = self.reachable(most);
@@ -113,7 +113,8 @@ impl Prices {
         costs.try_fold(Usd::ZERO, |dearest, cost| Some(dearest.max(cost?)))
     }
 
-    /// The most output that `money` pays for beside about `input` tokens, up to `most`.
+    /// Returns the largest output, up to `most` tokens, that `money` covers together with about `input` tokens of
+    /// input.
     pub fn affordable(&self, money: Usd, input: u64, most: u64) -> u64 {
         let fits = |output: u64| self.hold(input, output).is_some_and(|cost| cost <= money);
         let (mut least, mut beyond) = (0, most.saturating_add(1));
@@ -131,7 +132,7 @@ impl Prices {
         least
     }
 
-    /// The tiers of requests with up to `prompt` tokens of input.
+    /// Returns the tiers that requests with up to `prompt` tokens of input may reach.
     fn reachable(&self, prompt: u64) -> impl Iterator<Item = &Tier> {
         let last = self.tier(prompt).until_prompt;
         let within = move |tier: &&Tier| match (tier.until_prompt, last) {
@@ -142,7 +143,7 @@ impl Prices {
         self.tiers.iter().take_while(within)
     }
 
-    /// What a turn that came to `tokens` is entered with; `None` if its cost does not fit.
+    /// Returns the ledger entry of a turn with these tokens; `None` if its cost overflows.
     pub fn entry(&self, tokens: &Tokens) -> Option<ledger::Usage> {
         Some(ledger::Usage {
             money: self.cost(tokens)?,

@@ -1,4 +1,4 @@
-//! Providers as their files describe them.
+//! Providers as described by their files.
 
 use super::endpoint::Endpoint;
 use super::model::{self, Model};
@@ -7,40 +7,37 @@ use super::quirks::Quirks;
 use crate::clock::Timestamp;
 use crate::directive::CallStart;
 
-/// Days after which what a file says about a vendor should be looked at again.
+/// Days after which the contents of a provider file are considered stale.
 const FRESH_DAYS: i64 = 90;
 
-/// A provider.
 #[derive(Debug, Clone)]
 pub struct Provider {
-    /// Its name, which is the stem of its file.
+    /// Stem of the file's name.
     pub name: String,
-    /// How it is talked to.
     pub api: Api,
-    /// What a call needs of it.
     pub endpoint: Endpoint,
-    /// What it does unlike others of its api.
     pub quirks: Quirks,
-    /// When a call that a stream brings starts.
+    /// Point of an answer at which its calls may start.
     pub start: CallStart,
-    /// Most calls of one message at once.
+    /// Largest number of calls of one message that run at once.
     pub max_parallel: u32,
-    /// When what the file says was looked up.
+    /// Date on which the contents of the file were checked.
     pub as_of: Option<Timestamp>,
-    /// Whether models that are not listed are taken as well.
+    /// True if unlisted models may be used.
     pub open: bool,
     pub(super) models: Vec<Model>,
-    /// What is known of a model that is not listed.
+    /// Defaults for models by patterns of their ids.
     pub(super) profiles: Vec<model::Profile>,
 }
 
 impl Provider {
-    /// Its models, in the order of the file.
+    /// Returns the models, in the order of the file.
     pub fn models(&self) -> &[Model] {
         &self.models
     }
 
-    /// The model of that id or alias. An open provider has any; of one that is not listed only its profiles tell.
+    /// Returns the model of that id or alias. An open provider also has unlisted models, described by its profiles
+    /// only.
     pub fn model(&self, name: &str) -> Option<Model> {
         let listed = self.listed(name).cloned();
         listed.or_else(|| {
@@ -50,12 +47,12 @@ impl Provider {
         })
     }
 
-    /// The model that is listed under that id or alias.
+    /// Returns the listed model of that id or alias.
     pub fn listed(&self, name: &str) -> Option<&Model> {
         self.models.iter().find(|model| model.is_called(name))
     }
 
-    /// Whether what the file says is so old that somebody should look at it again.
+    /// Returns true if the file is older than [`FRESH_DAYS`] and should be checked again.
     pub fn is_stale(&self, now: Timestamp) -> bool {
         const DAY: i64 = 86_400;
         self.as_of

@@ -1,4 +1,4 @@
-//! The api of Anthropic: `POST /v1/messages`.
+//! The API of Anthropic: `POST /v1/messages`.
 
 mod decode;
 mod wire;

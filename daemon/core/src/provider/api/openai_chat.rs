@@ -1,4 +1,4 @@
-//! The api of `OpenAI` that others speak, too: `POST /chat/completions`.
+//! The API of `OpenAI` that many other providers offer too: `POST /chat/completions`.
 
 mod calls;
 mod decode;

@@ -1,4 +1,4 @@
-//! The rows by which the errors of providers are classed. They are data: of the configuration, and of a thread's contract.
+//! Rows that classify errors of providers. They are data of the configuration and of a thread's contract.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::definition::Backoff;
 use crate::expr::Names;
 use crate::pattern::{self, Pattern, backoff, folded};
 
-/// What a row may read of an error, and of the headers of the answer.
+/// Facts of an error and of the answer's headers that a row may match.
 const READ: [&str; 6] = [
     "error.type",
     "error.message",
@@ -20,7 +20,7 @@ const READ: [&str; 6] = [
     "should_retry",
 ];
 
-/// The classes that a row may give.
+/// Names of the classes in rows.
 const CLASSES: [(&str, Class); 6] = [
     ("transient", Class::Transient),
     ("rate_limited", Class::RateLimited),
@@ -30,37 +30,37 @@ const CLASSES: [(&str, Class); 6] = [
     ("permanent", Class::Permanent),
 ];
 
-/// The pauses after a failure: the first, which doubles, and the longest.
+/// First pause, which doubles, and longest pause after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Pauses {
     pub(super) base: Duration,
     pub(super) most: Duration,
 }
 
-/// A row: which errors it is about, and what these mean.
+/// A pattern of errors, with their class.
 #[derive(Debug, Clone)]
 pub struct ErrorRow {
     pattern: Pattern,
     pub(super) class: Class,
-    /// Those of the class, if it names none.
+    /// `None` selects the pauses of the class.
     pub(super) pauses: Option<Pauses>,
 }
 
-/// The rows, in their order: the first that matches an error decides.
+/// Rows in order; the first matching row decides.
 #[derive(Debug, Clone, Default)]
 pub struct ErrorRows(Vec<ErrorRow>);
 
-/// What the headers of an answer say to who would try again.
+/// Retry advice in the headers of an answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Advice {
-    /// Whether they ask for a pause.
+    /// True if they request a pause.
     pub(super) has_pause: bool,
-    /// Whether they say that another try makes sense.
+    /// Explicit advice for or against a retry, if given.
     pub(super) should_retry: Option<bool>,
 }
 
 impl ErrorRow {
-    /// Reads a row.
+    /// Reads a row. The error names the faulty key.
     pub fn read(row: &Value) -> Result<Self, String> {
         let row = pattern::row(row, &[])?;
         let pattern = Pattern::read(row, &READ)?;
@@ -99,13 +99,13 @@ fn pauses_of(policy: &Value) -> Result<Option<Pauses>, String> {
 }
 
 impl ErrorRows {
-    /// Reads rows.
+    /// Reads rows. The error names the faulty key of the first bad row.
     pub fn read(rows: &[Value]) -> Result<Self, String> {
         let rows = rows.iter().map(ErrorRow::read);
         Ok(Self(rows.collect::<Result<_, _>>()?))
     }
 
-    /// The first row that is about `error`.
+    /// Returns the first row that matches `error`.
     pub(super) fn find(&self, error: &ApiError, advice: Advice) -> Option<&ErrorRow> {
         let told = json!({
             "type": error.kind.to_lowercase(),

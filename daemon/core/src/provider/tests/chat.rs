@@ -1,4 +1,4 @@
-//! The api `openai_chat`: streams and bodies.
+//! The API `openai_chat`: streams and bodies.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ use crate::conversation::{
 };
 use crate::provider::stream::{Arguments, Fault, Signal};
 
-/// A model of this api with some quirks.
+/// A model of this API with some quirks.
 fn chat(quirks: &str) -> ResolvedModel {
     let keys = format!("api: openai_chat\npath: /v1/chat/completions\nquirks: {{{quirks}}}");
     let providers = BTreeMap::from([("p".to_owned(), provider("p", &keys))]);
@@ -31,7 +31,7 @@ fn body(chunks: &[Value]) -> String {
     events.concat()
 }
 
-/// What chunks with a `[DONE]` behind them say.
+/// Decodes chunks followed by `[DONE]`.
 fn signals(chunks: &[Value], quirks: &str) -> Vec<Signal> {
     decode([(body(chunks) + DONE).as_bytes()], &chat(quirks))
 }
@@ -140,7 +140,7 @@ proptest! {
 #[test]
 fn what_continues_is_read_the_same_whatever_else_its_chunk_holds() {
     let mut sample = sample();
-    // A thought under its other name, several things at once, and a call of which there is nothing more.
+    // Reasoning under its other name, several members at once, and an empty addition to a call.
     sample.insert(2, delta(&json!({"reasoning": "!", "content": null})));
     sample.insert(6, delta(&json!({"content": "x", "reasoning": "?"})));
     sample.insert(9, delta(&json!({"tool_calls": []})));
@@ -184,12 +184,12 @@ fn an_end_needs_a_reason_and_the_end_of_the_body() {
     assert_eq!(fault(&with(&open, "", "")), &Fault::Cut);
     assert_eq!(ended(&with(&open, DONE, "end: lenient")).stop, Stop::End);
     assert_eq!(fault(&with(&open, "", "end: lenient")), &Fault::Cut);
-    // An empty reason is none.
+    // An empty reason counts as absent.
     let empty = [open[0].clone(), reason("")];
     assert!(unmarked(&with(&empty, DONE, "")));
 }
 
-/// The calls of an answer: their ids and their arguments, or the code by which they are answered.
+/// Returns the calls of an answer: their ids, with their arguments or the code of their refusal.
 fn calls(chunks: &[Value], quirks: &str) -> Vec<(String, String)> {
     let mut chunks = chunks.to_vec();
     chunks.push(reason("tool_calls"));
@@ -226,7 +226,7 @@ const X: &str = "{\"x\":1}";
 const Y: &str = "{\"y\":2}";
 const WHOLE: [(&str, &str); 2] = [("a", X), ("b", Y)];
 
-/// Parts that are told apart by an index or an id.
+/// Parts with an index or an id.
 fn named_parts() -> Vec<Parts> {
     let (zero, one, null) = (json!(0), json!(1), Value::Null);
     vec![
@@ -309,7 +309,7 @@ fn named_parts() -> Vec<Parts> {
     ]
 }
 
-/// Parts that lack what tells them apart, or share it.
+/// Parts without an index or an id, or with the same ones.
 fn odd_parts() -> Vec<Parts> {
     let (zero, one, null) = (json!(0), json!(1), Value::Null);
     vec![
@@ -474,7 +474,7 @@ fn a_call_is_handed_out_early_only_if_nothing_of_it_can_follow() {
         none,
         "without arguments so far"
     );
-    // What follows all the same is a fault of the answer: the call may be under way.
+    // A late addition is a fault of the answer, because the call may be running.
     let late = [
         second,
         call(&two, "c", "g", "{}"),
@@ -822,7 +822,7 @@ fn each_body_begins_with_the_one_before() {
         assert!(begin.starts_with(&last));
         last = begin;
     }
-    // What another model said is sent as plain text, without its thoughts.
+    // Output of another model is sent as plain text, without its reasoning.
     let mut other = all;
     if let Message::Assistant { origin, blocks, .. } = &mut other[1] {
         "other".clone_into(&mut origin.model);
@@ -850,7 +850,7 @@ fn an_answer_that_says_nothing_is_said_to_be_none() {
     let mut thought = none.clone();
     thought["reasoning_content"] = json!("hm");
     for (replay, raw, blocks, sent_back) in [
-        // Thoughts only: they go back where they are taken, and never alone.
+        // Reasoning only: it is sent back if the provider accepts it, but never alone.
         (
             "none",
             Some(r#"{"role":"assistant","reasoning_content":"hm","content":null}"#.to_owned()),
@@ -883,7 +883,7 @@ fn an_answer_that_says_nothing_is_said_to_be_none() {
         ),
         ("none", None, vec![], none.clone()),
         ("none", None, vec![text(""), text(" \t")], none),
-        // What says something beside its content stays as it is, but for blanks.
+        // A message with other content stays unchanged, except for blank text.
         (
             "raw",
             Some(format!(

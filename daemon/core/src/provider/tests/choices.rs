@@ -1,5 +1,3 @@
-//! The choice of a model.
-
 use super::*;
 use crate::directive::CallStart;
 use crate::directive::{ToolUse, Wish};
@@ -64,7 +62,7 @@ fn a_word_leads_to_a_model() {
         ),
         (Some("big"), None, &["TWO"], Err("needs the secret ONE")),
         (Some("both"), Some("two"), &["ONE"], Err("TWO or SECOND")),
-        // No model is found by its beginning.
+        // A prefix does not name a model.
         (Some("bi"), None, all, Err("unknown_model")),
         (Some("bigg"), None, all, Err("did you mean `big`?")),
         (Some("one/bigg"), None, all, Err("did you mean `big`?")),
@@ -152,7 +150,7 @@ fn a_directive_is_asked_after_the_call() {
         try_resolve(&called, &config(), &["ONE"]).unwrap(),
         "one/both"
     );
-    // Who names a model gets no other.
+    // A model named by the call has no fallback.
     assert!(try_resolve(&called, &config(), &["TWO"]).is_err());
 }
 

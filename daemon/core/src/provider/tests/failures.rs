@@ -1,4 +1,4 @@
-//! What failed calls mean.
+//! Classification of failed calls.
 
 use crate::clock::Timestamp;
 use crate::yaml;
@@ -9,7 +9,7 @@ use crate::provider::api_error::ApiError;
 use crate::provider::failure::{Charge, Class, ErrorRow, ErrorRows, Failed, Verdict, classify};
 use crate::provider::stream::Fault;
 
-/// The rows that are shipped.
+/// The shipped rows.
 fn shipped() -> ErrorRows {
     let text = include_str!("../../../../../.ai/config/agent/error_classification.yaml");
     let file = yaml::parse(text).unwrap().value;
@@ -59,7 +59,7 @@ fn in_stream(kind: &str, begun: bool) -> Failed {
 type Case = (Failed, Headers, Class, Charge);
 type Headers = &'static [(&'static str, &'static str)];
 
-/// Calls that broke off.
+/// Interrupted calls.
 fn ours() -> Vec<Case> {
     use Charge::{Hold, Known, Nothing};
     use Class::{Permanent, RateLimited, Transient};
@@ -228,7 +228,7 @@ fn a_pause_is_what_is_asked_for_or_doubles() {
             &[("retry-after", "Sun, 06 Nov 1994 08:49:47 GMT")],
             Some(10_000),
         ),
-        // A time that is over asks for nothing, and neither does nonsense.
+        // A past time and an invalid value request no pause.
         (&[("retry-after", "Sun, 06 Nov 1994 08:49:27 GMT")], None),
         (&[("retry-after", "-5")], None),
         (&[("retry-after", "soon")], None),
@@ -279,7 +279,7 @@ fn a_pause_is_everybodys_if_the_provider_asks_for_it() {
         (of_kind(429, "x"), &[("retry-after", "7")], Some(7)),
         (of_kind(503, "x"), &[("retry-after", "7")], Some(7)),
         (of_kind(503, "x"), &[], None),
-        // That of others is not used up with this one.
+        // One exhausted quota does not exhaust the quotas of other calls.
         (
             of_kind(429, "insufficient_quota"),
             &[("retry-after", "7")],
@@ -378,7 +378,7 @@ fn rows_class_what_a_provider_says_and_never_what_it_is_charged_at() {
             assert_eq!(verdict.base, Duration::from_secs(5));
         }
     }
-    // What happened to the connection is nothing that a provider says.
+    // Rows do not apply to connection failures.
     let all = json!({"id": "all", "category": "permanent", "match": {"path": "status_code", "op": "exists", "value": false}});
     let rows = ErrorRows::read(&[all]).unwrap();
     assert_eq!(

@@ -1,22 +1,22 @@
-//! Each field of both apis, with a value of each kind: what it says is taken, or refused, and never silently left out.
+//! Each field of both APIs with a value of each type: it is accepted or refused, and never silently ignored.
 
 use std::collections::BTreeSet;
 
 use super::*;
 use crate::provider::stream::{Arguments, Fault, Signal};
 
-/// The kinds of values. Whatever has one holds the mark, by which it is found again.
+/// Types of values. Each value contains a marker by which it is found again.
 const KINDS: [&str; 6] = ["missing", "null", "number", "text", "list", "object"];
 const MARK: &str = "4711";
 
-/// What becomes of a field, by its event, its place, and the kind of its value:
+/// Result for a field, by its event, its position, and the type of its value:
 ///
-/// * `same`: the answer is what it is with the usual value
-/// * `nothing`: the field says nothing, and nothing else is changed
-/// * `taken`: the value is in what the answer says
-/// * `answered`: the call is answered to the model, and not carried out
+/// * `same`: the answer equals that with the usual value
+/// * `nothing`: the field is ignored, and nothing else changes
+/// * `taken`: the value is part of the answer
+/// * `answered`: the call is answered to the model, and not executed
 /// * `warned`: the thread gets a warning
-/// * `estimated`: what the call used is estimated
+/// * `estimated`: the usage of the call is estimated
 /// * `error`: the provider reports an error
 /// * `refused`: the answer is malformed
 const CHAT: &str = "
@@ -56,7 +56,7 @@ const CHAT: &str = "
 4 /usage/completion_tokens_details/reasoning_tokens   same      same      taken     taken    warned   warned
 ";
 
-/// Events and blocks of an unknown type are left out, as the vendor asks of those who read them.
+/// Events and blocks of an unknown type are ignored, as the vendor requires of clients.
 const ANTHROPIC: &str = "
 0  /type                                      refused   refused   refused   refused  refused  refused
 0  /message                                   estimated estimated refused   refused  refused  estimated
@@ -158,7 +158,7 @@ fn value(kind: &str) -> Option<Value> {
     }
 }
 
-/// Puts `value` at `pointer`, or takes away what is there.
+/// Sets `value` at `pointer`, or removes the value there.
 fn put(event: &mut Value, pointer: &str, value: Option<Value>) {
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     match (event.pointer_mut(parent).unwrap(), value) {

@@ -7,7 +7,7 @@ use crate::conversation::{Block, Stop};
 use crate::provider::api_error::ApiError;
 use crate::provider::stream::{Arguments, Fault, Signal};
 
-/// A model whose messages end like that.
+/// A model whose messages end as `end` describes.
 fn ends_like(end: EndMark) -> ResolvedModel {
     let mut model = model();
     model.quirks.end = end;
@@ -65,7 +65,7 @@ fn over() -> Value {
     json!({"type": "message_stop"})
 }
 
-/// A message with everything: thoughts, text, two calls whose arguments come interleaved, and one without any.
+/// A message with reasoning, text, two calls with interleaved arguments, and one call without arguments.
 fn sample() -> Vec<Value> {
     vec![
         start(),
@@ -236,7 +236,7 @@ fn a_cut_is_no_end() {
             assert!(is_cut, "{length}");
         }
     }
-    // A lenient provider may leave out the mark, and nothing else.
+    // A lenient provider may omit the end event, and nothing else.
     let cut = &whole.as_bytes()[..end];
     let text = fault(&decode([cut], &model())).to_string();
     assert!(
@@ -301,7 +301,7 @@ fn arguments_are_an_object_or_an_error() {
         }
         ended(&signals);
     }
-    // An empty call is ready as soon as another block comes.
+    // An empty call is emitted as soon as another block begins.
     let early = signals(&[
         start(),
         call(0, "a"),
@@ -313,7 +313,7 @@ fn arguments_are_an_object_or_an_error() {
             .iter()
             .any(|signal| matches!(signal, Signal::CallReady(_)))
     );
-    // Some send all arguments at once.
+    // Some providers send all arguments at once.
     let whole = block(
         0,
         &json!({"type": "tool_use", "id": "a", "name": "e", "input": {"k": 1}}),
@@ -407,7 +407,7 @@ fn what_breaks_the_rules_is_broken() {
     assert!(matches!(fault(&broken), Fault::Malformed(what) if what.contains("not JSON")));
 }
 
-/// The calls of an answer: their ids and their arguments, or the code by which they are answered.
+/// Returns the calls of an answer: their ids, with their arguments or the code of their refusal.
 fn calls(events: Vec<Value>, word: &str) -> Vec<(String, String)> {
     let events = [vec![start()], events, vec![reason(word), over()]].concat();
     let signals = signals(&events);
@@ -506,7 +506,7 @@ fn calls_of_odd_forms_are_repaired_or_answered_and_none_is_lost() {
         let expected = expected.map(|(id, came)| (id.to_owned(), came.to_owned()));
         assert_eq!(found, expected, "{what}");
     }
-    // A call in which the answer reached its most tokens is cut, also if its block never ends.
+    // A call in which the output limit was reached is cut, even if its block never ends.
     let cut = whole(0, "a", "{\"x\":")[..2].to_vec();
     assert_eq!(
         calls(cut, "max_tokens"),

@@ -1,4 +1,4 @@
-//! What calls cost.
+//! Costs of calls.
 
 use super::*;
 use crate::money::Price;
@@ -54,9 +54,9 @@ fn the_first_tier_that_holds_prices_the_whole_request() {
 
 #[test]
 fn a_hold_covers_whatever_the_call_may_cost() {
-    // 110 tokens after the tenth on top: the dearer tier may apply.
+    // With a tenth added there are 110 tokens: the more expensive tier may apply.
     assert_eq!(two().hold(100, 10), Some(usd("0.0009375")));
-    // 99 tokens: it may not.
+    // With 99 tokens it may not.
     assert_eq!(two().hold(90, 10), Some(usd("0.00017375")));
     assert_eq!(Prices::free().hold(u64::MAX / 2, u64::MAX), Some(Usd::ZERO));
     assert_eq!(two().hold(u64::MAX, 0), None);
@@ -130,7 +130,7 @@ fn a_call_is_as_large_as_the_limits_leave_room_for() {
         ..Ahead::default()
     };
     let size = model.size(&fresh).unwrap();
-    // 1100 tokens at the dearest input, 4000 of output.
+    // 1100 tokens at the most expensive input price, 4000 of output.
     assert_eq!((size.input, size.max_output), (1000, 4000));
     assert_eq!(size.hold, usd("0.021375"));
     let later = Ahead {
@@ -172,7 +172,7 @@ fn a_call_is_as_large_as_the_limits_leave_room_for() {
             least: usd("0.006495")
         })
     );
-    // A directive that asks for less gets less.
+    // A directive with a smaller limit gets a smaller answer.
     model.max_output = 10;
     assert_eq!(model.size(&fresh).unwrap().max_output, 10);
     let endless = Ahead {

@@ -72,7 +72,7 @@ fn a_body_is_what_the_api_asks_for() {
     wire.push(&user("more"));
     let body = wire.body(&model(), 4096);
     assert!(body.contains(r#""system":[{"type":"text","text":"Be \"brief\"","cache_control":{"type":"ephemeral"}}]"#), "{body}");
-    // As it came, to the byte.
+    // The bytes are unchanged.
     assert!(body.contains(&format!(r#""content":{RAW}"#)), "{body}");
     let body: Value = serde_json::from_str(&body).unwrap();
     assert_eq!(
@@ -193,7 +193,7 @@ fn what_another_model_said_is_told_in_plain_blocks() {
             "{raw:?}"
         );
     }
-    // A message that says nothing is not sent, and both sides take turns all the same.
+    // An empty message is not sent, and roles still alternate.
     let mut wire = begun(root(), vec![user("Go")]);
     wire.push(&said(
         None,
@@ -208,7 +208,7 @@ fn what_another_model_said_is_told_in_plain_blocks() {
     assert_eq!(body["messages"][0]["content"].as_array().unwrap().len(), 2);
 }
 
-/// `body` without marks and without its end: what the next one begins with.
+/// Returns `body` without breakpoints and without its end: the prefix that the next body must have.
 fn prefix(body: &str) -> String {
     let plain = body.replace(r#","cache_control":{"type":"ephemeral"}"#, "");
     plain.strip_suffix("]}]}").unwrap().to_owned()
@@ -219,7 +219,7 @@ fn each_body_begins_with_the_one_before() {
     let mut wire = begun(root(), vec![user("Go")]);
     let mut last = prefix(&wire.body(&model(), 500));
     for turn in 0..30 {
-        // One call in a turn, then two, so that each kind of block comes to stand where a mark may be.
+        // Turns alternate between one call and two, so that each kind of block occurs at a breakpoint.
         let ids: Vec<String> = (0..=turn % 2)
             .map(|at| format!("call-{turn}-{at}"))
             .collect();
@@ -250,7 +250,8 @@ fn each_body_begins_with_the_one_before() {
     }
 }
 
-/// At most four marks, never on reasoning, the newest on the last block, and the other within the vendor's reach.
+/// Checks that there are at most four breakpoints, none on reasoning, the newest on the last block, and the other
+/// within the vendor's reach.
 fn check_marks(body: &Value) {
     let messages = body["messages"].as_array().unwrap();
     let blocks: Vec<&Value> = messages
@@ -314,7 +315,7 @@ fn neither_blank_texts_nor_thoughts_at_the_end_are_sent() {
         let sent: Value = serde_json::from_str(&body).unwrap();
         let messages = sent["messages"].as_array().unwrap();
         if kept.is_empty() {
-            // Both sides take turns all the same: what the user says is one message.
+            // Roles still alternate: the texts of the user form one message.
             assert_eq!(messages.len(), 1, "{raw}");
             assert_eq!(messages[0]["content"].as_array().unwrap().len(), 2);
         } else {

@@ -1,4 +1,4 @@
-//! What the events of a stream mean.
+//! Decoding of stream events.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::provider::stream::{
     arguments, malformed, reason, shaped,
 };
 
-/// What says that a part continues.
+/// Type of an event that continues a block.
 const MORE: &str = "content_block_delta";
 
-/// What says that the message is complete.
+/// Type of the event that completes the message.
 const DONE: &str = "message_stop";
-/// The reasons to stop.
+/// Known stop reasons.
 const REASONS: [(&str, Stop); 7] = [
     ("end_turn", Stop::End),
     ("stop_sequence", Stop::End),
@@ -32,16 +32,16 @@ const REASONS: [(&str, Stop); 7] = [
     ("pause_turn", Stop::Pause),
 ];
 
-/// Reads the events of one answer.
+/// Decoder of one answer.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     end: EndMark,
     begun: bool,
-    /// Parts that are not complete, by the index that the provider gives them.
+    /// Incomplete blocks by the provider's index.
     open: BTreeMap<u64, Open>,
-    /// Parts that are, by their place.
+    /// Complete blocks by their position.
     done: BTreeMap<u32, Done>,
-    /// Complete calls whose arguments are not whole: whether they were cut off, what comes next tells.
+    /// Complete calls with malformed arguments. The next event shows if the answer was cut off there.
     waiting: BTreeMap<u32, Open>,
     calls: Calls,
     halves: Halves,
@@ -51,16 +51,16 @@ pub(crate) struct Decoder {
     warnings: Vec<String>,
 }
 
-/// A part that continues.
+/// An incomplete block.
 #[derive(Debug)]
 struct Open {
     position: u32,
     kind: Kind,
-    /// The part as it began.
+    /// Block as first received.
     first: Map<String, Value>,
     id: String,
     name: String,
-    /// What was added to it.
+    /// Content received so far.
     text: String,
     is_too_large: bool,
     signature: String,
@@ -71,7 +71,7 @@ enum Kind {
     Text,
     Thinking,
     Call,
-    /// Nobody knows it; it goes back as it came.
+    /// An unknown kind; it goes back unchanged.
     Other,
 }
 
@@ -81,7 +81,7 @@ struct Done {
     raw: String,
 }
 
-/// More of a part, as nearly all events are. One that is shaped otherwise is read as JSON of any shape.
+/// Event that continues a block, in the common shape. Events of other shapes are decoded from generic JSON.
 #[derive(Deserialize)]
 struct More<'a, T> {
     #[serde(rename = "type")]
@@ -91,7 +91,7 @@ struct More<'a, T> {
     delta: Delta<'a, T>,
 }
 
-/// What is added to a part: the text that its kind says.
+/// Addition to a block: the text that its kind names.
 #[derive(Deserialize)]
 struct Delta<'a, T> {
     #[serde(rename = "type")]
@@ -103,7 +103,7 @@ struct Delta<'a, T> {
 }
 
 impl<'a> Delta<'a, String> {
-    /// The same, of JSON of any shape. Only what its kind says is read.
+    /// Decodes the addition from generic JSON. Only the member that its kind names is read.
     fn of(delta: &'a Value) -> Result<Self, Fault> {
         let Some(map) = field::object(delta, "delta")? else {
             return Err(malformed("a block continues with nothing"));
@@ -153,7 +153,7 @@ impl<'a> Delta<'a, String> {
 type Signals<'a> = &'a mut Vec<Signal>;
 
 impl Decoder {
-    /// A decoder for the answer to the call of a turn.
+    /// Creates a decoder for the answer to the call of turn `turn`.
     pub(crate) fn new(end: EndMark, turn: u32) -> Self {
         Self {
             end,
@@ -170,8 +170,8 @@ impl Decoder {
         }
     }
 
-    /// Reads the data of an event, and adds what it says to `signals`; the message, if that was its end. None of `secrets` is in
-    /// what an error says.
+    /// Decodes the data of an event and appends the signals. Returns the message if the event completes it. Errors
+    /// contain none of `secrets`.
     pub(crate) fn event(
         &mut self,
         data: &str,
@@ -230,7 +230,7 @@ impl Decoder {
         said.map(|()| None)
     }
 
-    /// The body ended: the message, if the provider leaves it at that.
+    /// Ends the answer after the body. Returns the message if the provider is lenient about its end.
     pub(crate) fn finish(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
         match (self.stop, self.end) {
             (Some(_), EndMark::Lenient) => self.over(signals),
@@ -252,7 +252,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The block that an event is about. One without an index is about the block that began last.
+    /// Returns the index of the block that an event belongs to. An event without an index belongs to the newest block.
     fn index_of(&self, event: &Value) -> Result<u64, Fault> {
         let newest = || self.open.iter().max_by_key(|(_, open)| open.position);
         let index = field::index(&event["index"], "index")?;
@@ -261,7 +261,7 @@ impl Decoder {
             .ok_or_else(|| malformed("a block that is not open continues or ends"))
     }
 
-    /// The place of a block that begins: its index, unless another block has that.
+    /// Returns the position of a new block: its index, or the next free position if the index is taken.
     fn place(&self, index: Option<u64>) -> Result<u32, Fault> {
         let is_free = |place: &u32| {
             let of_open = self.open.values().map(|open| open.position);
@@ -283,7 +283,7 @@ impl Decoder {
         self.settle(None, signals);
         let index = field::index(&event["index"], "index")?;
         if let Some(index) = index.filter(|index| self.open.contains_key(index)) {
-            // One that begins in the place of another ends that.
+            // A block with the index of an open block ends that block.
             self.close(index, signals)?;
             self.settle(None, signals);
         }
@@ -415,7 +415,7 @@ impl Decoder {
             Kind::Call | Kind::Other => None,
         };
         if kind == Kind::Text && block.is_none() {
-            // The vendor does not take back a text that is empty.
+            // The vendor does not accept empty texts in requests.
             return Ok(());
         }
         let raw = Value::Object(first).to_string();
@@ -440,7 +440,7 @@ impl Decoder {
         }
     }
 
-    /// Ends the calls whose arguments are not whole: `stop` is why the model stops, `None` if another block comes.
+    /// Completes the calls with malformed arguments. `stop` is the stop reason, or `None` if another block follows.
     fn settle(&mut self, stop: Option<Stop>, signals: Signals<'_>) {
         let is_cut = stop == Some(Stop::Length);
         for (_, mut open) in std::mem::take(&mut self.waiting) {
@@ -500,7 +500,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes over what is reported; what an event does not name stays. The output is known at the end of the message only.
+    /// Merges a usage report; members that an event lacks stay. The output is final only at the end of the message.
     fn count(&mut self, usage: &Value, is_end: bool, signals: Signals<'_>) {
         let report = &mut self.report;
         let Some(usage) = report.members(usage) else {
@@ -531,7 +531,7 @@ impl Decoder {
         }
     }
 
-    /// The message is complete: blocks that are open end with it.
+    /// Completes the message and its open blocks.
     fn over(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
         let stop = match (self.stop, self.end) {
             (Some(stop), _) => stop,
@@ -565,7 +565,7 @@ impl Decoder {
 }
 
 impl Open {
-    /// Takes in more of the text; `false` if it is that of arguments which are larger than may be.
+    /// Appends to the content. Returns `false` if the arguments exceed their size limit.
     fn add(&mut self, more: &str) -> bool {
         if self.kind == Kind::Call {
             add_arguments(&mut self.text, &mut self.is_too_large, more);
@@ -576,7 +576,7 @@ impl Open {
     }
 }
 
-/// The message that parts make, as it is sent back.
+/// Joins the raw blocks of a message.
 pub(crate) fn assemble<'a>(parts: impl IntoIterator<Item = &'a str>) -> Option<Raw> {
     let parts: Vec<&str> = parts.into_iter().collect();
     (!parts.is_empty()).then(|| Raw(format!("[{}]", parts.join(","))))

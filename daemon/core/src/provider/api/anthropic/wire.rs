@@ -1,4 +1,4 @@
-//! The body of a request.
+//! Body of a request.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -9,25 +9,25 @@ use crate::provider::choice::{ResolvedModel, Thinking};
 use crate::provider::quirks::CacheMarks;
 use crate::seal::{canonical, canonical_object};
 
-/// How far behind the newest marked block the other one stands: the vendor looks back twenty blocks for what it has cached.
+/// Number of blocks between the two breakpoints in messages. The vendor looks back 20 blocks for a cached prefix.
 const BETWEEN_MARKS: usize = 18;
 
-/// What marks the end of a part that should be cached, as the last member of a block.
+/// Cache breakpoint, as the last member of a block.
 const MARK: &str = r#","cache_control":{"type":"ephemeral"}"#;
 
-/// A conversation as it is sent. A message that was pushed keeps its bytes: each body begins with all of the one before, but for
-/// the marks of the cache, which are no content.
+/// A conversation in the form of this API. Bytes of a pushed message never change: each body begins with the whole
+/// previous one, except for cache breakpoints, which are not content.
 #[derive(Debug, Clone)]
 pub(crate) struct Wire {
     origin: Origin,
     system: Option<String>,
-    /// A JSON list; `None` if there are no tools.
+    /// JSON list; `None` if there are no tools.
     tools: Option<String>,
-    /// The messages as a JSON list, in one piece, because a body is made by copying them; the last message and the list are not closed.
+    /// Messages as one JSON text, because each body copies it. The last message and the list are not closed.
     messages: String,
-    /// Whose the last message is.
+    /// Role of the last message.
     last: Option<Side>,
-    /// The blocks in `messages`.
+    /// Positions of the blocks in `messages`.
     blocks: Vec<Placed>,
 }
 
@@ -37,11 +37,11 @@ enum Side {
     Assistant,
 }
 
-/// A block in the text of the messages.
+/// Position of a block in the text of the messages.
 #[derive(Debug, Clone, Copy)]
 struct Placed {
     side: Side,
-    /// Where the brace stands that closes it.
+    /// Offset of the block's closing brace.
     end: usize,
     markable: bool,
 }
@@ -49,9 +49,9 @@ struct Placed {
 /// One block of content, as JSON text.
 #[derive(Debug)]
 struct Part {
-    /// An object with members.
+    /// A JSON object with at least one member.
     json: String,
-    /// Whether a mark may stand in it.
+    /// True if the block may carry a cache breakpoint.
     markable: bool,
 }
 
@@ -79,7 +79,7 @@ impl Wire {
         }
     }
 
-    /// Adds a message. Messages of one side in a row are sent as one, so one that says nothing is left out.
+    /// Adds a message. Adjacent messages of one role are sent as one, so a message without content is omitted.
     pub(crate) fn push(&mut self, message: &Message) {
         let (side, parts) = match message {
             Message::User { blocks, .. } => (Side::User, neutral(blocks)),
@@ -112,7 +112,7 @@ impl Wire {
         }
     }
 
-    /// The body of a request for an answer of at most `max_output` tokens.
+    /// Returns the body of a request for an answer of at most `max_output` tokens.
     pub(crate) fn body(&self, model: &ResolvedModel, max_output: u32) -> String {
         let is_marked = model.quirks.cache == CacheMarks::Marked;
         let mut body = format!(
@@ -167,7 +167,7 @@ impl Wire {
         body
     }
 
-    /// Where marks stand: in the newest block of the user's side, and before that in an earlier one.
+    /// Returns the offsets of the breakpoints: in an earlier block, and in the newest block of the user's role.
     fn marks(&self) -> [Option<usize>; 2] {
         let blocks = &self.blocks;
         let is_newest = |block: &Placed| block.side == Side::User && block.markable;
@@ -180,7 +180,7 @@ impl Wire {
     }
 }
 
-/// A plain text as JSON.
+/// Encodes a text as JSON.
 fn text(plain: &str) -> String {
     Value::from(plain).to_string()
 }
@@ -189,14 +189,14 @@ fn block_of_text(plain: &str) -> String {
     format!(r#"{{"type":"text","text":{}}}"#, text(plain))
 }
 
-/// A block with a mark.
+/// Adds a cache breakpoint to a block.
 fn marked(json: &str) -> String {
     let open = json.strip_suffix('}').unwrap_or(json);
     format!("{open}{MARK}}}")
 }
 
-/// Blocks of nobody in particular. Thoughts are left out: none but their own model understands them. So are texts of nothing but
-/// blanks, which the vendor refuses.
+/// Encodes blocks of another model. Reasoning is omitted, because only its own model accepts it. Blank texts are
+/// omitted too, because the vendor refuses them.
 fn neutral(blocks: &[Block]) -> Vec<Part> {
     let json = blocks.iter().filter_map(|block| match block {
         Block::Text { text } if text.trim().is_empty() => None,
@@ -225,8 +225,8 @@ fn neutral(blocks: &[Block]) -> Vec<Part> {
     .collect()
 }
 
-/// The blocks of a message as they were received, but for those that the vendor sends and does not take back: texts of nothing but
-/// blanks, and thoughts at the end, which lead to nothing. `None` if they are no list of objects.
+/// Returns the blocks of a received message, without the blocks that the vendor sends but does not accept: blank texts,
+/// and reasoning at the end. Returns `None` if the text is not a list of objects.
 fn received(raw: &Raw) -> Option<Vec<Part>> {
     #[derive(Deserialize)]
     struct Typed {
@@ -236,7 +236,7 @@ fn received(raw: &Raw) -> Option<Vec<Part>> {
     }
     let blocks: Vec<&RawValue> = serde_json::from_str(&raw.0).ok()?;
     let mut parts = Vec::new();
-    // How many of them are left when those at the end that are thoughts are gone.
+    // Number of blocks without the reasoning at the end.
     let mut whole = 0;
     for block in blocks {
         let typed: Typed = serde_json::from_str(block.get()).ok()?;

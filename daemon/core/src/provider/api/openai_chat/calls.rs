@@ -1,7 +1,7 @@
-//! The calls of an answer, put together from their parts.
+//! Tool calls of an answer, assembled from their parts.
 //!
-//! A part belongs to the call of its index or its id, whatever came between. One call is complete, and handed out, when the next begins
-//! and its arguments are a whole object; the others are at the end. Calls are handed out in their order only.
+//! A part belongs to the call of its index or its id, in any order. A call is emitted when the next one begins and its
+//! arguments are a complete object; all other calls are emitted at the end. Calls are emitted in order only.
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -14,10 +14,10 @@ use crate::provider::stream::{
     Calls as Complete, Came, Fault, MOST_POSITION, Meter, Signal, add_arguments, malformed,
 };
 
-/// The place of the first call, behind thoughts and text.
+/// Position of the first call, after reasoning and text.
 const FIRST_CALL: u32 = 2;
 
-/// More of a call.
+/// Addition to a call.
 #[derive(Deserialize)]
 pub(super) struct Part {
     index: Option<u64>,
@@ -33,7 +33,7 @@ struct Function {
 }
 
 impl Part {
-    /// The same, of JSON of any shape.
+    /// Decodes the addition from generic JSON.
     pub(super) fn of(part: &Value) -> Result<Self, Fault> {
         let Some(part) = field::object(part, "tool_calls")? else {
             return Err(malformed("`tool_calls` has an entry of null"));
@@ -56,20 +56,20 @@ impl Part {
     }
 }
 
-/// The calls of one answer, in their order.
+/// Calls of one answer, in order.
 #[derive(Debug)]
 pub(super) struct Calls {
     rule: IndexRule,
     list: Vec<Building>,
-    /// How many of them, from the first, are handed out.
+    /// Number of calls emitted so far, from the first.
     ready: usize,
-    /// The one that the last part belonged to.
+    /// Index of the call that the last part belonged to.
     last: usize,
     complete: Complete,
     halves: Halves,
 }
 
-/// A call that is put together.
+/// A call being assembled.
 #[derive(Debug, Default)]
 struct Building {
     index: Option<u64>,
@@ -81,7 +81,7 @@ struct Building {
     made: Option<Made>,
 }
 
-/// A call that was handed out.
+/// A call that was emitted.
 #[derive(Debug)]
 pub(super) struct Made {
     pub(super) block: Block,
@@ -100,12 +100,11 @@ impl Calls {
         }
     }
 
-    /// True if there is any call.
     pub(super) const fn has_begun(&self) -> bool {
         !self.list.is_empty()
     }
 
-    /// Takes in a part. `exact` are its arguments, if they hold halves of characters.
+    /// Adds a part. `exact` are its arguments, if they contain half surrogate pairs.
     pub(super) fn add(
         &mut self,
         part: Part,
@@ -153,7 +152,7 @@ impl Calls {
         Ok(())
     }
 
-    /// True if a part says a whole call once more, as some do at the end of an answer.
+    /// Returns true if a part repeats a whole call, as some providers do at the end of an answer.
     fn is_repeated(&mut self, index: Option<u64>, id: &str, name: &str, more: &Piece) -> bool {
         if id.is_empty() || name.is_empty() {
             return false;
@@ -167,7 +166,7 @@ impl Calls {
             .is_some_and(Building::is_whole)
     }
 
-    /// The call that a part belongs to; `None` if it begins another.
+    /// Returns the call that a part belongs to, or `None` if the part begins another call.
     fn find(&mut self, index: Option<u64>, id: &str, name: &str) -> Option<usize> {
         let is_last = self.list.get(self.last).is_some_and(|last| {
             index.is_some() && last.index == index && (id.is_empty() || last.id == id)
@@ -187,25 +186,25 @@ impl Calls {
             }
             at
         };
-        // A name behind whole arguments is that of another call.
+        // A name after complete arguments is that of another call.
         let call = &mut self.list[at];
         let is_another =
             !name.is_empty() && !call.name.is_empty() && { call.name != name || call.is_whole() };
         (!is_another).then_some(at)
     }
 
-    /// True if the index or the id of a part says that it does not belong to the call that was found.
+    /// Returns true if the index or the id shows that the part does not belong to the call at `at`.
     fn is_another(&self, at: usize, index: Option<u64>, id: &str, name: &str) -> bool {
         let call = &self.list[at];
         let has_other_id = !id.is_empty() && !call.id.is_empty() && call.id != id;
         match self.rule {
             IndexRule::Id => has_other_id || (index.is_none() && id.is_empty() && !name.is_empty()),
-            // Some give each part another id, but only the first a name.
+            // Some providers send a new id with each part, but a name only with the first.
             IndexRule::Index => has_other_id && !name.is_empty(),
         }
     }
 
-    /// Begins another call, ahead of which those that are whole are handed out.
+    /// Begins another call, and emits the preceding complete calls.
     fn begin(&mut self, index: Option<u64>, signals: &mut Vec<Signal>) -> Result<usize, Fault> {
         while let Some(call) = self.list.get_mut(self.ready) {
             if call.name.is_empty() || !call.is_whole() {
@@ -222,7 +221,7 @@ impl Calls {
         Ok(at)
     }
 
-    /// The answer has ended for the reason `stop`: all calls are handed out.
+    /// Emits all remaining calls after the answer ended for the reason `stop`.
     pub(super) fn end(&mut self, stop: Stop, signals: &mut Vec<Signal>) -> Result<(), Fault> {
         while self.ready < self.list.len() {
             self.hand_out(self.ready, Some(stop), signals)?;
@@ -230,7 +229,7 @@ impl Calls {
         Ok(())
     }
 
-    /// Hands out the next call; `stop` is why the answer has ended, if it has.
+    /// Emits the next call; `stop` is the stop reason of an ended answer.
     fn hand_out(
         &mut self,
         at: usize,
@@ -275,7 +274,7 @@ impl Calls {
         Ok(())
     }
 
-    /// The calls that were handed out.
+    /// Takes the emitted calls.
     pub(super) fn take_made(&mut self) -> Vec<Made> {
         let list = std::mem::take(&mut self.list);
         list.into_iter().filter_map(|call| call.made).collect()
@@ -283,19 +282,19 @@ impl Calls {
 }
 
 impl Building {
-    /// Takes in more of the arguments; `false` if they are larger than may be.
+    /// Appends to the arguments. Returns `false` if they exceed their size limit.
     fn add(&mut self, more: &str) -> bool {
         add_arguments(&mut self.arguments, &mut self.is_too_large, more);
         !self.is_too_large
     }
 
-    /// True if the arguments look like a whole object.
+    /// Returns true if the arguments look like a complete object.
     fn is_whole(&mut self) -> bool {
         !self.is_too_large && self.scan.is_whole(&self.arguments)
     }
 }
 
-/// How far a text was looked at for the end of the object in it. Each byte is looked at once.
+/// Incremental scan of a text for the end of its object. Each byte is scanned once.
 #[derive(Debug, Default)]
 struct Scan {
     at: usize,
@@ -305,21 +304,18 @@ struct Scan {
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum State {
-    /// Ahead of the object.
     #[default]
     Ahead,
     Inside,
     InText,
-    /// Behind a backslash in a text.
     Escaped,
-    /// Behind the object.
     Closed,
-    /// There is something else than one object.
+    /// The text is not a single object.
     Odd,
 }
 
 impl Scan {
-    /// True if `text`, which is that of the call before and perhaps more, is one object.
+    /// Returns true if `text`, which extends the text of the previous call, is one object.
     fn is_whole(&mut self, text: &str) -> bool {
         for byte in &text.as_bytes()[self.at..] {
             self.step(*byte);
@@ -356,7 +352,7 @@ impl Scan {
     }
 }
 
-/// The place of a call in the message.
+/// Returns the position of a call in the message.
 fn position(at: usize) -> Result<u32, Fault> {
     let position = u32::try_from(at)
         .ok()

@@ -1,4 +1,4 @@
-//! What the events of a stream mean.
+//! Decoding of stream events.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -12,12 +12,12 @@ use crate::provider::half::{Halves, Piece};
 use crate::provider::quirks::{EndMark, Quirks};
 use crate::provider::stream::{Ended, Fault, Meter, Part, Signal, malformed, reason, shaped};
 
-/// What says that nothing more comes.
+/// Data of the event that ends the stream.
 const DONE: &str = "[DONE]";
-/// The places of a message's parts: thoughts, text, then the calls.
+/// Positions of a message's parts: reasoning, text, then the calls.
 const THINKING: u32 = 0;
 const TEXT: u32 = 1;
-/// The reasons to stop.
+/// Known stop reasons.
 const REASONS: [(&str, Stop); 5] = [
     ("stop", Stop::End),
     ("tool_calls", Stop::Calls),
@@ -26,15 +26,15 @@ const REASONS: [(&str, Stop); 5] = [
     ("content_filter", Stop::Refusal),
 ];
 
-/// Reads the events of one answer.
+/// Decoder of one answer.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     end: EndMark,
     begun: bool,
-    /// The message as far as it is assembled, without its calls.
+    /// Message as assembled so far, without its calls.
     message: Map<String, Value>,
     thinking: String,
-    /// Whether the parts ahead of the calls were handed out.
+    /// True if the parts that precede the calls were emitted.
     told: bool,
     calls: Calls,
     halves: Halves,
@@ -44,7 +44,7 @@ pub(crate) struct Decoder {
     warnings: Vec<String>,
 }
 
-/// More of the message, as nearly all chunks are. One that is shaped otherwise is read as JSON of any shape.
+/// Chunk in the common shape. Chunks of other shapes are decoded from generic JSON.
 #[derive(Deserialize)]
 struct More {
     choices: [Choice; 1],
@@ -76,7 +76,7 @@ struct Delta {
     tool_calls: Option<Vec<CallPart>>,
 }
 
-/// The texts of a chunk in which halves of characters stand. What is no text of such a place makes the whole unreadable, and then the
+/// Texts of a chunk with half surrogate pairs. If one of its members is not a text, the chunk does not match, and
 /// halves are replaced.
 #[derive(Deserialize)]
 struct Exact {
@@ -126,8 +126,8 @@ impl Decoder {
         }
     }
 
-    /// Reads the data of an event, and adds what it says to `signals`; the message, if that was its end. None of `secrets` is in
-    /// what an error says.
+    /// Decodes the data of an event and appends the signals. Returns the message if the event completes it. Errors
+    /// contain none of `secrets`.
     pub(crate) fn event(
         &mut self,
         data: &str,
@@ -158,7 +158,7 @@ impl Decoder {
         Ok(None)
     }
 
-    /// The body ended: the message, if the model said why it stops.
+    /// Ends the answer after the body. Returns the message if a stop reason was received.
     pub(crate) fn finish(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
         let stop = self.stop.ok_or(Fault::Cut)?;
         self.ended(stop, signals)
@@ -205,7 +205,7 @@ impl Decoder {
             let error = json!({"error": error}).to_string();
             return Err(Fault::Api(ApiError::read(None, &error, secrets)));
         }
-        // Some send the whole answer at once, under a name that it has without a stream or had in an older api.
+        // Some providers send the whole answer at once, under its name without streaming or in an older API.
         let mut delta = field_of(choice, "delta");
         if delta.is_null() {
             delta = field_of(choice, "message");
@@ -221,7 +221,7 @@ impl Decoder {
         self.finish_reason(&word, secrets, signals)
     }
 
-    /// `[DONE]`: the end, if the model said why it stops, or the provider never does.
+    /// Handles `[DONE]`: the end of the message, if a stop reason was received or the provider never sends one.
     fn done(&mut self, signals: Signals<'_>) -> Result<Ended, Fault> {
         let stop = match (self.stop, self.end) {
             (Some(stop), _) => stop,
@@ -235,7 +235,7 @@ impl Decoder {
         self.ended(stop, signals)
     }
 
-    /// Takes in what `delta` says, if that is one thing and the message has begun.
+    /// Applies `delta` if it adds to one part only and the message has begun. Returns `None` otherwise.
     fn more(&mut self, delta: Delta, signals: Signals<'_>) -> Option<Result<(), Fault>> {
         if !self.begun || self.stop.is_some() {
             return None;
@@ -303,7 +303,7 @@ impl Decoder {
             tool_calls,
         } = exact;
         let mut arguments = tool_calls.into_iter().map(|call| call.function.arguments);
-        // Some give a thought twice, under both of its names.
+        // Some providers send the same reasoning under both names.
         let thinking = ["reasoning_content", "reasoning"]
             .into_iter()
             .find(|key| delta.get(*key).is_some_and(says));
@@ -357,7 +357,7 @@ impl Decoder {
         self.text(said.text, signals)
     }
 
-    /// A thought, which is kept as it came if it is no text.
+    /// Adds reasoning; a value that is not a text is also kept unchanged.
     fn reasoning(
         &mut self,
         key: String,
@@ -377,7 +377,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes over a field of the message that is neither content nor a call.
+    /// Adds a member of the message that is neither content nor a call.
     fn field(&mut self, key: String, value: Value) -> Result<(), Fault> {
         self.meter
             .weigh(key.len() + crate::seal::canonical(&value).len())?;
@@ -392,7 +392,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Appends to a text of the message.
+    /// Appends to a text member of the message.
     fn join(&mut self, key: &str, text: &str) {
         match self.message.get_mut(key) {
             Some(Value::String(whole)) => whole.push_str(text),
@@ -414,7 +414,7 @@ impl Decoder {
         self.calls.add(part, exact, &mut self.meter, signals)
     }
 
-    /// The parts ahead of the calls, as far as they say something.
+    /// Returns the non-empty parts that precede the calls.
     fn parts(&self) -> Vec<Part> {
         let content = self.message.get("content").and_then(Value::as_str);
         let thinking = Block::Thinking {
@@ -461,7 +461,7 @@ impl Decoder {
             stop = Stop::Refusal;
         }
         match self.stop {
-            // Some say it again beside what the call used.
+            // Some providers repeat the reason in the chunk with the usage.
             Some(known) if known == stop => return Ok(()),
             Some(_) => return Err(malformed("it stops twice")),
             None => {}
@@ -473,7 +473,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes over what is reported; what a chunk does not name stays.
+    /// Merges a usage report; members that a chunk lacks stay.
     fn count(&mut self, usage: &Value, signals: Signals<'_>) {
         let report = &mut self.report;
         let Some(usage) = report.members(usage) else {
@@ -533,7 +533,7 @@ impl Decoder {
     }
 }
 
-/// A field of an object; null if it is not there.
+/// Returns a member of an object, or null if it is missing.
 fn field_of<'v>(object: &'v Map<String, Value>, key: &str) -> &'v Value {
     object.get(key).unwrap_or(&Value::Null)
 }

@@ -1,4 +1,4 @@
-//! The body of a request.
+//! Body of a request.
 
 use serde_json::{Map, Value, json};
 
@@ -7,22 +7,23 @@ use crate::provider::choice::{ResolvedModel, Thinking};
 use crate::provider::quirks::{MaxTokensField, Quirks, ReasoningReplay, SystemRole, UsageReport};
 use crate::seal::{canonical, canonical_object};
 
-/// Fields of a message that hold reasoning.
+/// Members of a message that hold reasoning.
 const REASONING: [&str; 3] = ["reasoning_content", "reasoning", "reasoning_details"];
-/// Fields of a message that say something without its content.
+/// Members of a message that are content of their own.
 const SAYING: [&str; 4] = ["tool_calls", "function_call", "refusal", "audio"];
-/// Stands for an answer that says nothing. Such a message is refused, and without it two of the user would follow each other, which
-/// the templates of many models refuse as well.
+/// Substitute for an empty answer. Providers refuse an empty message. Without it, two messages of the user would be
+/// adjacent, which the templates of many models refuse as well.
 const NOTHING: &str = "(no answer)";
 
-/// A conversation as it is sent. A message that was pushed keeps its bytes: each body begins with all of the one before.
+/// A conversation in the form of this API. Bytes of a pushed message never change: each body begins with the whole
+/// previous one.
 #[derive(Debug, Clone)]
 pub(crate) struct Wire {
     origin: Origin,
     replay: ReasoningReplay,
-    /// A JSON list; `None` if there are no tools.
+    /// JSON list; `None` if there are no tools.
     tools: Option<String>,
-    /// The messages as a JSON list that is not closed, in one piece, because a body is made by copying them.
+    /// Messages as one unclosed JSON list, because each body copies it.
     messages: String,
 }
 
@@ -54,7 +55,7 @@ impl Wire {
         wire
     }
 
-    /// Adds a message, which is a JSON object.
+    /// Appends a message, which is a JSON object.
     fn add(&mut self, message: &str) {
         if self.messages.len() > "[".len() {
             self.messages.push(',');
@@ -62,7 +63,6 @@ impl Wire {
         self.messages.push_str(message);
     }
 
-    /// Adds a message.
     pub(crate) fn push(&mut self, message: &Message) {
         match message {
             Message::User { blocks, .. } => {
@@ -83,7 +83,7 @@ impl Wire {
         }
     }
 
-    /// The body of a request for an answer of at most `max_output` tokens.
+    /// Returns the body of a request for an answer of at most `max_output` tokens.
     pub(crate) fn body(&self, model: &ResolvedModel, max_output: u32) -> String {
         let most = match model.quirks.max_tokens_field {
             MaxTokensField::MaxCompletionTokens => "max_completion_tokens",
@@ -119,7 +119,7 @@ impl Wire {
     }
 }
 
-/// A plain text as JSON.
+/// Encodes a text as JSON.
 fn text(plain: &str) -> String {
     Value::from(plain).to_string()
 }
@@ -128,12 +128,12 @@ fn said(role: &str, content: &str) -> String {
     format!(r#"{{"role":"{role}","content":{}}}"#, text(content))
 }
 
-/// A block of the user's side as a message of its own.
+/// Encodes a block of the user's side as a message of its own.
 fn told(block: &Block) -> Option<String> {
     match block {
         Block::Text { text } if text.is_empty() => None,
         Block::Text { text } => Some(said("user", text)),
-        // A failed call says so in its text: the api has no other place for it.
+        // The API has no member for a failed call; the text reports the failure.
         Block::Result { id, content, .. } => Some(format!(
             r#"{{"role":"tool","tool_call_id":{},"content":{}}}"#,
             text(id),
@@ -143,7 +143,7 @@ fn told(block: &Block) -> Option<String> {
     }
 }
 
-/// A message of nobody in particular.
+/// Encodes blocks of another model as a message.
 fn neutral(blocks: &[Block]) -> String {
     let mut content = String::new();
     let mut calls = Vec::new();
@@ -168,7 +168,7 @@ fn neutral(blocks: &[Block]) -> String {
     Value::Object(message).to_string()
 }
 
-/// A message as it was received, with as much of its reasoning as the provider takes back; `None` if it is no message.
+/// Returns a received message with the reasoning that the provider accepts, or `None` if the text is not a message.
 fn received(raw: &Raw, replay: ReasoningReplay) -> Option<String> {
     let mut message: Map<String, Value> = serde_json::from_str(&raw.0).ok()?;
     let kept: &[&str] = match replay {
@@ -186,7 +186,7 @@ fn received(raw: &Raw, replay: ReasoningReplay) -> Option<String> {
     Some(Value::Object(message).to_string())
 }
 
-/// Puts something that is taken back in the place of a content that says nothing; `false` if it says something.
+/// Replaces empty content by an accepted value. Returns `false` if the content is not empty.
 fn mend(message: &mut Map<String, Value>) -> bool {
     let says = |value: &Value| match value {
         Value::Null => false,
