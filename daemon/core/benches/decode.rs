@@ -1,12 +1,13 @@
-//! How fast the streams of providers are read.
+//! Throughput of decoding provider streams.
 //!
-//! `cargo bench -p rye-core --bench decode`. A stream is read as it comes from a socket, 16 KiB at a time: its events are found, and
-//! each is decoded. Rows are run in turn, round by round; each prints the median, the slowest and the fastest round, in MB/s.
+//! Run with `cargo bench -p rye-core --bench decode`. A stream is read in pieces of 16 KiB, as from a socket: its
+//! events are split off, and each is decoded. Rows alternate, round by round. Each row prints the median, the slowest
+//! and the fastest round, in MB/s.
 //!
-//! * `…, tokens`: a long answer, some four characters an event
-//! * `…, calls`: calls with arguments of 2,000 characters, 40 of them an event
-//! * `frames alone`: the events of the first stream are found and not decoded
-//! * `JSON alone`: their data is read as JSON and nothing is made of it
+//! * `…, tokens`: a long answer, about four characters per event
+//! * `…, calls`: calls with arguments of 2,000 characters, 40 characters per event
+//! * `frames alone`: the events of the first stream are split off but not decoded
+//! * `JSON alone`: their data is only parsed as JSON
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::collections::BTreeMap;
@@ -23,10 +24,10 @@ use serde_json::{Value, json};
 const ROUNDS: usize = 15;
 const TOKENS: u32 = 20_000;
 const CALLS: u32 = 100;
-/// Bytes that a socket gives at once.
+/// Number of bytes per read from a socket.
 const PIECE: usize = 16 << 10;
 
-/// What is measured, and its name.
+/// Name of a measurement, its number of bytes, and its work.
 type Row<'a> = (&'static str, usize, Box<dyn Fn() + 'a>);
 
 fn model(api: &str) -> ResolvedModel {
@@ -57,7 +58,7 @@ fn sent(events: impl IntoIterator<Item = Value>) -> String {
     stream
 }
 
-/// The arguments of a call, in pieces.
+/// Returns the arguments of a call, in pieces.
 fn pieces() -> Vec<String> {
     let arguments = json!({"item_id": "rye/bash", "parameters": {"command": "x".repeat(2000)}});
     let arguments: Vec<char> = arguments.to_string().chars().collect();
@@ -128,7 +129,7 @@ fn streams() -> [(&'static str, &'static str, String); 4] {
     ]
 }
 
-/// Hands the data of each event of `stream` to `sink`.
+/// Passes the data of each event of `stream` to `sink`.
 fn split(stream: &str, mut sink: impl FnMut(&str)) {
     let mut splitter = Splitter::default();
     for piece in stream.as_bytes().chunks(PIECE) {

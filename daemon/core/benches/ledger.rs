@@ -1,11 +1,11 @@
-//! What money and capabilities cost in memory.
+//! Time of money operations and capability checks in memory.
 //!
-//! `cargo bench -p rye-core --bench ledger`. Rows are run in turn, round by round; each prints the median, the slowest and the fastest
-//! round, in nanoseconds an operation.
+//! Run with `cargo bench -p rye-core --bench ledger`. Rows alternate, round by round. Each row prints the median, the
+//! slowest and the fastest round, in nanoseconds per operation.
 //!
-//! * `hold and settle, depth N`: one paid call of the lowest of N pooled accounts, each above the next: every sum up to the root changes
-//! * `hold and settle, reserved`: the same at depth 10, with a reservation of its own: nothing above it changes
-//! * `5 layers x 20 patterns`: whether a run may do something that only the last pattern of each layer allows
+//! * `hold and settle, depth N`: one paid call of the lowest of N chained, pooled accounts; all sums up to the root change
+//! * `hold and settle, reserved`: the same at depth 10, with a reservation of its own; nothing above it changes
+//! * `5 layers x 20 patterns`: a capability check in which only the last pattern of each layer matches
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::hint::black_box;
@@ -19,10 +19,10 @@ use rye_core::money::Usd;
 const ROUNDS: usize = 15;
 const CALLS: u32 = 20_000;
 
-/// What is measured, and its name.
+/// Name of a measurement, and its work.
 type Row<'a> = (&'static str, Box<dyn FnMut() + 'a>);
 
-/// A ledger with one line of accounts, and the name of the lowest.
+/// A ledger with one chain of accounts, and the name of the lowest.
 struct Line {
     ledger: Ledger,
     lowest: AccountId,
@@ -84,7 +84,7 @@ impl Line {
     }
 }
 
-/// Nanoseconds of one of `CALLS` times `work`.
+/// Returns the average time of `work` over `CALLS` calls, in nanoseconds.
 fn time(mut work: impl FnMut()) -> f64 {
     let begin = Instant::now();
     for _ in 0..CALLS {

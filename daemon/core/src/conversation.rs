@@ -86,10 +86,7 @@ pub struct Raw(pub String);
 #[serde(tag = "role", rename_all = "snake_case")]
 pub enum Message {
     /// Input of the model.
-    User {
-        source: Source,
-        blocks: Vec<Block>,
-    },
+    User { source: Source, blocks: Vec<Block> },
     /// Output of the model.
     Assistant {
         origin: Origin,

@@ -35,10 +35,7 @@ pub use token::Token;
 pub enum Error {
     /// No comment syntax is known for this type of file.
     #[error("a .{extension} file of type {kind} cannot carry a signature")]
-    Unsupported {
-        kind: ItemKind,
-        extension: String,
-    },
+    Unsupported { kind: ItemKind, extension: String },
     /// The required token is missing.
     #[error("there is no signature")]
     Unsigned,

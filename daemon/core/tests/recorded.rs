@@ -1,19 +1,19 @@
-//! The recorded interpolation and condition cases of the original: each holds, or stands in a table here with our
-//! answer and the reason.
+//! Recorded interpolation and condition cases of the original. Each case passes, or a table here lists our result with
+//! the reason.
 
 use std::collections::BTreeMap;
 
 use rye_core::expr::{self, Condition, Names, Scope as _, Severity, parse_json};
 use serde_json::{Value, json};
 
-/// Our answer where it differs from the recorded one.
+/// Our result where it differs from the recorded one.
 enum Ours {
     Value(Value),
-    /// Refused before it runs.
+    /// Refused by validation.
     Malformed,
-    /// Refused while it runs.
+    /// Refused at run time.
     Fails,
-    /// Refused, for it reads a name that is not there.
+    /// Refused because it reads an unknown name.
     Unknown,
 }
 
@@ -90,7 +90,7 @@ fn interpolation_rulings() -> BTreeMap<&'static str, (Ours, &'static str)> {
     ])
 }
 
-/// What the case says the answer is: the newest release's, with values inside text spelled as JSON.
+/// Returns the recorded result of the newest release, with values inside text spelled as JSON.
 fn recorded(case: &Value) -> &Value {
     ["json_expected", "newest_expected", "expected"]
         .into_iter()
@@ -98,7 +98,7 @@ fn recorded(case: &Value) -> &Value {
         .expect("each case has an answer")
 }
 
-/// As the walker does it: of an action only `item_id` and `params` are templates.
+/// Interpolates like the walker: only `item_id` and `params` of an action are templates.
 fn interpolate(case: &Value, notes: &mut Vec<String>) -> Result<Value, expr::Error> {
     let template = &case["template"];
     let names = scope(&case["context"]);
@@ -121,7 +121,7 @@ fn recorded_interpolations_hold_or_are_ruled() {
     for case in cases(include_str!("data/interpolation.json")) {
         let id = case["id"].as_str().unwrap();
         if id == "i241" {
-            // An integer beyond 64 bits is refused where it enters, so no template ever sees one.
+            // An integer beyond 64 bits is refused on input, so no template receives one.
             assert!(parse_json("{\"a\": 123456789012345678901234567890}").is_err());
             continue;
         }
@@ -173,7 +173,7 @@ fn recorded_interpolations_hold_or_are_ruled() {
     assert!(held >= 100, "{held} cases held");
 }
 
-/// `None`: refused when the graph is validated.
+/// Our results by case; `None` means that validation refuses the case.
 fn condition_rulings() -> BTreeMap<&'static str, (Option<bool>, &'static str)> {
     const UNLIKE: &str = "unlike types do not match";
     const LIST: &str = "`contains` on a list is membership";

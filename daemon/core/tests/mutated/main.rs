@@ -1,8 +1,10 @@
-//! Whatever bytes come from outside, reading them neither panics nor takes long: sound inputs, changed at random.
+//! Fuzz tests of all readers of foreign bytes: no input may cause a panic or take long. Inputs are random mutations of
+//! valid ones.
 //!
-//! The inputs stand in `data/corpus`, a folder for each reader, and in what the project ships. A short look is part of every run of the
-//! tests; `RYE_FUZZ_SECONDS` makes it so long for each reader, and `RYE_FUZZ_SEED` another one. A failure names the seed, the round and
-//! the input, which then belongs into the folder of its reader. `tests/fuzz` has the same readers look for inputs by the paths they take.
+//! The seeds are in `data/corpus`, with a folder for each reader, and in the shipped project files. Each test run is
+//! short. `RYE_FUZZ_SECONDS` sets the duration for each reader, and `RYE_FUZZ_SEED` another seed. A failure prints the
+//! seed, the round and the input; add the input to the folder of its reader. `tests/fuzz` runs the same readers guided
+//! by coverage.
 #![expect(
     clippy::print_stderr,
     clippy::disallowed_methods,
@@ -17,14 +19,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Changed inputs of each reader, unless more are asked for.
+/// Number of mutated inputs for each reader, by default.
 const ROUNDS: u64 = 1_500;
-/// Nothing takes longer, however loaded the machine is: a schema may be checked for a second or so.
+/// Time limit for one input, even on a loaded machine. A schema may take about a second.
 const MOST_TIME: Duration = Duration::from_secs(20);
-/// Inputs do not grow beyond this.
+/// Size limit of inputs in bytes.
 const MOST_BYTES: usize = 64 << 10;
 
-/// Numbers that look like chance and come again with the same seed.
+/// A pseudo-random generator that repeats its numbers for the same seed.
 struct Chance(u64);
 
 impl Chance {
@@ -46,7 +48,7 @@ impl Chance {
         start..start + length
     }
 
-    /// `input` with some changes; parts of `other` may come in.
+    /// Mutates `input`; parts of `other` may be inserted.
     fn change(&mut self, input: &[u8], other: &[u8]) -> Vec<u8> {
         const WORDS: [&str; 20] = [
             "${",
@@ -109,7 +111,7 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The files below `folder`.
+/// Collects the files below `folder`.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -121,7 +123,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The inputs of the reader `name`: its folder, and what is shipped in `more`, by extension.
+/// Returns the inputs of the reader `name`: its folder, and the shipped files with the extension in `more`.
 fn corpus(name: &str, more: Option<(&str, &str)>) -> Vec<Vec<u8>> {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
@@ -140,7 +142,7 @@ fn corpus(name: &str, more: Option<(&str, &str)>) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Reads the inputs as they are, and then changed.
+/// Runs `read` on the unchanged inputs, and then on mutated ones.
 fn look(name: &str, corpus: &[Vec<u8>], read: impl Fn(&[u8])) {
     let seed = variable("RYE_FUZZ_SEED").unwrap_or(0x9e37_79b9_7f4a_7c15) | 1;
     let limit = variable("RYE_FUZZ_SECONDS").map(Duration::from_secs);

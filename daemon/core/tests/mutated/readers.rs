@@ -1,6 +1,6 @@
-//! The readers of what comes from outside, and what holds of each whatever it is given.
+//! Readers of foreign bytes, with the invariants that each must keep for any input.
 //!
-//! They are shared by the look for inputs that is part of the tests and by the one in `tests/fuzz`.
+//! The mutation tests and `tests/fuzz` share them.
 
 use rye_core::definition;
 use rye_core::directive;
@@ -20,7 +20,7 @@ fn value(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|_| Value::String(text(bytes)))
 }
 
-/// A frame of `payload`.
+/// Encodes `payload` as a frame.
 pub fn frame(payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let frame = Frame {
@@ -33,7 +33,7 @@ pub fn frame(payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Frames of a log: the first is found first, and each stands there as it would be written.
+/// Frames of a log: the first frame is found first, and each one re-encodes to bytes of the input.
 pub fn frames(bytes: &[u8]) {
     let _length = Frame::payload_length(bytes);
     let first = Frame::decode(SegmentId(1), bytes);
@@ -49,12 +49,11 @@ pub fn frames(bytes: &[u8]) {
     }
 }
 
-/// YAML.
 pub fn yaml(bytes: &[u8]) {
     let _document = rye_core::yaml::parse(&text(bytes));
 }
 
-/// Graph files: what cannot be parsed is not sound.
+/// Graph files: a text that cannot be parsed is not valid.
 pub fn graphs(bytes: &[u8]) {
     let text = text(bytes);
     let report = definition::validate(&text);
@@ -65,13 +64,11 @@ pub fn graphs(bytes: &[u8]) {
     }
 }
 
-/// Directive files.
 pub fn directives(bytes: &[u8]) {
     let id = ItemId::new("t/mutated").expect("it is one");
     let _read = directive::parse(&text(bytes), &id);
 }
 
-/// Templates.
 pub fn templates(bytes: &[u8]) {
     let template = Value::String(text(bytes));
     let is_root = |name: &str| name == "state";
@@ -79,7 +76,6 @@ pub fn templates(bytes: &[u8]) {
     let _read = expr::references(&template, &is_root);
 }
 
-/// Conditions.
 pub fn conditions(bytes: &[u8]) {
     if let Ok((condition, _)) = Condition::parse(&value(bytes)) {
         let _shown = (condition.to_string(), condition.paths().len());
@@ -94,7 +90,7 @@ pub fn schemas(bytes: &[u8]) {
     }
 }
 
-/// Ids of items and runs: each is read again as it is shown.
+/// Ids of items and runs: each one parses from its own text.
 pub fn ids(bytes: &[u8]) {
     let text = text(bytes);
     for kind in [ItemKind::Tool, ItemKind::Directive, ItemKind::Knowledge] {
@@ -109,7 +105,7 @@ pub fn ids(bytes: &[u8]) {
     }
 }
 
-/// What tools print, and payloads of events.
+/// Outputs of tools, and payloads of events.
 pub fn envelopes(bytes: &[u8]) {
     let text = text(bytes);
     let _document = expr::parse_json(&text);
@@ -118,7 +114,7 @@ pub fn envelopes(bytes: &[u8]) {
     }
 }
 
-/// Signature lines of items: what is left without them is no longer.
+/// Signature lines of items: a text never grows by removing them.
 pub fn signatures(bytes: &[u8]) {
     let text = text(bytes);
     let normal = seal::normalise(&text);
