@@ -1,7 +1,7 @@
 //! Time of money operations and capability checks in memory.
 //!
 //! Run with `cargo bench -p rye-core --bench ledger`. Rows alternate, round by round. Each row prints the median, the
-//! slowest and the fastest round, in nanoseconds per operation.
+//! fastest and the slowest round, in nanoseconds per operation.
 //!
 //! * `hold and settle, depth N`: one paid call of the lowest of N chained, pooled accounts; all sums up to the root change
 //! * `hold and settle, reserved`: the same at depth 10, with a reservation of its own; nothing above it changes

@@ -23,7 +23,7 @@
 //! over the ledger, and take effect together or not at all ([`Ledger::enter`]).
 //!
 //! **Failure.** A refused operation makes its sheet unusable and leaves the ledger unchanged. A [`Shortfall`] is a lack
-//! of money; it names the limit, and tells whether only open holds are the cause. A [`Misuse`] is an invalid operation:
+//! of money; it names the limit, and shows if only open holds are the cause. A [`Misuse`] is an invalid operation:
 //! a bug or forged events.
 //!
 //! A settlement above its hold is recorded in full. Only that can take use beyond a limit. It causes a warning, as does

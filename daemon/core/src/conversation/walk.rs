@@ -22,7 +22,7 @@ pub struct Conversation {
 /// Defect of an entry.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// It is not in the store.
+    /// The entry is not in the store.
     #[error("is missing")]
     Missing,
     /// The store holds another text under its name.

@@ -23,9 +23,9 @@ pub(crate) struct Patterns {
 
 /// Reason why a pattern is not compiled.
 pub(super) enum Unusable {
-    /// It is malformed.
+    /// The pattern is malformed.
     Bad(String),
-    /// It exceeds the remaining budget.
+    /// The pattern exceeds the remaining budget.
     TooComplex(String),
     /// An earlier pattern exceeded the budget, and that was reported.
     Said,
