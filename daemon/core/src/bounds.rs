@@ -14,7 +14,7 @@ use crate::error::{ErrorKind, Kinded};
 pub const MOST_DEPTH: usize = 64;
 /// Largest approximate memory of the values of one run, in bytes.
 pub const MOST_BYTES: usize = 64 << 20;
-/// Size of a state, in bytes, from which a warning advises to keep data in files.
+/// Size of a state, in bytes, above which a warning advises to keep data in files.
 pub const MANY_BYTES: usize = 1 << 20;
 
 /// Limit that a value exceeds.

@@ -1,4 +1,4 @@
-//! Frames: the encoding of a record in the log, by which a reader distinguishes whole records from torn or corrupt ones.
+//! Frames: the encoding of a record in the log, by which a reader recognises torn and corrupt records.
 //!
 //! **Owns** the bytes of one frame. **Never** knows the meaning of a payload, nor files.
 //!
