@@ -52,7 +52,7 @@ impl Provider {
         self.models.iter().find(|model| model.is_called(name))
     }
 
-    /// Returns true if the file is older than [`FRESH_DAYS`] and should be checked again.
+    /// Returns true if the file was checked more than 90 days ago.
     pub fn is_stale(&self, now: Timestamp) -> bool {
         const DAY: i64 = 86_400;
         self.as_of
