@@ -1,4 +1,4 @@
-//! What runs ask people, and the answers.
+//! Questions that runs ask people, and their answers.
 
 use rye_proto::v1;
 
@@ -6,7 +6,7 @@ use crate::client::Client;
 use crate::error::Error;
 
 impl Client {
-    /// What is asked and nobody has answered: all pages from that of `request` on.
+    /// Returns all open approvals, from the page of `request` on.
     pub async fn approvals(
         &self,
         mut request: v1::ApprovalsRequest,
@@ -23,7 +23,7 @@ impl Client {
         }
     }
 
-    /// Answers what a run asks; the run right behind that.
+    /// Answers an approval. Returns the run right after the answer.
     pub async fn answer_approval(&self, request: v1::AnswerRequest) -> Result<v1::Run, Error> {
         let answered = self.runs().answer(request).await;
         self.whole(self.answer(answered)?.run).await

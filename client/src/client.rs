@@ -1,8 +1,8 @@
-//! The calls of `rye.v1`.
+//! Calls of `rye.v1`.
 //!
-//! **Owns** one connection to one daemon, made lazily and again after it broke. **Never** starts a daemon: that is
-//! [`endpoint`](crate::endpoint)'s part. **Failure.** Calls are made once, except [`Client::wait`] and the event
-//! stream, which only look and therefore continue when the daemon is back.
+//! **Owns** one connection to one daemon, made lazily and again after it broke. **Never** starts a daemon;
+//! [`endpoint`](crate::endpoint) does. **Failure.** A call is made once. [`Client::wait`] and the event stream only
+//! read, so they continue when the daemon is back.
 
 mod outage;
 
@@ -29,42 +29,42 @@ pub(crate) use self::outage::Outage;
 pub use self::outage::{Revival, Reviver, Teller};
 use crate::error::{Error, NotStarted};
 
-/// Largest request: the daemon refuses longer ones.
+/// Longest request in bytes. The daemon refuses longer ones.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
-/// Largest answer taken: a state of 64 MiB as JSON inside a message, with room for what JSON escapes.
+/// Longest accepted answer in bytes: a state of 64 MiB as JSON in a message, with room for escapes.
 const MAX_ANSWER_BYTES: usize = 256 * 1024 * 1024;
-/// How long a call that only looks waits for the daemon to come back, and any call that waits for nothing else for its
+/// Longest wait of a reading call for the daemon to come back, and of a call that waits only for the daemon for its
 /// answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A connection to a daemon. Clones share it.
+/// Connection to one daemon. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
     channel: Channel,
-    /// How long a call that waits for nothing else waits for its answer.
+    /// Longest wait of a call that waits only for the daemon.
     patience: Duration,
     teller: Teller,
     reviver: Reviver,
 }
 
 impl Client {
-    /// Connects to the daemon that listens on `socket`; [`Error::NotRunning`] if none does.
+    /// Connects to the daemon that listens on `socket`. Returns [`Error::NotRunning`] if nothing listens.
     pub async fn connect(socket: impl Into<PathBuf>) -> Result<Self, Error> {
         let socket = socket.into();
-        // That it connects is all that counts: the channel connects at its first call.
+        // This connection only tests the socket: the channel connects at its first call.
         drop(open(&socket).await?);
         Ok(Self::of(socket))
     }
 
-    /// A client of the daemon that listens on `socket`; it connects at its first call.
+    /// Makes a client of the daemon on `socket`. It connects at its first call.
     pub(crate) fn of(socket: PathBuf) -> Self {
         let path = socket.clone();
         let connector = tower::service_fn(move |_| {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         });
-        // The name is never looked up; HTTP/2 wants an authority.
+        // The name is never resolved; HTTP/2 requires an authority.
         let channel = Endpoint::from_static("http://ryed").connect_with_connector_lazy(connector);
         Self {
             socket,
@@ -75,34 +75,33 @@ impl Client {
         }
     }
 
-    /// The same connection; a call that continues over outages has `reviver` start a daemon that died and does not come back.
+    /// Sets the reviver. A call that continues over an outage uses it to start a daemon that died and stays away.
     #[must_use]
     pub fn reviving(self, reviver: Reviver) -> Self {
         Self { reviver, ..self }
     }
 
-    /// The same connection; `teller` is notified when [`Self::wait`] or [`Self::events`] continues over an outage.
+    /// Sets the callback that is called when [`Self::wait`] or [`Self::events`] continues over an outage.
     #[must_use]
     pub fn telling(self, teller: Teller) -> Self {
         Self { teller, ..self }
     }
 
-    /// For calls that continue over outages.
+    /// Starts the record of outages of one call.
     pub(crate) fn outage(&self) -> Outage {
         Outage::new(self.teller.clone(), self.reviver.clone())
     }
 
-    /// The socket this client talks to.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The process that listens on the socket now, if this one may see it.
+    /// Returns the pid of the process that listens on the socket, or `None` if this process cannot see it.
     pub(crate) async fn pid(&self) -> Option<i32> {
         listener_of(&open(&self.socket).await.ok()?)
     }
 
-    /// Waits until all runs have ended or are suspended, or `timeout` is over (none: without end). Keeps waiting over a
+    /// Waits until all runs have ended or are suspended, or until `timeout` (`None`: no limit). It continues over a
     /// restart of the daemon.
     pub async fn wait(
         &self,
@@ -115,7 +114,7 @@ impl Client {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let request = v1::WaitRequest {
                 run_ids: run_ids.to_vec(),
-                // 0 would wait without end.
+                // 0 would wait without limit.
                 timeout_ms: left.map_or(0, |left| convert::milliseconds(left).max(1)),
             };
             let asked = Instant::now();
@@ -141,7 +140,7 @@ impl Client {
         }
     }
 
-    /// Asks a run to stop; the request is durable when this returns.
+    /// Requests the end of a run. The request is durable when this returns.
     pub async fn cancel(&self, run_id: &str, reason: &str) -> Result<v1::Run, Error> {
         let request = v1::CancelRequest {
             run_id: run_id.to_owned(),
@@ -151,7 +150,7 @@ impl Client {
         self.whole(answer.run).await
     }
 
-    /// Ends a run by force; it is over when this returns. `grace` stands between TERM and KILL.
+    /// Ends a run by force. It has ended when this returns. `grace` is the time between TERM and KILL.
     pub async fn kill(
         &self,
         run_id: &str,
@@ -170,7 +169,7 @@ impl Client {
         ))
     }
 
-    /// Suspends a run before its next attempt; it is suspended or has ended when this returns.
+    /// Suspends a run before its next attempt. It is suspended or has ended when this returns.
     pub async fn suspend(&self, run_id: &str) -> Result<v1::Run, Error> {
         let request = v1::SuspendRequest {
             run_id: run_id.to_owned(),
@@ -179,14 +178,14 @@ impl Client {
         self.whole(answer.run).await
     }
 
-    /// Resumes a suspended run, or starts one that continues where an ended one failed. Answers with the run that continues,
-    /// and the cursor behind which what it does from here on stands.
+    /// Resumes a suspended run, or starts a run that continues where an ended one failed. Returns the run that
+    /// continues, and the cursor after which its new events follow.
     pub async fn resume(&self, request: v1::ResumeRequest) -> Result<(v1::Run, String), Error> {
         let answer = self.prompt(self.runs().resume(request)).await?;
         Ok((self.whole(answer.run).await?, answer.cursor))
     }
 
-    /// Says something to a thread; answers with it when that is on record.
+    /// Sends a message to a thread. Returns the run once the message is durable.
     pub async fn say(&self, run_id: &str, message: &str) -> Result<v1::Run, Error> {
         let request = v1::SayRequest {
             run_id: run_id.to_owned(),
@@ -196,12 +195,12 @@ impl Client {
         self.whole(answer.run).await
     }
 
-    /// Draws a graph.
+    /// Returns a drawing of a graph as text.
     pub async fn show(&self, request: v1::ShowRequest) -> Result<String, Error> {
         Ok(self.prompt(self.runs().show(request)).await?.text)
     }
 
-    /// All child runs of a run, at every level: each behind its parent, siblings oldest first, without their state.
+    /// Returns all descendants of a run without their state: each after its parent, siblings oldest first.
     pub async fn below(&self, run_id: &str) -> Result<Vec<v1::Run>, Error> {
         let request = v1::ChildrenRequest {
             run_id: run_id.to_owned(),
@@ -210,7 +209,7 @@ impl Client {
         Ok(self.prompt(self.runs().children(request)).await?.runs)
     }
 
-    /// The runs that `run_id` continues and is continued by, oldest first, itself among them.
+    /// Returns the runs that `run_id` continues, the run itself, and the runs that continue it, oldest first.
     pub async fn chain(&self, run_id: &str) -> Result<Vec<v1::Run>, Error> {
         let mut chain = std::collections::VecDeque::from([self.get(run_id).await?]);
         while let Some(earlier) = chain.front().map(|run| run.continuation_of.clone())
@@ -226,7 +225,7 @@ impl Client {
         Ok(chain.into())
     }
 
-    /// One object of a project by its hash, as JSON text.
+    /// Returns one object of a project by its hash, as JSON text.
     pub async fn object(&self, project: &str, hash: &str) -> Result<String, Error> {
         let request = v1::GetObjectRequest {
             project: project.to_owned(),
@@ -235,7 +234,7 @@ impl Client {
         Ok(self.prompt(self.objects().get(request)).await?.object_json)
     }
 
-    /// What the cache of node results of a project holds.
+    /// Returns the entries of a project's cache of node results.
     pub async fn cache(&self, project: &str) -> Result<Vec<v1::CacheEntry>, Error> {
         let request = v1::ListCacheRequest {
             project: project.to_owned(),
@@ -246,7 +245,7 @@ impl Client {
             .entries)
     }
 
-    /// Drops entries of the cache; answers how many there were.
+    /// Drops entries of the cache. Returns their number.
     pub async fn drop_cache(&self, request: v1::DropCacheRequest) -> Result<u32, Error> {
         Ok(self
             .prompt(self.objects().drop_cache(request))
@@ -254,7 +253,7 @@ impl Client {
             .dropped)
     }
 
-    /// The account of a run and those above it, and what the node has spent as a whole.
+    /// Returns the account of a run, the accounts above it, and the spending of the whole node.
     pub async fn budget(&self, run_id: &str) -> Result<v1::GetBudgetResponse, Error> {
         let request = v1::GetBudgetRequest {
             run_id: run_id.to_owned(),
@@ -262,7 +261,7 @@ impl Client {
         self.prompt(self.budgets().get(request)).await
     }
 
-    /// The account of a run and all below it: each behind the one that it draws on.
+    /// Returns the account of a run and all accounts below it, each after the one that it draws on.
     pub async fn budget_tree(&self, run_id: &str) -> Result<Vec<v1::BudgetNode>, Error> {
         let request = v1::BudgetTreeRequest {
             run_id: run_id.to_owned(),
@@ -270,7 +269,7 @@ impl Client {
         Ok(self.prompt(self.budgets().tree(request)).await?.accounts)
     }
 
-    /// Gives a run more to spend; answers with the accounts that were raised, the topmost first.
+    /// Raises the budget of a run. Returns the raised accounts, topmost first.
     pub async fn raise_budget(
         &self,
         request: v1::RaiseBudgetRequest,
@@ -278,7 +277,6 @@ impl Client {
         Ok(self.prompt(self.budgets().raise(request)).await?.raised)
     }
 
-    /// The record of a run.
     pub async fn get(&self, run_id: &str) -> Result<v1::Run, Error> {
         let request = v1::GetRequest {
             run_id: run_id.to_owned(),
@@ -287,7 +285,6 @@ impl Client {
         self.whole(answer.run).await
     }
 
-    /// The steps a graph run has taken.
     pub async fn steps(&self, run_id: &str) -> Result<Vec<v1::Step>, Error> {
         let request = v1::StepsRequest {
             run_id: run_id.to_owned(),
@@ -295,12 +292,12 @@ impl Client {
         Ok(self.prompt(self.runs().steps(request)).await?.steps)
     }
 
-    /// The current or final state of a graph run, as JSON.
+    /// Returns the current or final state of a graph run, as JSON.
     pub async fn state(&self, run_id: &str) -> Result<String, Error> {
         self.text(run_id, false).await
     }
 
-    /// The JSON of the state of a run, or of its output.
+    /// Returns the JSON of the state of a run, or of its output.
     async fn text(&self, run_id: &str, output: bool) -> Result<String, Error> {
         let request = v1::StateRequest {
             run_id: run_id.to_owned(),
@@ -332,7 +329,7 @@ impl Client {
         Ok(run)
     }
 
-    /// The keys whose signatures count in a project.
+    /// Returns the keys whose signatures count in a project.
     pub async fn keys(&self, project: &str) -> Result<v1::KeysResponse, Error> {
         let request = v1::KeysRequest {
             project: project.to_owned(),
@@ -340,7 +337,7 @@ impl Client {
         self.answer(self.node().keys(request).await)
     }
 
-    /// The models that threads of a project may have.
+    /// Returns the models that threads of a project may use.
     pub async fn models(&self, project: &str) -> Result<v1::ModelsResponse, Error> {
         let request = v1::ModelsRequest {
             project: project.to_owned(),
@@ -348,7 +345,7 @@ impl Client {
         self.answer(self.items().models(request).await)
     }
 
-    /// How risky permissions of threads are, as the daemon of a project sees it.
+    /// Returns the risks of permissions of threads, by the rules of the system and the user.
     pub async fn risks(
         &self,
         project: &str,
@@ -362,12 +359,12 @@ impl Client {
         self.answer(self.items().risks(request).await)
     }
 
-    /// What the daemon is and what is in force.
+    /// Returns the identity and the effective settings of the daemon.
     pub async fn info(&self) -> Result<v1::InfoResponse, Error> {
         self.prompt(self.node().info(v1::InfoRequest {})).await
     }
 
-    /// Asks the daemon to stop accepting, to end or suspend what runs, and to exit.
+    /// Requests the daemon to refuse new work, to end or suspend what runs, and to exit.
     pub async fn drain(&self) -> Result<(), Error> {
         let v1::DrainResponse {} = self.prompt(self.node().drain(v1::DrainRequest {})).await?;
         Ok(())
@@ -397,7 +394,7 @@ impl Client {
         NodeClient::new(self.channel.clone())
     }
 
-    /// The answer to a call that waits for nothing but the daemon.
+    /// Returns the answer to a call that waits only for the daemon.
     async fn prompt<T>(
         &self,
         call: impl Future<Output = Result<Response<T>, tonic::Status>>,
@@ -405,7 +402,7 @@ impl Client {
         self.within(self.patience, call).await
     }
 
-    /// The answer to a call that comes within `limit`, or never.
+    /// Returns the answer, or [`Error::NoAnswer`] after `limit`.
     async fn within<T>(
         &self,
         limit: Duration,
@@ -429,14 +426,14 @@ impl Client {
         }
     }
 
-    /// What a status on one of this client's streams means.
+    /// Converts a status of one of this client's streams.
     pub(crate) fn error(&self, status: &tonic::Status) -> Error {
         Error::from_status(&self.socket, status)
     }
 }
 
-/// Calls that send a request and hand out the answer as they are. A `prompt` call waits for nothing but the daemon, and so is given up
-/// when that does not answer in time; any other takes as long as its work.
+/// Calls that pass request and answer unchanged. A `prompt` call waits only for the daemon and fails after
+/// [`PATIENCE`]. A `patient` call takes as long as its work.
 macro_rules! calls {
     ($($(#[$doc:meta])+ $name:ident = $way:ident $service:ident.$call:ident($request:ident) -> $answer:ident;)+) => {
         impl Client {
@@ -452,37 +449,37 @@ macro_rules! calls {
 }
 
 calls! {
-    /// Starts a run; it is durable when this returns.
+    /// Starts a run. The run is durable when this returns.
     start = prompt runs.start(StartRequest) -> StartResponse;
     /// Checks a graph without running it.
     validate = prompt runs.validate(ValidateRequest) -> ValidateResponse;
-    /// One page of records.
+    /// Returns one page of run records.
     list = prompt runs.list(ListRequest) -> ListResponse;
-    /// Removes runs that have ended; that is durable when this returns.
+    /// Removes ended runs. The removal is durable when this returns.
     remove = patient runs.remove(RemoveRequest) -> RemoveResponse;
-    /// Removes some of the trees of runs that `request` selects.
+    /// Removes one part of the trees of ended runs that `request` selects. The answer has a token for the rest.
     prune = patient runs.prune(PruneRequest) -> PruneResponse;
-    /// Runs one node of a graph; its run has ended or is suspended when this returns.
+    /// Runs one node of a graph. Its run has ended or is suspended when this returns.
     step = patient runs.step(StepRequest) -> StepResponse;
-    /// Runs one item and answers with its envelope.
+    /// Runs one item and returns its envelope.
     execute = patient items.execute(ExecuteRequest) -> ExecuteResponse;
-    /// An item by its id, or items by a query.
+    /// Returns an item by its id, or items by a query.
     fetch = patient items.fetch(FetchRequest) -> FetchResponse;
-    /// Signs items with the key of the daemon.
+    /// Signs items with the daemon's key.
     sign = patient items.sign(SignRequest) -> SignResponse;
-    /// What a lock of a tool would hold, and how the tool stands with the one it has.
+    /// Returns the lock that a tool would have, and whether its present lock is valid. Writes nothing.
     lock = patient items.lock(LockRequest) -> LockResponse;
-    /// A page of the items that a project sees.
+    /// Returns one page of the items that are visible in a project.
     list_items = patient items.list(ListItemsRequest) -> ListItemsResponse;
-    /// What is known of an item, whether or not it may be used.
+    /// Returns all that is known of an item, whether or not it may be used.
     describe = patient items.describe(DescribeRequest) -> DescribeResponse;
-    /// How items stand.
+    /// Returns the signers of items, and whether the items were changed since.
     verify = patient items.verify(VerifyRequest) -> VerifyResponse;
-    /// What a thread would begin with.
+    /// Returns the beginning of a thread without starting it.
     preview = patient items.preview(PreviewRequest) -> PreviewResponse;
 }
 
-/// Opens a connection to `socket`; [`Error::NotRunning`] if nothing listens.
+/// Opens a connection to `socket`. Returns [`Error::NotRunning`] if nothing listens.
 pub(crate) async fn open(socket: &Path) -> Result<UnixStream, Error> {
     let cannot = |source| Error::Connect {
         socket: socket.to_owned(),
@@ -499,14 +496,13 @@ pub(crate) async fn open(socket: &Path) -> Result<UnixStream, Error> {
     }
 }
 
-/// The process that listens at the other end. The kernel answers 0 for one of another pid namespace.
+/// Returns the pid of the listening process. The kernel answers 0 for a process of another pid namespace.
 pub(crate) fn listener_of(stream: &UnixStream) -> Option<i32> {
     let pid = stream.peer_cred().ok()?.pid()?;
     (pid > 0).then_some(pid)
 }
 
-/// Whether connecting failed because no daemon is there, as opposed to one that cannot be used. A daemon that dies
-/// while we stand in its queue resets the connection.
+/// True if connecting failed because no daemon is there. A daemon that dies resets the connections in its queue.
 pub(crate) fn nothing_listens(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -514,7 +510,7 @@ pub(crate) fn nothing_listens(error: &io::Error) -> bool {
     )
 }
 
-/// Refuses what the transport would break off the connection over.
+/// Refuses a request over which the transport would close the connection.
 fn check_length(request: &impl Message) -> Result<(), Error> {
     let (bytes, most) = (request.encoded_len(), MAX_MESSAGE_BYTES);
     if bytes > most {
@@ -523,7 +519,7 @@ fn check_length(request: &impl Message) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether something else lies where the socket should: no daemon will ever listen there.
+/// True if the path has a file of another kind, on which no daemon will ever listen.
 fn is_no_socket(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| !found.file_type().is_socket())
 }
@@ -542,7 +538,7 @@ mod tests {
     async fn a_daemon_that_does_not_answer_is_not_waited_for_without_end() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
-        // It takes connections, and that is all.
+        // It accepts connections and never answers.
         let _listener = tokio::net::UnixListener::bind(&socket).unwrap();
         let mut client = Client::connect(&socket).await.unwrap();
         client.patience = Duration::from_millis(50);

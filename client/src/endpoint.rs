@@ -1,4 +1,4 @@
-//! Finding the daemon, and starting it where that is allowed.
+//! Finds the daemon, and starts it where that is allowed.
 //!
 //! ```text
 //! --socket PATH ─────────────► that socket only
@@ -6,11 +6,11 @@
 //! --state-dir DIR ───────────► DIR/ryed.sock
 //! neither ───────────────────► $XDG_RUNTIME_DIR/rye/ryed.sock, else <state dir>/ryed.sock
 //!                              └ nothing listens there: /run/rye/ryed.sock, if it answers
-//! nothing listens at all ────► start the `ryed` beside this program, unless switched off or inside a run
+//! nothing listens at all ────► start the `ryed` next to this program, unless switched off or inside a run
 //! ```
 //!
-//! **Order and races.** Two clients that find nothing both start a daemon; the lock of the state directory lets one
-//! live, and both clients wait for its socket. A daemon that lives is waited for, and none is started in its place.
+//! **Order and races.** Two clients that find nothing both start a daemon. The lock of the state directory lets one of
+//! the daemons live, and both clients wait for its socket. While a daemon lives, no other is started in its place.
 //! **Failure.** A daemon that does not answer is reported with its pid; only [`Endpoint::stop`] ends one.
 
 mod autostart;
@@ -30,21 +30,21 @@ use crate::client::{Client, PATIENCE};
 use crate::environment::Environment;
 use crate::error::{Error, NotStarted};
 
-/// Where the system unit listens.
+/// Socket of the system unit.
 const SYSTEM_SOCKET: &str = "/run/rye/ryed.sock";
-/// Longest path a Unix socket address takes, without its final NUL.
+/// Longest path of a Unix socket in bytes, without the final NUL.
 const MAX_SOCKET_PATH: usize = 107;
-/// How long a daemon may take to let go of its socket: the grace of its runs and then some.
+/// Longest wait for a daemon to release its socket. It exceeds the grace of the daemon's runs.
 const STOP_PATIENCE: Duration = Duration::from_mins(1);
 /// Time without an answer after which the user is notified.
 const NOTICE_AFTER: Duration = Duration::from_millis(1500);
 /// Time without an answer to the request to stop after which a daemon is ended by force.
 const UNANSWERED: Duration = Duration::from_secs(10);
 
-/// Shows the user why a call takes long.
+/// Callback that shows the user why a call takes long.
 pub type Notify<'n> = &'n mut (dyn FnMut(&str) + Send);
 
-/// What the user said about where the daemon is.
+/// Options that locate the daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Choice {
     /// `--socket`.
@@ -54,7 +54,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// The state directory: the one that was named, else the user's default.
+    /// Returns the state directory: the given one, else the user's default.
     pub fn state_dir(&self, environment: &Environment) -> Result<PathBuf, Error> {
         match &self.state_dir {
             Some(dir) => environment.absolute(dir),
@@ -63,48 +63,45 @@ impl Choice {
     }
 }
 
-/// What to do when no daemon is running.
+/// Action if no daemon runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Autostart {
-    /// Start one and tell the user.
+    /// Start one and notify the user.
     On,
-    /// Fail, for this reason.
+    /// Fail for this reason.
     Off(NotStarted),
 }
 
-/// Where a daemon listens, and where it keeps its state if we start it.
+/// Socket of a daemon, and state directory of a daemon that is started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Endpoint {
     socket: PathBuf,
     state_dir: PathBuf,
     fallback: Option<PathBuf>,
-    /// True if the user named the socket: no other one is meant.
+    /// True if the user named the socket; then no other one is tried.
     is_explicit: bool,
 }
 
-/// The way in which a daemon was stopped.
+/// Result of stopping a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stopped {
-    /// None was running.
     NotRunning,
-    /// It stopped when it was asked to.
+    /// It stopped on request.
     Asked,
-    /// It did not answer, and was ended.
+    /// It did not answer and was ended by force.
     Forced {
-        /// Its pid.
         pid: i32,
     },
 }
 
-/// A daemon that was started for this call.
+/// A daemon that this call started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
-    /// Where it keeps its state.
     pub state_dir: PathBuf,
 }
 
 impl Endpoint {
-    /// Applies the rules above.
+    /// Locates the daemon by the rules of this module.
     pub fn find(choice: &Choice, environment: &Environment) -> Result<Self, Error> {
         let state_dir = choice.state_dir(environment)?;
         let (socket, fallback) = match (&choice.socket, &choice.state_dir, &environment.runtime_dir)
@@ -131,12 +128,13 @@ impl Endpoint {
         })
     }
 
-    /// The socket that is tried first.
+    /// Returns the socket that is tried first.
     pub fn socket(&self) -> PathBuf {
         self.socket_of(&self.holder())
     }
 
-    /// The endpoint at which the daemon of `client` is started again if it dies; `None` if it is not this user's to start.
+    /// Returns the endpoint at which a daemon is started again if that of `client` dies. `None` for the system's
+    /// daemon, which this user may not start.
     pub fn again(&self, client: &Client) -> Option<Self> {
         let is_own = self.fallback.as_deref() != Some(client.socket());
         is_own.then(|| Self {
@@ -146,12 +144,13 @@ impl Endpoint {
         })
     }
 
-    /// The state directory, if a daemon that this endpoint leads to uses it.
+    /// Returns the state directory if a daemon at this endpoint uses it.
     pub fn state_dir_in_use(&self) -> Option<&Path> {
         (self.holder() != Holder::None).then_some(&self.state_dir)
     }
 
-    /// The daemon of the state directory, as far as this endpoint leads to it.
+    /// Returns the daemon that holds the state directory. With an explicit socket, a daemon on another socket does not
+    /// count.
     fn holder(&self) -> Holder {
         let holder = holder::of(&self.state_dir);
         if self.is_explicit {
@@ -161,7 +160,8 @@ impl Endpoint {
         }
     }
 
-    /// The socket on which `holder` listens. In a container its path may not exist for others.
+    /// Returns the socket on which `holder` listens, or the default if that path does not exist here, as for a daemon
+    /// in a container.
     fn socket_of(&self, holder: &Holder) -> PathBuf {
         let socket = match holder {
             Holder::None | Holder::Unnamed => &self.socket,
@@ -171,7 +171,7 @@ impl Endpoint {
         socket.clone()
     }
 
-    /// Connects, and starts the daemon first if none runs and `autostart` allows it.
+    /// Connects. Starts the daemon first if none runs and `autostart` allows it.
     pub async fn connect(
         &self,
         autostart: Autostart,
@@ -195,7 +195,8 @@ impl Endpoint {
         }
     }
 
-    /// Stops the daemon that runs. One that does not answer is ended, unless it reports that it recovers its runs.
+    /// Stops the running daemon. A daemon that does not answer is ended by force, unless it reports that it recovers
+    /// its runs.
     pub async fn stop(&self, notify: Notify<'_>) -> Result<Stopped, Error> {
         let unanswered = match self.running(UNANSWERED, notify).await {
             Ok(Some(client)) => match stop(&client).await {
@@ -211,7 +212,7 @@ impl Endpoint {
             Err(error) => error,
         };
         match (unanswered, self.holder().endable()) {
-            // Only the one that has not answered: it may have ended by now, and another one may have started.
+            // Only the daemon that did not answer is ended: it may have ended by now, and another may have started.
             (Error::NoAnswer { pid: Some(pid), .. }, Some(record)) if record.daemon.pid == pid => {
                 force::end(record, force::Patience::DEFAULT).await?;
                 Ok(Stopped::Forced { pid })
@@ -220,7 +221,7 @@ impl Endpoint {
         }
     }
 
-    /// The daemon that runs, if there is one.
+    /// Returns the running daemon at the socket, else at the fallback.
     async fn running(
         &self,
         patience: Duration,
@@ -235,8 +236,8 @@ impl Endpoint {
         }
     }
 
-    /// Tries the socket until a daemon answers there, or is known to be absent. One that reports that it recovers is waited for as
-    /// long as by any call.
+    /// Tries the socket until a daemon answers there or is known to be absent. A daemon that reports recovery gets at
+    /// least [`PATIENCE`].
     async fn reach(&self, patience: Duration, notify: Notify<'_>) -> Result<Option<Client>, Error> {
         let began = Instant::now();
         let mut probe = Probe::default();
@@ -250,7 +251,7 @@ impl Endpoint {
                 (probe, attempt) = (Probe::default(), Attempt::Nothing);
             }
             match holder.next(attempt) {
-                // It may have ended while the connection waited.
+                // The daemon may have ended while the connection waited.
                 Next::Use if attempt == Attempt::Closed && !was_closed => was_closed = true,
                 Next::Use => return Ok(Some(Client::of(socket))),
                 Next::Absent => return Ok(None),
@@ -276,7 +277,7 @@ impl Endpoint {
     }
 }
 
-/// The notice that the user is shown while a daemon does not answer.
+/// Renders the notice that the user sees while a daemon does not answer.
 fn notice(holder: &Holder, pid: Option<i32>, attempt: Attempt, socket: &Path) -> String {
     let ryed = pid.map_or_else(|| "ryed".to_owned(), |pid| format!("ryed (pid {pid})"));
     if holder.is_recovering() {
@@ -293,14 +294,14 @@ fn notice(holder: &Holder, pid: Option<i32>, attempt: Attempt, socket: &Path) ->
     }
 }
 
-/// Asks a daemon to stop, and waits until it has let go of its socket.
+/// Requests a daemon to stop, and waits until it has released its socket.
 async fn stop(client: &Client) -> Result<(), Error> {
-    // Looked at before it is asked: what has the path afterwards may be that of another daemon.
+    // The socket file is identified before the request: afterwards the path may be that of another daemon.
     let its = SocketFile::at(client.socket());
     match client.drain().await {
-        // It may be gone before its answer is here; the socket tells.
+        // The daemon may exit before its answer arrives; the socket file decides.
         Ok(()) | Err(Error::Lost { .. }) => {}
-        // Somebody else has asked before.
+        // Another client has already requested it.
         Err(error) if error.reason() == "stopping" => {}
         Err(error) => return Err(error),
     }
@@ -314,7 +315,7 @@ async fn wait_until_gone(client: &Client, its: SocketFile) -> Result<(), Error> 
     let socket = client.socket();
     let deadline = Instant::now() + STOP_PATIENCE;
     let mut pause = Pause::default();
-    // The daemon removes its socket when all is written down; one that died on the way leaves it behind.
+    // The daemon removes its socket after its last write. A daemon that dies on the way leaves the socket.
     while SocketFile::at(socket) == Some(its) {
         if Instant::now() >= deadline {
             if Client::connect(socket).await.is_err() {
@@ -331,7 +332,7 @@ async fn wait_until_gone(client: &Client, its: SocketFile) -> Result<(), Error> 
     Ok(())
 }
 
-/// What tells the socket of one daemon from that of the next one on the same path.
+/// Identity of a socket file. The next daemon's socket on the same path has another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct SocketFile {
     inode: u64,
@@ -339,12 +340,11 @@ struct SocketFile {
 }
 
 impl SocketFile {
-    /// The file at `path`, if there is one.
     fn at(path: &Path) -> Option<Self> {
         let found = std::fs::symlink_metadata(path).ok()?;
         Some(Self {
             inode: found.ino(),
-            // Nobody writes to a socket: this is when it was bound.
+            // No one writes to a socket file, so the time is that of the bind.
             made: (found.mtime(), found.mtime_nsec()),
         })
     }
@@ -360,7 +360,7 @@ fn default_state_dir(environment: &Environment) -> Option<PathBuf> {
     }
 }
 
-/// The growing pause between two looks at a socket.
+/// Growing pause between two tries of a socket, from 5 ms to 50 ms.
 #[derive(Debug)]
 struct Pause(Duration);
 

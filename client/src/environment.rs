@@ -1,7 +1,7 @@
-//! What the client takes from its environment.
+//! Environment of the client.
 //!
-//! **Owns** the only read of environment variables that are not options of the command line (those are declared
-//! with their flags). Everything else is handed an [`Environment`].
+//! **Owns** the only read of environment variables that are not options of the command line; those are declared with
+//! their flags. All other code gets an [`Environment`].
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,31 +10,31 @@ use rye_core::clock::Timestamp;
 
 use crate::error::Error;
 
-/// The time now, for what takes long enough to show a clock.
+/// Returns the current time, for verbs that run long enough to show a clock.
 pub fn now() -> Timestamp {
     Timestamp::from_ms(jiff::Timestamp::now().as_millisecond())
 }
 
-/// The surroundings of one invocation, read once.
+/// Surroundings of one invocation, read once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     /// `HOME`.
     pub home: Option<PathBuf>,
-    /// `USER_SPACE`: the directory whose `.ai` is the user space, instead of the home directory.
+    /// `USER_SPACE`: the directory whose `.ai` is the user space. The default is the home directory.
     pub user_space: Option<PathBuf>,
     /// `XDG_STATE_HOME`.
     pub state_home: Option<PathBuf>,
     /// `XDG_RUNTIME_DIR`.
     pub runtime_dir: Option<PathBuf>,
-    /// The directory the command was given in; `None` if it was removed.
+    /// Working directory of the command; `None` if it was removed.
     pub current_dir: Option<PathBuf>,
-    /// Whether this process belongs to a run (`RYE_RUN_ID` or `RYE_ATTEMPT` is set).
+    /// True if this process belongs to a run (`RYE_RUN_ID` or `RYE_ATTEMPT` is set).
     pub inside_run: bool,
-    /// Whether `NO_COLOR` asks for plain text.
+    /// True if `NO_COLOR` is set.
     pub no_color: bool,
-    /// Whether the terminal cannot rewrite a line (`TERM=dumb`).
+    /// True if the terminal cannot rewrite a line (`TERM=dumb`).
     pub dumb_terminal: bool,
-    /// When the command was given.
+    /// Time at which the command began.
     pub now: Timestamp,
 }
 
@@ -48,7 +48,7 @@ impl Environment {
         }
     }
 
-    /// Refuses what would silently mean something else than it says.
+    /// Refuses a relative `USER_SPACE`, which would depend on the current directory.
     pub fn check(&self) -> Result<(), Error> {
         match &self.user_space {
             Some(path) if path.is_relative() => {
@@ -58,12 +58,12 @@ impl Environment {
         }
     }
 
-    /// The directory the command was given in.
+    /// Returns the working directory of the command, or an error if it was removed.
     pub fn here(&self) -> Result<&Path, Error> {
         self.current_dir.as_deref().ok_or(Error::DirectoryGone)
     }
 
-    /// `path` as seen from the directory the command was given in, which an absolute one does not need.
+    /// Makes `path` absolute. Only a relative path needs the working directory.
     pub fn absolute(&self, path: &Path) -> Result<PathBuf, Error> {
         if path.is_absolute() {
             return Ok(path.to_owned());
@@ -71,13 +71,13 @@ impl Environment {
         Ok(self.here()?.join(path))
     }
 
-    /// The directory whose `.ai` is the user space.
+    /// Returns the directory whose `.ai` is the user space.
     pub fn user_root(&self) -> Option<&Path> {
         self.user_space.as_deref().or(self.home.as_deref())
     }
 
-    /// An unset variable and an empty one mean the same, and relative directories do not count (XDG says so). A relative
-    /// `USER_SPACE` is kept for [`Self::check`]: keys hang on it.
+    /// An empty variable counts as unset, and XDG ignores relative directories. A relative `USER_SPACE` is kept for
+    /// [`Self::check`], because the user's keys depend on it.
     fn from_variables(variable: impl Fn(&str) -> Option<OsString>) -> Self {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let directory = |name: &str| set(name).map(PathBuf::from).filter(|dir| dir.is_absolute());

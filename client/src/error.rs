@@ -1,4 +1,4 @@
-//! What can go wrong between the client and the daemon.
+//! Errors of the client: its own failures and the daemon's refusals.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,154 +7,103 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_proto::convert::Malformed;
 use tonic::{Code, Status};
 
-/// Trailing metadata in which the daemon gives its reason as a word for programs.
+/// Key of the trailing metadata with the daemon's reason, a word for programs.
 const REASON: &str = "rye-reason";
 
-/// A failure of the client's part, or the daemon's refusal.
+/// A failure on the client's side, or a refusal of the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No state directory can be named.
     #[error("there is no home directory to keep the daemon's state in")]
     NoHome,
-    /// No user space can be named.
     #[error("there is no home directory to look for your keys in")]
     NoUserSpace,
-    /// `USER_SPACE` depends on where a command is given.
+    /// A relative `USER_SPACE` would depend on the current directory.
     #[error("USER_SPACE is `{}`, which is not an absolute path", path.display())]
-    RelativeUserSpace {
-        /// What it says.
-        path: PathBuf,
-    },
-    /// The directory that the command was given in was removed.
+    RelativeUserSpace { path: PathBuf },
     #[error("this directory is gone: it was removed, or moved out of reach")]
     DirectoryGone,
-    /// A Unix socket path has at most 107 bytes.
     #[error("the socket path `{}` has {} bytes; a Unix socket takes at most 107", path.display(), path.as_os_str().len())]
-    SocketPathTooLong {
-        /// The path.
-        path: PathBuf,
-    },
-    /// Nothing listens, and nothing was started.
+    SocketPathTooLong { path: PathBuf },
+    /// Nothing listens, and no daemon was started.
     #[error("no daemon listens on `{}`", socket.display())]
-    NotRunning {
-        /// Where it was looked for.
-        socket: PathBuf,
-        /// Why none was started.
-        why: NotStarted,
-    },
-    /// The socket is there but cannot be used.
+    NotRunning { socket: PathBuf, why: NotStarted },
+    /// The socket exists but cannot be used.
     #[error("cannot connect to the daemon's socket `{}`", socket.display())]
-    Connect {
-        /// The socket.
-        socket: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The daemon's program, log or state directory could not be used to start it.
+    Connect { socket: PathBuf, source: io::Error },
+    /// The daemon's program, log or state directory could not be used.
     #[error("cannot start the daemon: {what} `{}`", path.display())]
     CannotStart {
-        /// What failed, as `create the directory`.
+        /// The failed operation, such as `create the directory`.
         what: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// The daemon was started and ended, or did not become ready in time.
+    /// A daemon that was started ended, or was not ready in time.
     #[error("the daemon did not become ready: {why}{}", if last_line.is_empty() { String::new() } else { format!("; it said: {last_line}") })]
     NotReady {
-        /// What was seen of it.
         why: String,
-        /// The last line of its log.
         last_line: String,
-        /// Its log.
         log: PathBuf,
     },
-    /// The connection broke and did not come back.
+    /// The connection broke and could not be restored.
     #[error("lost the connection to the daemon on `{}`: {why}", socket.display())]
     Lost {
-        /// The socket.
         socket: PathBuf,
-        /// What broke it, in the words of the system where it has some.
+        /// Cause in the system's words, if it gave one.
         why: String,
-        /// Whether nothing listens where a daemon did: one that died leaves its socket behind, one that stopped does not.
+        /// True if the socket exists and nothing listens: a daemon that dies leaves its socket, one that stops removes
+        /// it.
         died: bool,
     },
-    /// The daemon takes calls and answers none.
+    /// The daemon accepts calls and answers none.
     #[error("{} on `{}`{} has not answered within {seconds} s", named(*pid), socket.display(), if *is_recovering { " is still recovering its runs, and" } else { "" })]
     NoAnswer {
-        /// The socket.
         socket: PathBuf,
-        /// Its pid, if it is known.
         pid: Option<i32>,
-        /// How long it was waited for.
         seconds: u64,
-        /// True if it reports that it reads its log.
+        /// True if the daemon reports that it is reading its log.
         is_recovering: bool,
     },
-    /// A daemon uses the state directory, and cannot be found.
+    /// A daemon holds the state directory, and its socket is unknown.
     #[error("a daemon uses `{}`, and nothing there says where it listens", state_dir.display())]
-    Hidden {
-        /// The state directory.
-        state_dir: PathBuf,
-    },
+    Hidden { state_dir: PathBuf },
     /// A daemon that does not answer could not be ended.
     #[error("cannot end the daemon (pid {pid})")]
-    CannotEnd {
-        /// Its pid.
-        pid: i32,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The daemon answered with an error.
+    CannotEnd { pid: i32, source: io::Error },
     #[error("{message}")]
     Refused {
-        /// What it means.
         kind: ErrorKind,
-        /// The daemon's words.
         message: String,
-        /// A word for programs.
+        /// The daemon's reason, a word for programs.
         reason: Option<String>,
     },
-    /// A request is longer than any the daemon takes.
     #[error("the request has {bytes} bytes; at most {most} can be sent")]
-    TooLong {
-        /// Its length.
-        bytes: usize,
-        /// The limit.
-        most: usize,
-    },
-    /// The daemon's answer does not fit the contract this client knows.
+    TooLong { bytes: usize, most: usize },
+    /// The daemon's answer violates the contract that this client knows.
     #[error("the daemon's answer has {what}")]
-    Malformed {
-        /// What does not fit.
-        what: String,
-    },
-    /// The daemon was asked to stop and is still there.
+    Malformed { what: String },
+    /// The daemon got the request to stop and still runs.
     #[error("{} on `{}` has not stopped within {seconds} s", named(*pid), socket.display())]
     StillRunning {
-        /// Its socket.
         socket: PathBuf,
-        /// Its pid, if it is known.
         pid: Option<i32>,
-        /// How long it was waited for.
         seconds: u64,
     },
 }
 
-/// Why no daemon was started where none was running.
+/// Reason that no daemon was started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotStarted {
-    /// The caller said `--no-autostart`.
+    /// `--no-autostart` was given.
     SwitchedOff,
-    /// Inside a run no daemon is ever started.
+    /// A run never starts a daemon.
     InsideRun,
-    /// The call only asks whether one runs.
+    /// The call does not start daemons.
     NotAsked,
 }
 
 impl Error {
-    /// What a status from a call means. A status with a source was made on this side: the transport broke.
+    /// Converts the status of a call. A status with a source was made on this side: the transport broke.
     pub(crate) fn from_status(socket: &std::path::Path, status: &Status) -> Self {
         if std::error::Error::source(status).is_some() {
             let kind = broken_by(status);
@@ -173,7 +122,7 @@ impl Error {
         }
     }
 
-    /// The word for it, for programs: the daemon's own, where it gave one.
+    /// Returns the reason as a word for programs: the daemon's own, if it gave one, else that of the kind.
     pub fn reason(&self) -> &str {
         if let Self::Refused {
             reason: Some(word), ..
@@ -184,7 +133,7 @@ impl Error {
         self.kind().word()
     }
 
-    /// The fix, where there is one.
+    /// Returns the fix, or `None` if the message names it.
     pub fn hint(&self) -> Option<String> {
         let fix = match self {
             Self::NoHome => "set HOME, or name a directory with --state-dir",
@@ -216,7 +165,7 @@ impl Error {
             } => {
                 "the file was changed, cut or removed outside of Rye; only a copy of it brings it back"
             }
-            // The daemon's own words name the fix.
+            // The message itself names the cause or the fix.
             Self::Connect { .. }
             | Self::CannotStart { .. }
             | Self::CannotEnd { .. }
@@ -295,7 +244,7 @@ impl Kinded for Error {
     }
 }
 
-/// The daemon, with its pid if that is known.
+/// Names the daemon, with its pid if that is known.
 fn named(pid: Option<i32>) -> String {
     pid.map_or_else(
         || "the daemon".to_owned(),
@@ -303,14 +252,13 @@ fn named(pid: Option<i32>) -> String {
     )
 }
 
-/// What the system says broke the connection under a call.
+/// Returns the system's error that broke the connection, if one did.
 fn broken_by(status: &Status) -> Option<io::ErrorKind> {
     let mut causes =
         std::iter::successors(std::error::Error::source(status), |cause| cause.source());
     causes.find_map(|cause| Some(cause.downcast_ref::<io::Error>()?.kind()))
 }
 
-/// The kind of failure a gRPC code stands for.
 fn kind_of(code: Code) -> ErrorKind {
     match code {
         Code::NotFound => ErrorKind::NotFound,

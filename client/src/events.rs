@@ -1,10 +1,10 @@
-//! The events of a run, or of several, without gap or duplicate, over any number of connections.
+//! Events of one or several runs, without gap or duplicate, over any number of connections.
 //!
-//! **Owns** the cursor behind the last event it handed out. When the connection breaks, or the daemon cuts a slow
-//! reader, it opens the stream again from there.
-//! **Failure.** An outage longer than half a minute, or a refusal, is returned; the next call would try again. One of several runs whose
-//! cursor the daemon no longer knows is refused: what came in between would be missing. So is one that broke off while it told what a tree
-//! had done before, which has no cursors.
+//! **Owns** the cursor after the last event that it returned. It reopens the stream there when the connection breaks,
+//! or when the daemon disconnects a slow reader.
+//! **Failure.** It returns a refusal, or the error of an outage longer than 30 s; the next call tries again. The daemon
+//! refuses an unknown cursor of several runs, because the events in between would be missing. A stream that broke while
+//! it replayed the past of a tree is refused as well, because those events have no cursors.
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_proto::v1;
@@ -13,16 +13,14 @@ use tonic::Streaming;
 use crate::client::{Client, Outage};
 use crate::error::Error;
 
-/// Whose events they are.
+/// Selection of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Of {
-    /// Of one run.
     Run(String),
-    /// Of a run and all below it.
+    /// A run and all its descendants.
     Tree(String),
-    /// Of all runs of a project, by its absolute path.
+    /// All runs of a project, by its absolute path.
     Project(String),
-    /// Of all runs.
     All,
 }
 
@@ -42,28 +40,27 @@ impl Of {
     }
 }
 
-/// Whether the stream stays after the events that are there already.
+/// Decides whether the stream waits for new events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Follow {
-    /// Ends with the last event there is.
+    /// The stream ends after the last existing event.
     No,
-    /// Stays until the run, or the tree, has ended; of a project, and of all runs, without end.
+    /// The stream ends when the run or the tree has ended. A stream of a project or of all runs never ends.
     UntilEnd,
 }
 
-/// Whether the stream also holds what the model of a thread says and what tools print, as it comes.
+/// Selection of deltas: model text and tool output as they arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deltas {
-    /// Events only.
     No,
-    /// Also the texts of the model.
+    /// Texts of the model.
     Texts,
-    /// All, in the order in which it may be shown.
+    /// All deltas, in the order in which they may be shown.
     Told,
 }
 
 impl Deltas {
-    /// The kinds to ask for; none means all.
+    /// Returns the kinds to request; an empty list means all.
     fn kinds(self) -> Vec<i32> {
         match self {
             Self::No | Self::Told => Vec::new(),
@@ -74,27 +71,26 @@ impl Deltas {
     }
 }
 
-/// What a stream tells.
+/// One element of a stream.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Told {
-    /// Something that happened.
     Event(v1::Event),
-    /// More of what the model says or a tool prints, which is no event.
+    /// Model text or tool output. It is no event and has no cursor.
     Delta(v1::Delta),
 }
 
 impl Client {
-    /// The events of a run behind `cursor` (empty: from the beginning).
+    /// Returns the events of a run after `cursor` (empty: from the beginning).
     pub fn events(&self, run_id: &str, cursor: &str, follow: Follow) -> Events {
         self.events_of(Of::Run(run_id.to_owned()), cursor, follow)
     }
 
-    /// The events of one run or of several behind `cursor`; see [`v1::StreamRequest`].
+    /// Returns the events of one or several runs after `cursor`; see [`v1::StreamRequest`].
     pub fn events_of(&self, of: Of, cursor: &str, follow: Follow) -> Events {
         Events::new(self.clone(), of, cursor, follow)
     }
 
-    /// Opens the stream behind [`Client::events`] once.
+    /// Opens the stream of [`Client::events`] once.
     async fn stream(
         &self,
         request: v1::StreamRequest,
@@ -114,7 +110,7 @@ pub struct Events {
     stream: Option<Streaming<v1::StreamResponse>>,
     outage: Outage,
     saw_end: bool,
-    /// Whether an event without a cursor was handed out, and none with one since.
+    /// True if the position is unknown: the last event had no cursor, and none followed.
     adrift: bool,
 }
 
@@ -134,13 +130,12 @@ impl Events {
         }
     }
 
-    /// The position behind the last event handed out.
+    /// Returns the cursor after the last returned event.
     pub fn cursor(&self) -> &str {
         &self.cursor
     }
 
-    /// The same stream, and what comes meanwhile if `deltas` says so. A stream that ends with the last event there is tells
-    /// events only.
+    /// Selects deltas. A stream that does not follow has none.
     #[must_use]
     pub fn with(mut self, deltas: Deltas) -> Self {
         if self.follow == Follow::UntilEnd {
@@ -149,7 +144,7 @@ impl Events {
         self
     }
 
-    /// The next event; `None` when there are no more. Cancel safe, as [`Events::told`] is.
+    /// Returns the next event, or `None` at the end. Cancel safe, as [`Events::told`] is.
     pub async fn next(&mut self) -> Result<Option<v1::Event>, Error> {
         loop {
             match self.told().await? {
@@ -160,8 +155,8 @@ impl Events {
         }
     }
 
-    /// What is told next; `None` when there is no more. Cancel safe: an event is counted as handed out only when
-    /// this returns it.
+    /// Returns the next element, or `None` at the end. Cancel safe: an event counts as returned only when this returns
+    /// it.
     pub async fn told(&mut self) -> Result<Option<Told>, Error> {
         loop {
             match self.receive().await {
@@ -226,7 +221,7 @@ impl Events {
         }
     }
 
-    /// Whether a stream that closed in order has told everything. A daemon that shuts down closes it too.
+    /// True if a stream that closed in order is complete. A daemon that shuts down closes it too.
     async fn is_over(&self) -> Result<bool, Error> {
         if self.follow == Follow::No {
             return Ok(true);
@@ -254,7 +249,7 @@ impl Events {
     }
 }
 
-/// Whether the stream is worth opening again: the daemon is away, or it cut a reader that was too slow.
+/// True if the stream is worth reopening: the daemon is away, or it disconnected a slow reader.
 fn resumes(error: &Error) -> bool {
     let is_cut = error.kind() == ErrorKind::Exhausted && error.reason() != "memory_exceeded";
     error.is_outage() || is_cut

@@ -1,37 +1,33 @@
-//! The exit codes of `ryectl`. They are a promise to scripts.
+//! Exit codes of `ryectl`. Scripts depend on them, so a code keeps its meaning.
 
 use rye_core::error::ErrorKind;
 use rye_core::model::Status;
 
-/// How `ryectl` ends.
+/// An exit code of `ryectl`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Exit {
-    /// Done; for verbs that wait on a run: it ended `completed`.
+    /// The verb succeeded. For a verb that waits for a run: the run ended `completed`.
     Done,
-    /// The run ended in another way, or a check found something wrong.
+    /// The run ended in another way, or a check failed.
     Failed,
-    /// Unknown verb or flag, malformed input.
+    /// Unknown verb or flag, or malformed input.
     Usage,
     /// The run, item or key does not exist.
     NotFound,
-    /// Permission, capability, an item that may not run, or stored data that is not what was written.
+    /// Missing permission or capability, an item that may not run, or stored data that was changed.
     Refused,
-    /// The run is in a state that does not allow this, or a limit is reached.
+    /// The run's state does not allow the request, or a limit is reached.
     Precondition,
-    /// The daemon cannot be reached.
     Unreachable,
-    /// We broke our own rule.
+    /// A bug in Rye.
     Internal,
-    /// The run is suspended.
     Suspended,
-    /// A wait timed out.
     TimedOut,
     /// Interrupted from the keyboard.
     Interrupted,
 }
 
 impl Exit {
-    /// All of them.
     pub const ALL: [Self; 11] = [
         Self::Done,
         Self::Failed,
@@ -46,7 +42,7 @@ impl Exit {
         Self::Interrupted,
     ];
 
-    /// The number the shell sees.
+    /// Returns the number that the shell sees.
     pub const fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -63,7 +59,7 @@ impl Exit {
         }
     }
 
-    /// How a verb ends that waited until a run had this status.
+    /// Returns the code of a verb that waited until a run had this status.
     pub const fn of_run(status: Status) -> Self {
         match status {
             Status::Created | Status::Running | Status::Completed => Self::Done,
@@ -74,12 +70,12 @@ impl Exit {
         }
     }
 
-    /// How a verb ends that met an error.
+    /// Returns the code of a verb that failed with an error of this kind.
     pub const fn of_error(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::NotFound => Self::NotFound,
             ErrorKind::Invalid => Self::Usage,
-            // What was changed or removed behind the daemon's back is refused like a modified item.
+            // Data changed or removed outside of Rye is refused like a modified item.
             ErrorKind::Denied | ErrorKind::DataLoss => Self::Refused,
             ErrorKind::Precondition | ErrorKind::Exists | ErrorKind::Exhausted => {
                 Self::Precondition
@@ -89,7 +85,7 @@ impl Exit {
         }
     }
 
-    /// How a verb ends that waited for several runs: one that failed counts more than one that is suspended.
+    /// Returns the code of a verb that waited for several runs. A failed run outranks a suspended one.
     #[must_use]
     pub fn of_runs(statuses: impl IntoIterator<Item = Status>) -> Self {
         let mut exit = Self::Done;

@@ -1,4 +1,4 @@
-//! Why a verb did not do its work.
+//! Errors that end a verb.
 
 use rye_client::exit::Exit;
 use rye_core::error::{ErrorKind, Kinded as _};
@@ -8,19 +8,16 @@ use rye_proto::convert::Malformed;
 
 use crate::local_error::LocalError;
 
-/// The end of a verb that could not do its part.
+/// An error that ends a verb, from the daemon or from the client's own work.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The daemon, or the way to it.
     #[error(transparent)]
     Client(#[from] rye_client::Error),
-    /// Anything else.
     #[error(transparent)]
     Local(#[from] LocalError),
 }
 
 impl Failure {
-    /// The exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Client(error) => Exit::of_error(error.kind()),
@@ -28,7 +25,7 @@ impl Failure {
         }
     }
 
-    /// The word for it, for programs.
+    /// Returns the reason as a word for programs.
     pub(crate) fn reason(&self) -> &str {
         if let Self::Client(error) = self {
             return error.reason();
@@ -49,7 +46,7 @@ impl Failure {
         kind.word()
     }
 
-    /// The fix, unless the message names it.
+    /// Returns the fix, unless the message names it.
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Client(error) => error.hint(),
@@ -58,8 +55,8 @@ impl Failure {
     }
 }
 
-/// The exit code of a failure that no daemon had a part in: a file that does not pass is a finding, and a disk that
-/// does not answer is no unreachable daemon.
+/// Returns the exit code of a failure in which no daemon took part. An invalid file is a finding, and a disk that does
+/// not answer is no unreachable daemon.
 const fn local(kind: ErrorKind) -> Exit {
     match kind {
         ErrorKind::Invalid | ErrorKind::Unavailable => Exit::Failed,

@@ -1,6 +1,7 @@
-//! Inputs and parameters as they are given on the command line.
+//! Inputs and parameters of the command line.
 //!
-//! JSON is read here as strictly as the daemon reads it: what would be lost on the way is refused before anything starts.
+//! JSON is read as strictly as the daemon reads it. A value that would change on the way is refused before anything
+//! starts.
 
 use std::collections::HashMap;
 use std::io::{self, Read as _};
@@ -14,21 +15,15 @@ use serde_json::Value;
 
 use crate::local_error::LocalError;
 
-/// One `-i`.
+/// One `-i` argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Input {
-    /// `key=value`: the daemon gives it the type the graph declares.
-    Text {
-        /// The input.
-        key: String,
-        /// Its text.
-        value: String,
-    },
+    /// `key=value`. The daemon converts the value to the type that the graph declares.
+    Text { key: String, value: String },
     /// `key:=JSON`.
     Json {
-        /// The input.
         key: String,
-        /// JSON, unchecked.
+        /// JSON text, unchecked.
         value: String,
     },
 }
@@ -66,14 +61,14 @@ impl FromStr for Input {
     }
 }
 
-/// Where a JSON document comes from.
+/// Source of a JSON document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// From the argument itself.
+    /// The argument itself.
     Inline(String),
-    /// From a file: `@FILE`.
+    /// `@FILE`.
     File(PathBuf),
-    /// From stdin: `-`.
+    /// `-`.
     Stdin,
 }
 
@@ -90,7 +85,7 @@ impl FromStr for Source {
 }
 
 impl Source {
-    /// The JSON that lies there, and where that is. `flag` is where it was given.
+    /// Reads the JSON value and names its source for messages. `flag` is the option that gave it.
     fn value(self, flag: &'static str) -> Result<(Value, String), LocalError> {
         let (place, text) = match self {
             Self::Inline(text) => (format!("the value of {flag}"), Ok(text)),
@@ -108,12 +103,11 @@ impl Source {
         Ok((read(&text, flag, &place)?, place))
     }
 
-    /// The JSON that lies there.
     pub(crate) fn json(self, flag: &'static str) -> Result<Value, LocalError> {
         Ok(self.value(flag)?.0)
     }
 
-    /// The JSON object that lies there.
+    /// Reads a JSON object and refuses any other value.
     pub(crate) fn object(self, flag: &'static str) -> Result<Object, LocalError> {
         let (value, place) = self.value(flag)?;
         match value {
@@ -129,16 +123,16 @@ impl Source {
     }
 }
 
-/// The inputs of a run, as the contract takes them.
+/// Inputs of a run in the form of the contract.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Inputs {
-    /// A JSON object; empty means none.
+    /// JSON object, or empty for none.
     pub(crate) json: String,
-    /// Inputs given as text.
+    /// Inputs given as `-i key=value`.
     pub(crate) text: HashMap<String, String>,
 }
 
-/// Puts together `--input` and all `-i`; the latter win.
+/// Combines `--input` and all `-i`. An `-i` overrides a key of `--input`; a key given twice with `-i` is refused.
 pub(crate) fn inputs(document: Option<Source>, singles: Vec<Input>) -> Result<Inputs, LocalError> {
     let mut seen = std::collections::HashSet::new();
     if let Some(twice) = singles.iter().find(|input| !seen.insert(input.key())) {

@@ -1,9 +1,9 @@
 //! The client of the Rye daemon.
 //!
-//! [`Client`] makes the calls of `rye.v1` over the daemon's socket and hands out the messages of the contract;
-//! [`endpoint`] finds the daemon and starts it where that is allowed; messages print themselves as the JSON that
-//! `ryectl` promises. Errors know what they mean ([`Error::kind`](rye_core::error::Kinded::kind)) and how to fix it
-//! ([`Error::hint`]); [`exit`] maps both them and the end of a run to the exit codes of `ryectl`.
+//! [`Client`] makes the calls of `rye.v1` over the daemon's socket and returns the messages of the contract.
+//! [`endpoint`] finds the daemon, and starts it if that is allowed. Messages serialise as the JSON that `ryectl`
+//! documents. Errors carry their kind ([`Error::kind`](rye_core::error::Kinded::kind)) and a fix ([`Error::hint`]).
+//! [`exit`] maps errors and the end of a run to the exit codes of `ryectl`.
 
 pub mod error;
 

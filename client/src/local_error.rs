@@ -1,4 +1,4 @@
-//! An error of the client's own part, which no daemon had a part in.
+//! Errors of the client's own work, without a daemon.
 
 use std::error::Error;
 use std::{fmt, io};
@@ -10,9 +10,7 @@ type Cause = Box<dyn Error + Send + Sync>;
 /// An error with its exit code and, where the message does not name it, the fix.
 #[derive(Debug)]
 pub(crate) struct LocalError {
-    /// The exit code.
     pub(crate) exit: Exit,
-    /// The fix, for people.
     pub(crate) hint: Option<String>,
     error: Cause,
 }
@@ -25,7 +23,7 @@ struct Message {
 }
 
 impl LocalError {
-    /// `error`, with the exit code for it.
+    /// Wraps `error` without a hint.
     pub(crate) fn of(exit: Exit, error: impl Into<Cause>) -> Self {
         Self {
             exit,
@@ -34,7 +32,7 @@ impl LocalError {
         }
     }
 
-    /// An error with this message and the reason for it.
+    /// Makes an error with this message and `reason` as its source.
     pub(crate) fn because(
         exit: Exit,
         message: impl Into<String>,
@@ -44,27 +42,27 @@ impl LocalError {
         Self::of(exit, Message { message, source })
     }
 
-    /// A file or stdin that an argument names cannot be read.
+    /// Reports that a file or stdin named by an argument cannot be read.
     pub(crate) fn unreadable(place: &str, error: io::Error) -> Self {
         Self::because(Exit::Usage, format!("cannot read {place}"), error)
     }
 
-    /// The arguments, or a file that they name, are malformed.
+    /// Reports malformed arguments, or a malformed file that they name.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
         Self::of(Exit::Usage, message.into())
     }
 
-    /// Something that the arguments name does not exist.
+    /// Reports that something named by the arguments does not exist.
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
         Self::of(Exit::NotFound, message.into())
     }
 
-    /// Something has to be different first. This is not exit code 1, which says how a run ended.
+    /// Reports that something else must be done first. Exit code 1 would say how a run ended.
     pub(crate) fn precondition(message: impl Into<String>) -> Self {
         Self::of(Exit::Precondition, message.into())
     }
 
-    /// The same error with its fix.
+    /// Adds the fix.
     #[must_use]
     pub(crate) fn with_hint(self, hint: impl Into<String>) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! What the tools of a run print.
+//! Output of the tools of a run.
 
 use rye_proto::v1;
 use tonic::Streaming;
@@ -6,7 +6,7 @@ use tonic::Streaming;
 use crate::client::Client;
 use crate::error::Error;
 
-/// Lines that are being read; see [`Client::logs`]. A stream that breaks off is an error: it is not asked for again.
+/// A stream of log lines; see [`Client::logs`]. A stream that breaks off is an error and is not reopened.
 #[derive(Debug)]
 pub struct Logs {
     client: Client,
@@ -14,7 +14,7 @@ pub struct Logs {
 }
 
 impl Client {
-    /// Reads what the tools of a run print.
+    /// Opens the stream of what the tools of a run print.
     pub async fn logs(&self, request: v1::LogsRequest) -> Result<Logs, Error> {
         let stream = self.answer(self.runs().logs(request).await)?;
         Ok(Logs {
@@ -25,7 +25,7 @@ impl Client {
 }
 
 impl Logs {
-    /// The next lines; none if there are no more.
+    /// Returns the next lines, or `None` at the end of the stream.
     pub async fn next(&mut self) -> Result<Option<v1::LogsResponse>, Error> {
         let message = self.stream.message().await;
         message.map_err(|status| self.client.error(&status))

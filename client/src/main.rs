@@ -64,14 +64,14 @@ fn main() -> ExitCode {
     exit.into()
 }
 
-/// The help of `ryectl`, or of a group of its verbs, if nothing beside that was named.
+/// Returns the help of `ryectl`, or of a group of its verbs, if the arguments name nothing else.
 fn bare(usage: &clap::Error) -> Option<String> {
     use clap::error::ErrorKind::{DisplayHelpOnMissingArgumentOrSubcommand, MissingSubcommand};
 
     if usage.kind() == DisplayHelpOnMissingArgumentOrSubcommand {
         return Some(usage.render().to_string());
     }
-    // An option that the environment has set counts there as one that was given.
+    // Clap counts an option that the environment has set as given, so the arguments themselves are inspected.
     let mut given = std::env::args_os().skip(1);
     let names_option = given.any(|arg| arg.as_encoded_bytes().starts_with(b"-"));
     if usage.kind() != MissingSubcommand || names_option {
@@ -81,10 +81,10 @@ fn bare(usage: &clap::Error) -> Option<String> {
     Some(cli::help(&text)?.to_string())
 }
 
-/// Prints help, the version, or what is wrong with the arguments.
+/// Prints help, the version, or the error in the arguments.
 fn explain(mut usage: clap::Error) -> ExitCode {
     if let Some(help) = bare(&usage) {
-        // Nothing was asked for, so nothing is wrong.
+        // Nothing was requested, so nothing is wrong.
         drop(writeln!(std::io::stdout(), "{}", help.trim_end()));
         return Exit::Done.into();
     }
@@ -99,13 +99,13 @@ fn explain(mut usage: clap::Error) -> ExitCode {
     {
         usage.insert(ContextKind::Usage, ContextValue::StyledStr(text));
     }
-    // An argument that is printed back must not steer the terminal.
+    // Escape sequences in an argument that is printed back must not control the terminal.
     let text = usage.render().to_string();
     let shown = render::screen::shown(&text, render::Style::Plain);
     let wants_json = std::env::args_os().any(|arg| arg == "--json");
     if exit == Exit::Usage && wants_json {
         let error = serde_json::json!({"error": {"reason": "invalid", "message": text.trim_end()}});
-        // A reader that is gone is told by the exit code.
+        // If the reader is gone, the exit code still reports the error.
         drop(writeln!(std::io::stdout(), "{error}"));
     }
     let printed = if shown == text {
@@ -114,12 +114,12 @@ fn explain(mut usage: clap::Error) -> ExitCode {
         std::io::stderr().write_all(shown.as_bytes())
     };
     match printed {
-        // A reader that has seen enough of the help is no failure.
+        // A reader that closes the stream early is no failure.
         Ok(()) | Err(_) => exit.into(),
     }
 }
 
-/// Adds the verb that a mistyped one was meant to be, where clap has no idea.
+/// Suggests the verb nearest to a mistyped one, where clap suggests none.
 fn suggest(usage: &mut clap::Error) {
     let known = usage.get(ContextKind::SuggestedSubcommand).is_some();
     let (false, Some(ContextValue::String(word))) =

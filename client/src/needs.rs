@@ -1,7 +1,7 @@
-//! What a run needs of a person to continue.
+//! Actions that a suspended or failed run requires from a person.
 //!
-//! One pure function, [`needs`], which every hint asks: it says what kind of thing is needed, why, and the commands that give it, word
-//! by word, so that a terminal may show them, a program start them, and a page make buttons of them.
+//! Every hint uses one pure function, [`needs`]. It returns the kind of need, the reason, and the exact commands. A
+//! terminal shows the commands, a program starts them, and a page offers them as buttons.
 
 use std::collections::BTreeSet;
 
@@ -10,46 +10,45 @@ use rye_core::sight::shell_word;
 use rye_proto::v1::{Run, RunKind, RunStatus, Suspension};
 use serde::Serialize;
 
-/// The code of a run whose own money is used up.
+/// Code of a run that has spent its own budget.
 const SPEND: &str = "spend_exceeded";
-/// The argument of `--raise` for money.
+/// Argument of `--raise` for money.
 const MONEY: &str = "spend=USD";
 
-/// What is needed.
+/// Kind of need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// An answer to what it asks.
+    /// An answer to the run's question.
     Approval,
-    /// What became of attempts whose outcome nobody knows.
+    /// Results of attempts whose outcome is unknown.
     Verdict,
     /// A higher limit.
     Limit,
-    /// That somebody looks at a failure, and has it tried again or not.
+    /// A decision whether a failed node is tried again.
     Failure,
-    /// Nothing but that it is resumed.
+    /// A resume, and nothing else.
     Resume,
-    /// Nothing of a person.
+    /// Nothing: the run resumes by itself.
     Nothing,
 }
 
 /// A command that gives a run what it needs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Way {
-    /// What comes of it.
+    /// Effect of the command.
     pub does: String,
-    /// The words of the command.
+    /// Program and arguments.
     pub argv: Vec<String>,
 }
 
-/// What a run needs.
+/// A run's need and the commands that meet it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Need {
-    /// What kind of thing.
     pub kind: Kind,
-    /// What to know about it; empty if the kind and the ways say it all.
+    /// Further facts; empty if the kind and the commands suffice.
     pub text: String,
-    /// The commands that give it; those with which the run continues come first.
+    /// Commands that meet the need. Those that continue the run come first.
     pub ways: Vec<Way>,
 }
 
@@ -62,15 +61,15 @@ impl Way {
         }
     }
 
-    /// The command as a shell takes it.
+    /// Returns the command, quoted for a shell.
     pub fn command(&self) -> String {
         let words: Vec<String> = self.argv.iter().map(|word| shell_word(word)).collect();
         words.join(" ")
     }
 }
 
-/// What `run` needs to continue, if it is suspended. `child` is the suspended child run that it waits for, if there is one: what that
-/// waits for is what it takes. Who resumes a run resumes those that it waits for; an answer is for the one that asks.
+/// Returns what a suspended `run` needs to continue. If it waits for a suspended `child`, the need is that of the
+/// child. Resuming a run resumes the children that it waits for; an answer goes to the run that requested it.
 pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
     let own = run.suspend.as_ref()?;
     let waiting = child.and_then(|child| Some((child, child.suspend.as_ref()?)));
@@ -126,9 +125,9 @@ pub fn needs(run: &Run, child: Option<&Run>) -> Option<Need> {
     })
 }
 
-/// What it takes to continue `run`, which has ended, if that repeats attempts which may have executed.
+/// Returns the need of an ended `run` if continuing it repeats attempts which may have executed.
 pub fn unanswered(run: &Run) -> Option<Need> {
-    // An answer counts for all that have the name.
+    // One answer counts for all attempts of a name.
     let names: BTreeSet<&String> = run.uncertain.iter().map(|attempt| &attempt.name).collect();
     let names: Vec<String> = names.into_iter().cloned().collect();
     (!names.is_empty()).then(|| Need {
@@ -143,7 +142,7 @@ pub fn unanswered(run: &Run) -> Option<Need> {
     })
 }
 
-/// How a graph that has ended is continued, if that may come to something: where it failed, or with what failed on its way.
+/// Returns the command that continues an ended graph: where it failed, or with the failures on its way.
 pub fn mend(run: &Run) -> Option<Way> {
     let does = if run.status() == RunStatus::Error {
         "continues where it failed, once that is mended"
@@ -156,7 +155,7 @@ pub fn mend(run: &Run) -> Option<Way> {
     is_whole.then(|| Way::new(does, "resume", &run.run_id, &[]))
 }
 
-/// A run that lacks something without which nothing begins, and resumes by itself.
+/// Need of a run that waits for a resource of its host and resumes by itself.
 fn lacking(run: &str, code: &str) -> Need {
     let (text, ways) = match code {
         "project_gone" => (
@@ -188,7 +187,7 @@ fn ends(run: &str) -> Way {
     Way::new("ends the run", "cancel", run, &[])
 }
 
-/// A run that asks: one thing, or several, each by its name.
+/// Need of a run with open questions. With several, each command names its question.
 fn approval(run: &Run) -> Need {
     let id = run.run_id.as_str();
     let both = |which: &[String], about: &str| {
@@ -216,7 +215,7 @@ fn approval(run: &Run) -> Need {
     }
 }
 
-/// A run with attempts of which nobody knows what became.
+/// Need of a run with attempts of unknown outcome.
 fn uncertain(run: &str, why: &Suspension) -> Need {
     let way = |does: &str, verdict: &str| {
         Way::new(does, "resume", run, &verdicts(&why.uncertain, verdict))
@@ -240,7 +239,8 @@ fn uncertain(run: &str, why: &Suspension) -> Need {
     }
 }
 
-/// A run that lacks a limit, or money: its own, where it is `asks`, or that of a run above it.
+/// Need of a run that reached a limit or has no money. The limit is its own, that of `asks`, or that of the account
+/// which `why` names.
 fn limit(resumed: &str, asks: &str, why: &Suspension) -> Need {
     let code = why.code.as_str();
     let lacking = match why.account.as_str() {
@@ -292,7 +292,7 @@ fn may_have_run(attempts: &[String]) -> String {
     )
 }
 
-/// The same verdict on all attempts in doubt.
+/// Gives the same verdict to all attempts in doubt.
 fn verdicts(attempts: &[String], verdict: &str) -> Vec<String> {
     attempts
         .iter()
@@ -300,7 +300,7 @@ fn verdicts(attempts: &[String], verdict: &str) -> Vec<String> {
         .collect()
 }
 
-/// How the limit of that code is raised.
+/// Returns the argument of `--raise` for the limit with this code.
 fn raise(code: &str) -> String {
     let of_code = |limit: &Raisable| code == limit.code();
     match Raisable::ALL.iter().find(|limit| of_code(limit)) {
@@ -482,7 +482,7 @@ mod tests {
         let alone = needs(&suspended("r", budget("top"), &[]), None).unwrap();
         assert_eq!(commands(&alone)[0], "ryectl budget raise top --spend USD");
         assert!(alone.text.contains("top has too little"), "{}", alone.text);
-        // No account of a run: a limit of the node.
+        // An account of no run is a limit of the node.
         let node = Suspension {
             current: String::new(),
             max: String::new(),

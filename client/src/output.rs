@@ -1,8 +1,7 @@
-//! What reaches the user: data on stdout, everything else on stderr.
+//! Output of a verb: data goes to stdout, everything else to stderr.
 //!
-//! **Owns** both streams, and lets nothing through to them that is not [`screen::shown`]; JSON for programs stays as it is.
-//! Whoever reads may stop reading: a broken pipe is remembered and the rest is not written, so that a verb still ends with
-//! its own exit code.
+//! **Owns** both streams. Text passes through [`screen::shown`]; JSON for programs is written unchanged. A reader may
+//! close its end: a broken pipe is remembered and the rest is dropped, so that the verb ends with its own exit code.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -17,37 +16,34 @@ use crate::failure::Failure;
 use crate::local_error::LocalError;
 use crate::render::{self, Style, screen};
 
-/// Takes back the line that stands on a terminal.
+/// Erases the current line of a terminal.
 const TAKE_BACK: &str = "\r\u{1b}[2K";
 
-/// In what form data is printed.
+/// Form in which data is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// For people.
     Text,
-    /// For programs.
     Json,
 }
 
 impl Format {
-    /// The one that `--json` selects.
+    /// Returns the format that `--json` selects.
     pub(crate) const fn of(json: bool) -> Self {
         if json { Self::Json } else { Self::Text }
     }
 }
 
-/// Who reads a stream.
+/// Kind of reader of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reader {
-    /// A person at a terminal.
     Terminal,
     /// A file, a pipe or a program.
     Other,
-    /// Nobody any more.
+    /// The reader has closed its end.
     Gone,
 }
 
-/// An error as programs read it.
+/// JSON form of an error, for programs.
 #[derive(Debug, Serialize)]
 struct ErrorDocument<'a> {
     error: Told<'a>,
@@ -61,18 +57,18 @@ struct Told<'a> {
     hint: Option<String>,
 }
 
-/// The two streams.
+/// The two output streams.
 #[derive(Debug)]
 pub(crate) struct Output {
     format: Format,
     stdout: Reader,
     stderr: Reader,
     style: Style,
-    /// Whether stderr is a terminal that can take back a line.
+    /// True if stderr is a terminal that can erase a line.
     rewrites: bool,
-    /// Whether a line stands on stderr that is to be taken back.
+    /// True if stderr ends with a line that is to be erased.
     pending: bool,
-    /// Whether a text stands there that may continue.
+    /// True if stderr ends with a text that may continue.
     speaking: bool,
 }
 
@@ -103,17 +99,15 @@ impl Output {
         }
     }
 
-    /// In what form data is printed.
     pub(crate) const fn format(&self) -> Format {
         self.format
     }
 
-    /// Who reads stdout.
     pub(crate) const fn reader(&self) -> Reader {
         self.stdout
     }
 
-    /// How many columns the terminal has that stdout is; none elsewhere, where nothing is cut.
+    /// Returns the columns of stdout's terminal, or `None` if stdout is no terminal; then nothing is cut.
     pub(crate) fn width(&self) -> Option<usize> {
         if self.stdout != Reader::Terminal {
             return None;
@@ -122,7 +116,6 @@ impl Output {
         Some(usize::from(width.0))
     }
 
-    /// Whether text may be coloured.
     pub(crate) const fn style(&self) -> Style {
         self.style
     }
@@ -154,7 +147,8 @@ impl Output {
         }
     }
 
-    /// Prints what a run came to: a text as text, as it is where no screen shows it; anything else as JSON.
+    /// Prints the outcome of a run: a string as text, anything else as JSON. A string is unchanged unless stdout is a
+    /// terminal.
     pub(crate) fn outcome(&mut self, outcome: &Value) -> Result<(), Failure> {
         match (outcome, self.stdout) {
             (Value::String(text), Reader::Terminal) => self.line(text.trim_end_matches('\n')),
@@ -186,7 +180,7 @@ impl Output {
         self.document(&serde_json::to_string(value).map_err(|error| malformed(&error))?)
     }
 
-    /// Prints an element of a stream that is JSON on one line already.
+    /// Prints a JSON text that is already one line, as an element of a stream.
     pub(crate) fn json_text(&mut self, line: &str) -> Result<(), Failure> {
         self.document(line)
     }
@@ -198,37 +192,37 @@ impl Output {
         }
     }
 
-    /// Tells the user something on stderr.
+    /// Prints a note and a line feed to stderr.
     pub(crate) fn note(&mut self, text: &str) {
         self.take_back();
         self.tell(&format!("{}\n", screen::shown(text, self.style)));
     }
 
-    /// Tells that the daemon is away, from wherever that is noticed while the output is waiting for data.
+    /// Makes a callback that reports an outage of the daemon on stderr while the output waits for data.
     pub(crate) fn teller(&self) -> Teller {
         let take_back = if self.rewrites { TAKE_BACK } else { "" };
         let tells = self.stderr != Reader::Gone;
         Teller::new(move || {
             if tells {
-                // That nobody reads it is nothing to stop for.
+                // The write may fail: then no one reads stderr, and the verb continues.
                 let note = "the daemon is away; waiting for it to come back";
                 drop(writeln!(io::stderr().lock(), "{take_back}{note}"));
             }
         })
     }
 
-    /// Whether somebody sees what happens while it does.
+    /// True if stderr shows progress.
     pub(crate) const fn shows_progress(&self) -> bool {
         self.rewrites
     }
 
-    /// Whether a text stands there that may continue.
+    /// True if stderr ends with a text that may continue.
     pub(crate) const fn is_speaking(&self) -> bool {
         self.speaking
     }
 
-    /// Shows what happens, until the next line takes its place. Only a terminal sees it, and as much as fits on one line: of one that
-    /// went on below, a part would stay.
+    /// Shows progress on a terminal until the next line replaces it. The text is cut to one line, because only the last
+    /// line of a wrapped text can be erased.
     pub(crate) fn progress(&mut self, text: &str) {
         self.take_back();
         if self.rewrites {
@@ -239,7 +233,7 @@ impl Output {
         }
     }
 
-    /// Tells more of a text, which continues where it stopped unless something else was told in between.
+    /// Prints more of a text to stderr. It continues where it stopped, unless something else was printed in between.
     pub(crate) fn say(&mut self, text: &str) {
         if std::mem::take(&mut self.pending) {
             self.tell(TAKE_BACK);
@@ -248,7 +242,7 @@ impl Output {
         self.speaking = !text.ends_with('\n');
     }
 
-    /// Tells the rest of a text, which ends with it.
+    /// Prints the rest of a text and ends its line.
     pub(crate) fn end(&mut self, rest: &str) {
         let rest = rest.trim_end();
         if !rest.is_empty() {
@@ -257,29 +251,26 @@ impl Output {
         self.take_back();
     }
 
-    /// Whether one terminal shows both streams.
+    /// True if one terminal shows both streams.
     pub(crate) fn is_one_screen(&self) -> bool {
         self.stdout == Reader::Terminal && self.stderr == Reader::Terminal
     }
 
-    /// Tells a warning.
     pub(crate) fn warning(&mut self, text: &str) {
         let label = self.style.yellow("warning:");
         self.note(&format!("{label} {text}"));
     }
 
-    /// Tells an error.
     pub(crate) fn error(&mut self, text: &str) {
         let label = self.style.red("error:");
         self.note(&format!("{label} {text}"));
     }
 
-    /// Prints a fix.
     pub(crate) fn hint(&mut self, text: &str) {
         self.note(&format!("hint: {text}"));
     }
 
-    /// Tells why a verb failed, and the fix; programs read it on stdout.
+    /// Reports on stderr why a verb failed and how to fix it; with `--json` also as a document on stdout.
     pub(crate) fn failure(&mut self, failure: &Failure) {
         if self.format == Format::Json {
             let told = ErrorDocument {
@@ -289,7 +280,7 @@ impl Output {
                     hint: failure.hint(),
                 },
             };
-            // A stdout that takes nothing is no reason to be silent on stderr.
+            // A failed write to stdout must not silence stderr.
             drop(self.json_line(&told));
         }
         self.error(&with_sources(failure));
@@ -300,7 +291,8 @@ impl Output {
         }
     }
 
-    /// Reports how one of several parts of a verb ended, and returns the exit code of all so far: the first failure names it.
+    /// Reports how one of several parts of a verb ended. Returns the exit code of all parts so far, which is that of
+    /// the first failure.
     pub(crate) fn part(&mut self, exit: Exit, done: Result<(), Failure>) -> Exit {
         match done {
             Ok(()) => exit,
@@ -315,7 +307,7 @@ impl Output {
         }
     }
 
-    /// Clears the way for something else: a line is taken back, a text ends.
+    /// Erases a progress line, and ends the line of a text that may continue.
     fn take_back(&mut self) {
         if std::mem::take(&mut self.pending) {
             self.tell(TAKE_BACK);
@@ -325,7 +317,7 @@ impl Output {
         }
     }
 
-    /// Writes to stderr; that nobody reads it is nothing to stop for.
+    /// Writes to stderr. A failed write is remembered and is no error.
     fn tell(&mut self, text: &str) {
         if self.stderr == Reader::Gone {
             return;
@@ -340,7 +332,7 @@ impl Output {
     }
 }
 
-/// A message of the daemon that cannot be printed because a field of it is not what the contract says.
+/// Reports a message of the daemon that cannot be printed because a field violates the contract.
 fn malformed(error: &serde_json::Error) -> Failure {
     let what = error.to_string();
     Failure::Client(rye_client::Error::Malformed { what })

@@ -1,4 +1,4 @@
-//! Which project a command is about.
+//! Finds the project of a command.
 
 use std::path::{Path, PathBuf};
 
@@ -6,8 +6,8 @@ use rye_client::Error;
 use rye_client::environment::Environment;
 use rye_item::spaces;
 
-/// The project, if there is one: the directory named by `--project`, else the nearest parent with a `.ai`, searched
-/// below the user space, which is never a project.
+/// Returns the project, if there is one: the directory of `--project`, else the nearest ancestor with a `.ai`. The
+/// search stops at the user space, which is never a project.
 pub(crate) fn find(
     named: Option<&Path>,
     environment: &Environment,

@@ -1,4 +1,4 @@
-//! What every verb works with: the options, the environment, the output, and the way to the daemon.
+//! Context of every verb: global options, environment, output, and the connection to the daemon.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::project;
 
-/// What every verb works with.
+/// Context of one invocation.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) global: Global,
@@ -34,7 +34,7 @@ impl Session {
         self.output
     }
 
-    /// The project; outside of any, the current directory.
+    /// Returns the project, or the current directory outside of any project.
     pub(crate) fn project(&self) -> Result<PathBuf, Failure> {
         match self.found_project()? {
             Some(project) => Ok(project),
@@ -42,7 +42,7 @@ impl Session {
         }
     }
 
-    /// The project; `None` outside of any.
+    /// Returns the project, or `None` outside of any project.
     pub(crate) fn found_project(&self) -> Result<Option<PathBuf>, Failure> {
         let named = self.global.project.as_deref();
         Ok(project::find(named, &self.environment)?)
@@ -59,7 +59,7 @@ impl Session {
         Ok(Endpoint::find(&self.choice(), &self.environment)?)
     }
 
-    /// A daemon to talk to; started if none runs and nothing forbids it.
+    /// Connects to the daemon. Starts one if none runs, unless `--no-autostart` or a surrounding run forbids it.
     pub(crate) async fn client(&mut self) -> Result<Client, Failure> {
         let autostart = if self.global.no_autostart {
             Autostart::Off(NotStarted::SwitchedOff)

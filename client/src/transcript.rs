@@ -1,4 +1,4 @@
-//! The transcript of one run, line by line as it was written, with what the daemon found when it checked it.
+//! Transcript of one run: its lines as written, and the verdict of the daemon's check.
 
 use rye_proto::v1;
 use tonic::Streaming;
@@ -6,16 +6,16 @@ use tonic::Streaming;
 use crate::client::Client;
 use crate::error::Error;
 
-/// What a transcript comes to, piece by piece.
+/// One message of a transcript stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
-    /// A line.
     Line(v1::TranscriptLine),
-    /// There are no more.
+    /// Result of the daemon's check. It is always the last piece.
     Verdict(v1::TranscriptVerdict),
 }
 
-/// A transcript that is being read; see [`Client::transcript`]. One that breaks off in the middle is an error: it is not asked for again.
+/// A transcript that is being read; see [`Client::transcript`]. A stream that breaks off is an error and is not
+/// reopened.
 #[derive(Debug)]
 pub struct Transcript {
     client: Client,
@@ -23,7 +23,7 @@ pub struct Transcript {
 }
 
 impl Client {
-    /// Reads the transcript of a run.
+    /// Opens the transcript of a run.
     pub async fn transcript(&self, request: v1::TranscriptRequest) -> Result<Transcript, Error> {
         let stream = self.answer(self.runs().transcript(request).await)?;
         Ok(Transcript {
@@ -34,7 +34,7 @@ impl Client {
 }
 
 impl Transcript {
-    /// The next piece. The last one is the verdict.
+    /// Returns the next piece. The last one is the verdict; a stream that ends without it is an error.
     pub async fn next(&mut self) -> Result<Piece, Error> {
         loop {
             let message = self.stream.message().await;

@@ -1,4 +1,4 @@
-//! Records below those that they belong to.
+//! Runs and budget accounts as trees of records.
 
 use std::collections::{HashMap, HashSet};
 use std::iter::Peekable;
@@ -8,18 +8,16 @@ use serde::Serialize;
 
 use crate::error::Error;
 
-/// A record and those below it: `tree --json`, the elements of `ps --tree --json`, and `budget tree --json`.
+/// A record and its child records: the JSON form of `tree`, `ps --tree` and `budget tree`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Tree<T> {
-    /// The record.
     #[serde(flatten)]
     pub record: T,
-    /// The records below it.
     pub children: Vec<Self>,
 }
 
 impl<T> Tree<T> {
-    /// Each record of `trees` with its level, before those below it.
+    /// Returns each record with its depth, parents before children.
     pub fn lines(trees: &[Self]) -> Vec<(usize, &T)> {
         fn walk<'t, T>(level: usize, trees: &'t [Tree<T>], lines: &mut Vec<(usize, &'t T)>) {
             for tree in trees {
@@ -34,7 +32,7 @@ impl<T> Tree<T> {
 }
 
 impl Tree<v1::Run> {
-    /// Puts each run under its parent; one whose parent is not among them is at the top. Order is kept.
+    /// Puts each run under its parent and keeps the order. A run whose parent is not in the list is a root.
     pub fn of_runs(runs: Vec<v1::Run>) -> Vec<Self> {
         let known: HashSet<String> = runs.iter().map(|run| run.run_id.clone()).collect();
         let mut below: HashMap<String, Vec<v1::Run>> = HashMap::new();
@@ -62,7 +60,7 @@ impl Tree<v1::Run> {
 }
 
 impl Tree<v1::Budget> {
-    /// Makes a tree of accounts as the daemon lists them: each after the one that it draws on, with its depth.
+    /// Builds a tree from accounts in the daemon's order: each follows the account that it draws on, with its depth.
     pub fn of_accounts(nodes: Vec<v1::BudgetNode>) -> Result<Self, Error> {
         let mut nodes = nodes.into_iter().peekable();
         let root = nodes.next().ok_or_else(|| missing("accounts"))?;

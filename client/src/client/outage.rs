@@ -1,4 +1,4 @@
-//! A daemon that is away while a call waits: who is told, who starts it again, and for how long.
+//! Outage of the daemon while a call waits: notification, restart, and time limit.
 
 use std::fmt;
 use std::future::Future;
@@ -11,18 +11,17 @@ use tokio::time::Instant;
 use super::PATIENCE;
 use crate::error::Error;
 
-/// How long a daemon is away before that is reported: a restart takes less.
+/// Length of an outage after which the user is notified. A restart takes less.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
-/// How long a daemon that died is given to be started again by its parent, or by a service manager.
+/// Time that a parent or a service manager has to restart a daemon that died.
 const REVIVED_AFTER: Duration = Duration::from_secs(3);
 
-/// Who is notified, once per outage, that a call keeps waiting for a daemon that is away.
+/// Callback that is called once per outage, when a call keeps waiting for the daemon.
 #[derive(Clone, Default)]
 pub struct Teller(Option<Arc<dyn Fn() + Send + Sync>>);
 
 impl Teller {
-    /// Has `tell` called.
     pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(tell)))
     }
@@ -34,15 +33,15 @@ impl Teller {
     }
 }
 
-/// A daemon on its way back.
+/// One attempt to start the daemon.
 pub type Revival = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
-/// Starts the daemon again that died while a call waits for it, where that is allowed.
+/// Callback that starts a daemon which died while a call waits for it, where that is allowed.
 #[derive(Clone, Default)]
 pub struct Reviver(Option<Arc<dyn Fn() -> Revival + Send + Sync>>);
 
 impl Reviver {
-    /// Has `revive` called, until it succeeds once in an outage.
+    /// The callback is called until it succeeds once in an outage.
     pub fn new(revive: impl Fn() -> Revival + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(revive)))
     }
@@ -60,7 +59,7 @@ impl fmt::Debug for Teller {
     }
 }
 
-/// How long the daemon has been away, and how long to wait before asking again.
+/// Length of the current outage, and pause before the next try.
 #[derive(Debug)]
 pub(crate) struct Outage {
     since: Option<Instant>,
@@ -68,15 +67,15 @@ pub(crate) struct Outage {
     told: Told,
     teller: Teller,
     reviver: Reviver,
-    /// Whether that was done in this outage.
+    /// True if the reviver started a daemon in this outage.
     revived: bool,
-    /// How long the daemon is to be away before that is tried.
+    /// Length of the outage after which the reviver is called next.
     revive_after: Duration,
-    /// Why it could not be done.
+    /// Error of the last failed start.
     refused: Option<Box<Error>>,
 }
 
-/// Whether the user knows of an outage.
+/// Notification of the user about the current outage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     NotYet,
@@ -87,7 +86,6 @@ impl Outage {
     const FIRST_PAUSE: Duration = Duration::from_millis(20);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-    /// Nothing is known to be wrong yet.
     pub(super) const fn new(teller: Teller, reviver: Reviver) -> Self {
         Self {
             since: None,
@@ -101,7 +99,7 @@ impl Outage {
         }
     }
 
-    /// The daemon answers.
+    /// Ends the outage: the daemon answers.
     pub(crate) fn over(&mut self) {
         self.since = None;
         self.pause = Self::FIRST_PAUSE;
@@ -111,20 +109,21 @@ impl Outage {
         self.refused = None;
     }
 
-    /// A call that was made at `asked` was held open for a while before it broke: the daemon was back in between.
+    /// Ends the outage if a call made at `asked` was open for longer than the longest pause: the daemon was back
+    /// meanwhile.
     pub(super) fn note_success_until(&mut self, asked: Instant) {
         if asked.elapsed() > Self::LONGEST_PAUSE {
             self.over();
         }
     }
 
-    /// Waits before the next try, or gives `error` back when the daemon has been away for too long.
+    /// Waits before the next try. Returns an error once the outage has lasted for [`PATIENCE`].
     pub(crate) async fn pause(&mut self, error: Error) -> Result<(), Error> {
         let since = *self.since.get_or_insert_with(Instant::now);
         if since.elapsed() >= PATIENCE {
             return Err(self.refused.take().map_or(error, |refused| *refused));
         }
-        // A daemon that answers, if only to refuse, is not away.
+        // A daemon that refuses a call answers, and is not away.
         if self.told == Told::NotYet && since.elapsed() >= TOLD_AFTER && error.is_outage() {
             self.told = Told::Already;
             self.teller.tell();
@@ -140,7 +139,7 @@ impl Outage {
                     self.revived = true;
                     return Ok(());
                 }
-                // Somebody else may start it, and what keeps it from starting may pass.
+                // Another process may start it, and the cause of the failure may pass.
                 Err(refused) => self.refused = Some(Box::new(refused)),
             }
             self.revive_after *= 2;

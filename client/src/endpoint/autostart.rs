@@ -1,9 +1,9 @@
-//! Starting the daemon in the background.
+//! Starts the daemon in the background.
 //!
-//! **Owns** the one place of the client where a process starts. The daemon gets a session of its own, no descriptor
-//! of ours, and its output goes to `ryed.log` in its state directory.
-//! **Failure.** A daemon that ends before it answers is reported with the last line of its log, except when another one
-//! holds the state directory: then that one is waited for.
+//! **Owns** the only place of the client that starts a process. The daemon gets its own session and none of our
+//! descriptors. Its output goes to `ryed.log` in its state directory.
+//! **Failure.** A daemon that ends before it answers is reported with the last line of its log. If another daemon holds
+//! the state directory, that daemon is waited for instead.
 
 #![expect(
     unsafe_code,
@@ -27,14 +27,14 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::exit::Exit;
 
-/// How long a start may take; recovering a long log is part of it.
+/// Longest start, including the recovery of a long log.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a daemon that another client started may still take to answer.
+/// Longest wait for a daemon that another client started.
 const OTHER_PATIENCE: Duration = Duration::from_secs(10);
-/// How much of the log's end is looked at for its last line.
+/// Length of the end of the log that is searched for its last line.
 const LOG_TAIL_BYTES: u64 = 4096;
 
-/// Starts the daemon next to this program and waits until the one that has the state directory answers.
+/// Starts the daemon next to this program. Returns a client once the daemon that holds the state directory answers.
 pub(super) async fn start(endpoint: &Endpoint) -> Result<Client, Error> {
     let Endpoint {
         socket, state_dir, ..
@@ -59,7 +59,7 @@ pub(super) async fn start(endpoint: &Endpoint) -> Result<Client, Error> {
             if !is_refused || endpoint.holder() == Holder::None {
                 return Err(not_ready(format!("it ended with {status}"), log));
             }
-            // Another daemon holds the state directory; most likely one that another client started just now.
+            // Another daemon holds the state directory; most likely another client has just started it.
             ended = Some(status);
             deadline = deadline.min(Instant::now() + OTHER_PATIENCE);
         }
@@ -78,7 +78,7 @@ pub(super) async fn start(endpoint: &Endpoint) -> Result<Client, Error> {
     }
 }
 
-/// The reason that no daemon of ours is ready: another one has the state directory.
+/// Explains that another daemon holds the state directory and does not answer.
 fn another(endpoint: &Endpoint) -> String {
     let holder = endpoint.holder();
     let pid = holder.pid().map(|pid| format!(" (pid {pid})"));
@@ -90,7 +90,7 @@ fn another(endpoint: &Endpoint) -> String {
     )
 }
 
-/// A client, if the daemon answers already. An error is something that waiting does not fix.
+/// Returns a client if the daemon answers. Waiting does not fix an error that this returns.
 async fn ready(endpoint: &Endpoint, deadline: Instant) -> Result<Option<Client>, Error> {
     let client = match Client::connect(endpoint.socket()).await {
         Ok(client) => client,
@@ -145,7 +145,7 @@ fn spawn(socket: &Path, state_dir: &Path, log: &Path) -> Result<Child, Error> {
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(errors);
-    // SAFETY: `detach` makes two system calls and touches no memory: it is async-signal-safe.
+    // SAFETY: `detach` makes two system calls and touches no memory, so it is async-signal-safe.
     unsafe {
         command.pre_exec(detach);
     }
@@ -156,13 +156,13 @@ fn spawn(socket: &Path, state_dir: &Path, log: &Path) -> Result<Child, Error> {
     })
 }
 
-/// Runs in the child before exec: a session of its own, and no descriptor of ours but the standard three, so that
-/// neither a hang-up of our terminal nor a pipe or lock that we inherited outlives us in the daemon.
+/// Runs in the child between fork and exec. The new session keeps a hang-up of our terminal from the daemon. Closed
+/// descriptors keep a pipe or lock that we inherited from living on in the daemon.
 fn detach() -> io::Result<()> {
     nix::unistd::setsid()?;
-    // CLOEXEC instead of closing: the pipe that reports a failed exec is among them. Kernels before 5.11 refuse
-    // the flag; then what was inherited stays open, which harms nobody but its other end.
-    // SAFETY: changes flags of descriptors only.
+    // CLOEXEC instead of closing: the pipe that reports a failed exec is among them. Kernels before 5.11 refuse the
+    // flag. Then inherited descriptors stay open, which harms only their other ends.
+    // SAFETY: the call only changes flags of descriptors.
     let _best_effort = unsafe {
         libc::close_range(
             3,
@@ -198,7 +198,7 @@ fn last_line(log: &Path) -> io::Result<String> {
     Ok(said(line.unwrap_or_default().trim()))
 }
 
-/// What a line of the log says to people: of an entry for programs its message, and the error that it names.
+/// Returns the text of a log line for people: message and error of a JSON entry, else the line itself.
 fn said(line: &str) -> String {
     let entry: Option<serde_json::Value> = serde_json::from_str(line).ok();
     let text = |key: &str| entry.as_ref()?.get(key)?.as_str();

@@ -1,7 +1,8 @@
-//! Ending a daemon that does not answer.
+//! Ends a daemon that does not answer.
 //!
-//! **Order.** The parent of the daemon is asked first, and both are continued in case they were stopped: a daemon that works again ends its
-//! runs in order. One that still does not answer is killed; its parent, which was asked to stop, ends what is left and starts none.
+//! **Order.** The parent of the daemon gets TERM first. Then both get CONT, in case they were stopped. A daemon that
+//! works again ends its runs in order. A daemon that still does not answer is killed; its parent, which has TERM, ends
+//! the rest and starts no new daemon.
 #![expect(unsafe_code, reason = "the C library has no wrapper for two calls")]
 
 use std::io;
@@ -17,14 +18,14 @@ use super::probe::Probe;
 use super::{Pause, STOP_PATIENCE, holder};
 use crate::error::Error;
 
-/// Most time that each step may take.
+/// Time limits of the steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
-    /// A daemon that was continued, until it answers.
+    /// For a continued daemon, until it answers.
     pub(super) wakes: Duration,
-    /// A daemon that answers again, until it has stopped.
+    /// For a daemon that answers again, until it has stopped.
     pub(super) stops: Duration,
-    /// A process that was killed, and a parent that ends what the daemon has left.
+    /// For a killed process, and for a parent that ends what the daemon has left.
     pub(super) dies: Duration,
 }
 
@@ -44,7 +45,7 @@ pub(super) async fn end(record: &ServedAt, patience: Patience) -> Result<(), Err
         None => None,
     };
     let both = || parent.iter().chain(&daemon);
-    // The parent passes it on.
+    // The parent forwards the signal.
     if let Some(first) = both().next() {
         first.signal(libc::SIGTERM)?;
     }
@@ -66,7 +67,7 @@ pub(super) async fn end(record: &ServedAt, patience: Patience) -> Result<(), Err
     Ok(())
 }
 
-/// Waits until the daemon has ended. False if it neither ends nor answers.
+/// Waits until the daemon has ended. Returns false if it neither ends nor answers.
 async fn stops(daemon: &Held, record: &ServedAt, patience: Patience) -> Result<bool, Error> {
     let deadline = Instant::now() + patience.wakes;
     let mut probe = Probe::default();
@@ -82,7 +83,7 @@ async fn stops(daemon: &Held, record: &ServedAt, patience: Patience) -> Result<b
     daemon.has_ended()
 }
 
-/// A process that is signalled through a descriptor, which never means another one.
+/// A process that is signalled through a pidfd, which never refers to another process.
 #[derive(Debug)]
 struct Held {
     pid: i32,
@@ -90,18 +91,18 @@ struct Held {
 }
 
 impl Held {
-    /// Opens a descriptor of `process`; `None` if it has ended. Its start time is read after the descriptor is open: the pid was its own
-    /// before and after.
+    /// Opens a descriptor of `process`; `None` if it has ended. Its start time is read after the descriptor is open, so
+    /// the pid was its own before and after.
     fn take(process: Process) -> Result<Option<Self>, Error> {
         let pid = process.pid;
-        // SAFETY: it takes two integers and touches no memory of ours.
+        // SAFETY: the call takes two integers and touches no memory of ours.
         let opened = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) });
         let descriptor = match opened {
             Ok(descriptor) => i32::try_from(descriptor).expect("descriptors are small integers"),
             Err(Errno::ESRCH) => return Ok(None),
             Err(errno) => return Err(cannot_end(pid, errno)),
         };
-        // SAFETY: the kernel has just given us this descriptor, and nothing else owns it.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
         let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
         Ok(holder::lives(process).then_some(Self { pid, descriptor }))
     }
@@ -109,7 +110,7 @@ impl Held {
     fn signal(&self, number: libc::c_int) -> Result<(), Error> {
         let info = std::ptr::null::<libc::siginfo_t>();
         let descriptor = self.descriptor.as_raw_fd();
-        // SAFETY: the descriptor is open; without information the call is that of kill(2).
+        // SAFETY: the descriptor is open, and with a null `info` the call acts as kill(2).
         let sent =
             unsafe { libc::syscall(libc::SYS_pidfd_send_signal, descriptor, number, info, 0) };
         match Errno::result(sent) {
@@ -140,7 +141,7 @@ impl Held {
         Ok(true)
     }
 
-    /// As [`Held::ends_within`], for a process that was killed.
+    /// Waits like [`Held::ends_within`] for a killed process. A timeout is an error.
     async fn ended_within(&self, limit: Duration) -> Result<(), Error> {
         if self.ends_within(limit).await? {
             return Ok(());
@@ -174,7 +175,7 @@ mod tests {
         dies: Duration::from_secs(20),
     };
 
-    /// A process that ignores TERM.
+    /// Starts a process that ignores TERM.
     #[expect(clippy::disallowed_methods, reason = "a test needs a process to end")]
     fn stubborn() -> Child {
         let mut command = Command::new("sh");

@@ -1,4 +1,4 @@
-//! The daemon that uses a state directory, by its lock and its record.
+//! Finds the daemon that uses a state directory, by its lock and its record.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Read as _;
@@ -9,10 +9,11 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use rye_core::served_at::{self, Holder, Host, Lock, Process, ServedAt};
 
-/// Permission bits by which others could put files into a directory.
+/// Permission bits that let others create files in a directory.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
-/// The daemon that uses `state_dir`. None for a directory that other users own or may write to: its record would be theirs.
+/// Returns the daemon that uses `state_dir`. A directory that others own or may write has none, because they could
+/// forge its record.
 pub(super) fn of(state_dir: &Path) -> Holder {
     let Some(lock) = own(state_dir).and_then(lock_on) else {
         return Holder::None;
@@ -20,12 +21,12 @@ pub(super) fn of(state_dir: &Path) -> Holder {
     Holder::judge(lock, read(state_dir), &host(), started)
 }
 
-/// True if `process` lives.
+/// True if `process` is alive.
 pub(super) fn lives(process: Process) -> bool {
     started(process.pid) == Some(process.started)
 }
 
-/// The directory, if only this user can write to it.
+/// Opens the directory if only this user may write to it.
 fn own(state_dir: &Path) -> Option<File> {
     let directory = File::open(state_dir).ok()?;
     let found = directory.metadata().ok()?;
@@ -34,7 +35,7 @@ fn own(state_dir: &Path) -> Option<File> {
     is_own.then_some(directory)
 }
 
-/// Takes the lock for a moment if it is free; a daemon that starts in that moment tries again.
+/// Tests the lock by taking it for a moment. A daemon that starts in that moment tries again.
 fn lock_on(directory: File) -> Option<Lock> {
     match Flock::lock(directory, FlockArg::LockSharedNonblock) {
         Ok(_released) => Some(Lock::Free),
@@ -45,7 +46,7 @@ fn lock_on(directory: File) -> Option<Lock> {
 
 fn read(state_dir: &Path) -> Option<ServedAt> {
     let mut options = OpenOptions::new();
-    // A pipe of that name would block.
+    // `O_NONBLOCK`, because a pipe of that name would block.
     options
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
@@ -57,7 +58,7 @@ fn read(state_dir: &Path) -> Option<ServedAt> {
     ServedAt::parse(&text)
 }
 
-/// The boot and the pid namespace in which the pids that this process sees are valid.
+/// Returns the boot and the pid namespace in which the pids visible to this process are valid.
 fn host() -> Host {
     let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     Host {
@@ -66,10 +67,10 @@ fn host() -> Host {
     }
 }
 
-/// Start time of the process `pid`; `None` if there is none, or it has ended and is not reaped yet.
+/// Returns the start time of the process `pid`, or `None` if it has ended, reaped or not.
 fn started(pid: i32) -> Option<u64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the command is in parentheses and may hold any byte: the fields begin after the last one.
+    // The command name is in parentheses and may hold any byte, so the fields begin after the last `)`.
     let name_end = stat.iter().rposition(|&byte| byte == b')')?;
     let fields = std::str::from_utf8(stat.get(name_end + 1..)?).ok()?;
     let mut fields = fields.split_ascii_whitespace();
@@ -85,7 +86,7 @@ pub(super) mod tests {
 
     use rye_core::served_at::Phase;
 
-    /// The record of a daemon that serves as the process `pid`.
+    /// Makes the record of a daemon that serves as the process `pid`.
     pub(in crate::endpoint) fn record(socket: &Path, pid: u32) -> ServedAt {
         let pid = i32::try_from(pid).unwrap();
         let started = started(pid).unwrap();

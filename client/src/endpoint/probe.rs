@@ -1,4 +1,4 @@
-//! Asking a socket whether a daemon answers on it.
+//! Tests whether a daemon answers on a socket.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::error::Error;
 /// Time that one look waits for an answer.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// A connection that was greeted and waits for the answer. It is kept from look to look: a daemon that answers late answers.
+/// A connection that was greeted and waits for the answer. It is kept between looks, so that a late answer counts.
 #[derive(Debug, Default)]
 pub(super) struct Probe(Option<Greeted>);
 
@@ -26,14 +26,14 @@ struct Greeted {
 }
 
 impl Probe {
-    /// Connects to `socket` if there is no connection to it yet, and looks for an answer.
+    /// Connects to `socket` if there is no connection to it yet, and waits for an answer.
     pub(super) async fn look(&mut self, socket: &Path) -> Result<Attempt, Error> {
         let greeted = match self.0.take().filter(|greeted| greeted.socket == socket) {
             Some(greeted) => greeted,
             None => match greet(socket).await {
                 Ok(greeted) => greeted,
                 Err(Error::NotRunning { .. }) => return Ok(Attempt::Nothing),
-                // More clients wait than the daemon has places for.
+                // The daemon's accept queue is full.
                 Err(Error::Connect { source, .. })
                     if source.kind() == io::ErrorKind::WouldBlock =>
                 {
@@ -59,7 +59,7 @@ impl Probe {
         matches!(self.look(socket).await, Ok(Attempt::Answers))
     }
 
-    /// The process that listens, if there is a connection and this process may see it.
+    /// Returns the pid of the listening process, if there is a connection and this process may see the pid.
     pub(super) fn pid(&self) -> Option<i32> {
         self.0.as_ref()?.pid
     }
@@ -68,7 +68,7 @@ impl Probe {
 async fn greet(socket: &Path) -> Result<Greeted, Error> {
     let mut stream = open(socket).await?;
     let pid = listener_of(&stream);
-    // A failure shows when the answer is read.
+    // A failed write shows when the answer is read.
     let _sent = stream.write_all(GREETING).await;
     Ok(Greeted {
         socket: socket.to_owned(),
