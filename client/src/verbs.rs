@@ -1,4 +1,4 @@
-//! One function per verb: take the arguments, make the calls, print.
+//! One function per verb: it takes the arguments, makes the calls and prints the result.
 
 mod local;
 mod signals;
@@ -42,7 +42,7 @@ use crate::cli::{
 use crate::failure::Failure;
 use crate::session::Session;
 
-/// Does what the user asked for.
+/// Carries out the verb.
 pub(crate) async fn run(mut verb: Verb, session: &mut Session) -> Result<Exit, Failure> {
     find::items(&mut verb, session)?;
     find::runs(&mut verb, session).await?;

@@ -1,11 +1,12 @@
-//! Staying with a run until it ends or is suspended.
+//! Follows a run until it ends or is suspended.
 //!
-//! What is known of it is a [`View`], which its events and deltas are folded into; [`Lines`] says it. Child runs have views of their own.
+//! A [`View`] holds the state of the run and applies its events and deltas; [`Lines`] renders it. Each child run has a
+//! view of its own.
 //!
 //! ```text
 //! events ──► RunSuspended ─► Get, result, 75
 //!    │ └───► terminal event ─► Get, result, exit by status
-//!    └ Ctrl-C ─► leave (130), or cancel and keep following; a second one leaves at once
+//!    └ Ctrl-C ─► detach (130), or cancel and keep following; a second Ctrl-C detaches at once
 //! ```
 
 mod children;
@@ -32,17 +33,17 @@ use crate::output::{Format, Output};
 use crate::render;
 use crate::render::lines::{self, Line, Lines};
 
-/// How often what is in hand is shown anew.
+/// Interval of the refresh of the progress line.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Notes that another run continues one that had ended.
+/// Notes that another run continues an ended one.
 pub(super) fn tell_continuation(old: &cli::RunName, run_id: &str, output: &mut Output) {
     if old.as_str() != run_id {
         output.note(&format!("{old} has ended; {run_id} continues it"));
     }
 }
 
-/// Prints the id of a run and leaves it, or stays with it from `cursor` on and ends as it does.
+/// Prints the id of a run and returns, or follows it from `cursor` on. Returns the exit code of the run.
 pub(super) async fn stay(
     client: &Client,
     run_id: &str,
@@ -56,7 +57,7 @@ pub(super) async fn stay(
     Box::pin(watch_run(client, run_id, cursor, how.staying, output)).await
 }
 
-/// Stays with a run from `cursor` on and ends as it does.
+/// Follows a run from `cursor` on. Returns the exit code of the run.
 pub(super) async fn watch_run(
     client: &Client,
     run_id: &str,
@@ -76,7 +77,7 @@ pub(super) async fn watch_run(
         cancel_on_interrupt: how.cancel_on_interrupt,
     };
     let followed = match Box::pin(follow(client, &watched, &mut progress, output)).await {
-        // The daemon has no memory to show what happens, which the run does not need.
+        // The daemon lacks memory to stream events. The run itself does not need them.
         Err(Failure::Client(error)) if error.kind() == ErrorKind::Exhausted => {
             output.warning(&format!(
                 "what happens in the run is not shown: {}",
@@ -96,14 +97,14 @@ pub(super) async fn watch_run(
     })
 }
 
-/// How following a run ended.
+/// Result of following a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Followed {
     /// The run has ended or is suspended.
     ToTheEnd,
-    /// The user left; the run continues.
+    /// The user detached; the run continues.
     Left,
-    /// The user's Ctrl-C cancelled the run, and it has ended.
+    /// Ctrl-C cancelled the run, and it has ended.
     Cancelled,
 }
 
@@ -118,7 +119,7 @@ async fn detached(client: &Client, run_id: &str, output: &mut Output) -> Result<
     Ok(Exit::Done)
 }
 
-/// A run that is watched from `cursor` on.
+/// A run that is followed from `cursor` on.
 struct Watched<'a> {
     run_id: &'a str,
     cursor: &'a str,
@@ -161,7 +162,7 @@ async fn follow(
     };
     let followed = match cancelled {
         Ok(_) => Followed::Cancelled,
-        // It ended by itself before that.
+        // The run ended by itself before the request.
         Err(error) if error.kind() == ErrorKind::Precondition => Followed::ToTheEnd,
         Err(error) => return Err(error.into()),
     };
@@ -172,7 +173,7 @@ async fn follow(
     })
 }
 
-/// Waits for the end of a run without following it.
+/// Waits for the end of a run without its events.
 async fn wait_out(client: &Client, run_id: &str, output: &mut Output) -> Result<Followed, Failure> {
     let mut interrupts = interrupts()?;
     let runs = [run_id.to_owned()];
@@ -188,15 +189,14 @@ async fn wait_out(client: &Client, run_id: &str, output: &mut Output) -> Result<
     }
 }
 
-/// What is shown of a run while it runs.
+/// Progress of a run on the screen.
 enum Progress {
     Shown(Box<Shown>),
-    /// Of the call of a tool, nothing but that the daemon is away.
+    /// A call of a tool; only an outage of the daemon is shown.
     Call,
     Nothing,
 }
 
-/// A run of which something is shown.
 struct Shown {
     kind: RunKind,
     view: View,
@@ -224,7 +224,7 @@ impl Progress {
         })
     }
 
-    /// What is to be told of what models say.
+    /// Returns the deltas that are shown.
     fn deltas(&self) -> Deltas {
         match self {
             Self::Shown(shown) if shown.kind == RunKind::Thread => Deltas::Texts,
@@ -232,7 +232,7 @@ impl Progress {
         }
     }
 
-    /// What was set in `run` before it is watched from `cursor` on is not new.
+    /// Marks what `run` contained before `cursor` as known, so that it is not shown as new.
     fn know(&mut self, run: &v1::Run, cursor: &str) -> Result<(), Failure> {
         if let (Self::Shown(shown), false) = (self, cursor.is_empty()) {
             let state = run.state()?;
@@ -242,7 +242,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Shows what `told` brings.
+    /// Shows what `told` adds.
     async fn take(&mut self, told: &Told, output: &mut Output) {
         let Self::Shown(shown) = self else {
             return;
@@ -272,7 +272,7 @@ impl Progress {
         }
     }
 
-    /// What a child run tells next.
+    /// Returns the next line of a child run, or waits forever if no child is shown.
     async fn child(&mut self) -> Line {
         match self {
             Self::Shown(shown) => shown.children.next().await,
@@ -280,14 +280,14 @@ impl Progress {
         }
     }
 
-    /// Shows what is in hand as it is now.
+    /// Refreshes the progress line.
     fn tick(&self, output: &mut Output) {
         if let Self::Shown(shown) = self {
             show(shown.lines.in_hand(&shown.view, environment::now()), output);
         }
     }
 
-    /// What a model said last, if it was shown.
+    /// Returns the model's last text, if it was shown.
     fn said(&self) -> Option<&str> {
         match self {
             Self::Shown(shown) => shown.view.said.as_deref(),
@@ -295,7 +295,7 @@ impl Progress {
         }
     }
 
-    /// The items that failed, one a line.
+    /// Returns the failed items, one a line.
     fn failed_items(&self) -> String {
         match self {
             Self::Shown(shown) => lines::failed_items(&shown.view),
@@ -304,7 +304,7 @@ impl Progress {
     }
 }
 
-/// Shows what happens until the run ends or is suspended, or until Ctrl-C.
+/// Shows events until the run ends or is suspended, or until Ctrl-C.
 async fn watch(
     client: &Client,
     events: &mut Events,
@@ -316,7 +316,7 @@ async fn watch(
     loop {
         let told = tokio::select! {
             _ = interrupts.recv() => return Ok(Followed::Left),
-            // Cancel safe: an event counts as handed out only when `told` returns it.
+            // Cancel safe: an event counts as returned only when `told` returns it.
             told = events.told() => told?,
             line = progress.child() => {
                 show(Some(line), output);
@@ -341,7 +341,7 @@ async fn watch(
         if fact.outcome().is_some() {
             return Ok(Followed::ToTheEnd);
         }
-        // A suspended run has no end to wait for; but the event may be an old one.
+        // A suspended run may not end. The event may be old, so the present status decides.
         if let Event::Run(RunEvent::RunSuspended(_)) = fact {
             let run_id = &event.run_id;
             if client.get(run_id).await?.core_status()? == Status::Suspended {
@@ -351,7 +351,6 @@ async fn watch(
     }
 }
 
-/// Shows a line.
 pub(super) fn show(line: Option<Line>, output: &mut Output) {
     match line {
         Some(Line::InHand(line)) => output.progress(&line),
@@ -362,7 +361,7 @@ pub(super) fn show(line: Option<Line>, output: &mut Output) {
     }
 }
 
-/// Notes why a run is suspended, and how it is resumed.
+/// Notes why a run is suspended, and the commands that resume it.
 pub(super) async fn tell_suspended(
     client: &Client,
     run: &v1::Run,
@@ -377,7 +376,7 @@ pub(super) async fn tell_suspended(
     tell_way_on(client, run, output).await
 }
 
-/// Notes the questions of a suspended run, and the failure after which it is suspended.
+/// Notes the questions of a suspended run, and the failure that suspended it.
 fn tell_reasons(run: &v1::Run, output: &mut Output) {
     for question in &run.approvals {
         output.note(&format!("it asks: {}", question.message));
@@ -388,14 +387,15 @@ fn tell_reasons(run: &v1::Run, output: &mut Output) {
     }
 }
 
-/// Notes how the process ended that failed, and what it printed last.
+/// Notes how a failed process ended, and its last output.
 pub(super) fn tell_printed(error: &v1::RunError, output: &mut Output) {
     if let Some(process) = &error.process {
         output.note(&render::printed(process));
     }
 }
 
-/// Notes which suspended child run a suspended run waits for, and how it is resumed; of one that has ended, what continuing it repeats.
+/// Notes the suspended child that a suspended run waits for, and the commands that resume both. For an ended run it
+/// notes the attempts that a continuation repeats.
 pub(super) async fn tell_way_on(
     client: &Client,
     run: &v1::Run,
@@ -407,7 +407,7 @@ pub(super) async fn tell_way_on(
         }
         return Ok(());
     };
-    // What the child run waits for is what it takes.
+    // The need of the child is the need of the run.
     let child = match why.child.as_str() {
         "" => None,
         id => Some(client.get(id).await?),
@@ -425,7 +425,7 @@ pub(super) async fn tell_way_on(
     Ok(())
 }
 
-/// Notes what a run needs, each command on a line of its own.
+/// Notes a need, with each command on its own line.
 fn tell_need(need: &Need, output: &mut Output) {
     if !need.text.is_empty() {
         output.hint(&need.text);
@@ -439,7 +439,7 @@ fn tell_way(way: &Way, output: &mut Output) {
     output.hint(&format!("{}:\n  {}", way.does, way.command()));
 }
 
-/// Prints what the run came to, and ends as it did.
+/// Prints the outcome of the run. Returns its exit code.
 async fn end(
     client: &Client,
     run_id: &str,
@@ -477,8 +477,8 @@ async fn end(
     Ok(Exit::of_run(status))
 }
 
-/// Prints the output of a run, unless its model `said` it on the same screen just before, and tells how the run ended. Of a thread
-/// that is always told, with what it cost.
+/// Prints the output of a run, unless its model printed it on the same screen just before, and how the run ended. For a
+/// thread the end and the cost are always printed.
 fn end_in_text(run: &v1::Run, progress: &Progress, output: &mut Output) -> Result<(), Failure> {
     let was_shown = |outcome: &Value| {
         let said = outcome.as_str().map(str::trim);
@@ -495,7 +495,7 @@ fn end_in_text(run: &v1::Run, progress: &Progress, output: &mut Output) -> Resul
         let cost = cost.map_or_else(String::new, |cost| format!("; cost: {cost}"));
         output.note(&format!("{word} {}{took}{cost}", run.run_id));
     } else if !matches!(progress, Progress::Nothing) {
-        // Why it is suspended is told below.
+        // [`end`] prints the reason of a suspension.
         if status != Status::Suspended {
             output.note(&format!("{word}{took}"));
         }

@@ -37,7 +37,7 @@ pub(super) async fn raise(
 ) -> Result<Exit, Failure> {
     let client = session.client().await?;
     let output = &mut session.output;
-    // The JSON form has no place for what it was before.
+    // Only the text form shows the former limit.
     let before = match output.format() {
         Format::Json => Vec::new(),
         Format::Text => client.budget(raise.run.as_str()).await?.path,

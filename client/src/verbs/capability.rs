@@ -1,4 +1,4 @@
-//! `get --capabilities` and `can`: what a run may do, as its own layers say.
+//! `get --capabilities` and `can`: the permissions of a run by its layers.
 
 use rye_client::exit::Exit;
 use rye_core::capability::{self, Layer};
@@ -26,7 +26,7 @@ pub(super) async fn can(can: &cli::Can, session: &mut Session) -> Result<Exit, F
     let asked = vec![can.action.to_string()];
     let risk = match client.risks(&run.project, asked).await {
         Ok(told) => told.risks.into_iter().next(),
-        // The layers answer without it.
+        // The layers decide without the risk.
         Err(error) => {
             session.output.warning(&error.to_string());
             None

@@ -29,7 +29,7 @@ pub(super) async fn daemon(verb: DaemonVerb, session: &mut Session) -> Result<Ex
     }
 }
 
-/// The daemon that runs, if one does.
+/// Connects to the running daemon and starts none.
 async fn running(session: &mut Session) -> Result<Option<Client>, Failure> {
     match session.connect(Autostart::Off(NotStarted::NotAsked)).await {
         Ok(client) => Ok(Some(client)),
@@ -57,7 +57,7 @@ async fn status(session: &mut Session) -> Result<Exit, Failure> {
 }
 
 async fn start(session: &mut Session) -> Result<Exit, Failure> {
-    // The verb itself is the wish, whatever --no-autostart says about other verbs.
+    // The verb overrides `--no-autostart`, which is about other verbs.
     let client = session.connect(Autostart::On).await?;
     let daemon = client.info().await?;
     tell_running(&daemon, session)?;
@@ -101,7 +101,6 @@ async fn stop(session: &mut Session) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// Stops the daemon, if one runs.
 async fn end(session: &mut Session) -> Result<Stopped, Failure> {
     let endpoint = session.endpoint()?;
     let output = &mut session.output;
@@ -120,11 +119,11 @@ async fn restart(session: &mut Session) -> Result<Exit, Failure> {
     start(session).await
 }
 
-/// Prints the log of the daemon, which may be running or not.
+/// Prints the log of the daemon, whether or not one runs.
 async fn logs(asked: &cli::DaemonLogs, session: &mut Session) -> Result<Exit, Failure> {
     let endpoint = session.endpoint()?;
     let state_dir = match endpoint.state_dir_in_use() {
-        // A daemon that does not answer has a log all the same.
+        // A daemon that does not answer has a log as well.
         Some(state_dir) => state_dir.to_owned(),
         None => match running(session).await? {
             Some(client) => client.info().await?.state_dir.into(),
@@ -135,7 +134,7 @@ async fn logs(asked: &cli::DaemonLogs, session: &mut Session) -> Result<Exit, Fa
     Ok(Exit::Done)
 }
 
-/// What the daemon is that runs; one that does not is an error, and is not started to be asked.
+/// Prints the settings of the running daemon. If none runs, that is an error, and none is started.
 async fn info(session: &mut Session) -> Result<Exit, Failure> {
     let client = session
         .connect(Autostart::Off(NotStarted::NotAsked))
@@ -155,7 +154,7 @@ async fn info(session: &mut Session) -> Result<Exit, Failure> {
             ("started", started.map(|at| at.to_string())),
             ("up", started.map(|at| render::age(now.ms_since(at)))),
             ("state", Some(daemon.state_dir)),
-            // One of a service manager logs elsewhere.
+            // A daemon of a service manager logs elsewhere.
             ("log", log.exists().then(|| log.display().to_string())),
             ("socket", Some(daemon.socket)),
             ("node key", Some(daemon.node_fingerprint)),

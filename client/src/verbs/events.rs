@@ -1,4 +1,4 @@
-//! `events`: what has happened in a run, or happens in several.
+//! `events`: past and new events of one or several runs.
 
 use rye_client::environment::now;
 use rye_client::events::{Deltas, Follow, Of, Told};
@@ -31,7 +31,7 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
     } else {
         Deltas::No
     };
-    // An event of one run is named by its number as well as by its cursor.
+    // An event of one run can be named by its number instead of its cursor.
     let behind: Option<u64> = asked.from.parse().ok().filter(|_| is_one);
     let cursor = if behind.is_some() { "" } else { &asked.from };
     let mut stream = client.events_of(of, cursor, follow).with(deltas);
@@ -63,14 +63,14 @@ pub(super) async fn events(asked: &cli::Events, session: &mut Session) -> Result
     Ok(Exit::Done)
 }
 
-/// Whose events are asked for.
+/// Returns the selected runs.
 fn of(asked: &cli::Events, session: &Session) -> Result<Of, Failure> {
     Ok(match &asked.run {
         Some(run) if asked.tree => Of::Tree(run.to_string()),
         Some(run) => Of::Run(run.to_string()),
         None if session.global.project.is_some() => {
             let project = session.project()?;
-            // Runs have the true path of their project.
+            // Runs record the canonical path of their project.
             let project = project.canonicalize().unwrap_or(project);
             Of::Project(project.display().to_string())
         }

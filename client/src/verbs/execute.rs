@@ -44,7 +44,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
         }
     }
     if !failed {
-        // A graph that handled the errors it met is no success to its caller.
+        // A graph that handled its errors is no success for its caller.
         let status = data.and_then(|data| data.get("status")?.as_str());
         let suppressed = graph.is_some() && status == Some(Status::CompletedWithErrors.as_str());
         return Ok(if suppressed { Exit::Failed } else { Exit::Done });
@@ -65,7 +65,7 @@ pub(super) async fn execute(execute: cli::Execute, session: &mut Session) -> Res
     Ok(Exit::Failed)
 }
 
-/// What a graph run came to, where `data` is the result of that run: the output of its return node, or its state.
+/// Returns the outcome of a graph run, if `data` is its result: the output of its return node, or its state.
 fn of_graph<'d>(data: &'d Value, run_id: &str) -> Option<&'d Value> {
     let is_result = data.get("graph_run_id")?.as_str() == Some(run_id);
     let output = data.get("output").filter(|_| is_result)?;

@@ -1,8 +1,7 @@
-//! Finding the items that somebody names by their files, and the runs that somebody names by the beginning of their ids, or by how
-//! long ago they were.
+//! Resolves items named by file, and runs named by the beginning of their id or by recency (`@last`).
 //!
-//! A verb that only looks finds them anywhere, `@last` in this project if there is one. One that acts finds those of this project and no
-//! other: a whole id means the same everywhere, and these names do not.
+//! A verb that only reads finds items and runs anywhere; `@last` is of this project, if there is one. A verb that acts
+//! finds only those of this project, because these names, unlike whole ids, mean different runs in different places.
 
 use rye_core::id::ItemRef;
 use rye_proto::v1;
@@ -13,12 +12,12 @@ use crate::failure::Failure;
 use crate::local_error::LocalError;
 use crate::session::Session;
 
-/// Runs that are asked for at once.
+/// Runs per page of a request.
 const PAGE: u32 = 1000;
-/// Most runs that an ambiguous beginning is told to mean.
+/// Most ids that an ambiguous beginning lists.
 const SHOWN: usize = 5;
 
-/// Puts ids in the place of paths that name items in `verb`.
+/// Replaces paths of items in `verb` by ids.
 pub(super) fn items(verb: &mut Verb, session: &Session) -> Result<(), Failure> {
     if let Verb::Execute(execute) = verb {
         let kind = execute.kind;
@@ -34,14 +33,14 @@ pub(super) fn items(verb: &mut Verb, session: &Session) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The item that `name` means if it is a path.
+/// Returns the item that `name` refers to, if it is a path.
 fn of_path(name: &ItemName, session: &Session) -> Result<Option<ItemRef>, Failure> {
     if name.has_type() {
         return Ok(None);
     }
     let path = match session.environment.absolute(name.as_str().as_ref()) {
         Ok(path) => path,
-        // Where the directory is gone, there is no file in it either.
+        // A directory that is gone has no files.
         Err(_) if !name.is_path() => return Ok(None),
         Err(gone) => return Err(gone.into()),
     };
@@ -50,7 +49,7 @@ fn of_path(name: &ItemName, session: &Session) -> Result<Option<ItemRef>, Failur
     }
     let local = Local::of(session)?;
     if !path.is_file() {
-        // What can be no file of items is a misspelled id.
+        // A name that cannot be a file of an item is a misspelled id.
         return match name.item() {
             Err(no_id) if !name.is_below_a_space() => Err(no_id.into()),
             Ok(_) | Err(_) => Err(local::no_file(name.as_str()).into()),
@@ -58,7 +57,7 @@ fn of_path(name: &ItemName, session: &Session) -> Result<Option<ItemRef>, Failur
     }
     let place = match local.spaces.locate(&path) {
         Ok(place) => place,
-        // What only looks like a path may be an id all the same.
+        // A name that only resembles a path may still be an id.
         Err(_) if !name.is_path() => return Ok(None),
         Err(error) => return Err(error.into()),
     };
@@ -75,7 +74,7 @@ fn of_path(name: &ItemName, session: &Session) -> Result<Option<ItemRef>, Failur
     Ok(Some(place.item))
 }
 
-/// Puts ids in the place of other names of runs in `verb`.
+/// Replaces the other names of runs in `verb` by ids.
 pub(super) async fn runs(verb: &mut Verb, session: &mut Session) -> Result<(), Failure> {
     let acts = verb.acts();
     for name in verb.runs() {
@@ -98,7 +97,7 @@ pub(super) async fn runs(verb: &mut Verb, session: &mut Session) -> Result<(), F
     Ok(())
 }
 
-/// The run that somebody started `ago` runs before the newest one: in `project`, or anywhere if that is empty.
+/// Returns the run that a user started `ago` runs before the newest, in `project` or, if that is empty, anywhere.
 async fn newest(
     name: &RunName,
     ago: usize,
@@ -127,7 +126,7 @@ async fn newest(
     }
 }
 
-/// The one run whose id begins so: in `project`, or anywhere if that is empty.
+/// Returns the only run whose id begins with `name`, in `project` or, if that is empty, anywhere.
 async fn beginning(
     name: &RunName,
     project: String,
@@ -144,7 +143,7 @@ async fn beginning(
         let page = client.list(request.clone()).await?;
         let ids = page.runs.into_iter().map(|run| run.run_id);
         found.extend(ids.filter(|id| id.starts_with(name.as_str())));
-        // An id may begin another: that of a single step is one with a word more.
+        // One id may begin another: the id of a single step has a suffix.
         if let Some(whole) = found.iter().find(|id| *id == name.as_str()) {
             return Ok(whole.clone());
         }
@@ -154,7 +153,7 @@ async fn beginning(
         request.page_token = page.next_page_token;
     }
     match found.as_slice() {
-        // The daemon, which knows whole ids only, says that there is no such run.
+        // The daemon knows only whole ids and reports that there is no such run.
         [] => Ok(name.to_string()),
         [one] => Ok(one.clone()),
         several => {

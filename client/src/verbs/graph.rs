@@ -44,7 +44,7 @@ pub(super) async fn step(step: cli::Step, session: &mut Session) -> Result<Exit,
     let result = convert::document("result_json", &answer.result_json)?.unwrap_or(Value::Null);
     let run = answer.run.unwrap_or_default();
     let status = run.core_status()?;
-    // A node that failed fails its step, even where the graph would have continued along an error edge.
+    // A failed node fails its step, even if the graph would continue along an error edge.
     let failed = status.is_terminal() && result["success"] == Value::Bool(false);
     let status = if failed { Status::Error } else { status };
     match output.format() {
@@ -108,7 +108,7 @@ pub(super) async fn validate(
     Ok(if is_sound { Exit::Done } else { Exit::Failed })
 }
 
-/// One of several graphs in `graph validate --json`.
+/// Result for one of several graphs in `graph validate --json`.
 #[derive(Serialize)]
 struct Validated<'a> {
     item: String,

@@ -10,13 +10,13 @@ use crate::failure::Failure;
 use crate::output::Format;
 use crate::session::Session;
 
-/// The graph of the skeleton.
+/// Id of the sample graph.
 const SAMPLE: &str = "sample/hello";
 
 pub(super) fn init(session: &mut Session) -> Result<Exit, Failure> {
     let environment = &session.environment;
     let user = environment.user_root().ok_or(Error::NoUserSpace)?;
-    // Not the nearest project: a new one is wanted here.
+    // `init` makes a new project here, so parents are not searched.
     let project = match &session.global.project {
         Some(named) => environment.absolute(named)?,
         None => environment.here()?.to_owned(),

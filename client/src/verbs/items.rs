@@ -12,20 +12,20 @@ use crate::output::Format;
 use crate::render;
 use crate::session::Session;
 
-/// Items that are asked for at once.
+/// Items per page of a request.
 const PAGE: u32 = 1000;
 
-/// Which items a listing is about.
+/// Selection of items for a listing.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
-    /// Their types; none means all that run.
+    /// Types; empty means all types that run.
     kinds: Vec<ItemKind>,
-    /// A pattern of their ids; empty means all.
+    /// Pattern of ids; empty means all.
     pattern: String,
 }
 
 impl Wanted {
-    /// From `TYPE`, `GLOB`, `TYPE:GLOB`, or `TYPE GLOB`.
+    /// Parses `TYPE`, `GLOB`, `TYPE:GLOB`, or `TYPE GLOB`.
     fn read(first: Option<String>, second: Option<String>) -> Result<Self, Failure> {
         let first = first.unwrap_or_default();
         let (word, rest) = first.split_once(':').unwrap_or((&first, ""));
@@ -48,7 +48,7 @@ impl Wanted {
     }
 }
 
-/// The types of items that run.
+/// Types of items that run.
 const RUN: [ItemKind; 2] = [ItemKind::Tool, ItemKind::Directive];
 
 pub(super) async fn list(asked: cli::Ls, session: &mut Session) -> Result<Exit, Failure> {
@@ -74,7 +74,7 @@ pub(super) async fn list(asked: cli::Ls, session: &mut Session) -> Result<Exit, 
             request.page_token = page.next_page_token;
         }
     }
-    // One's own items come first.
+    // The user's own items come first.
     items.sort_by_key(|item| match item.space.as_str() {
         "project" => 0,
         "user" => 1,

@@ -19,10 +19,10 @@ use crate::output::{Format, Output, Reader};
 use crate::render;
 use crate::session::Session;
 
-/// Most bytes read of a key file.
+/// Longest prefix of a key file that is read.
 const MOST_KEY_BYTES: u64 = 64 << 10;
 
-/// The owner of a key whose file names none.
+/// Owner of a key whose file names none.
 const DEFAULT_OWNER: &str = "local";
 
 pub(super) fn key(verb: KeyVerb, session: &mut Session) -> Result<Exit, Failure> {
@@ -44,7 +44,7 @@ pub(super) fn key(verb: KeyVerb, session: &mut Session) -> Result<Exit, Failure>
 
 fn generate(local: &Local, output: &mut Output) -> Result<(), Failure> {
     local.keys.create()?;
-    // One's own key is trusted, or nothing one signs would run.
+    // The user's own key is trusted; otherwise nothing that it signs would run.
     let (key, _) = init::user_key(&local.user, &local.keys, local.now)?;
     let fingerprint = key.public().fingerprint();
     match output.format() {
@@ -128,7 +128,7 @@ fn list(local: &Local, output: &mut Output) -> Result<(), Failure> {
     ))
 }
 
-/// How far a key's signatures count now.
+/// Returns the present validity of a key's signatures in words.
 fn standing(revoked_at: Option<Timestamp>, not_after: Option<Timestamp>, now: Timestamp) -> String {
     match (revoked_at, not_after) {
         (Some(at), _) => format!("revoked {at}"),
@@ -138,7 +138,7 @@ fn standing(revoked_at: Option<Timestamp>, not_after: Option<Timestamp>, now: Ti
     }
 }
 
-/// Reads the public key in `file`, a PEM file or a trusted-key file.
+/// Reads the public key from a PEM file or a trusted-key file.
 pub(super) fn read_file(file: &Path) -> Result<KeyFile, Failure> {
     let place = format!("`{}`", file.display());
     let mut text = String::new();
@@ -163,7 +163,7 @@ fn trust(
     let owner = match owner.or(entry.owner) {
         Some(name) if mine || name != trust::OWN => name,
         None if mine => trust::OWN.to_owned(),
-        // Only the user's own key is the user's, whatever its file says.
+        // Only the user's own key gets the user's name, whatever its file says.
         Some(_) | None => DEFAULT_OWNER.to_owned(),
     };
     entry.owner = Some(owner.clone());

@@ -1,4 +1,4 @@
-//! What the verbs work with that need no daemon: the user's key, the spaces, the time.
+//! Context of the verbs that need no daemon: the user's key, the spaces, and the time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::output::Output;
 use crate::session::Session;
 use crate::testing::Signer;
 
-/// The user's side of items.
+/// The user's key and the spaces of one invocation.
 #[derive(Debug)]
 pub(super) struct Local {
-    /// The directory whose `.ai` is the user space.
+    /// Directory whose `.ai` is the user space.
     pub(super) user: PathBuf,
     /// The user's own key pair.
     pub(super) keys: KeyDir,
-    /// The spaces, as seen from where the user stands.
+    /// Spaces, with the project of the current directory.
     pub(super) spaces: Spaces,
-    /// The directory the command was given in; empty if it was removed.
+    /// Working directory of the command; empty if it was removed.
     current_dir: PathBuf,
-    /// When the command was given.
+    /// Time at which the command began.
     pub(super) now: Timestamp,
 }
 
@@ -48,13 +48,12 @@ impl Local {
         })
     }
 
-    /// The user's private key.
     pub(super) fn key(&self) -> Result<SecretKey, Failure> {
         Ok(self.keys.load()?)
     }
 
-    /// What `target` names, with its type or as a file: an item by its id, or a pattern of items, gets the type that it has.
-    /// `system` says whether items of the system count.
+    /// Resolves `target` to a file or to a typed name. The id of an item, or a pattern, gets its type. `system` decides
+    /// whether items of the system count.
     pub(super) fn target(&self, target: &str, system: SystemItems) -> Result<String, Failure> {
         let word = target.split_once(':').map(|(word, _)| word);
         if word.is_some_and(|word| word.parse::<ItemKind>().is_ok())
@@ -92,7 +91,7 @@ impl Local {
         }
     }
 
-    /// Whose key an entry says it is: only the user's own is the user's.
+    /// Returns the owner to show for an entry. Only the user's own key is shown as the user's.
     pub(super) fn owner<'o>(&self, fingerprint: &Fingerprint, owner: &'o str) -> &'o str {
         let own = || self.keys.load().ok();
         if owner == OWN && own().is_none_or(|own| own.public().fingerprint() != fingerprint) {
@@ -102,7 +101,7 @@ impl Local {
         }
     }
 
-    /// Tells that what the user signs does not run, if that is so.
+    /// Warns if the user's key is not trusted, because then nothing that it signs runs.
     pub(super) fn warn_of_untrusted(&self, fingerprint: &Fingerprint, output: &mut Output) {
         let trusted = self.trust().key(fingerprint);
         if trusted.is_none_or(|key| key.revoked_at.is_some()) {
@@ -113,24 +112,24 @@ impl Local {
         }
     }
 
-    /// The keys whose signatures count.
+    /// Returns the keys whose signatures count.
     pub(super) fn trust(&self) -> TrustStore {
         TrustStore::open(&self.spaces)
     }
 
-    /// The items as the project sees them.
+    /// Opens the items that are visible in the project.
     pub(super) fn library(&self) -> Library {
         let clock = Arc::new(Invocation(self.now));
         Library::open(self.spaces.clone(), Arc::new(self.trust()), clock)
     }
 }
 
-/// A target that names no file.
+/// Reports a target that names no item and no file.
 pub(super) fn no_file(target: &str) -> LocalError {
     LocalError::not_found(format!("there is no item and no file `{target}`"))
 }
 
-/// A target with a `word` before its colon that is not a type.
+/// Reports a target whose `word` before the colon is no type.
 pub(super) fn no_type(word: &str, target: &str) -> LocalError {
     LocalError::usage(format!(
         "`{word}` in `{target}` is not a type of item; use tool, directive, knowledge or config"
@@ -149,16 +148,15 @@ impl From<Local> for Signer {
     }
 }
 
-/// Whether the items of the system are meant, too.
+/// Selects whether items of the system count as targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SystemItems {
-    /// They are.
     Count,
-    /// Nobody signs them but the daemon.
+    /// They do not count, because only the daemon signs them.
     Out,
 }
 
-/// The clock of one invocation: it stands at the time the command was given.
+/// Clock of one invocation. It always shows the time at which the command began.
 #[derive(Debug)]
 struct Invocation(Timestamp);
 

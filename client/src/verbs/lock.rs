@@ -1,4 +1,4 @@
-//! `lock create|verify|ls`: the daemon tells what a lock of a tool holds, the user's key signs it here.
+//! `lock create|verify|ls`: the daemon computes the lock of a tool, and the user's key signs it here.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::output::Format;
 use crate::render;
 use crate::session::Session;
 
-/// What a lock of `tool` holds now.
+/// Requests the lock that `tool` would have now.
 async fn ask(client: &Client, tool: &ItemId, project: &str) -> Result<v1::LockResponse, Failure> {
     let item = ItemRef::tool(tool.clone()).canonical();
     let request = v1::LockRequest {
@@ -26,13 +26,12 @@ async fn ask(client: &Client, tool: &ItemId, project: &str) -> Result<v1::LockRe
     Ok(client.lock(request).await?)
 }
 
-/// The ids of the tools that are named.
 fn ids(names: &[ItemName]) -> Result<Vec<ItemId>, Failure> {
     let ids = names.iter().map(|name| Ok(name.item()?.id));
     ids.collect()
 }
 
-/// A lock that is written.
+/// A lock that was written.
 struct Written {
     tool: String,
     version: String,
@@ -155,7 +154,7 @@ pub(super) async fn verify(tools: &[ItemName], session: &mut Session) -> Result<
     Ok(exit)
 }
 
-/// How a tool stands with its lock.
+/// Returns the state of a tool's lock in words.
 const fn word(standing: v1::LockStanding) -> &'static str {
     match standing {
         v1::LockStanding::Unspecified => "unknown",

@@ -1,4 +1,4 @@
-//! Printing what the tools of a run print.
+//! Prints the output of the tools of a run.
 
 use rye_client::exit::Exit;
 use rye_proto::v1;
@@ -29,7 +29,7 @@ pub(super) async fn logs(asked: cli::Logs, session: &mut Session) -> Result<Exit
                 }
             }
             Format::Text => {
-                // Whose lines they are is known if one attempt was asked for.
+                // With one attempt selected, the source of the lines is known.
                 if !named && !heading.is_empty() && last.as_ref() != Some(&heading) {
                     output.line(&format!("== {heading} =="))?;
                 }

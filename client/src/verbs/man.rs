@@ -13,7 +13,7 @@ use crate::local_error::LocalError;
 use crate::output::Format;
 use crate::session::Session;
 
-/// Writes a page for each verb, and one for `ryectl`, as `man` looks for them in its section 1.
+/// Writes a page for `ryectl` and one for each verb, for section 1 of `man`.
 pub(super) fn man(directory: &Path, session: &mut Session) -> Result<Exit, Failure> {
     write(directory).map_err(|error| {
         let message = format!("cannot write the manual pages to `{}`", directory.display());

@@ -1,4 +1,4 @@
-//! `mcp import`: the daemon asks the server, the user's key signs here what it tells.
+//! `mcp import`: the daemon lists the tools of a server, and the user's key signs them here.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,17 +20,17 @@ use crate::local_error::LocalError;
 use crate::output::{Format, Output};
 use crate::session::Session;
 
-/// The tool that lists what a server has.
+/// Tool that lists the tools of a server.
 const TOOLS: &str = "rye/core/mcp/tools";
 
-/// A tool of the server, and the item it becomes.
+/// A tool of the server, and the item that it becomes.
 struct Found {
     name: String,
     description: String,
     hash: String,
     item: ItemId,
     text: String,
-    /// What is done about it, in a word.
+    /// Action on the file, in words.
     done: &'static str,
 }
 
@@ -129,7 +129,7 @@ impl Found {
         Ok(told)
     }
 
-    /// The tool as a file. What comes of the server is written as JSON, which is YAML that nothing in it can end.
+    /// Renders the tool as a YAML file. Text of the server is written as JSON, which is YAML that the text cannot end.
     fn file(&self, server: &ItemId, transport: &str, schema: &Value) -> String {
         let quoted = |text: &str| plain(&Value::String(text.to_owned()));
         format!(
@@ -160,7 +160,7 @@ impl Found {
         })
     }
 
-    /// Writes and signs it; one that is there and says the same is only signed.
+    /// Writes and signs the file. A file with the same content is only signed.
     fn write(
         &mut self,
         root: &Path,
@@ -199,7 +199,7 @@ impl Found {
     }
 }
 
-/// The item of the tool `name`: beside the folder of servers, in one that is named as its server.
+/// Returns the id of the tool `name`: in a folder that is named after its server, next to the folder of servers.
 fn item_of(server: &ItemId, name: &str) -> Result<ItemId, Failure> {
     let may_stay = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let stem: String = name
@@ -211,13 +211,13 @@ fn item_of(server: &ItemId, name: &str) -> Result<ItemId, Failure> {
     Ok(ItemId::new(format!("{above}/{}/{stem}", server.name()))?)
 }
 
-/// JSON of printable ASCII only: a character beyond it is escaped.
+/// Renders JSON in printable ASCII; other characters are escaped.
 fn plain(value: &Value) -> String {
     let mut plain = String::new();
     for c in value.to_string().chars() {
         match u32::from(c) {
             0x20..=0x7e => plain.push(c),
-            // YAML has an escape for every character, where JSON needs two for some.
+            // YAML has one escape for each character, where JSON needs two for some.
             code => write!(plain, "\\U{code:08x}").expect("writing to a String cannot fail"),
         }
     }

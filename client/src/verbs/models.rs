@@ -12,7 +12,7 @@ use crate::output::Format;
 use crate::render;
 use crate::session::Session;
 
-/// `thread show --json`.
+/// JSON form of `thread show`.
 #[derive(Serialize)]
 struct Preview<'a> {
     item_id: &'a str,

@@ -24,7 +24,7 @@ pub(super) fn new(verb: NewVerb, session: &mut Session) -> Result<Exit, Failure>
         session.project()?
     };
     let path = draft::write(&root, form, &wanted.id)?;
-    // Only tools of a project are looked at for tests.
+    // Tests are searched only among the tools of a project.
     let tests = if form == Form::Tool && !wanted.user {
         draft::write_tests(&root, &wanted.id)?
     } else {

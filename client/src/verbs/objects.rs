@@ -1,4 +1,4 @@
-//! `cache` and `objects`: what runs leave behind in the project.
+//! `cache` and `objects`: data that runs leave in the project.
 
 mod export;
 

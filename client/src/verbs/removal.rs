@@ -54,7 +54,7 @@ pub(super) async fn prune(prune: &cli::Prune, session: &mut Session) -> Result<E
         }
     }
     if prune.purge && !selection.dry_run {
-        // Once, after the last of them: each time rewrites history.
+        // Once, after the last page, because each purge rewrites history.
         client
             .remove(v1::RemoveRequest {
                 run_ids: Vec::new(),

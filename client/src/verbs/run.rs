@@ -39,7 +39,7 @@ fn request(run: cli::Run, session: &Session) -> Result<v1::StartRequest, Failure
     let given = run.given;
     let asked = given.asked;
     let inputs = input::inputs(asked.input, asked.inputs)?;
-    // Without one the graph and the daemon decide.
+    // Without the option, the graph and the daemon decide.
     let durability = given
         .durability
         .map_or_else(v1::Durability::default, |how| Durability::from(how).into());
@@ -63,7 +63,7 @@ fn request(run: cli::Run, session: &Session) -> Result<v1::StartRequest, Failure
     })
 }
 
-/// Limits as the contract has them; of two of one kind the later counts.
+/// Converts limits to the contract. Of two limits of one kind the later one counts.
 pub(super) fn limits(asked: Vec<Limit>) -> v1::Limits {
     let mut limits = v1::Limits::default();
     for limit in asked {
@@ -80,7 +80,7 @@ pub(super) fn limits(asked: Vec<Limit>) -> v1::Limits {
     limits
 }
 
-/// What became of attempts, as the contract has it; each is named once.
+/// Converts verdicts on attempts to the contract. Two verdicts on one attempt are refused.
 pub(super) fn verdicts(answers: Vec<cli::Answer>) -> Result<Vec<v1::UncertainAnswer>, Failure> {
     let mut seen = HashSet::new();
     if let Some(twice) = answers.iter().find(|answer| !seen.insert(&answer.item)) {

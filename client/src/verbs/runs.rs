@@ -1,4 +1,4 @@
-//! Verbs that look at runs, wait for them and end them.
+//! Verbs that show runs, wait for them, or end them.
 
 use std::time::Duration;
 
@@ -15,16 +15,17 @@ use crate::output::{Format, Output};
 use crate::render;
 use crate::session::Session;
 
-/// Runs in a table, if nobody says how many.
+/// Default number of runs in a table.
 const TABLE: usize = 20;
-/// Runs that are asked for at once.
+/// Runs per page of a request.
 const PAGE: u32 = 1000;
-/// After how long one that waits is told what for.
+/// Wait after which the user is notified of the cause.
 const SOON: Duration = Duration::from_millis(300);
-/// Heads of columns of durations, as wide as most of them: what stands behind does not move with how long something took.
+/// Heads of columns of durations. They are padded to the usual width, so that later columns do not move with the
+/// values.
 const TOOK: &str = "TOOK  ";
 const TIME: &str = "TIME  ";
-/// Longest error of a step in text.
+/// Longest error of a step in text, in characters.
 const MAX_SUMMARY_CHARS: usize = 120;
 
 pub(super) async fn ps(ps: &cli::Ps, session: &mut Session) -> Result<Exit, Failure> {
@@ -59,7 +60,7 @@ pub(super) async fn ps(ps: &cli::Ps, session: &mut Session) -> Result<Exit, Fail
     Ok(Exit::Done)
 }
 
-/// At most `most` of the runs that are asked for, of the project if there is one here, and whether there are more.
+/// Returns at most `most` of the selected runs, of the project if there is one here, and whether there are more.
 async fn listed(
     ps: &cli::Ps,
     statuses: &[Status],
@@ -113,7 +114,7 @@ pub(super) async fn tree(run: &cli::RunName, session: &mut Session) -> Result<Ex
     let client = session.client().await?;
     let mut runs = vec![client.get(run.as_str()).await?];
     runs.extend(client.below(run.as_str()).await?);
-    // Whatever lies above it is not shown.
+    // The tree begins here, so ancestors are not shown.
     runs[0].parent_id.clear();
     print_tree(runs, session)?;
     Ok(Exit::Done)
@@ -125,7 +126,7 @@ pub(super) async fn chain(run: &cli::RunName, session: &mut Session) -> Result<E
     Ok(Exit::Done)
 }
 
-/// A list of runs: a table, or a JSON list.
+/// Prints runs as a table or a JSON list.
 fn print_runs(runs: &[v1::Run], session: &mut Session) -> Result<(), Failure> {
     if session.output.format() == Format::Json {
         return session.output.json(&runs);
@@ -134,7 +135,7 @@ fn print_runs(runs: &[v1::Run], session: &mut Session) -> Result<(), Failure> {
     print_lines(&lines, session)
 }
 
-/// Runs below the runs that started them: an indented table, or nested JSON.
+/// Prints runs below their parents, as an indented table or nested JSON.
 fn print_tree(runs: Vec<v1::Run>, session: &mut Session) -> Result<(), Failure> {
     let trees = Tree::of_runs(runs);
     if session.output.format() == Format::Json {
@@ -143,7 +144,7 @@ fn print_tree(runs: Vec<v1::Run>, session: &mut Session) -> Result<(), Failure> 
     print_lines(&Tree::lines(&trees), session)
 }
 
-/// A table of runs, each with its level.
+/// Prints a table of runs, each with its depth.
 fn print_lines(lines: &[(usize, &v1::Run)], session: &mut Session) -> Result<(), Failure> {
     let now = session.environment.now;
     let project = lines.first().map(|(_, first)| &first.project);
@@ -278,7 +279,7 @@ pub(super) async fn suspend(run: &cli::RunName, session: &mut Session) -> Result
     let record = tokio::select! {
         record = &mut asked => record?,
         () = tokio::time::sleep(SOON) => {
-            // What is waited for may be over by now.
+            // The wait may be over by now.
             if let Ok(steps) = client.steps(run.as_str()).await
                 && let Some(step) = steps.into_iter().rfind(|step| step.status == "running")
             {
@@ -350,7 +351,7 @@ fn print_receipt(receipt: &v1::KillReceipt, output: &mut Output) -> Result<(), F
     output.line(&killed_lines(receipt, 0).join("\n"))
 }
 
-/// What was ended in a run, and behind that in those that it started, indented.
+/// Renders what was ended in a run, followed by its descendants, indented.
 fn killed_lines(receipt: &v1::KillReceipt, level: usize) -> Vec<String> {
     let indent = "  ".repeat(level);
     let ended = receipt.processes.iter().map(|process| {

@@ -14,21 +14,21 @@ use crate::output::{Format, Output};
 use crate::render::Style;
 use crate::session::Session;
 
-/// Lines around a change.
+/// Lines of context around a change.
 const AROUND: usize = 2;
 /// Most lines of changes that are shown of one item.
 const MOST_LINES: usize = 60;
 
-/// What has changed since an item was signed before.
+/// Changes to an item since its former signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Changes {
-    /// Lines that are new.
+    /// Number of new lines.
     added: usize,
-    /// Lines that are gone.
+    /// Number of removed lines.
     removed: usize,
-    /// Keys at the top of a YAML file whose values are not what they were.
+    /// Top-level keys of a YAML file whose values changed.
     keys: Vec<String>,
-    /// The lines, as a unified diff.
+    /// Unified diff.
     diff: String,
 }
 
@@ -110,7 +110,7 @@ fn line(done: &Signed) -> String {
     }
 }
 
-/// Tells what a new signature vouches for that the one before did not.
+/// Notes what a new signature covers that the former one did not.
 fn tell(done: &Signed, changes: Option<&Changes>, output: &mut Output) {
     if done.change == Change::Current {
         return;
@@ -143,7 +143,7 @@ fn tell(done: &Signed, changes: Option<&Changes>, output: &mut Output) {
 }
 
 impl Changes {
-    /// What `new` says otherwise than the text `old`.
+    /// Compares the text `old` with the signed text of `new`.
     fn between(old: &str, new: &Signed) -> Self {
         let diff = TextDiff::from_lines(old, &new.text);
         let count = |tag| {
@@ -166,7 +166,7 @@ impl Changes {
         }
     }
 
-    /// The lines for reading, not all of them if there are many.
+    /// Renders at most [`MOST_LINES`] lines of the diff.
     fn shown(&self, style: Style) -> String {
         let lines: Vec<&str> = self.diff.lines().collect();
         let some = lines.iter().take(MOST_LINES).map(|line| {
@@ -186,7 +186,7 @@ impl Changes {
     }
 }
 
-/// The keys at the top of two YAML texts that have not the same values in both.
+/// Returns the top-level keys whose values differ between two YAML texts.
 fn changed_keys(old: &str, new: &str) -> Vec<String> {
     let members = |text: &str| match yaml::parse(text).map(|document| document.value) {
         Ok(Value::Object(members)) => members,

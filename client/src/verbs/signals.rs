@@ -5,7 +5,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::local_error::LocalError;
 
-/// Ctrl-C.
+/// Listens for SIGINT.
 pub(super) fn interrupts() -> Result<Signal, LocalError> {
     listen(SignalKind::interrupt())
 }

@@ -1,7 +1,7 @@
 //! `test`: runs the cases of `*.test.yaml` files.
 //!
-//! **Order.** Cases run side by side, and are reported in the order of their files. **Failure.** Where the daemon cannot be asked, all ends.
-//! Interrupted, the runs of the cases under way are ended; interrupted again, they are left to the daemon.
+//! **Order.** Cases run concurrently and are reported in the order of their files. **Failure.** If the daemon cannot be
+//! reached, the verb ends. A signal ends the runs of the active cases; a second signal leaves them to the daemon.
 
 use std::io;
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::session::Session;
 use crate::testing::{Numbered, Report, Rig, Sources, Stage};
 use crate::{cli, testing};
 
-/// Most cases that run at once unless `--jobs` says more.
+/// Most cases that run at the same time by default.
 const MOST_JOBS: usize = 4;
 
 pub(super) async fn test(asked: cli::Test, session: &mut Session) -> Result<Exit, Failure> {
@@ -68,7 +68,7 @@ fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, |most| most.get().min(MOST_JOBS))
 }
 
-/// Runs `cases`, and prints each when it and those before it are done. Returns the reports and how all ended.
+/// Runs `cases` and prints each one when it and all earlier ones are done. Returns the reports and how the tests ended.
 async fn run_all(
     rig: &Rig<'_>,
     cases: &[Numbered<'_>],
@@ -129,7 +129,7 @@ fn write_junit(path: &Path, reports: &[Report], elapsed: Duration) -> Result<(),
     })
 }
 
-/// Prints the sums as a sentence, or all reports as a document.
+/// Prints the totals as a sentence, or all reports as a document.
 fn print_summary(reports: &[Report], output: &mut Output) -> Result<(), Failure> {
     if output.format() == Format::Json {
         return output.json(&testing::document(reports));
@@ -147,7 +147,7 @@ fn print_summary(reports: &[Report], output: &mut Output) -> Result<(), Failure>
     output.line(&text)
 }
 
-/// The signals by which somebody stops the tests.
+/// Signals that stop the tests.
 struct Signals([Signal; 3]);
 
 impl Signals {

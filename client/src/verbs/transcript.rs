@@ -1,4 +1,4 @@
-//! Printing and checking the transcript of a run, and checking the file of one.
+//! Prints and checks the transcript of a run, and checks a transcript file.
 
 mod file;
 

@@ -42,7 +42,7 @@ pub(super) fn verify(targets: &Targets, session: &mut Session) -> Result<Exit, F
     Ok(exit)
 }
 
-/// What is known about the items `target` names.
+/// Verifies the items that `target` names.
 fn reports(library: &Library, target: &str) -> Result<Vec<Report>, Failure> {
     let named = target
         .split_once(':')

@@ -1,7 +1,7 @@
-//! The child runs of a watched run: each is followed by a task of its own, and shown indented below what it carries out.
+//! Child runs of a followed run. A task follows each one; it is shown indented below the node that started it.
 //!
-//! **Failure.** A child run that cannot be seen is not shown. More than [`MOST_AT_ONCE`] at once are not followed; the run itself tells
-//! how they end.
+//! **Failure.** A child run that cannot be read is not shown. Children beyond [`MOST_AT_ONCE`] at the same time are not
+//! followed; the events of the run itself report their ends.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,28 +17,27 @@ use tokio::task::JoinSet;
 use crate::render::Style;
 use crate::render::lines::{Line, Lines};
 
-/// Most child runs that are followed at once.
+/// Most child runs that are followed at the same time.
 const MOST_AT_ONCE: usize = 16;
-/// Things that they told and that are not shown yet.
+/// Capacity of the queue of events that are not shown yet.
 const QUEUE: usize = 64;
-/// How long a step that has ended waits for what its child runs told before.
+/// Longest wait of an ended step for the queued events of its child runs.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What the task of a child run tells.
+/// Message of the task that follows a child run.
 enum Heard {
     Run(Box<v1::Run>),
     Event(Box<v1::Event>),
     Over(String),
 }
 
-/// A child run that is followed.
 struct Followed {
     depth: usize,
     label: String,
     shown: Option<(View, Lines)>,
 }
 
-/// The child runs of a run.
+/// Child runs of one run.
 pub(super) struct Children {
     client: Client,
     style: Style,
@@ -75,13 +74,13 @@ impl Children {
         self.followed.insert(id.clone(), followed);
         let (client, sender) = (self.client.clone(), self.sender.clone());
         self.tasks.spawn(async move {
-            // A child run that cannot be followed is not shown; nobody listens any more when the run is left.
+            // A child run that cannot be followed is not shown. The receiver is gone once the user has detached.
             drop(tell(&client, &id, &sender).await);
             drop(sender.send(Heard::Over(id)).await);
         });
     }
 
-    /// What is shown next of a child run. Cancel safe.
+    /// Returns the next line of a child run. Cancel safe.
     pub(super) async fn next(&mut self) -> Line {
         loop {
             let Some(heard) = self.heard.recv().await else {
@@ -93,7 +92,7 @@ impl Children {
         }
     }
 
-    /// What is left to show of child runs when the step that they carried out has ended.
+    /// Returns the remaining lines of child runs when their step has ended.
     pub(super) async fn rest(&mut self) -> Vec<Line> {
         let mut lines = Vec::new();
         let rest = async {
@@ -104,7 +103,7 @@ impl Children {
                 lines.extend(self.take(heard));
             }
         };
-        // One that is late is shown below what comes meanwhile.
+        // A line that is late is shown below later ones.
         drop(tokio::time::timeout(PATIENCE, rest).await);
         lines
     }
@@ -139,7 +138,7 @@ impl Children {
                 self.follow(child, depth + 1);
                 None
             }
-            // What its model says is its own affair.
+            // The text of its model is not shown.
             News::Hand | News::More(_) | News::Rest(_) | News::Said(_) => None,
             News::Step(_)
             | News::Retry { .. }
@@ -152,7 +151,7 @@ impl Children {
     }
 }
 
-/// Tells what happens in the run `id`, until it has ended. One that nobody waits for is left to itself.
+/// Sends the events of the run `id` until it has ended. A detached run is not followed.
 async fn tell(
     client: &Client,
     id: &str,

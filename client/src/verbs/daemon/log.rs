@@ -1,4 +1,4 @@
-//! Printing the log of the daemon: the file that a daemon writes which `ryectl` started.
+//! Prints the log of a daemon that `ryectl` started.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -16,18 +16,18 @@ use crate::failure::Failure;
 use crate::local_error::LocalError;
 use crate::output::{Format, Output, Reader};
 
-/// How often a log that is followed is looked at for more.
+/// Interval at which a followed log is read for new lines.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// A log that may grow.
+/// A log file that may grow.
 struct Log {
     file: BufReader<File>,
-    /// A line whose end is not written yet.
+    /// Beginning of a line whose end is not written yet.
     begun: Vec<u8>,
 }
 
 impl Log {
-    /// The next line that is whole.
+    /// Returns the next complete line, if there is one.
     fn next(&mut self) -> io::Result<Option<String>> {
         self.file.read_until(b'\n', &mut self.begun)?;
         if self.begun.pop_if(|last| *last == b'\n').is_none() {
@@ -39,7 +39,7 @@ impl Log {
     }
 }
 
-/// Prints the last lines of the log at `path`, and those that come, if that is asked for.
+/// Prints the last lines of the log at `path`, and with `--follow` the new ones.
 pub(super) async fn print(
     path: &Path,
     asked: &DaemonLogs,
@@ -90,7 +90,7 @@ fn print_line(line: &str, output: &mut Output) -> Result<(), Failure> {
     }
 }
 
-/// An entry for reading: when, how grave, what, and its fields.
+/// Renders an entry as time, level, message and fields.
 fn sentence(entry: &Object) -> String {
     let text = |value: &Value| match value {
         Value::String(text) => text.clone(),

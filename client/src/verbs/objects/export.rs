@@ -1,7 +1,8 @@
-//! `objects export`: the objects of a project as single files, `ab/cd/<sha256>.json`.
+//! `objects export`: writes the objects of a project as single files, `ab/cd/<sha256>.json`.
 //!
-//! **Owns** nothing of the project: it is read only, without the daemon. **Never** copies an object whose bytes do not hash to its name.
-//! **Failure**: what is damaged is left out, and counted. A file that is there is taken for the object of its name.
+//! **Owns** nothing of the project, which it only reads, without the daemon. **Never** copies an object whose bytes do
+//! not match its hash.
+//! **Failure.** Damaged objects are skipped and counted. An existing file counts as the object of its name.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -16,7 +17,7 @@ use crate::local_error::LocalError;
 use crate::output::Format;
 use crate::session::Session;
 
-/// Longest line that is read: more than the largest state of a run.
+/// Longest line that is read, in bytes. It exceeds the largest state of a run.
 const MAX_LINE_BYTES: u64 = 256 << 20;
 
 pub(crate) fn export(directory: &Path, session: &mut Session) -> Result<Exit, Failure> {
@@ -48,7 +49,7 @@ pub(crate) fn export(directory: &Path, session: &mut Session) -> Result<Exit, Fa
     Ok(Exit::Done)
 }
 
-/// The path of a file or directory, and what the system says about it.
+/// Path of a file or directory, and the system's error.
 type Failed = (PathBuf, io::Error);
 
 struct Export {
@@ -70,7 +71,7 @@ impl Export {
                 if line.is_empty() {
                     break;
                 }
-                // A line without its end is one that is being written.
+                // A line without a line feed is still being written.
                 if line.pop() == Some(b'\n') {
                     self.line(&line)?;
                 }
@@ -90,7 +91,7 @@ impl Export {
         }
     }
 
-    /// Exports the objects that runs share, which are files already.
+    /// Exports the objects that runs share. Each is a file of its own.
     fn shared(&mut self, directory: &Path) -> Result<(), Failed> {
         for first in entries(directory)? {
             for second in entries(&first)? {
@@ -126,7 +127,7 @@ impl Export {
     }
 }
 
-/// The entries of `directory`, in order, without hidden ones; none if it is not there.
+/// Returns the entries of `directory` in order, without hidden ones. A missing directory has none.
 fn entries(directory: &Path) -> Result<Vec<PathBuf>, Failed> {
     let failed = |source| (directory.to_owned(), source);
     let found = match fs::read_dir(directory) {

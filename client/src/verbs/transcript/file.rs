@@ -1,4 +1,4 @@
-//! Checking the file of a transcript without a daemon.
+//! Checks a transcript file without a daemon.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -20,7 +20,7 @@ use crate::local_error::LocalError;
 use crate::output::{Format, Output};
 use crate::session::Session;
 
-/// Checks the file at `path` with the key in the file `key`, or else with those that the user has of nodes.
+/// Checks the file at `path` with the public key in the file `key`, or else with the keys of nodes that the user has.
 pub(super) fn verify(
     path: &Path,
     key: Option<&Path>,
@@ -37,7 +37,8 @@ pub(super) fn verify(
     report(path, &verdict, &mut session.output)
 }
 
-/// The keys of the daemon of the state directory; if there are none, the trusted keys that are in force.
+/// Returns the keys of the daemon of the state directory. If there are none, returns the trusted keys that are in
+/// force.
 fn known_keys(session: &Session) -> Result<Vec<PublicKey>, Failure> {
     let state_dir = session.choice().state_dir(&session.environment)?;
     let own = node_keys::public_of_node(&state_dir)?;
