@@ -6,41 +6,39 @@ use std::sync::OnceLock;
 
 use crate::command::program;
 
-/// The root of the clone.
+/// Returns the root of the clone.
 pub fn clone_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .expect("this crate lies in the clone")
 }
 
-/// The files of the tests.
+/// Returns the directory of the test data.
 pub fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("data")
 }
 
-/// The `ryed` under test.
 pub fn ryed() -> PathBuf {
     directory().join("ryed")
 }
 
-/// The `ryectl` under test; it finds `ryed` beside itself.
+/// Returns the `ryectl` under test. It finds `ryed` in its own directory.
 pub fn ryectl() -> PathBuf {
     directory().join("ryectl")
 }
 
-/// The `model-server`, as a program.
 pub fn model_server() -> PathBuf {
     directory().join("model-server")
 }
 
-/// Copies a program, by a process of its own: a file that this process has open for writing is inherited by a child that
-/// another test starts at that moment, and cannot be executed until that child has begun its own program (`ETXTBSY`).
+/// Copies a program in a process of its own. A child that another test starts meanwhile inherits a file that this
+/// process has open for writing. The copy then fails with `ETXTBSY` until that child has executed its own program.
 pub fn copy(from: &Path, to: &Path) {
     let status = program("cp").arg(from).arg(to).status().expect("cp starts");
     assert!(status.success(), "{} is not copied", from.display());
 }
 
-/// The library that lets calls of the system fail, built with the binaries under test. It is loaded by `LD_PRELOAD`.
+/// Builds the library that injects faults of the system, next to the binaries under test. `LD_PRELOAD` loads it.
 pub fn faults() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -51,10 +49,11 @@ pub fn faults() -> &'static Path {
     })
 }
 
-/// The directory of other binaries to test in their place, such as those of another revision.
+/// Variable with a directory of other binaries to test, such as those of another revision.
 const OTHERS: &str = "RYE_TESTS_BINARIES";
 
-/// Those that [`OTHERS`] names. Else builds both, with the profile and into the target directory of this test binary.
+/// Returns the directory that [`OTHERS`] names. Else builds both binaries, with the profile and into the target
+/// directory of this test binary.
 fn directory() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -62,13 +61,13 @@ fn directory() -> &'static Path {
             return PathBuf::from(others);
         }
         let (target, profile) = target();
-        // The whole workspace, so that features are the ones the tests were built with and nothing is built twice.
+        // The whole workspace, so that the features are those of the tests and nothing is built twice.
         build(&["--workspace", "--bins"], &target, profile);
         target.join(if profile == "dev" { "debug" } else { profile })
     })
 }
 
-/// The target directory of this test binary, and its profile.
+/// Returns the target directory of this test binary, and its profile.
 fn target() -> (PathBuf, &'static str) {
     static FOUND: OnceLock<(PathBuf, String)> = OnceLock::new();
     let (target, profile) = FOUND.get_or_init(|| {

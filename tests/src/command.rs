@@ -1,4 +1,4 @@
-//! Commands and what came of them.
+//! Commands and their outcomes.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{binaries, signals};
 
-/// A command; the only place of the tests that makes one. It finds the signals of a terminal with their default meaning.
+/// Makes a command; tests make none elsewhere. The command finds the terminal's signals with their default disposition.
 #[expect(
     clippy::disallowed_methods,
     reason = "tests start the programs they test"
@@ -23,10 +23,10 @@ pub fn program(path: impl AsRef<OsStr>) -> Command {
     Command::new(path)
 }
 
-/// Where programs are looked for, unless python3 lies elsewhere.
+/// Search path of programs, unless python3 is elsewhere.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
-/// A command with an environment of `PATH`, `HOME` and `LANG`, in `directory`.
+/// Makes a command in `directory` whose environment is `PATH`, `HOME` and `LANG`.
 pub fn in_clean_environment(path: impl AsRef<OsStr>, home: &Path, directory: &Path) -> Command {
     let mut command = program(path);
     command
@@ -38,8 +38,8 @@ pub fn in_clean_environment(path: impl AsRef<OsStr>, home: &Path, directory: &Pa
     command
 }
 
-/// [`PATH`], with the directory of the real python3 in front if it has none. A version manager's stand-in on the caller's
-/// own `PATH` would start a shell for each step.
+/// Returns [`PATH`], preceded by the directory of the real python3 if the path has none. A version manager's shim on
+/// the caller's own `PATH` would start a shell for each step.
 pub(crate) fn search_path() -> &'static str {
     static FOUND: OnceLock<String> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -73,7 +73,7 @@ impl Ryectl {
         Self::at(&binaries::ryectl(), home, directory)
     }
 
-    /// A call of the `ryectl` at `path`, with `home`, in `directory`.
+    /// Makes a call of the `ryectl` at `path`, with `home`, in `directory`.
     pub fn at(path: &Path, home: &Path, directory: &Path) -> Self {
         Self {
             command: in_clean_environment(path, home, directory),
@@ -81,31 +81,27 @@ impl Ryectl {
         }
     }
 
-    /// Adds arguments, split at blanks.
+    /// Adds arguments, split at white space.
     pub fn words(mut self, words: &str) -> Self {
         self.command.args(words.split_whitespace());
         self
     }
 
-    /// Adds one argument as it is.
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.command.arg(arg);
         self
     }
 
-    /// Runs in `directory`.
     pub fn within(mut self, directory: &Path) -> Self {
         self.command.current_dir(directory);
         self
     }
 
-    /// Sets a variable.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
     }
 
-    /// Sets variables.
     pub(crate) fn settings<'s>(
         mut self,
         settings: impl Iterator<Item = (&'static str, &'s str)>,
@@ -114,25 +110,23 @@ impl Ryectl {
         self
     }
 
-    /// Removes a variable.
     pub fn without_env(mut self, name: &str) -> Self {
         self.command.env_remove(name);
         self
     }
 
-    /// Runs as another user, without further groups.
+    /// Runs as another user, without supplementary groups.
     pub fn as_user(mut self, uid: u32) -> Self {
         self.command.uid(uid).gid(uid);
         self
     }
 
-    /// What stands on its standard input.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
         self
     }
 
-    /// Runs it to its end.
+    /// Runs the command to its end.
     pub fn run(mut self) -> Outcome {
         let shown = format!("{:?}", self.command);
         let mut child = self
@@ -146,7 +140,7 @@ impl Ryectl {
         let output = thread::scope(|scope| {
             let bytes = self.stdin;
             scope.spawn(move || {
-                // A command that does not read its input closes it; that is its right.
+                // A command may close its input without reading it.
                 drop(stdin.write_all(&bytes));
             });
             child.wait_with_output().expect("its output can be read")
@@ -154,15 +148,15 @@ impl Ryectl {
         Outcome::new(shown, output.status, output.stdout, output.stderr)
     }
 
-    /// Runs it and asserts that it ends with 0.
+    /// Runs the command and asserts exit code 0.
     ///
     /// # Panics
-    /// If it does not.
+    /// If the exit code is another one.
     pub fn ok(self) -> Outcome {
         self.run().code(0)
     }
 
-    /// Starts it with a pipe to read its standard output from; the caller ends it.
+    /// Starts the command with a pipe for its standard output. The caller ends it.
     pub fn spawn(mut self) -> Child {
         self.command
             .stdin(Stdio::null())
@@ -172,13 +166,13 @@ impl Ryectl {
             .expect("ryectl starts")
     }
 
-    /// The plain command, for what the other methods do not cover.
+    /// Returns the plain command, for uses that the other methods do not cover.
     pub fn into_command(self) -> Command {
         self.command
     }
 }
 
-/// What a command came to. Each assertion returns it, and shows all of it when it fails.
+/// Outcome of a command. Each assertion returns it, and shows all of it on failure.
 #[must_use = "assert what came of the command, at least its exit code"]
 pub struct Outcome {
     command: String,
@@ -231,7 +225,7 @@ impl Outcome {
     /// Asserts the exit code.
     ///
     /// # Panics
-    /// If it ended in another way.
+    /// If it ended with another code or by a signal.
     pub fn code(self, expected: i32) -> Self {
         self.code_among(&[expected])
     }
@@ -239,7 +233,7 @@ impl Outcome {
     /// Asserts that the exit code is one of `expected`.
     ///
     /// # Panics
-    /// If it ended in another way.
+    /// If it ended with another code or by a signal.
     pub fn code_among(self, expected: &[i32]) -> Self {
         let code = self.status.code();
         assert!(
@@ -249,7 +243,7 @@ impl Outcome {
         self
     }
 
-    /// Asserts that it was ended by `signal`.
+    /// Asserts that `signal` ended it.
     ///
     /// # Panics
     /// If it ended in another way.
@@ -263,7 +257,7 @@ impl Outcome {
         self
     }
 
-    /// Asserts that standard error holds each of `parts`.
+    /// Asserts that standard error contains each of `parts`.
     ///
     /// # Panics
     /// If one is missing.
@@ -278,7 +272,7 @@ impl Outcome {
         self
     }
 
-    /// Asserts that standard error does not hold `part`.
+    /// Asserts that standard error does not contain `part`.
     ///
     /// # Panics
     /// If it does.
@@ -290,7 +284,7 @@ impl Outcome {
         self
     }
 
-    /// Asserts that standard output holds each of `parts`.
+    /// Asserts that standard output contains each of `parts`.
     ///
     /// # Panics
     /// If one is missing.
@@ -305,10 +299,10 @@ impl Outcome {
         self
     }
 
-    /// Asserts that nothing stands on standard output.
+    /// Asserts that standard output is empty.
     ///
     /// # Panics
-    /// If something does.
+    /// If it is not.
     pub fn prints_nothing(self) -> Self {
         assert!(
             self.stdout.is_empty(),
@@ -317,7 +311,7 @@ impl Outcome {
         self
     }
 
-    /// The exit code, or the signal that ended it.
+    /// Returns the exit code, or the signal that ended it.
     pub fn exit(&self) -> String {
         match (self.status.code(), self.status.signal()) {
             (Some(code), _) => code.to_string(),
@@ -325,20 +319,18 @@ impl Outcome {
         }
     }
 
-    /// Standard output as text.
     pub fn stdout(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Standard error as text.
     pub fn stderr(&self) -> String {
         String::from_utf8_lossy(&self.stderr).into_owned()
     }
 
-    /// Standard output as one JSON document.
+    /// Parses standard output as one JSON document.
     ///
     /// # Panics
-    /// If it is none.
+    /// If it is not one JSON document.
     pub fn json(&self) -> Value {
         let parsed = serde_json::from_slice(&self.stdout);
         assert!(
@@ -348,10 +340,10 @@ impl Outcome {
         parsed.unwrap_or_default()
     }
 
-    /// Standard output as one JSON document a line.
+    /// Parses each line of standard output as a JSON document.
     ///
     /// # Panics
-    /// If a line is none.
+    /// If a line is not JSON.
     pub fn json_lines(&self) -> Vec<Value> {
         self.stdout()
             .lines()
@@ -363,10 +355,10 @@ impl Outcome {
             .collect()
     }
 
-    /// The one line of standard output.
+    /// Returns the only line of standard output.
     ///
     /// # Panics
-    /// If it is not exactly one.
+    /// If there is not exactly one line.
     pub fn line(&self) -> String {
         let stdout = self.stdout();
         assert_eq!(stdout.lines().count(), 1, "not one line: {self:?}");

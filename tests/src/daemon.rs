@@ -1,4 +1,4 @@
-//! A daemon that was started by hand.
+//! A daemon that a test starts by hand.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use crate::command::{in_clean_environment, signal_number};
 use crate::until::until;
 use crate::{World, binaries, processes};
 
-/// The two processes of one life of `ryed`.
+/// The two processes of one start of `ryed`.
 #[derive(Debug)]
 pub struct Daemon {
     parent: Child,
@@ -37,7 +37,7 @@ impl Daemon {
             );
             let out = world.ryectl("daemon info --json --no-autostart").run();
             let told = serde_json::from_str::<Value>(&out.stdout()).ok();
-            // Until it serves, that is an error.
+            // Before the daemon serves, the output is an error.
             told.filter(|told| told["pid"].is_i64())
         });
         let pid = info["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
@@ -48,7 +48,7 @@ impl Daemon {
         }
     }
 
-    /// Starts `ryed` and does not wait for anything. Its log goes where `ryectl` would put it.
+    /// Starts `ryed` without waiting for it. Its log is written to the file that `ryectl` would use.
     pub fn spawn(world: &World, config: &str) -> Child {
         Self::spawn_until(world, config, None)
     }
@@ -67,7 +67,7 @@ impl Daemon {
         let_go(&world.socket());
     }
 
-    /// As [`Daemon::spawn`], with a fail point.
+    /// Starts `ryed` as [`Daemon::spawn`] does, with a fail point.
     pub fn spawn_until(world: &World, config: &str, fail_point: Option<&str>) -> Child {
         fs::create_dir_all(world.state()).expect("the world is ours");
         let file = world.root().join("ryed.yaml");
@@ -96,12 +96,12 @@ impl Daemon {
             .expect("ryed starts")
     }
 
-    /// The process that serves.
+    /// Returns the pid of the process that serves.
     pub fn pid(&self) -> i32 {
         self.pid
     }
 
-    /// The process that watches over it.
+    /// Returns the pid of the supervising parent.
     pub fn parent_pid(&self) -> i32 {
         i32::try_from(self.parent.id()).expect("a pid fits")
     }
@@ -111,18 +111,16 @@ impl Daemon {
         processes::send(self.parent_pid(), signal);
     }
 
-    /// Kills the process that serves.
     pub fn kill(&self) {
         processes::send(self.pid, Signal::SIGKILL);
     }
 
-    /// Kills both at once.
     pub fn kill_both(&self) {
         processes::send(self.parent_pid(), Signal::SIGKILL);
         processes::send(self.pid, Signal::SIGKILL);
     }
 
-    /// Waits for the end of both processes; how the parent ended.
+    /// Waits for the end of both processes. Returns the exit status of the parent.
     pub fn ended(mut self) -> ExitStatus {
         let_go(&self.socket);
         until("its parent to end", || {
@@ -131,7 +129,7 @@ impl Daemon {
     }
 }
 
-/// Waits until nobody listens: a killed process is a zombie before its last thread has let go of its files.
+/// Waits until no process listens: a killed process is a zombie before its last thread has closed its files.
 fn let_go(socket: &Path) {
     until("the daemon to let go of its socket", || {
         UnixStream::connect(socket).is_err().then_some(())

@@ -1,12 +1,12 @@
-//! The harness of the end-to-end tests: real binaries, in a world of their own.
+//! Harness of the end-to-end tests: real binaries in isolated worlds.
 //!
-//! A [`World`] is a home directory, a state directory and a project in a fresh directory. Every command runs in it with
-//! an environment that holds `PATH`, `HOME` and `LANG` and nothing else, so nothing outside the clone is read, and
-//! everything that runs carries the world's home in its environment, which is how the world finds what is left over.
+//! A [`World`] is a fresh directory with a home directory, a state directory and a project. Commands run in it with
+//! only `PATH`, `HOME` and `LANG` in their environment, so nothing outside the clone is read. Each process has the
+//! world's home in its environment, which is how the world finds processes that are left over.
 //!
-//! A [`ModelServer`] stands for the vendors of models.
+//! A [`ModelServer`] replaces the vendors of models.
 //!
-//! **Failure.** A world that is dropped ends its daemon and asserts that no process of it lives.
+//! **Failure.** A dropped world ends its daemon and asserts that none of its processes is alive.
 
 pub mod binaries;
 pub mod processes;

@@ -1,4 +1,4 @@
-//! Numbers of benchmarks: medians with their spread, and how they stand against the marks of the project.
+//! Numbers of benchmarks: medians with their spread, compared with the goals of the project.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fs::{self, File};
@@ -11,16 +11,16 @@ use rye_client::Client;
 
 use crate::{Daemon, World};
 
-/// The unit in which the system counts CPU time, in milliseconds (`USER_HZ`).
+/// Unit of the system's CPU times in milliseconds (`USER_HZ`).
 const TICK: f64 = 10.0;
-/// How long a daemon at rest computes next to nothing. Longer than its own pauses before it clears up after a run.
+/// Time over which an idle daemon is measured. It exceeds the daemon's own pauses before its work after a run.
 const REST: Duration = Duration::from_secs(8);
-/// CPU time of an idle daemon in [`REST`], in milliseconds.
+/// Most CPU time of an idle daemon in [`REST`], in milliseconds.
 const IDLE: f64 = 2.0 * TICK;
-/// How long a daemon may take to come to rest.
+/// Longest wait for a daemon to become idle.
 const REST_PATIENCE: Duration = Duration::from_mins(30);
 
-/// Values of one kind.
+/// Values of one measure.
 #[derive(Debug)]
 pub struct Series {
     name: &'static str,
@@ -29,7 +29,6 @@ pub struct Series {
 }
 
 impl Series {
-    /// None yet.
     pub fn new(name: &'static str, unit: &'static str) -> Self {
         Self {
             name,
@@ -38,37 +37,35 @@ impl Series {
         }
     }
 
-    /// Adds a value.
     pub fn add(&mut self, value: f64) {
         self.values.push(value);
         self.values.sort_by(f64::total_cmp);
     }
 
-    /// What they measure.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The middle one.
+    /// Returns the median.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no value.
     pub fn median(&self) -> f64 {
         self.values[self.values.len() / 2]
     }
 
-    /// What 99 of 100 do not exceed.
+    /// Returns the value that 99 % do not exceed.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no value.
     pub fn p99(&self) -> f64 {
         self.values[self.values.len() * 99 / 100]
     }
 
-    /// Prints the median, the smallest and the largest.
+    /// Prints the median, the smallest and the largest value.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no value.
     pub fn print(&self) {
         let (low, high) = (self.values[0], self.values[self.values.len() - 1]);
         println!(
@@ -80,16 +77,14 @@ impl Series {
     }
 }
 
-/// What a number has to be.
+/// Goal for a number.
 #[derive(Debug, Clone, Copy)]
 pub enum Mark {
-    /// Not less.
     AtLeast(f64),
-    /// Not more.
     AtMost(f64),
 }
 
-/// Prints whether `value` reaches its mark.
+/// Prints whether `value` meets its goal.
 pub fn compare(name: &str, value: f64, mark: &Mark) {
     let (reached, sign, wanted) = match *mark {
         Mark::AtLeast(wanted) => (value >= wanted, "≥", wanted),
@@ -99,18 +94,18 @@ pub fn compare(name: &str, value: f64, mark: &Mark) {
     println!("{name:<46} {value:>9.2}   mark {sign} {wanted:<8} {word}");
 }
 
-/// A duration as a number.
 pub fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// CPU time that the daemon and its parent have used, without the processes that they started, in milliseconds.
+/// Returns the CPU time of the daemon and its parent in milliseconds, without the processes that they started.
 pub fn computed(world: &World) -> f64 {
     let daemons = world.processes().into_iter();
     let daemons = daemons.filter(|process| process.name == "ryed");
     let used = daemons.map(|process| {
         let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
-        // Behind the name, which may hold anything: `utime` and `stime` are the fields 14 and 15 of all.
+        // The fields follow the name, which may hold any character. `utime` and `stime` are the fields 14 and 15 of
+        // all.
         let (_, fields) = stat.rsplit_once(") ").unwrap_or_default();
         let ticks = fields.split(' ').skip(11).take(2);
         let ticks: f64 = ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
@@ -119,7 +114,7 @@ pub fn computed(world: &World) -> f64 {
     used.sum()
 }
 
-/// Starts a daemon and waits until it answers; looked for each 0.2 ms, so that the time is its own.
+/// Starts a daemon and waits until it answers. The interval of 0.2 ms keeps the measured time exact.
 ///
 /// # Panics
 /// If it ends instead.
@@ -140,10 +135,11 @@ pub async fn start_until_ready(world: &World) -> (Child, Client) {
     }
 }
 
-/// Waits until the daemon has done what follows the end of runs, such as files of projects: until it computes next to nothing.
+/// Waits until the daemon has finished its work after the end of runs, such as files of projects. It has finished when
+/// it uses almost no CPU time.
 ///
 /// # Panics
-/// If it still computes after half an hour.
+/// If it is not idle after 30 minutes.
 pub async fn comes_to_rest(world: &World) {
     let began = Instant::now();
     loop {
@@ -159,7 +155,7 @@ pub async fn comes_to_rest(world: &World) {
     }
 }
 
-/// What it takes to append so many `bytes` to a file in `directory` and to sync them, over and over.
+/// Measures `times` appends of `bytes` to a file in `directory`, each with a sync.
 ///
 /// # Panics
 /// If the disk is full.
@@ -177,7 +173,7 @@ pub fn append_and_sync(directory: &Path, bytes: usize, times: u32) -> Duration {
     elapsed
 }
 
-/// Resident memory of the daemon and its parent in MB.
+/// Returns the resident memory of the daemon and its parent in MiB.
 pub fn resident(world: &World) -> f64 {
     let pages: f64 = world
         .processes()

@@ -1,4 +1,4 @@
-//! What runs on this machine, as far as it belongs to a test.
+//! Processes of this machine that belong to a test.
 
 use std::fs;
 use std::path::Path;
@@ -10,20 +10,19 @@ use nix::unistd::Pid;
 use crate::command::signal_number;
 use crate::until::{PATIENCE, within};
 
-/// A process that lives (zombies do not).
+/// A live process; zombies do not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its id.
     pub pid: i32,
-    /// The id of its parent.
+    /// Pid of its parent.
     pub parent: i32,
-    /// Its name as the kernel knows it.
+    /// Name in the kernel.
     pub name: String,
-    /// Its command line, for messages.
+    /// Command line, for messages.
     pub command: String,
 }
 
-/// All processes whose environment, command line or current directory lies below `root`.
+/// Lists the processes whose environment, command line or current directory refers to `root`.
 pub fn below(root: &Path) -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -49,10 +48,10 @@ fn belongs(pid: &str, root: &Path) -> bool {
     mentions("environ") || mentions("cmdline") || stands_in()
 }
 
-/// The process `pid`, if it lives.
+/// Returns the process `pid`, if it is alive.
 pub fn read(pid: &str) -> Option<Process> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // `pid (name) state ppid …`; the name may hold anything, parentheses too.
+    // `pid (name) state ppid …`; the name may hold any character, even parentheses.
     let (before, after) = stat.rsplit_once(") ")?;
     let mut fields = after.split(' ');
     if matches!(fields.next()?, "Z" | "X") {
@@ -67,12 +66,11 @@ pub fn read(pid: &str) -> Option<Process> {
     })
 }
 
-/// Whether `pid` lives.
 pub fn lives(pid: i32) -> bool {
     read(&pid.to_string()).is_some()
 }
 
-/// Whether every thread of `pid` is stopped, as SIGSTOP leaves them.
+/// True if every thread of `pid` is stopped, as after SIGSTOP.
 pub fn stands_still(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     let mut threads = threads.into_iter().flatten().flatten();
@@ -83,13 +81,13 @@ pub fn stands_still(pid: i32) -> bool {
     })
 }
 
-/// Whether `pid` has a handler for `signal`, which it would otherwise end or ignore.
+/// True if `pid` has a handler for `signal`. Without one it would end or ignore the signal.
 pub fn catches(pid: i32, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     field(&status, "SigCgt:") & bit(signal) != 0
 }
 
-/// Whether a process ignores `signal`, by the text of its `/proc/<pid>/status`.
+/// True if a process ignores `signal`, by the text of its `/proc/<pid>/status`.
 pub fn ignores(status: &str, signal: Signal) -> bool {
     field(status, "SigIgn:") & bit(signal) != 0
 }
@@ -104,7 +102,7 @@ fn bit(signal: Signal) -> u64 {
     1 << (signal_number(signal) - 1)
 }
 
-/// Sends `signal`; a process that is gone is no error.
+/// Sends `signal`. A process that is gone is no error.
 pub fn send(pid: i32, signal: Signal) {
     match kill(Pid::from_raw(pid), signal) {
         Ok(()) | Err(nix::errno::Errno::ESRCH) => {}
@@ -115,12 +113,12 @@ pub fn send(pid: i32, signal: Signal) {
     }
 }
 
-/// What is left below `root` after waiting as long as for anything else.
+/// Lists the processes that are still alive below `root` after the usual wait.
 pub fn left(root: &Path) -> Vec<Process> {
     left_after(PATIENCE, root)
 }
 
-/// What is left below `root` after waiting up to `limit` for it to end.
+/// Lists the processes that are still alive below `root` after a wait of up to `limit`.
 pub fn left_after(limit: Duration, root: &Path) -> Vec<Process> {
     within(limit, || below(root).is_empty().then(Vec::new)).unwrap_or_else(|| below(root))
 }

@@ -1,7 +1,7 @@
-//! Signals as the programs under test find them.
+//! Signal dispositions of the programs under test.
 //!
-//! A shell that starts a command in the background lets it ignore SIGINT and SIGQUIT, and whatever that command starts
-//! inherits it. No test may depend on how its caller did that.
+//! A shell that starts a command in the background makes it ignore SIGINT and SIGQUIT, and the children of the command
+//! inherit that. The tests must not depend on their caller, so they restore the defaults.
 #![expect(
     unsafe_code,
     reason = "a disposition is set by a call that may install a handler; this one installs none"
@@ -11,7 +11,7 @@ use std::sync::Once;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-/// Gives SIGINT and SIGQUIT their default meaning in this process, once, and so in all that it starts.
+/// Restores the default disposition of SIGINT and SIGQUIT in this process, once. All children inherit it.
 pub(crate) fn restore() {
     static RESTORED: Once = Once::new();
     RESTORED.call_once(|| {

@@ -1,11 +1,12 @@
-//! Tests that this machine cannot do: they say so, and pass.
+//! Tests that this machine cannot run. They report that and pass.
 //!
-//! `RYE_TESTS_SKIPPED` names a file that they add a line to, since what a test that passes prints is shown to nobody.
+//! The output of a test that passes is not shown. So the tests append a line to the file that `RYE_TESTS_SKIPPED`
+//! names.
 
 use std::fs::File;
 use std::io::Write as _;
 
-/// Says why the test that runs does not look at all that it is there for.
+/// Reports why the running test does not check everything.
 #[expect(clippy::print_stdout, reason = "what a test says of itself")]
 pub fn skipped(why: &str) {
     let thread = std::thread::current();

@@ -1,4 +1,4 @@
-//! A real terminal (tmux), in which commands of a world run and whose screen is read.
+//! A real terminal (tmux) that runs commands of a world and whose screen is read.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,12 +8,12 @@ use crate::command::{in_clean_environment, search_path};
 use crate::until::until;
 use crate::{World, binaries};
 
-/// What every terminal is set up with: no line of its own, and room for what scrolls away.
+/// Settings of every terminal: no status line, and a long history.
 const SETTINGS: &str = "set -g status off\nset -g history-limit 20000\n";
-/// What is shown when a command has ended, before its exit code.
+/// Text that is shown after a command, before its exit code.
 const END: &str = "-- ended with ";
 
-/// Terminals of one size, each with one command. When it is dropped, whatever runs in them ends.
+/// Terminals of one size, each with one command. A drop ends the commands.
 #[derive(Debug)]
 pub struct Terminal<'a> {
     world: &'a World,
@@ -21,7 +21,7 @@ pub struct Terminal<'a> {
     rows: u16,
 }
 
-/// A command that runs in a terminal, or has run there.
+/// A command that runs or ran in a terminal.
 #[derive(Debug)]
 pub struct Screen<'a> {
     terminal: &'a Terminal<'a>,
@@ -29,10 +29,10 @@ pub struct Screen<'a> {
 }
 
 impl World {
-    /// A terminal of this size in the project; `None` on a machine without tmux, which is reported.
+    /// Makes terminals of this size in the project. Returns `None`, and reports it, if the machine has no tmux.
     ///
     /// # Panics
-    /// In CI, which has to have it.
+    /// In CI, if tmux is missing.
     pub fn terminal(&self, columns: u16, rows: u16) -> Option<Terminal<'_>> {
         let terminal = Terminal {
             world: self,
@@ -54,7 +54,7 @@ impl Terminal<'_> {
         self.world.root().join("tmux.conf")
     }
 
-    /// What `tmux` answers to `words`; `None` if it fails, or is not there.
+    /// Returns the output of `tmux` with the arguments `words`, or `None` if it fails or is missing.
     fn tmux(&self, words: &[&str]) -> Option<String> {
         let socket = self.world.root().join(format!("tmux-{}", self.columns));
         let beside = binaries::ryectl();
@@ -81,7 +81,6 @@ impl Terminal<'_> {
         output.status.success().then_some(text)
     }
 
-    /// How many columns it has.
     pub const fn columns(&self) -> u16 {
         self.columns
     }
@@ -92,7 +91,7 @@ impl Terminal<'_> {
     /// If the terminal cannot be made.
     pub fn start(&self, command: &str) -> Screen<'_> {
         let (columns, rows) = (self.columns.to_string(), self.rows.to_string());
-        // It stays until it is ended, so that its screen can be read.
+        // The session stays open until it is ended, so that its screen can be read.
         let line = format!("{command}; echo '{END}'$?; exec cat");
         let words = [
             "new-session",
@@ -115,7 +114,7 @@ impl Terminal<'_> {
         }
     }
 
-    /// Runs `command` to its end; what stands on the screen then, with what has scrolled away.
+    /// Runs `command` to its end. Returns the screen with its history.
     pub fn run(&self, command: &str) -> String {
         let screen = self.start(command);
         screen.ended()
@@ -123,7 +122,7 @@ impl Terminal<'_> {
 }
 
 impl Screen<'_> {
-    /// What stands on the screen, with what has scrolled away. A line that goes on below is one line.
+    /// Returns the screen with its history. Wrapped lines are joined.
     pub fn text(&self) -> String {
         let target = format!("{}:", self.session);
         let words = ["capture-pane", "-p", "-J", "-S", "-", "-t", &target];
@@ -132,7 +131,7 @@ impl Screen<'_> {
         lines.join("\n").trim_end().to_owned()
     }
 
-    /// The same, line by line of the screen.
+    /// Returns the screen with its history, line by line as displayed.
     pub fn lines(&self) -> Vec<String> {
         let target = format!("{}:", self.session);
         let words = ["capture-pane", "-p", "-S", "-", "-t", &target];
@@ -142,10 +141,10 @@ impl Screen<'_> {
             .collect()
     }
 
-    /// Waits until the screen shows `part`; the screen then.
+    /// Waits until the screen shows `part`. Returns the screen.
     ///
     /// # Panics
-    /// If it never does.
+    /// If the text does not appear in time.
     pub fn shows(&self, part: &str) -> String {
         until(&format!("`{part}` on the screen"), || {
             let text = self.text();
@@ -153,12 +152,13 @@ impl Screen<'_> {
         })
     }
 
-    /// Waits for the end of the command; the screen then, with its exit code last.
+    /// Waits for the end of the command. Returns the screen, with the exit code last.
     ///
     /// # Panics
-    /// If it never ends.
+    /// If the command does not end in time.
     pub fn ended(&self) -> String {
-        // The line of the shell itself is never shown, so that this is its output; the code follows in one piece with it.
+        // The shell's own line is never shown, so a match is output. The shell writes [`END`] and the code in one
+        // piece.
         until("the end of the command", || {
             let text = self.text();
             let (_, code) = text.rsplit_once(END)?;
@@ -170,7 +170,7 @@ impl Screen<'_> {
 
 impl Drop for Terminal<'_> {
     fn drop(&mut self) {
-        // Where no command was started, no server runs.
+        // If no command was started, no server runs.
         drop(self.tmux(&["kill-server"]));
     }
 }

@@ -1,18 +1,18 @@
-//! Checking a transcript as a stranger would: from its text and the daemon's public key alone.
+//! Checks a transcript as a third party would: from its text and the daemon's public key alone.
 
 use rye_core::seal::{PublicKey, Token, sha256_hex};
 use serde_json::Value;
 
-/// What a transcript holds that passed every check.
+/// Content of a transcript that passed every check.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// Its events, without the checkpoints.
+    /// Events, without the checkpoints.
     pub events: Vec<Value>,
-    /// How many signed checkpoints it has.
+    /// Number of signed checkpoints.
     pub checkpoints: usize,
 }
 
-/// Checks the hash chain, the density of `seq` and the signature of every checkpoint of `run`.
+/// Checks the hash chain, the gapless `seq` and the signature of every checkpoint of `run`.
 pub fn check(text: &str, run: &str, node_key: &str) -> Result<Checked, String> {
     let key = PublicKey::from_pem(node_key).map_err(|error| format!("the node key: {error}"))?;
     let mut checked = Checked::default();

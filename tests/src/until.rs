@@ -1,21 +1,21 @@
-//! Waiting for what happens outside of this process.
+//! Waits for effects outside of this process.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 pub use rye_model_server::PATIENCE;
 
-/// Looks until `look` finds something, with pauses that grow to 20 ms.
+/// Calls `look` until it returns a value, with pauses that grow to 20 ms.
 ///
 /// # Panics
-/// If nothing was found within [`PATIENCE`]; `what` says what was waited for.
+/// If there is no value within [`PATIENCE`]. `what` names the expectation.
 pub fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
     let found = within(PATIENCE, look);
     assert!(found.is_some(), "waited {PATIENCE:?} for {what}");
     found.expect("it was just looked at")
 }
 
-/// As [`until`], but for up to `limit`; `None` if nothing was found by then.
+/// Works like [`until`], but waits for at most `limit` and then returns `None`.
 pub fn within<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + limit;
     let mut pause = Duration::from_millis(1);

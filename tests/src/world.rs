@@ -1,4 +1,4 @@
-//! A home, a state directory and a project of their own.
+//! A home, a state directory and a project for one test.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -18,14 +18,15 @@ use crate::model_server::{ModelServer, SECRET};
 use crate::processes;
 use crate::until::until;
 
-/// Length of a log segment here. Each daemon zeroes three of them before it serves, and a run of the tests starts hundreds.
+/// Length of a log segment in bytes. Each daemon zeroes three segments before it serves, and a run of the tests starts
+/// hundreds of daemons.
 const SEGMENT_BYTES: &str = "262144";
 
-/// How long the daemon of a world may take to end when it is asked to.
+/// Longest wait for the daemon of a world to end on request.
 const STOP_PATIENCE: Duration = Duration::from_mins(1);
 
-/// Everything one test needs; nothing of it is shared with another test. When it is dropped, no process of it may be left, and no file
-/// may hold the secret by which its models are called.
+/// Everything that one test needs, shared with no other test. A drop asserts that no process is left, and that no file
+/// contains the secret of the models.
 ///
 /// ```text
 /// <root>/state                the daemon's state directory, with its socket
@@ -34,24 +35,24 @@ const STOP_PATIENCE: Duration = Duration::from_mins(1);
 /// ```
 #[derive(Debug)]
 pub struct World {
-    // Below /tmp whatever TMPDIR says: a socket path has at most 107 bytes.
+    // Below /tmp in spite of TMPDIR, because a socket path has at most 107 bytes.
     root: TempDir,
-    /// The length of a log segment that daemons are asked for, if it is not their own.
+    /// Length of a log segment; `None` for the daemon's default.
     segment_bytes: Option<&'static str>,
-    /// Whether daemons that die are started again.
+    /// True if daemons that die are started again.
     comes_back: bool,
-    /// Where models are, if they are anywhere.
+    /// Variables by which daemons find models.
     models: Vec<(&'static str, String)>,
-    /// Whether calls of the system fail in daemons as the test says.
+    /// True if daemons load the library that injects faults.
     has_faults: bool,
-    /// Bytes of address space that daemons may take.
+    /// Limit of the daemons' address space in bytes.
     addresses: Option<u64>,
-    /// Whether a daemon of this world was ever given the secret.
+    /// True if a daemon of this world was ever given the secret.
     knows_secret: bool,
 }
 
 impl World {
-    /// A home without a key and an empty directory to work in.
+    /// Makes a home without a key and an empty working directory.
     pub fn bare() -> Self {
         let root = tempfile::Builder::new()
             .prefix("rye-")
@@ -70,7 +71,7 @@ impl World {
         world
     }
 
-    /// A user with a key, and an empty project.
+    /// Makes a user with a key, and an empty project.
     pub fn new() -> Self {
         let world = Self::bare();
         fs::create_dir(world.project().join(".ai")).expect("the world is ours");
@@ -78,62 +79,62 @@ impl World {
         world
     }
 
-    /// As [`World::new`], with the daemon's own defaults throughout: what is measured is what users get.
+    /// Makes a world with the daemon's own defaults, so that measurements match the experience of users.
     pub fn measured() -> Self {
         let mut world = Self::new();
         world.segment_bytes = None;
         world
     }
 
-    /// Variables that every daemon of this world is given.
+    /// Returns the variables that every daemon of this world gets.
     pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let segments = self.segment_bytes;
         let segments = segments.map(|bytes| ("RYE_JOURNAL_SEGMENT_BYTES", bytes));
-        // What a test kills stays dead, unless it is about that.
+        // A daemon that a test kills stays dead, unless the test is about restarts.
         let restarts = (!self.comes_back).then_some(("RYE_RESTARTS", "0"));
         let models = self.models.iter();
         let models = models.map(|(name, value)| (*name, value.as_str()));
         segments.into_iter().chain(restarts).chain(models)
     }
 
-    /// From now on daemons that die are started again by their parents, as they are for users.
+    /// Lets parents restart daemons that die, as they do for users.
     pub fn let_daemons_come_back(&mut self) {
         self.comes_back = true;
     }
 
-    /// As [`World::new`], with daemons whose calls of the system fail as [`World::let_fail`] says.
+    /// Makes a world whose daemons have the faults that [`World::let_fail`] sets.
     pub fn with_faults() -> Self {
         let mut world = Self::new();
         world.has_faults = true;
         world
     }
 
-    /// As [`World::new`], with daemons that may take so many bytes of address space.
+    /// Makes a world whose daemons have at most `bytes` of address space.
     pub fn within_addresses(bytes: u64) -> Self {
         let mut world = Self::new();
         world.addresses = Some(bytes);
         world
     }
 
-    /// The words before `ryed` by which it is started.
+    /// Returns the words before `ryed` in its command line.
     pub(crate) fn limits(&self) -> Vec<String> {
         let limit = self.addresses.map(|bytes| format!("--as={bytes}"));
         limit.map_or_else(Vec::new, |limit| vec!["prlimit".to_owned(), limit])
     }
 
-    /// From now on calls of the system fail in the daemon by these rules (`tests/faults`), and by no others.
+    /// Replaces the rules by which calls of the system fail in the daemon (`tests/faults`).
     pub fn let_fail(&self, rules: &str) {
         let (file, new) = (self.root().join("faults"), self.root().join("faults.new"));
         fs::write(&new, rules).expect("the world is ours");
         fs::rename(new, file).expect("the world is ours");
     }
 
-    /// The rules that fired, with what they hit, a line each time.
+    /// Returns the rules that fired and the paths that they hit, one a line.
     pub fn fired(&self) -> String {
         fs::read_to_string(self.root().join("faults.fired")).unwrap_or_default()
     }
 
-    /// Variables that lead the daemon to its faults.
+    /// Returns the variables that load the library of faults.
     pub(crate) fn faults(&self) -> Vec<(&'static str, PathBuf)> {
         if !self.has_faults {
             return Vec::new();
@@ -145,30 +146,30 @@ impl World {
         ]
     }
 
-    /// As [`World::new`], with daemons that call `server` when they call a model.
+    /// Makes a world whose daemons use `server` for models.
     pub fn with_models(server: &ModelServer) -> Self {
         let mut world = Self::new();
         world.find_models(server);
         world
     }
 
-    /// From now on daemons call `server` when they call a model.
+    /// Lets daemons use `server` for models.
     pub fn find_models(&mut self, server: &ModelServer) {
         self.find_models_by(server.environment());
     }
 
-    /// From now on daemons find models by these variables.
+    /// Lets daemons find models by these variables.
     pub fn find_models_by(&mut self, environment: Vec<(&'static str, String)>) {
         self.models = environment;
         self.knows_secret = true;
     }
 
-    /// From now on daemons find no model.
+    /// Lets daemons find no models.
     pub fn forget_models(&mut self) {
         self.models.clear();
     }
 
-    /// As [`World::new`], readable by other users as far as the directories of an ordinary system are.
+    /// Makes a world that other users can read as far as the directories of an ordinary system.
     pub fn open_to_others() -> Self {
         let world = Self::new();
         for directory in [world.root(), &world.home()] {
@@ -178,32 +179,29 @@ impl World {
         world
     }
 
-    /// The directory that holds all of it.
+    /// Returns the directory of the whole world.
     pub fn root(&self) -> &Path {
         self.root.path()
     }
 
-    /// The home directory.
     pub fn home(&self) -> PathBuf {
         self.root().join("home")
     }
 
-    /// The state directory of the daemon.
     pub fn state(&self) -> PathBuf {
         self.root().join("state")
     }
 
-    /// The socket of the daemon.
     pub fn socket(&self) -> PathBuf {
         self.state().join("ryed.sock")
     }
 
-    /// The project, where commands run.
+    /// Returns the project, which is the working directory of commands.
     pub fn project(&self) -> PathBuf {
         self.home().join("project")
     }
 
-    /// `ryectl` with `words` as arguments, in the project, with the daemon of this world.
+    /// Makes a call of `ryectl` with the arguments `words`, in the project, with the daemon of this world.
     pub fn ryectl(&self, words: &str) -> Ryectl {
         Ryectl::new(&self.home(), &self.project())
             .env("RYE_STATE_DIR", self.state())
@@ -211,8 +209,8 @@ impl World {
             .words(words)
     }
 
-    /// What a shell in the project does that finds both programs and what lies in `front` before all else, with the daemon of this
-    /// world. It is ended after five minutes.
+    /// Makes a shell command in the project, with the daemon of this world. Its search path has both programs, then
+    /// `front`. It ends after 300 s.
     pub fn shell(&self, front: &[&Path], script: &str) -> Command {
         let (ours, rest) = (binaries::ryectl(), Path::new(search_path()));
         let directories = ours.parent().into_iter().chain(front.iter().copied());
@@ -233,17 +231,18 @@ impl World {
         Daemon::start(self, config)
     }
 
-    /// As [`World::start`], with a daemon that kills itself and its parent at `fail_point` (see `ryed::fail_point`).
+    /// Starts a daemon that kills itself and its parent at `fail_point` (see `ryed::fail_point`), and waits until it
+    /// serves.
     pub fn start_until(&self, fail_point: &str, config: &str) -> Daemon {
         Daemon::start_until(self, config, Some(fail_point))
     }
 
-    /// Lets a daemon live until it comes to `fail_point`, whether it serves by then or not.
+    /// Starts a daemon and waits until it dies at `fail_point`, whether or not it has served by then.
     pub fn live_until(&self, fail_point: &str, config: &str) {
         Daemon::live_until(self, config, fail_point);
     }
 
-    /// What the running daemon says about itself.
+    /// Returns the daemon's own description.
     pub fn info(&self) -> Value {
         self.ryectl("daemon info --json --no-autostart").ok().json()
     }
@@ -257,12 +256,12 @@ impl World {
         path
     }
 
-    /// Reads `path`, relative to the project.
+    /// Reads `path`, relative to the project. A missing file is empty.
     pub fn read(&self, path: &str) -> String {
         fs::read_to_string(self.project().join(path)).unwrap_or_default()
     }
 
-    /// What `thread.json` of a run holds, once it says that the run is `status`: files of a run come after its record.
+    /// Returns `thread.json` of a run once its status is `status`. The daemon writes files of a run after its record.
     pub fn thread_file(&self, run: &str, status: &str) -> Value {
         let path = format!(".ai/state/threads/{run}/thread.json");
         until("the thread file of the run", || {
@@ -271,13 +270,13 @@ impl World {
         })
     }
 
-    /// Writes a tool and signs it. `file` is relative to `.ai/tools`.
+    /// Writes and signs a tool. `file` is relative to `.ai/tools`.
     pub fn tool(&self, file: &str, text: &str) {
         let path = self.write(&format!(".ai/tools/{file}"), text);
         let _signed = self.ryectl("sign").arg(path).ok();
     }
 
-    /// Writes a Python tool whose `execute` has `body`, and signs it.
+    /// Writes and signs a Python tool whose `execute` has `body`.
     pub fn python(&self, id: &str, body: &str) {
         let indented = indented(body, "    ");
         let text = format!(
@@ -293,17 +292,17 @@ impl World {
         self.tool(&format!("{id}.py"), &text);
     }
 
-    /// Writes a graph that may execute every tool, and signs it. `config` is the YAML below the key `config`.
+    /// Writes and signs a graph that may execute every tool. `config` is the YAML below the key `config`.
     pub fn graph(&self, id: &str, config: &str) {
         self.graph_with(id, "permissions: [\"rye.execute.tool.*\"]", config);
     }
 
-    /// As [`World::graph`], with `head` (YAML, such as permissions and a schema) instead of the permissions.
+    /// Writes and signs a graph with `head` (YAML, such as permissions and a schema) instead of the permissions.
     pub fn graph_with(&self, id: &str, head: &str, config: &str) {
         self.tool(&format!("{id}.yaml"), &graph_text(id, head, config));
     }
 
-    /// Writes a directive and signs it: `metadata` stands beside its description, `rest` behind the metadata.
+    /// Writes and signs a directive. `metadata` follows its description, and `rest` follows the metadata.
     pub fn directive(&self, id: &str, metadata: &str, rest: &str, body: &str) {
         let name = id.rsplit('/').next().unwrap_or(id);
         let text = format!(
@@ -316,12 +315,12 @@ impl World {
         let _signed = self.ryectl("sign").arg(path).ok();
     }
 
-    /// Starts the graph `id` and answers its run id.
+    /// Starts the graph `id`. Returns its run id.
     pub fn start_run(&self, id: &str) -> String {
         self.ryectl("run --detach").arg(id).ok().line()
     }
 
-    /// Waits until the run has ended or is suspended, and answers its record.
+    /// Waits until the run has ended or is suspended. Returns its record.
     pub fn settled(&self, run: &str) -> Value {
         let out = self.ryectl("wait --timeout 120 --json").arg(run).run();
         let out = out.code_among(&[0, 1, 75]);
@@ -329,12 +328,11 @@ impl World {
         runs.get(0).cloned().unwrap_or(runs)
     }
 
-    /// The record of a run.
     pub fn record(&self, run: &str) -> Value {
         self.ryectl("get --json").arg(run).ok().json()
     }
 
-    /// The public key of the daemon as PEM, from the user's trust store.
+    /// Returns the daemon's public key as PEM, from the user's trust store.
     pub fn node_key(&self) -> String {
         let info = self.info();
         let fingerprint = info["node_fingerprint"].as_str().unwrap_or_default();
@@ -346,17 +344,17 @@ impl World {
         format!("{}\n", &entry[begin..end + 5])
     }
 
-    /// What the daemon wrote to its log.
+    /// Returns the daemon's log.
     pub fn log(&self) -> String {
         fs::read_to_string(self.state().join("ryed.log")).unwrap_or_default()
     }
 
-    /// Processes of this world that live.
+    /// Lists the live processes of this world.
     pub fn processes(&self) -> Vec<processes::Process> {
         processes::below(self.root())
     }
 
-    /// Asks every daemon of this world to stop.
+    /// Requests every daemon of this world to stop.
     fn stop_daemons(&self) {
         let daemons: Vec<_> = self
             .processes()
@@ -407,7 +405,7 @@ impl Drop for World {
     }
 }
 
-/// The files below `directory` that hold `bytes`.
+/// Lists the files below `directory` that contain `bytes`.
 fn files_with(directory: &Path, bytes: &[u8]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![directory.to_owned()];
@@ -427,7 +425,7 @@ fn files_with(directory: &Path, bytes: &[u8]) -> Vec<PathBuf> {
     found
 }
 
-/// The text of a graph file; see [`World::graph_with`].
+/// Renders a graph file; see [`World::graph_with`].
 pub fn graph_text(id: &str, head: &str, config: &str) -> String {
     let indented = indented(config.trim_matches('\n'), "  ");
     format!(

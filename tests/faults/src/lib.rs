@@ -1,8 +1,8 @@
-//! Faults of the system, put into a program from outside: loaded by `LD_PRELOAD`, it stands between the program and the kernel.
+//! Injects faults of the system into a program. `LD_PRELOAD` loads this library between the program and the kernel.
 //!
-//! **Owns** the functions of the C library that it replaces, and the rules by which they fail. The variable `RYE_FAULTS` names a file of
-//! rules, which is read again whenever it has changed; what fired is written to `<file>.fired`, a line each time. Without the variable
-//! nothing fails. **Never** fails a call that no rule names.
+//! **Owns** the functions of the C library that it replaces, and the rules by which they fail. The variable
+//! `RYE_FAULTS` names a file of rules, which is read again after each change. Each rule that fires is written as a line
+//! to `<file>.fired`. Without the variable nothing fails. **Never** fails a call that no rule names.
 //!
 //! ```text
 //! CALL  PART-OF-THE-PATH|*  FAULT  [TIMES]
@@ -12,8 +12,8 @@
 //! pwrite64   /transcript  hang
 //! ```
 //!
-//! A fault is an error by its name, `short` (half of what was to be written is), `hang` (the call does not return until there are other
-//! rules), or, for `clock`, seconds by which the wall clock is off.
+//! A fault is the name of an error, `short` (half of the bytes are written), or `hang` (the call returns only after the
+//! rules have changed). For `clock` it is an offset of the wall clock in seconds.
 #![expect(
     unsafe_code,
     clippy::as_conversions,
@@ -33,7 +33,7 @@ use libc::{clockid_t, mode_t, off_t, off64_t, size_t, sockaddr, socklen_t, ssize
 
 use rules::{Fault, fault_of_descriptor, fault_of_path};
 
-/// What the kernel answers to a call, as the C library hands it on: -1, with the error in `errno`.
+/// Makes a call to the kernel with the result of the C library: -1, with the error in `errno`.
 macro_rules! kernel {
     ($number:expr $(, $argument:expr)*) => {
         // SAFETY: the arguments are those with which the program called the function of that name.
@@ -42,14 +42,14 @@ macro_rules! kernel {
 }
 
 fn fail(error: c_int) -> c_long {
-    // SAFETY: it asks for nothing.
+    // SAFETY: the call has no preconditions.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: `errno` is a place of the thread's own.
+    // SAFETY: `errno` is memory of the calling thread.
     unsafe { *errno = error };
     -1
 }
 
-/// What comes of a call on the descriptor `fd`.
+/// Makes a call on the descriptor `fd`, or fails it.
 fn on_descriptor(call: &str, fd: c_int, kernel: impl FnOnce() -> c_long) -> c_long {
     match fault_of_descriptor(call, fd) {
         Some(Fault::Error(error)) => fail(error),
@@ -57,7 +57,7 @@ fn on_descriptor(call: &str, fd: c_int, kernel: impl FnOnce() -> c_long) -> c_lo
     }
 }
 
-/// What comes of writing `length` bytes to `fd`.
+/// Writes `length` bytes to `fd`, or half of them, or fails the call.
 fn written(
     call: &str,
     fd: c_int,
@@ -113,7 +113,7 @@ pub unsafe extern "C" fn pwrite(
     length: size_t,
     at: off_t,
 ) -> ssize_t {
-    // SAFETY: it is the same function, called as this one was.
+    // SAFETY: it is the same function with the same arguments.
     unsafe { pwrite64(fd, bytes, length, at) }
 }
 
@@ -154,9 +154,9 @@ pub unsafe extern "C" fn accept4(
     }) as c_int
 }
 
-/// What comes of opening something that `path` names.
+/// Makes a call that opens `path`, or fails it.
 fn opened(path: *const c_char, kernel: impl FnOnce() -> c_long) -> c_int {
-    // SAFETY: a path that a program opens is a text with an end.
+    // SAFETY: a program opens only NUL-terminated paths.
     let path = unsafe { CStr::from_ptr(path) };
     let result = match fault_of_path("openat", &path.to_string_lossy()) {
         Some(Fault::Error(error)) => fail(error),
@@ -165,11 +165,11 @@ fn opened(path: *const c_char, kernel: impl FnOnce() -> c_long) -> c_int {
     result as c_int
 }
 
-/// See `openat(2)`. The mode is there only if the flags say so; the kernel looks at it only then.
+/// See `openat(2)`. The mode is valid only with certain flags; the kernel reads it only with them.
 ///
 /// # Safety
 ///
-/// `path` is a text with an end.
+/// `path` is NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn openat(
     directory: c_int,
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn openat(
 ///
 /// # Safety
 ///
-/// `path` is a text with an end.
+/// `path` is NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn openat64(
     directory: c_int,
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn openat64(
     flags: c_int,
     mode: mode_t,
 ) -> c_int {
-    // SAFETY: it is the same function, called as this one was.
+    // SAFETY: it is the same function with the same arguments.
     unsafe { openat(directory, path, flags, mode) }
 }
 
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn openat64(
 ///
 /// # Safety
 ///
-/// `path` is a text with an end.
+/// `path` is NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the path is one that the program opens.
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn open(path: *const c_char, flags: c_int, mode: mode_t) -
 ///
 /// # Safety
 ///
-/// `path` is a text with an end.
+/// `path` is NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the path is one that the program opens.
@@ -238,7 +238,7 @@ pub unsafe extern "C" fn pipe2(ends: *mut c_int, flags: c_int) -> c_int {
 ///
 /// # Safety
 ///
-/// `name` is a text with an end.
+/// `name` is NUL-terminated.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_int {
     let result = match fault_of_path("memfd_create", "") {
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn memfd_create(name: *const c_char, flags: c_uint) -> c_i
 ///
 /// # Safety
 ///
-/// `time` points to a time.
+/// `time` points to a `timespec`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) -> c_int {
     let result = kernel!(SYS_clock_gettime, clock, time) as c_int;
@@ -262,7 +262,7 @@ pub unsafe extern "C" fn clock_gettime(clock: clockid_t, time: *mut timespec) ->
         && result == 0
         && let Some(Fault::Seconds(seconds)) = fault_of_path("clock", "")
     {
-        // SAFETY: the kernel has just written there.
+        // SAFETY: the kernel has just written to `time`.
         unsafe { (*time).tv_sec += seconds };
     }
     result

@@ -1,4 +1,4 @@
-//! The rules: read when their file changes, and asked at every call.
+//! Rules of the faults. They are read when their file changes, and applied to every call.
 
 use std::cell::Cell;
 use std::env;
@@ -7,16 +7,16 @@ use std::fmt::Write as _;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// What becomes of a call.
+/// Effect of a rule on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// It fails with this error.
+    /// The call fails with this error.
     Error(c_int),
-    /// It writes half.
+    /// Half of the bytes are written.
     Short,
-    /// The wall clock is off by so many seconds.
+    /// The wall clock is off by this number of seconds.
     Seconds(i64),
-    /// It has hung until there were other rules, and is made now.
+    /// The call has waited for other rules and is made now.
     Hang,
 }
 
@@ -24,14 +24,14 @@ pub(crate) enum Fault {
 struct Rule {
     text: String,
     call: String,
-    /// What the path holds; empty for any.
+    /// A part of the path; empty for any path.
     part: String,
     fault: Fault,
     left: u64,
     has_fired: bool,
 }
 
-/// What tells one version of the file from another.
+/// Inode, size and modification time, which identify a version of the file.
 type Version = (u64, i64, i64, i64);
 
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ struct Rules {
     rules: Vec<Rule>,
 }
 
-/// The file of rules; `None` if there is none.
+/// Returns the path of the file of rules, if there is one.
 fn file() -> Option<&'static str> {
     static FILE: OnceLock<Option<String>> = OnceLock::new();
     #[expect(
@@ -52,11 +52,11 @@ fn file() -> Option<&'static str> {
 }
 
 thread_local! {
-    /// Calls that are made here are not asked about.
+    /// True while this thread evaluates the rules: calls that this makes are not subject to them.
     static IS_ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The fault of a call on the descriptor `fd`, whose path is looked up.
+/// Returns the fault of a call on the descriptor `fd`, whose path is read from `/proc`.
 pub(crate) fn fault_of_descriptor(call: &str, fd: c_int) -> Option<Fault> {
     find(call, || {
         let link = std::fs::read_link(format!("/proc/self/fd/{fd}"));
@@ -67,7 +67,7 @@ pub(crate) fn fault_of_descriptor(call: &str, fd: c_int) -> Option<Fault> {
     })
 }
 
-/// The fault of a call that names `path`.
+/// Returns the fault of a call that names `path`.
 pub(crate) fn fault_of_path(call: &str, path: &str) -> Option<Fault> {
     find(call, || path.to_owned())
 }
@@ -93,7 +93,7 @@ fn find(call: &str, path: impl FnOnce() -> String) -> Option<Fault> {
     fault
 }
 
-/// How often a call that hangs looks for other rules.
+/// Interval at which a call that hangs checks for other rules.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 impl Rules {
@@ -121,7 +121,7 @@ impl Rules {
             .iter_mut()
             .find(|rule| rule.call == call && rule.left > 0 && path.contains(&rule.part))?;
         rule.left -= 1;
-        // The clock is read all the time.
+        // A program reads the clock all the time, so only the first reading is noted.
         if !(rule.has_fired && matches!(rule.fault, Fault::Seconds(_))) {
             rule.has_fired = true;
             note(file, &rule.text, &path);
@@ -131,7 +131,7 @@ impl Rules {
 }
 
 impl Rule {
-    /// `None` for an empty line. Ends the program at one that is no rule: a test must not pass because of it.
+    /// Returns `None` for an empty line. Aborts the program at an invalid rule, so that no test passes because of it.
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let (call, part, fault) = (words.next()?, words.next(), words.next());
@@ -176,12 +176,12 @@ fn version(file: &str) -> Version {
         return Version::default();
     };
     let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
-    // SAFETY: the path has an end, and there is room for the answer.
+    // SAFETY: the path is NUL-terminated, and there is room for the answer.
     let result = unsafe { libc::stat(path.as_ptr(), found.as_mut_ptr()) };
     if result != 0 {
         return Version::default();
     }
-    // SAFETY: all zeros is a sound `stat`, and the kernel has written one.
+    // SAFETY: all zeros is a valid `stat`, and the kernel has filled it.
     let found = unsafe { found.assume_init() };
     (
         found.st_ino,
@@ -191,7 +191,7 @@ fn version(file: &str) -> Version {
     )
 }
 
-/// Writes down that a rule has fired.
+/// Appends a rule that fired to `<file>.fired`.
 fn note(file: &str, rule: &str, path: &str) {
     use std::io::Write as _;
     let mut line = String::new();

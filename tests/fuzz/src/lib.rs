@@ -1,4 +1,4 @@
-//! The readers of `daemon/core/tests/mutated`, for the targets.
+//! Readers of `daemon/core/tests/mutated`, for the targets.
 
 #[path = "../../../daemon/core/tests/mutated/readers.rs"]
 mod readers;

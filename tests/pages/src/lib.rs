@@ -1,12 +1,13 @@
-//! What the documents say, for tests that hold them against the code.
+//! Reads the documents, for tests that compare them with the code.
 //!
-//! Two marks in a page make a part of it checkable, each on a line of its own before that part:
+//! Two comments in a page make a part of it checkable, each on its own line before that part:
 //!
-//! * `<!-- table: NAME -->`: a table whose first column lists what the code knows. The test stands beside the list in the code and
-//!   asks for both directions ([`Table::assert_lists`]): what the code knows and no page says, and what a page says and no code knows.
-//! * `<!-- example: NAME -->`: a block that is a whole file ([`Block::example`]); `<!-- nodes -->`: one that is some nodes of a graph.
+//! * `<!-- table: NAME -->`: a table whose first column lists items that the code knows. The test is next to the list
+//!   in the code and checks both directions ([`Table::assert_lists`]).
+//! * `<!-- example: NAME -->`: a block that is a whole file ([`Block::example`]); `<!-- nodes -->`: one with some nodes
+//!   of a graph.
 //!
-//! **Failure.** A page or a table that is not there panics with its name, for a test has nothing else to do.
+//! **Failure.** A missing page or table panics with its name.
 
 #![expect(
     clippy::panic,
@@ -18,7 +19,7 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The root of the repository.
+/// Returns the root of the repository.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .ancestors()
@@ -26,20 +27,20 @@ pub fn root() -> &'static Path {
         .expect("this crate lies in tests/pages")
 }
 
-/// The text of a page, by its path from the root.
+/// Returns the text of a page, by its path from the root.
 pub fn read(page: &str) -> String {
     let text = fs::read_to_string(root().join(page));
     text.unwrap_or_else(|error| panic!("the page {page} cannot be read: {error}"))
 }
 
-/// The pages for users: the README and those in `docs`.
+/// Lists the pages for users: the README and those in `docs`.
 pub fn for_users() -> Vec<String> {
     let mut pages = vec!["README.md".to_owned()];
     pages.extend(below("docs"));
     pages
 }
 
-/// Every page: those for users, those about the design, and those that lie at the root.
+/// Lists all pages: those for users, those about the design, and those at the root.
 pub fn all() -> Vec<String> {
     let mut pages = for_users();
     pages.extend(["ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(str::to_owned));
@@ -63,31 +64,29 @@ fn below(folder: &str) -> Vec<String> {
 /// A fenced block of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Block {
-    /// The page.
     pub page: String,
-    /// The line of its opening fence, from 1.
+    /// Line of its opening fence, counted from 1.
     pub line: usize,
-    /// What stands in the comment on the line before it; empty if there is none.
+    /// Text of the comment on the line before; empty if there is none.
     pub mark: String,
-    /// The word behind the opening fence.
+    /// Word after the opening fence.
     pub language: String,
-    /// What stands between the fences.
     pub text: String,
 }
 
 impl Block {
-    /// The name of the file that it is, if it is marked as one.
+    /// Returns the name of the file that the block contains, if its comment names one.
     pub fn example(&self) -> Option<&str> {
         self.mark.strip_prefix("example: ")
     }
 
-    /// Where it stands, for messages.
+    /// Returns page and line, for messages.
     pub fn place(&self) -> String {
         format!("{}:{}", self.page, self.line)
     }
 }
 
-/// The fenced blocks of a page, in order. A fence is closed by one that is as long.
+/// Returns the fenced blocks of a page, in order. A block ends at a fence of the same length.
 pub fn blocks(page: &str) -> Vec<Block> {
     blocks_of(page, &read(page))
 }
@@ -129,13 +128,13 @@ fn blocks_of(page: &str, text: &str) -> Vec<Block> {
     found
 }
 
-/// The text of a line that is a comment and nothing else.
+/// Returns the text of a line that is only a comment.
 fn comment(line: &str) -> Option<&str> {
     let text = line.strip_prefix("<!--")?.strip_suffix("-->")?;
     Some(text.trim())
 }
 
-/// A marked table of a page.
+/// A table of a page, found by its comment.
 #[derive(Debug, Clone)]
 pub struct Table {
     place: String,
@@ -144,7 +143,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// The table behind the mark `name` of `page`.
+    /// Reads the table after the comment `name` of `page`.
     pub fn read(page: &str, name: &str) -> Self {
         Self::of(page, name, &read(page))
     }
@@ -159,19 +158,19 @@ impl Table {
         let columns = columns.unwrap_or_else(|| panic!("{place} is not there"));
         Self {
             columns,
-            // The row of dashes.
+            // The first row is the line of dashes.
             rows: rows.skip(1).collect(),
             place,
         }
     }
 
-    /// All that the first column names, in order: what stands in backticks there.
+    /// Returns the names in the first column, in order: all texts in backticks.
     pub fn names(&self) -> Vec<String> {
         let firsts = self.rows.iter().filter_map(|row| row.first());
         firsts.flat_map(|cell| in_backticks(cell)).collect()
     }
 
-    /// Asserts that it names each of `known`, and nothing else, and nothing twice.
+    /// Asserts that the table names each of `known`, nothing else, and nothing twice.
     #[track_caller]
     pub fn assert_lists<S: AsRef<str>>(&self, known: impl IntoIterator<Item = S>) {
         let known: BTreeSet<String> = known.into_iter().map(|one| one.as_ref().into()).collect();
@@ -187,7 +186,7 @@ impl Table {
         );
     }
 
-    /// Asserts that what stands in backticks under `column`, in the row that names `name`, is `known`, in whatever order.
+    /// Asserts that the texts in backticks under `column`, in the row that names `name`, are `known`, in any order.
     #[track_caller]
     pub fn assert_cell_lists<S: AsRef<str>>(
         &self,
@@ -200,7 +199,7 @@ impl Table {
         assert_eq!(said, known, "`{name}` in {}", self.place);
     }
 
-    /// Asserts that what stands under `column`, in the row that names `name`, begins with `value`.
+    /// Asserts that the cell under `column`, in the row that names `name`, begins with `value`.
     #[track_caller]
     pub fn assert_cell(&self, name: &str, column: &str, value: impl fmt::Display) {
         let (cell, value) = (self.cell(name, column), value.to_string());
@@ -212,7 +211,7 @@ impl Table {
         );
     }
 
-    /// What stands under `column` in the row that names `name`.
+    /// Returns the cell under `column` in the row that names `name`.
     #[track_caller]
     pub fn cell(&self, name: &str, column: &str) -> &str {
         let at = self.columns.iter().position(|head| head == column);
@@ -224,7 +223,7 @@ impl Table {
     }
 }
 
-/// The cells of a row. A bar behind a backslash is none between cells.
+/// Splits a row into cells. A bar after a backslash is part of a cell.
 fn cells(line: &str) -> Vec<String> {
     let hidden = line.replace("\\|", "\0");
     let inner = hidden.trim().trim_matches('|');
@@ -232,7 +231,7 @@ fn cells(line: &str) -> Vec<String> {
     cells.collect()
 }
 
-/// What stands in single backticks.
+/// Returns the texts in single backticks.
 pub fn in_backticks(text: &str) -> Vec<String> {
     let parts = text.split('`').skip(1).step_by(2);
     parts.map(str::to_owned).collect()
