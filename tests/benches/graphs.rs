@@ -1,7 +1,7 @@
-//! What large graphs, long runs, wide nodes and many runs cost; ratios are measured side by side in one run.
+//! Costs of large graphs, long runs, wide nodes and many runs. Ratios are measured in one process at the same time.
 //!
-//! `cargo bench -p rye-tests --bench graphs` prints medians with the smallest and the largest value, and how they stand
-//! against the marks of the project. Numbers mean something on an otherwise idle machine only.
+//! `cargo bench -p rye-tests --bench graphs` prints medians with the smallest and the largest value, and compares them
+//! with the goals of the project. The numbers are valid only on an otherwise idle machine.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fmt::Write as _;
@@ -21,11 +21,11 @@ use serde_json::json;
 const ROUNDS: usize = 5;
 /// Nodes of the large graph.
 const NODES: u32 = 1000;
-/// Steps of the long run, and how many of its first and of its last are compared.
+/// Steps of the long run, and number of its first and last steps that are compared.
 const LONG: (u32, u32) = (10_000, 1000);
-/// Items of the wide node, and of one that is not so wide.
+/// Items of the wide node, and of a narrower one.
 const ITEMS: (u32, u32) = (10_000, 1000);
-/// Runs that wait at once.
+/// Number of runs that wait at the same time.
 const CROWD: u32 = 1000;
 
 /// Two nodes that call each other until the step limit ends the run.
@@ -39,7 +39,7 @@ const WAITS: &str = "start: try\nnodes:\n  try:\n    \
     action: {item_id: rye/core/echo, params: {success: false, error: \"not yet\"}}\n    next: done\n  \
     done: {type: return, output: {}}";
 
-/// A node over the input `items`; `how` orders them.
+/// A node over the input `items`; `how` sets the order.
 fn wide(how: &str) -> String {
     format!(
         "start: each\nnodes:\n  each:\n    type: foreach\n    over: \"${{inputs.items}}\"\n    {how}\n    \
@@ -48,7 +48,7 @@ fn wide(how: &str) -> String {
     )
 }
 
-/// Nodes with what graphs are made of, each leading to the next or ending the run.
+/// A chain of nodes with the usual parts of a graph.
 fn large() -> String {
     let mut config = format!(
         "start: n0\nmax_steps: {}\nstate: {{n: 0}}\nnodes:\n",
@@ -87,7 +87,7 @@ fn main() {
     runtime.block_on(runs(&world));
 }
 
-/// Reading the large graph, beside reading it as nothing but YAML.
+/// Compares reading the large graph with reading it as plain YAML.
 fn definitions() {
     let text = large();
     let mut bare = Series::new("1,000 nodes: YAML alone", "ms");
@@ -117,7 +117,7 @@ fn timed(work: impl FnOnce()) -> f64 {
 }
 
 async fn runs(world: &World) {
-    // First, in a daemon that has done nothing else: what is freed later stays resident.
+    // The first measurement uses a fresh daemon, because freed memory stays resident.
     many_runs(world).await;
     let _daemon = world.start("");
     let client = connect(world).await;
@@ -130,7 +130,7 @@ async fn connect(world: &World) -> Client {
     client.expect("the daemon serves")
 }
 
-/// The last steps of a long run beside its first.
+/// Compares the last steps of a long run with its first steps.
 async fn long_runs(client: &Client, world: &World) {
     let (steps, part) = LONG;
     let mut first = Series::new("step of the first 1,000", "ms");
@@ -164,7 +164,7 @@ async fn long_runs(client: &Client, world: &World) {
     compare(growth.name(), growth.median(), &Mark::AtMost(1.2));
 }
 
-/// Items at once beside items one after the other, and many beside fewer.
+/// Compares parallel with sequential items, and many items with fewer.
 async fn wide_nodes(client: &Client, world: &World) {
     let (many, fewer) = ITEMS;
     let mut parallel = Series::new("foreach over 10,000, parallel", "items/s");
@@ -200,11 +200,11 @@ async fn items_per_second(client: &Client, world: &World, graph: &str, count: u3
     f64::from(count) / began.elapsed().as_secs_f64()
 }
 
-/// Runs that wait for their next try.
+/// Measures runs that wait for their next try.
 async fn many_runs(world: &World) {
     let daemon = world.start("");
     let client = connect(world).await;
-    // The first one loads the items.
+    // The first run loads the items.
     let first = start(&client, request(world, "bench/waits")).await;
     until_it_waits(&client, &first).await;
     let before = resident(world);

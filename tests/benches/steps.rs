@@ -1,7 +1,7 @@
-//! What a step costs, beside what it would cost without us; all measured side by side in one run.
+//! Cost of a step, compared with the same work without Rye in the same process.
 //!
-//! `cargo bench -p rye-tests --bench steps` prints medians with the smallest and the largest value, and how they stand
-//! against the marks of the project. Numbers mean something on an otherwise idle machine only.
+//! `cargo bench -p rye-tests --bench steps` prints medians with the smallest and the largest value, and compares them
+//! with the goals of the project. The numbers are valid only on an otherwise idle machine.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fs;
@@ -21,7 +21,7 @@ use rye_tests::{World, until};
 const ROUNDS: usize = 7;
 /// Steps of the single run.
 const STEPS: u32 = 2000;
-/// Runs at once, and steps of each.
+/// Concurrent runs, and steps of each.
 const CROWD: (u32, u32) = (64, 200);
 /// Steps of the run of shell commands.
 const SHELL_STEPS: u32 = 100;
@@ -68,7 +68,7 @@ async fn measure(world: &World) {
         .expect("the daemon serves");
     let idle = resident(world);
 
-    // Warm: the first run loads the items.
+    // The first run loads the items, so it is not measured.
     run(&client, world, "bench/echo", 50).await;
     let before = log_bytes(world);
     run(&client, world, "bench/echo", STEPS).await;
@@ -142,7 +142,7 @@ fn request(world: &World, item: &str, steps: u32) -> v1::StartRequest {
     }
 }
 
-/// Runs `item` for `steps` steps; the time from its acceptance to its end.
+/// Runs `item` for `steps` steps. Returns the time from its acceptance to its end.
 async fn run(client: &Client, world: &World, item: &str, steps: u32) -> Duration {
     let began = Instant::now();
     let started = client
@@ -171,7 +171,7 @@ async fn finish(client: &Client, runs: Vec<String>, steps: u32) {
     }
 }
 
-/// From the call to the first event of a step.
+/// Measures the time from the call to the first event of a step.
 async fn first_step(client: &Client, world: &World) -> Duration {
     let began = Instant::now();
     let started = client
@@ -201,7 +201,7 @@ fn spawn_and_sync(directory: &Path, bytes: usize) -> Duration {
     began.elapsed() + append_and_sync(directory, bytes, SHELL_STEPS)
 }
 
-/// Bytes of frames in the log: the preallocated rest of a segment is zero, up to the mark at its end.
+/// Returns the bytes of frames in the log. The preallocated rest of a segment is zero, up to the marker at its end.
 fn log_bytes(world: &World) -> u64 {
     let entries = fs::read_dir(world.state().join("log")).expect("there is a log");
     entries

@@ -1,16 +1,17 @@
-//! What threads cost beside the models that they call, which a scripted server on this machine plays.
+//! Costs of threads, compared with a scripted model server on this machine.
 //!
-//! `cargo bench -p rye-tests --bench threads [NAME …]` prints medians with the smallest and the largest value, and how they stand against the
-//! marks of the project. Numbers mean something on an otherwise idle machine only; what they are compared with (the time of a sync,
-//! of an object) is measured on the same disk in the same run.
+//! `cargo bench -p rye-tests --bench threads [NAME …]` prints medians with the smallest and the largest value, and
+//! compares them with the goals of the project. The numbers are valid only on an otherwise idle machine. The reference
+//! values (the time of a sync and of an object) are measured on the same disk in the same run.
 //!
-//! * `turns`: from the end of an answer to the next call, where no tool has to be waited for; what a turn adds to the transcript, late
-//!   and early
-//! * `calls`: from a call that is complete, while the model still speaks, to its tool being about to start: as who listens to the thread
-//!   sees both, and from when the server sent it
-//! * `tokens`: from a piece of text leaving the server to its being shown, beside `curl` (which has to be there) on the same stream
-//! * `memory`: threads whose models speak, all at once
-//! * `crowd`: the same as `tokens`, of some among a thousand threads whose models all speak fifty tokens a second, all at the same time
+//! * `turns`: time from the end of an answer to the next call, without a tool; growth of the transcript by a late and
+//!   by an early turn
+//! * `calls`: time from a complete call in an unfinished answer to the start of its tool, from the view of a listener,
+//!   and from the time at which the server sent it
+//! * `tokens`: time from the server's sending of a piece of text to its display, compared with `curl` (required) on the
+//!   same stream
+//! * `memory`: threads whose models all stream at the same time
+//! * `crowd`: like `tokens`, for some of a thousand threads whose models all send fifty tokens a second
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fs::{self, File};
@@ -31,31 +32,31 @@ use tokio::task::JoinHandle;
 
 /// Turns of the long thread.
 const TURNS: u32 = 1000;
-/// How many of its first turns and of its last are compared.
+/// Number of its first and last turns that are compared.
 const COMPARED: usize = 100;
-/// Calls that are measured, and how many come before them.
+/// Calls that are measured, and calls before them.
 const CALLS: u32 = 60;
 const WARM: u32 = 10;
-/// Threads at once.
+/// Concurrent threads.
 const CROWD: u32 = 1000;
-/// Pieces of a text, how many characters the server gives each, the pause between two, and how often the text is told to each reader.
+/// Pieces of a text, characters of each, pause between two, and number of times that each reader gets the text.
 const PIECES: usize = 500;
 const PIECE: usize = 12;
 const PACE_MS: u32 = 10;
 const TELLINGS: u32 = 3;
-/// How many threads of a crowd are heard, the pause between two pieces of each, and the events behind the last piece.
+/// Number of threads of a crowd that are observed, pause between two pieces of each, and events after the last piece.
 const HEARD: usize = 8;
 const CROWD_PACE_MS: u32 = 20;
 const BEHIND: usize = 3;
 /// Syncs and objects that are measured.
 const SYNCS: u64 = 200;
 
-/// A model that asks for a tool that there is not, over and over: each turn is answered at once.
+/// A model that requests a missing tool again and again, so each turn is answered immediately.
 const ENDLESS: &str = "
 - when: {directive: long}
   reply: {text: A turn like any other., calls: [{name: nothing, input: {n: 1}}], usage: {input: 10, output: 10}}
 ";
-/// A model that calls a tool in each turn and speaks on, when it is allowed to.
+/// A model that calls a tool in each turn and continues its answer when it is released.
 fn calling() -> String {
     let turn = |turn: u32| {
         format!(
@@ -66,13 +67,13 @@ fn calling() -> String {
     let turns: String = (1..=WARM + CALLS).map(turn).collect();
     format!("{turns}- when: {{directive: call}}\n  reply: {{text: Done.}}\n")
 }
-/// A model that does not come to an end.
+/// A model that does not finish its answer.
 const SPEAKING: &str = "
 - when: {directive: speak}
   reply: {content: [{text: I begin.}, {hold: middle}, {text: I end.}]}
 ";
 
-/// A directive without limits that matter, which may call one tool.
+/// A directive without relevant limits, which may call one tool.
 const HEAD: &str = "<model tier=\"general\"/><limits turns=\"100000\" tokens=\"1000000000\" duration_seconds=\"86400\"/>\
     <permissions><execute><tool>rye/core/echo</tool></execute></permissions>";
 
@@ -83,7 +84,7 @@ fn main() {
         .filter(|word| !word.starts_with('-'))
         .collect();
     let runtime = tokio::runtime::Runtime::new().expect("a runtime can be had");
-    // On a thread of the runtime: to hand what comes to another one would be measured too.
+    // The measurement runs on a thread of the runtime, so that no hand-over between threads is measured.
     let measured = runtime.spawn(measure(wanted));
     runtime.block_on(measured).expect("all is measured");
 }
@@ -107,7 +108,7 @@ async fn measure(wanted: Vec<String>) {
     }
 }
 
-/// A world whose daemon calls `server`, and which has the directive `bench/NAME`.
+/// Makes a world whose daemon calls `server`, with the directive `bench/NAME`.
 fn world(server: &ModelServer, name: &str) -> World {
     let mut world = World::measured();
     world.find_models(server);
@@ -115,7 +116,7 @@ fn world(server: &ModelServer, name: &str) -> World {
     world
 }
 
-/// Puts a configuration into the space of the user.
+/// Writes a configuration to the user space.
 fn configure(world: &World, file: &str, text: &str) {
     let path = world.home().join(".ai/config/agent").join(file);
     fs::create_dir_all(path.parent().expect("a file has a directory")).expect("the world is ours");
@@ -145,7 +146,7 @@ async fn start(world: &World, client: &Client, name: &str, turns: Option<u32>) -
     started.run_id
 }
 
-/// Waits until the daemon has heard the model of a thread say something.
+/// Waits until the daemon has received text of a thread's model.
 async fn until_it_speaks(client: &Client, run: &str) {
     let events = client.events(run, "", Follow::UntilEnd);
     let mut events = events.with(Deltas::Texts);
@@ -156,7 +157,8 @@ async fn until_it_speaks(client: &Client, run: &str) {
     }
 }
 
-/// The time of a sync, and of an object: a file that is written, synced, renamed, and whose directory is synced.
+/// Measures the time of a sync, and of an object: a file that is written, synced and renamed, and a sync of its
+/// directory.
 fn of_the_disk(directory: &Path) -> (f64, f64) {
     let mut syncs = Series::new("sync", "ms");
     let mut objects = Series::new("object", "ms");
@@ -219,7 +221,7 @@ async fn turns() {
     let _status = daemon.ended();
 }
 
-/// How long each call came after the end of the answer before it.
+/// Returns the time from the end of each answer to the next call.
 fn gaps(name: &'static str, requests: &[Request]) -> Series {
     let mut gaps = Series::new(name, "ms");
     for pair in requests.windows(2) {
@@ -230,7 +232,7 @@ fn gaps(name: &'static str, requests: &[Request]) -> Series {
     gaps
 }
 
-/// Bytes of the transcript, turn by turn.
+/// Returns the bytes of the transcript for each turn.
 fn bytes_a_turn(world: &World, run: &str) -> Vec<u32> {
     let path = world.project().join(".ai/state/threads").join(run);
     let text = fs::read_to_string(path.join("transcript.jsonl")).expect("there is a transcript");
@@ -264,7 +266,7 @@ async fn calls() {
             Told::Delta(delta) if delta.kind() == v1::DeltaKind::CallReady => complete = Some(now),
             Told::Event(event) if event.event_type == "tool_call_start" => {
                 turn += 1;
-                // The last that was sent is the end of the call.
+                // The last event sent is the end of the call.
                 let told = server.requests().pop().expect("the model was called");
                 let spoken = *told.sent().last().expect("it spoke");
                 let complete = complete.take().expect("the call is told before its start");
@@ -289,7 +291,8 @@ async fn calls() {
     let _status = daemon.ended();
 }
 
-/// How late each piece of a text is that a server sends slowly, for who listens to a thread and for who reads the answer itself.
+/// Measures the delay of each piece of a slowly sent text, for a listener of the thread and for a direct reader of the
+/// answer.
 async fn tokens() {
     let text = "a few words ".repeat(PIECES);
     assert_eq!(text.len(), PIECES * PIECE);
@@ -330,7 +333,7 @@ async fn tokens() {
     let _status = daemon.ended();
 }
 
-/// Prints how late pieces were.
+/// Prints the delays of pieces.
 fn print_late(all: &[&Series]) {
     for series in all {
         series.print();
@@ -342,7 +345,7 @@ fn print_late(all: &[&Series]) {
     }
 }
 
-/// Adds how long each piece took from when it was sent until it was there.
+/// Adds the time of each piece from its sending to its arrival.
 fn late(series: &mut Series, sent: &[Instant], there: impl IntoIterator<Item = Option<Instant>>) {
     for (sent, there) in sent.iter().zip(there) {
         if let Some(there) = there {
@@ -357,7 +360,7 @@ async fn listen(world: &World, client: &Client) -> Vec<Option<Instant>> {
     hear(client, &run).await
 }
 
-/// Listens to a thread: when each piece was there; `None` if that was before the listener was.
+/// Listens to a thread. Returns the arrival time of each piece, or `None` for a piece that came before the listener.
 async fn hear(client: &Client, run: &str) -> Vec<Option<Instant>> {
     let events = client.events(run, "", Follow::UntilEnd);
     let mut events = events.with(Deltas::Texts);
@@ -385,7 +388,7 @@ async fn hear(client: &Client, run: &str) -> Vec<Option<Instant>> {
     there
 }
 
-/// Reads the same answer with `curl`: how many events stand before the text, and when each of its pieces was there.
+/// Reads the same answer with `curl`. Returns the number of events before the text, and the arrival time of each piece.
 #[expect(
     clippy::disallowed_methods,
     reason = "what is measured beside the daemon is a program that nobody here wrote"
@@ -422,7 +425,7 @@ fn curl(url: &str, body: &str) -> (usize, Vec<Instant>) {
     (ahead, there)
 }
 
-/// As [`world`], for as many calls at once as there are threads.
+/// Makes a [`world`] that allows as many concurrent calls as there are threads.
 fn wide_world(server: &ModelServer, name: &str) -> World {
     let world = world(server, name);
     let text = include_str!("../../.ai/config/agent/providers/anthropic.yaml");
@@ -432,8 +435,8 @@ fn wide_world(server: &ModelServer, name: &str) -> World {
     world
 }
 
-/// How late the pieces are for those who listen to some threads, while as many speak as a machine is to bear: until the first of them ends.
-/// That nearly all of them then end at once is another thing, which is shown beside it.
+/// Measures the delay of pieces for listeners of some threads, while the models of all threads stream, until the first
+/// of them ends. The delays while nearly all of them end are printed separately.
 async fn crowd() {
     let text = "a few words ".repeat(PIECES);
     let server = ModelServer::start(&format!(
@@ -445,7 +448,7 @@ async fn crowd() {
     let mut runs = Vec::new();
     for number in 1..=CROWD {
         runs.push(start(&world, &client, "crowd", None).await);
-        // The calls of those that are heard come in the order of their threads.
+        // The calls of observed threads arrive in the order of their threads.
         if runs.len() <= HEARD {
             server.wait_for(|requests| u32::try_from(requests.len()) == Ok(number));
         }
@@ -489,7 +492,7 @@ async fn crowd() {
     let _status = daemon.ended();
 }
 
-/// Does what blocks on a thread of its own.
+/// Runs blocking work on a thread of its own.
 #[expect(
     clippy::disallowed_methods,
     reason = "no task of the daemon, whose work is named"
@@ -498,7 +501,7 @@ fn following<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Jo
     tokio::task::spawn_blocking(work)
 }
 
-/// Reads answers like those of a crowd with `curl`, as many as are heard. The server knows them in this order.
+/// Reads answers like those of a crowd with `curl`, one for each observed thread. The server knows them in this order.
 fn curls(server: &ModelServer) -> Vec<JoinHandle<(usize, Vec<Instant>)>> {
     let calls = server.requests();
     let url = format!("{}/v1/messages", server.base_url());

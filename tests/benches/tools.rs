@@ -1,8 +1,9 @@
-//! What tools cost that no process of their own is started for, beside what the bare work costs; all measured side by side in one run.
+//! Costs of tools without a process of their own, compared with the bare work in the same process.
 //!
-//! `cargo bench -p rye-tests --bench tools` prints medians with the smallest and the largest value, and how they stand against the marks
-//! of the project: a part of a file of 10,000 lines read, a line of it edited, and a tool of a warm server of the Model Context
-//! Protocol called. What a step adds to one that does nothing counts. Needs `python3`.
+//! `cargo bench -p rye-tests --bench tools` prints medians with the smallest and the largest value, and compares them
+//! with the goals of the project. The tools read a part of a file of 10,000 lines, edit one of its lines, and call a
+//! tool of a warm server of the Model Context Protocol. The cost is the time beyond that of a step that does nothing.
+//! The benchmark needs `python3`.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fmt::Write as _;
@@ -22,13 +23,13 @@ use serde_json::{Value, json};
 
 /// Measurements of each kind.
 const ROUNDS: usize = 7;
-/// Steps of a run; one more is its first, which is not counted.
+/// Steps of a run. One more step is its first, which is not counted.
 const STEPS: u32 = 100;
 /// Lines of the file.
 const LINES: usize = 10_000;
-/// The line that is edited.
+/// Number of the edited line.
 const EDITED: usize = 9_000;
-/// Bytes of a step in the log, or more.
+/// Lower bound of the bytes of a step in the log.
 const STEP_BYTES: usize = 1_000;
 
 const SERVER: &str = include_str!("../tests/mcp/server.py");
@@ -40,12 +41,12 @@ fn endless(one: &str, other: &str) -> String {
     )
 }
 
-/// A line of the file.
+/// Returns a line of the file.
 fn line(number: usize) -> String {
     format!("line {number} of a file that is neither short nor long")
 }
 
-/// What a node says to change the line with this text to that one.
+/// Returns the action of a node that replaces the text `from` of the line by `to`.
 fn edit(from: &str, to: &str) -> String {
     let id = sha256_hex(format!("{EDITED}:{from}"));
     let id = id.get(..8).expect("a hash is longer");
@@ -142,7 +143,7 @@ fn content(path: &std::path::Path) -> Vec<u8> {
     fs::read(path).expect("it is there")
 }
 
-/// Milliseconds of one time, on an average over as many as a run has steps.
+/// Returns the milliseconds of one call, as the mean over [`STEPS`] calls.
 fn each(mut work: impl FnMut()) -> f64 {
     let began = Instant::now();
     for _ in 0..STEPS {
@@ -151,15 +152,15 @@ fn each(mut work: impl FnMut()) -> f64 {
     milliseconds(began.elapsed()) / f64::from(STEPS)
 }
 
-/// Milliseconds of a step of `item` that is not its run's first: a run with one step is taken off.
+/// Returns the milliseconds of a step of `item` after its run's first. The time of a short run is subtracted.
 async fn step(client: &Client, world: &World, item: &str) -> f64 {
-    // As many as before, so that the file is as it was.
+    // An even number of edits leaves the file as it was.
     let short = run(client, world, item, 2).await;
     let long = run(client, world, item, STEPS + 2).await;
     milliseconds(long.saturating_sub(short)) / f64::from(STEPS)
 }
 
-/// Runs `item` for so many steps; the time from its acceptance to its end.
+/// Runs `item` for `steps` steps. Returns the time from its acceptance to its end.
 async fn run(client: &Client, world: &World, item: &str, steps: u32) -> Duration {
     let began = Instant::now();
     let request = v1::StartRequest {
@@ -182,7 +183,7 @@ async fn run(client: &Client, world: &World, item: &str, steps: u32) -> Duration
     began.elapsed()
 }
 
-/// The server, spoken to over its pipes and by nobody else.
+/// The server, which the benchmark uses directly over its pipes.
 struct Server {
     process: Child,
     stdin: ChildStdin,

@@ -1,4 +1,4 @@
-//! Boot of a daemon whose state directory holds many ended runs.
+//! Boot of a daemon whose state directory contains many ended runs.
 
 use std::time::Instant;
 
@@ -10,19 +10,19 @@ use rye_tests::until;
 
 use crate::{Figure, figure};
 
-/// Ended runs in the state directory, unless `RYE_FIGURES_ENDED_RUNS` gives another number.
+/// Ended runs in the state directory. `RYE_FIGURES_ENDED_RUNS` overrides it.
 const ENDED_RUNS: usize = 50_000;
-/// Calls that start runs at the same time.
+/// Number of concurrent tasks that start runs.
 const STARTERS: usize = 16;
-/// Runs that a starter starts before it waits for them.
+/// Runs that one task starts before it waits for them.
 const BATCH: usize = 50;
-/// Boots, of which the medians are the figures.
+/// Boots per figure. The figure is their median.
 const BOOTS: usize = 5;
 
 impl Figure {
-    /// Time from the start of `ryed` to its first answer, and to the first list of runs.
+    /// Measures the time from the start of `ryed` to its first answer, and to the first list of runs.
     ///
-    /// Also prints the rate at which the runs were made, and how long the daemon then took to come to rest.
+    /// It also prints the rate at which the runs were made, and the time until the daemon was idle again.
     pub(crate) async fn boots(&self, client: &Client) {
         let count = std::env::var_os("RYE_FIGURES_ENDED_RUNS")
             .map_or(Some(ENDED_RUNS), |count| count.to_str()?.parse().ok())
@@ -46,7 +46,7 @@ impl Figure {
         self.stop();
     }
 
-    /// Starts so many short runs and waits until they have ended and the daemon has nothing left to do for them.
+    /// Starts `count` short runs. Waits until they have ended and the daemon is idle.
     async fn end_runs(&self, client: &Client, count: usize) {
         let began = Instant::now();
         let starter = |count: usize| async move {

@@ -7,15 +7,15 @@ use rye_tests::measure::{Series, comes_to_rest, computed};
 
 use crate::{Figure, figure};
 
-/// Steps of the run whose CPU time is measured: native ones, and shell commands.
+/// Steps of the run whose CPU time is measured: native steps, and shell commands.
 pub(crate) const NATIVE_STEPS: u32 = 10_000;
 pub(crate) const SHELL_STEPS: u32 = 500;
-/// How often a tool floods its output.
+/// Number of floods per figure.
 const FLOODS: u32 = 7;
 
 impl Figure {
-    /// CPU time of the daemon and its parent for a step of one run of `item`, with all that follows until the daemon is idle: files of
-    /// the project, and what it does with its own log.
+    /// Measures the CPU time of the daemon and its parent for a step of one run of `item`. It includes all work until
+    /// the daemon is idle, such as files of the project and the upkeep of its log.
     pub(crate) async fn cpu(&self, client: &Client, name: &str, item: &str, steps: u32) {
         comes_to_rest(&self.world).await;
         let before = computed(&self.world);
@@ -25,7 +25,7 @@ impl Figure {
         figure(name, used / f64::from(steps), "ms");
     }
 
-    /// CPU time of the daemon while a tool floods its output, whose lines a client reads if `follow` says so.
+    /// Measures the CPU time of the daemon while a tool floods its output. With `follow` a client reads the lines.
     pub(crate) async fn floods(&self, client: &Client, name: &str, follow: Follow) {
         let mut floods = Series::new("CPU of a flood", "ms");
         for _ in 0..FLOODS {
@@ -35,7 +35,7 @@ impl Figure {
         figure(name, floods.median(), "ms");
     }
 
-    /// Milliseconds of CPU time for one flood.
+    /// Returns the CPU time of one flood in milliseconds.
     async fn flood(&self, client: &Client, follow: Follow) -> f64 {
         let before = computed(&self.world);
         let run = self

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use rye_tests::World;
 
-/// Nodes of `bench/large`.
+/// Number of nodes of `bench/large`.
 const NODES: u32 = 1000;
 
 /// A node whose retry is due in an hour.
@@ -12,30 +12,30 @@ const WAITS: &str = "start: try\nnodes:\n  try:\n    retry: {max: 100, backoff: 
     action: {item_id: rye/core/echo, params: {success: false, error: \"not yet\"}}\n    next: done\n  \
     done: {type: return, output: {}}";
 
-/// A node over the input `items`.
+/// A `foreach` node over the input `items`.
 const WIDE: &str = "start: each\nnodes:\n  each:\n    type: foreach\n    over: \"${inputs.items}\"\n    parallel: true\n    \
     action: {item_id: rye/core/echo, params: {n: \"${item}\"}}\n    collect: out\n    next: done\n  \
     done: {type: return, output: {}}";
 
-/// Doubles its state with each step, until that takes too much memory.
+/// Doubles its state with each step, until the state exceeds its limit.
 const DOUBLES: &str = "max_steps: 100\nstate: {s: [null, null]}\nstart: a\nnodes:\n  \
     a: {assign: {s: {a: \"${state.s}\", b: \"${state.s}\"}}, next: a}";
 
-/// Steps that only match a pattern that backtracks up to its bound.
+/// Each step matches a pattern that backtracks up to its bound.
 const MATCHES: &str = "max_steps: 400\nstate: {text: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}\nstart: a\nnodes:\n  \
     a: {type: gate, next: [{to: end, when: {path: state.text, op: regex, value: '^(?=a)(a+a+)+$(?<=b)'}}, {to: a}]}\n  \
     end: {type: return}";
 
-/// Prints 256 MiB, in lines of 80 bytes.
+/// Prints 256 MiB in lines of 80 bytes.
 const FLOOD: &str = "start: flood\nnodes:\n  flood:\n    \
     action: {item_id: rye/bash, params: {command: \"yes 0123456789012345678901234567890123456789012345678901234567890123456789012345678 | head -c 268435456\"}}\n    \
     next: done\n  done: {type: return, output: {}}";
 
-/// One native step.
+/// A graph with one native step.
 const SHORT: &str = "start: a\nnodes:\n  \
     a: {action: {item_id: rye/core/echo, params: {n: 1}}, next: done}\n  done: {type: return, output: {}}";
 
-/// Writes and signs all of them.
+/// Writes and signs all graphs.
 pub(crate) fn write(world: &World) {
     let native = endless("item_id: rye/core/echo, params: {n: 1}");
     let bash = endless("item_id: rye/bash, params: {command: \"true\"}");
@@ -64,7 +64,7 @@ fn endless(item: &str) -> String {
     )
 }
 
-/// Nodes each of which leads to the next.
+/// A chain of nodes.
 fn large() -> String {
     let mut config = format!("start: n0\nmax_steps: {}\nnodes:\n", NODES * 2);
     for node in 0..NODES - 1 {

@@ -1,9 +1,10 @@
-//! One round of the figures by which two builds are compared: `tests/scripts/compare` runs it for each of them in turn.
+//! One round of the figures that compare two builds. `tests/scripts/compare` runs it for each build in turn.
 //!
-//! `cargo bench -p rye-tests --bench figures [NAME …]` prints `figure <name> <value> <unit>` for each of these figures, or
-//! for all; each is measured in a daemon of its own. `RYE_TESTS_BINARIES` names the directory of the `ryed` and `ryectl`
+//! `cargo bench -p rye-tests --bench figures [NAME …]` prints `figure <name> <value> <unit>` for each named figure, or
+//! for all. Each figure has a daemon of its own. `RYE_TESTS_BINARIES` names the directory of the `ryed` and `ryectl`
 //! that are measured. Removing the files of `foreach_100k` and of the boots takes minutes on a slow disk;
-//! `RYE_FIGURES_ENDED_RUNS` lowers the number of ended runs of the latter. The figures `state_…` mount file systems in a mount
+//! `RYE_FIGURES_ENDED_RUNS` lowers the number of ended runs of the boots. The figures `state_…` mount file systems in a
+//! mount namespace of this process. They need root and are skipped without it.
 //! namespace of this process, so they need root, and are skipped without it.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
@@ -26,18 +27,18 @@ use state::Trial;
 
 /// Steps of the single run.
 const STEPS: u32 = 2000;
-/// Runs at once, and steps of each.
+/// Concurrent runs, and steps of each.
 const CROWD: (u32, u32) = (64, 200);
 /// Steps of the run of shell commands.
 const SHELL_STEPS: u32 = 100;
-/// Runs at once right before shell commands, and steps of each.
+/// Concurrent runs before the shell commands, and steps of each.
 const PRECEDING: (u32, u32) = (64, 1000);
-/// Runs at once with a large state, steps of each, and bytes of the state.
+/// Concurrent runs with a large state, steps of each, and bytes of the state.
 const HEAVY: (u32, u32, usize) = (64, 8, 1 << 20);
-/// How long the list of runs is requested over and over.
+/// Time for which the list of runs is requested repeatedly.
 const LISTING: Duration = Duration::from_secs(10);
 
-/// Every figure, in the order in which they are measured. `boot` prints `boot_ready` and `boot_ps`.
+/// All figures in the order of their measurement. `boot` prints `boot_ready` and `boot_ps`.
 const FIGURES: [&str; 23] = [
     "waiting_run",
     "waiting_run_of_2000",
@@ -85,7 +86,7 @@ fn main() {
     }
 }
 
-/// A daemon that does nothing but what one figure is about.
+/// A daemon for one figure.
 struct Figure {
     world: World,
 }
@@ -101,15 +102,15 @@ impl Figure {
         let mut trial = Trial::prepare(name, &self.world);
         let daemon = self.world.start("");
         let client = &self.client().await;
-        // Warm: the first run loads the items.
+        // The first run loads the items, so it is not measured.
         self.steps(client, "bench/echo", 1, 50, "{}").await;
         match (name, &mut trial) {
-            // It stops the daemon, so that there is none to kill.
+            // It stops the daemon itself.
             ("boot", _) => return Box::pin(self.boots(client)).await,
             (_, Some(trial)) => self.harmed(client, name, trial).await,
             (name, None) => Box::pin(self.measure_warm(client, name)).await,
         }
-        // What it still has to write is part of no figure.
+        // The daemon's remaining writes belong to no figure.
         daemon.kill_both();
         if let Some(trial) = &mut trial {
             trial.end();
@@ -150,7 +151,7 @@ impl Figure {
         }
     }
 
-    /// Time of a bash step of one run.
+    /// Measures the time of a bash step of one run.
     async fn bash_steps(&self, client: &Client, name: &str) {
         let took = self.steps(client, "bench/bash", 1, SHELL_STEPS, "{}").await;
         figure(name, milliseconds(took) / f64::from(SHELL_STEPS), "ms");
@@ -188,7 +189,7 @@ impl Figure {
         started.run_id
     }
 
-    /// How long `runs` runs of `item` take for `steps` steps each, from the first start to the last end.
+    /// Returns the time from the first start to the last end of `runs` runs of `item` with `steps` steps each.
     async fn steps(
         &self,
         client: &Client,
@@ -228,7 +229,7 @@ impl Figure {
         );
     }
 
-    /// From the call to the first event of a step.
+    /// Measures the time from the call to the first event of a step.
     async fn first_step(&self, client: &Client) {
         let began = Instant::now();
         let run = self
@@ -248,7 +249,7 @@ impl Figure {
         let _ended = client.wait(&[run], None).await.expect("the run ends");
     }
 
-    /// How long a list of runs takes while 64 runs walk.
+    /// Measures the time of a list of runs while 64 runs are active.
     async fn crowded(&self, client: &Client) {
         for _ in 0..CROWD.0 {
             let request = self.request("bench/echo", Some(1_000_000), "{}");
@@ -257,7 +258,7 @@ impl Figure {
         self.looks(client, "ps_p99").await;
     }
 
-    /// How long it takes while runs would take all memory and all threads.
+    /// Measures the time of a list of runs while other runs try to take all memory and all threads.
     async fn attacked(&self, client: &Client) {
         let attack = async {
             loop {

@@ -8,12 +8,12 @@ use rye_tests::measure::resident;
 
 use crate::{Figure, figure};
 
-/// How long the daemon may write files and clear up before its memory is measured. It is never idle while runs wait: it looks for files
-/// that cancel them.
+/// Time for the daemon to write files and to clean up before its memory is measured. It is never idle while runs wait,
+/// because it polls for files that cancel them.
 const SETTLING: Duration = Duration::from_secs(10);
 
 impl Figure {
-    /// Resident memory of each of so many runs that wait for their next try.
+    /// Measures the resident memory of each of `count` runs that wait for their next try.
     pub(crate) async fn waiting_runs(&self, client: &Client, name: &str, count: u32) {
         let waits = || self.request("bench/waits", None, "{}");
         let first = self.start(client, waits()).await;

@@ -1,9 +1,9 @@
 //! Rates of runs while `.ai/state` of their project is deleted, read-only or hangs.
 //!
-//! For the last two it is a file system of its own, an ext4 image in a loop device, so that files that are open are affected too. It
-//! is mounted in a mount namespace of this process and goes with it. It hangs by `fsfreeze`: reads return, and what would write does
-//! not. The shell that froze it thaws it when this process ends, however that happens; otherwise threads of the daemon could not be
-//! killed.
+//! For read-only and hanging state, the directory is a file system of its own, so that open files are affected as well.
+//! It is an ext4 image in a loop device, mounted in a mount namespace of this process, and goes away with the process.
+//! `fsfreeze` makes it hang: reads return, and writes do not. The shell that froze it thaws it when this process ends
+//! in any way; otherwise threads of the daemon could not be killed.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -19,15 +19,15 @@ use rye_tests::command::program;
 
 use crate::{Figure, figure};
 
-/// How long the runs walk undisturbed, and how long they are looked at afterwards.
+/// Time of the undisturbed measurement, and of the one after it.
 const BEFORE: Duration = Duration::from_secs(10);
 const AFTER: Duration = Duration::from_secs(20);
-/// How long the runs walk before they are looked at.
+/// Time for which the runs are active before the measurement.
 const WARM: Duration = Duration::from_secs(2);
-/// Length of the image, which is sparse.
+/// Length of the image in bytes; the file is sparse.
 const IMAGE_BYTES: u64 = 16 << 30;
 
-/// The ways in which the state of a project becomes unusable.
+/// Ways in which the state of a project becomes unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Harm {
     Deleted,
@@ -52,7 +52,7 @@ const BASH: Load = Load {
     runs: 2,
 };
 
-/// One figure: the rate after the harm as a ratio of the rate before it.
+/// One figure: the ratio of the rate with unusable state to the rate before.
 #[derive(Debug)]
 pub(crate) struct Trial {
     harm: Harm,
@@ -63,7 +63,7 @@ pub(crate) struct Trial {
 }
 
 impl Trial {
-    /// The trial of the figure `name`, or `None` if that is another figure.
+    /// Returns the parameters of the figure `name`, or `None` if that is another figure.
     fn named(name: &str) -> Option<(Harm, Load)> {
         Some(match name {
             "state_deleted_native" => (Harm::Deleted, NATIVE),
@@ -76,12 +76,13 @@ impl Trial {
         })
     }
 
-    /// True if the figure `name` takes [`enter_mount_namespace`].
+    /// True if the figure `name` needs [`enter_mount_namespace`].
     pub(crate) fn needs_mount(name: &str) -> bool {
         Self::named(name).is_some_and(|(harm, _)| harm != Harm::Deleted)
     }
 
-    /// Prepares the project of `world` for the figure `name`, before its daemon starts; `None` if that is another figure.
+    /// Prepares the project of `world` for the figure `name`, before its daemon starts. Returns `None` for another
+    /// figure.
     pub(crate) fn prepare(name: &str, world: &World) -> Option<Self> {
         let (harm, load) = Self::named(name)?;
         let disk = Self::needs_mount(name).then(|| StateDisk::mount(world));
@@ -102,7 +103,7 @@ impl Trial {
         }
     }
 
-    /// Lets threads that hang return, and waits until the files are removed.
+    /// Lets hanging threads return, and waits until the files are removed.
     pub(crate) fn end(&mut self) {
         if let Some(remover) = &mut self.remover {
             drop(remover.wait());
@@ -114,7 +115,7 @@ impl Trial {
 }
 
 impl Figure {
-    /// Ratio of the rates after and before the harm, which is done while the runs are live.
+    /// Measures the ratio of the rates after and before the state becomes unusable. The runs are live at that time.
     pub(crate) async fn harmed(&self, client: &Client, name: &str, trial: &mut Trial) {
         for _ in 0..trial.load.runs {
             let request = self.request(trial.load.item, Some(1_000_000), "{}");
@@ -136,7 +137,7 @@ async fn steps_per_second(client: &Client, time: Duration) -> f64 {
     f64::from(last - first) / began.elapsed().as_secs_f64()
 }
 
-/// Steps of all runs so far.
+/// Returns the number of steps of all runs so far.
 async fn steps_taken(client: &Client) -> u32 {
     let listed = client.list(v1::ListRequest::default()).await;
     let runs = listed.expect("runs can be listed").runs;
@@ -147,7 +148,7 @@ fn state_of(world: &World) -> PathBuf {
     world.project().join(".ai/state")
 }
 
-/// Takes the directory away at once and removes its files with what CPU time is left over.
+/// Moves the directory away and removes its files at the lowest CPU priority.
 fn delete(world: &World) -> Child {
     let removed = world.root().join("removed");
     fs::rename(state_of(world), &removed).expect("the state of the project is there");
@@ -158,7 +159,8 @@ fn delete(world: &World) -> Child {
         .expect("nice starts")
 }
 
-/// Gives this process mounts of its own; false if it may not have them. Call it before any other thread starts.
+/// Moves this process to a mount namespace of its own. Returns false without permission. It must be called before other
+/// threads start.
 pub(crate) fn enter_mount_namespace() -> bool {
     unshare(CloneFlags::CLONE_NEWNS).is_ok() && succeeds("mount", &["--make-rprivate", "/"])
 }
@@ -167,7 +169,7 @@ pub(crate) fn enter_mount_namespace() -> bool {
 #[derive(Debug)]
 struct StateDisk {
     directory: PathBuf,
-    /// The shell that has frozen it and thaws it at the end of its input.
+    /// The shell that froze the file system. It thaws it at the end of its input.
     frozen: Option<Child>,
 }
 
@@ -189,7 +191,7 @@ impl StateDisk {
         }
     }
 
-    /// Has the kernel take the file system for damaged: it becomes read-only even for files that are open.
+    /// Makes the kernel treat the file system as damaged: it becomes read-only even for open files.
     fn make_read_only(&self) {
         let device = program("findmnt")
             .args(["-n", "-o", "SOURCE", text(&self.directory)])

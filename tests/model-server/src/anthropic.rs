@@ -9,12 +9,12 @@ use super::play::Piece;
 use super::request::{Asked, Turn, add_call, arguments, check_answers, pieces, unparsed};
 use super::script::{ApiError, Message, Part, Stop, Usage};
 
-/// Most marks of a cache in one body.
+/// Most cache breakpoints in one body.
 const MOST_MARKS: usize = 4;
-/// Fewest tokens that a model may think with.
+/// Smallest budget of thinking tokens.
 const FEWEST_THINKING: u64 = 1024;
 
-/// The keys of a body.
+/// Allowed keys of a body.
 const KEYS: [&str; 15] = [
     "model",
     "messages",
@@ -33,7 +33,7 @@ const KEYS: [&str; 15] = [
     "service_tier",
 ];
 
-/// Reads the body of a request. The error says which rule of the api it breaks.
+/// Parses the body of a request. The error names the rule of the API that it breaks.
 pub(super) fn read(body: &Value) -> Result<Asked, String> {
     let root = Field::root(body);
     root.only(&KEYS)?;
@@ -93,7 +93,7 @@ fn check_tools(tools: &Field<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// How many marks of a cache there are.
+/// Counts the cache breakpoints.
 fn marks(value: &Value) -> usize {
     match value {
         Value::Object(object) => {
@@ -165,7 +165,7 @@ fn messages(list: &Field<'_>) -> Result<Vec<Turn>, String> {
     Ok(turns)
 }
 
-/// The blocks of a message.
+/// Blocks of a message.
 #[derive(Default)]
 struct Read<'v> {
     blocks: Vec<String>,
@@ -238,7 +238,7 @@ impl<'v> Read<'v> {
         Ok(())
     }
 
-    /// Content that is nothing but a text.
+    /// Takes content that is a plain text.
     fn text(&mut self, content: &Field<'v>) -> Result<(), String> {
         let text = content.words()?;
         self.texts.push(text);
@@ -248,7 +248,7 @@ impl<'v> Read<'v> {
     }
 }
 
-/// A block without the mark of a cache.
+/// Renders a block without its cache breakpoint.
 fn unmarked(block: &Value) -> String {
     let mut block = block.clone();
     if let Some(block) = block.as_object_mut() {
@@ -260,7 +260,7 @@ fn unmarked(block: &Value) -> String {
     block.to_string()
 }
 
-/// The stream of a message.
+/// Renders the stream of a message.
 pub(super) fn stream(message: &Message, asked: &Asked) -> Vec<Piece> {
     let mut stream = Stream {
         pieces: vec![begin(message, asked)],
@@ -329,7 +329,7 @@ fn usage(usage: &Usage, output: u64) -> Value {
     })
 }
 
-/// An error; `status` says which, unless the script does.
+/// Renders an error. Its type follows from `status`, unless the script sets it.
 pub(super) fn error(error: &ApiError, status: u16) -> Value {
     let kind = match status {
         401 => "authentication_error",
@@ -348,7 +348,7 @@ pub(super) fn error(error: &ApiError, status: u16) -> Value {
     json!({"type": "error", "error": {"type": kind, "message": message}})
 }
 
-/// An event, whose name is the type of its data.
+/// Renders an event. Its name is the type of its data.
 fn event(data: &Value) -> Piece {
     let name = data["type"].as_str().unwrap_or_default();
     Piece::event(format!("event: {name}\ndata: {data}\n\n"))
@@ -357,7 +357,7 @@ fn event(data: &Value) -> Piece {
 /// A stream that is being written.
 struct Stream {
     pieces: Vec<Piece>,
-    /// The index of the next block.
+    /// Index of the next block.
     index: usize,
     has_ping: bool,
 }
@@ -420,14 +420,14 @@ impl Stream {
         self.send(&json!({"type": "content_block_stop", "index": index}));
     }
 
-    /// The newest event completes a block, which comes back like that.
+    /// Marks the newest event as the end of a block, which requests will repeat in this form.
     fn complete(&mut self, block: &Value) {
         if let Some(Piece::Event { completes, .. }) = self.pieces.last_mut() {
             *completes = Some(block.to_string());
         }
     }
 
-    /// The one sign of life that the vendor sends, behind the first event that it is not.
+    /// Sends the only ping of the vendor, after the first event of another type.
     fn ping(&mut self) {
         if !std::mem::replace(&mut self.has_ping, true) {
             self.send(&json!({"type": "ping"}));

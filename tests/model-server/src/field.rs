@@ -1,17 +1,16 @@
-//! Checking the body of a request, value by value; an error names the value.
+//! Checks the body of a request, value by value. An error names the value.
 
 use serde_json::Value;
 
 /// A value of a body.
 #[derive(Clone)]
 pub(super) struct Field<'v> {
-    /// Where it stands, as a program would name it.
+    /// Path of the value in the notation of programs.
     at: String,
     value: &'v Value,
 }
 
 impl<'v> Field<'v> {
-    /// The whole body.
     pub(super) fn root(body: &'v Value) -> Self {
         Self {
             at: String::new(),
@@ -19,12 +18,11 @@ impl<'v> Field<'v> {
         }
     }
 
-    /// What it holds.
     pub(super) fn value(&self) -> &'v Value {
         self.value
     }
 
-    /// An error about it.
+    /// Returns an error about this value.
     pub(super) fn wrong(&self, what: &str) -> String {
         let at = if self.at.is_empty() {
             "the body"
@@ -34,7 +32,6 @@ impl<'v> Field<'v> {
         format!("`{at}` {what}")
     }
 
-    /// The value of a key.
     pub(super) fn get(&self, key: &str) -> Option<Self> {
         let dot = if self.at.is_empty() { "" } else { "." };
         self.value.get(key).map(|value| Self {
@@ -43,13 +40,13 @@ impl<'v> Field<'v> {
         })
     }
 
-    /// The value of a key that has to be there.
+    /// Returns the value of a required key.
     pub(super) fn need(&self, key: &str) -> Result<Self, String> {
         self.get(key)
             .ok_or_else(|| self.wrong(&format!("has no `{key}`")))
     }
 
-    /// Refuses it if it is no object, or has other keys.
+    /// Refuses a value that is no object or has other keys.
     pub(super) fn only(&self, keys: &[&str]) -> Result<(), String> {
         let object = self.value.as_object();
         let object = object.ok_or_else(|| self.wrong("is no object"))?;
@@ -59,12 +56,11 @@ impl<'v> Field<'v> {
         })
     }
 
-    /// Its text.
     pub(super) fn text(&self) -> Result<&'v str, String> {
         self.value.as_str().ok_or_else(|| self.wrong("is no text"))
     }
 
-    /// Its text, which says something.
+    /// Returns a text that is not empty.
     pub(super) fn words(&self) -> Result<&'v str, String> {
         let text = self.text()?;
         Some(text)
@@ -72,7 +68,7 @@ impl<'v> Field<'v> {
             .ok_or_else(|| self.wrong("is empty"))
     }
 
-    /// The name of a tool, as the apis want it.
+    /// Returns the name of a tool in the form that the APIs allow.
     pub(super) fn tool_name(&self) -> Result<&'v str, String> {
         let name = self.words()?;
         let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -81,7 +77,6 @@ impl<'v> Field<'v> {
             .ok_or_else(|| self.wrong("is no name of a tool: 1 to 64 of A-Z a-z 0-9 _ -"))
     }
 
-    /// Its entries.
     pub(super) fn list(&self) -> Result<Vec<Self>, String> {
         let entries = self.value.as_array();
         let entries = entries.ok_or_else(|| self.wrong("is no list"))?;
@@ -92,7 +87,7 @@ impl<'v> Field<'v> {
         Ok(entries.iter().enumerate().map(entry).collect())
     }
 
-    /// Refuses it unless it is this value.
+    /// Refuses any other value.
     pub(super) fn is(&self, wanted: impl Into<Value>) -> Result<(), String> {
         let wanted = wanted.into();
         if *self.value == wanted {
@@ -101,7 +96,7 @@ impl<'v> Field<'v> {
         Err(self.wrong(&format!("is not {wanted}")))
     }
 
-    /// Its number, which is not 0.
+    /// Returns a number above 0.
     pub(super) fn count(&self) -> Result<u64, String> {
         let number = self.value.as_u64().filter(|number| *number > 0);
         number.ok_or_else(|| self.wrong("is no number above 0"))

@@ -1,8 +1,9 @@
-//! What was asked and answered before, and whether a request continues it.
+//! Former requests and answers, and the check that a request continues them.
 //!
-//! A conversation is known by all that stands before its first answer: the model, the system prompt, the first message. Of a request
-//! that continues a known one, everything before its last answer has to be a body that was seen, and the answer one that was sent
-//! to it. So any number of threads may begin alike. One that begins otherwise is new, and may bring along what it likes.
+//! The key of a conversation is everything before its first answer: the model, the system prompt and the first message.
+//! In a request that continues a known conversation, everything before its last answer must be a former body, and the
+//! answer must be one that was sent to it. So any number of threads may begin alike. A conversation with a new
+//! beginning may contain anything.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,43 +12,43 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::request::{Asked, Turn};
 use super::script::Stop;
 
-/// The conversations that were seen.
+/// All conversations so far.
 #[derive(Default)]
 pub(super) struct History {
     lines: HashMap<String, Line>,
 }
 
-/// Conversations that begin alike.
+/// Conversations with the same beginning.
 #[derive(Default)]
 struct Line {
-    /// Everything that a body began with, as digests.
+    /// Digests of all beginnings of bodies.
     beginnings: HashSet<String>,
-    /// The bodies themselves.
+    /// Digests of the bodies themselves.
     bodies: HashSet<String>,
-    /// What was sent in answer to each.
+    /// Answers that were sent to each body.
     answers: HashMap<String, Vec<Arc<Answer>>>,
-    /// Whether a request was refused as one that can never be answered: its messages may come in another shape then.
+    /// True if a request was refused as one that can never be answered. Its messages may have another form afterwards.
     is_free: bool,
 }
 
 /// An answer, as far as it was sent.
 pub(super) struct Answer {
     stop: Stop,
-    /// Whether the connection that brought it still lives.
+    /// True while the connection of the answer is open.
     connection: Arc<AtomicBool>,
     sent: Mutex<Sent>,
 }
 
 #[derive(Default)]
 struct Sent {
-    /// Its complete blocks.
+    /// Complete blocks.
     blocks: Vec<String>,
-    /// Whether all of it was sent.
+    /// True if the whole answer was sent.
     is_whole: bool,
 }
 
 impl History {
-    /// Checks that a request continues what was before.
+    /// Checks that a request continues a former one.
     pub(super) fn check(&self, asked: &Asked) -> Result<(), String> {
         let is_answer = |turn: &Turn| turn.blocks.is_some();
         let Some(last) = asked.messages.iter().rposition(is_answer) else {
@@ -90,14 +91,12 @@ impl History {
         ))
     }
 
-    /// Remembers a request.
     pub(super) fn add(&mut self, asked: &Asked) {
         let line = self.lines.entry(root(asked).to_owned()).or_default();
         line.beginnings.extend(asked.chain.iter().cloned());
         line.bodies.extend(asked.chain.last().cloned());
     }
 
-    /// Remembers the answer to a request.
     pub(super) fn answer(&mut self, asked: &Asked, answer: &Arc<Answer>) {
         let line = self.lines.entry(root(asked).to_owned()).or_default();
         let body = asked.chain.last().cloned().unwrap_or_default();
@@ -107,28 +106,28 @@ impl History {
             .push(Arc::clone(answer));
     }
 
-    /// Remembers that a request was refused for what it holds.
+    /// Records that a request was refused for its content.
     pub(super) fn refused(&mut self, asked: &Asked) {
         let line = self.lines.entry(root(asked).to_owned()).or_default();
         line.is_free = true;
     }
 }
 
-/// A digest of all that stands before the first answer.
+/// Returns a digest of everything before the first answer.
 fn root(asked: &Asked) -> &str {
     let first = asked.messages.iter().position(|turn| turn.blocks.is_some());
     &asked.chain[first.unwrap_or(asked.messages.len())]
 }
 
 impl Line {
-    /// What was sent in answer to a body.
+    /// Returns the answers that were sent to a body.
     fn answers(&self, body: &str) -> &[Arc<Answer>] {
         self.answers.get(body).map_or(&[], Vec::as_slice)
     }
 }
 
 impl Answer {
-    /// One of which nothing was sent.
+    /// Makes an answer of which nothing was sent.
     pub(super) fn new(stop: Stop, connection: &Arc<AtomicBool>) -> Self {
         Self {
             stop,
@@ -137,18 +136,18 @@ impl Answer {
         }
     }
 
-    /// A block is complete.
+    /// Adds a complete block.
     pub(super) fn push(&self, block: String) {
         self.sent().blocks.push(block);
     }
 
-    /// All of it was sent.
+    /// Records that the whole answer was sent.
     pub(super) fn end(&self) {
         self.sent().is_whole = true;
     }
 
-    /// Whether `blocks` is what a client has of it. One that was cut off, or killed before it could keep all, has its beginning.
-    /// One that paused continues in the same message.
+    /// True if `blocks` is what a client may have of the answer. If the answer was cut off, or the client was killed
+    /// before it had all, the client has its beginning. A paused answer continues in the same message.
     fn fits(&self, blocks: &[String]) -> bool {
         let sent = self.sent();
         if sent.blocks == blocks {

@@ -1,41 +1,44 @@
-//! A server that speaks the apis of models, and says what a script tells it to.
+//! A server with the APIs of model vendors that answers from a script.
 //!
-//! **Owns** the wire as the vendors have it: the checks of each request, the streams of the answers, and what goes wrong on the way if
-//! the script says so. **Never** counts requests to choose an answer: the request itself decides, so one that is repeated after a crash
-//! gets the same answer, ids included. (The exception has a name: `times`.)
+//! **Owns** the wire formats of the vendors: the checks of each request, the streams of the answers, and the faults
+//! that the script requests. **Never** counts requests to choose an answer: the request itself decides, so a request
+//! that is repeated after a crash gets the same answer, even the same ids. The only exception is `times`.
 //!
 //! ```text
 //! request ──headers, body──► Asked ──History──► Rule ──► Reply ──► events ──plan──► steps ──Player──► bytes
 //! ```
 //!
-//! **A script** is a YAML list of rules. The first that matches answers; a request that none matches is a breach.
+//! **A script** is a YAML list of rules. The first rule that matches answers; a request that no rule matches is a
+//! breach.
 //!
 //! ```yaml
-//! - when: {directive: NAME, turn: 1, tool_result: PART, contains: PART}    # each may be missing
-//!   times: 2                      # answers that many requests, then the rules below do
+//! - when: {directive: NAME, turn: 1, tool_result: PART, contains: PART}    # all optional
+//!   times: 2                      # answers this number of requests; later ones get the rules below
 //!   reply: {status: 529, retry_after: 1, error: {type: overloaded_error, message: Busy.}}
 //! - when: {turn: 1}
 //!   reply:
 //!     thinking: Let me see.
 //!     text: I count the words.
-//!     calls: [{name: count, input: {path: README.md}, id: call_1}]     # input may be text: it is sent as it is
+//!     calls: [{name: count, input: {path: README.md}, id: call_1}]     # an input of type text is sent unchanged
 //!     # or content: a list of {text}, {thinking}, {call: {name, input, id}}, {huge: BYTES}, {hold: NAME}, in any order
 //!     usage: {input: 100, output: 20, cache_read: 0, cache_write: 0}
 //!     stop: calls                 # end, calls, length, window, refusal, pause
 //! ```
 //!
-//! `directive` is the name in the first text of the user (`<directive name="NAME"`), `turn` is one more than there are messages of the
-//! model, `tool_result` is part of one of the newest results, `contains` is part of the newest text of the user.
+//! `directive` is the name in the first text of the user (`<directive name="NAME"`). `turn` is the number of messages
+//! of the model plus 1. `tool_result` is a part of one of the newest results. `contains` is a part of the newest text
+//! of the user.
 //!
-//! A value `$threads` in the input of a call is the list of the `thread_id`s that the newest results hold.
+//! A value `$threads` in the input of a call is replaced by the list of the `thread_id`s in the newest results.
 //!
-//! How a stream goes: `pace_ms` between events; `hold: NAME` or `{name, before: EVENTS}` waits for [`ModelServer::release`];
-//! `slow_headers: MILLISECONDS` or `NAME`; `huge: BYTES` is a text in one event; `no_usage`, `no_end`, `duplicate_index` and
-//! `reset_before` are `true`. One of `cut_after: EVENTS` (the connection is closed), `reset_after: EVENTS`, `stall: EVENTS` (nothing more
-//! comes), `malformed: EVENTS` and `error_event: {after: EVENTS, type, message}`, where EVENTS is how many were sent before.
+//! Keys of a stream: `pace_ms` is the pause between events. `hold: NAME` or `{name, before: EVENTS}` waits for
+//! [`ModelServer::release`]. `slow_headers: MILLISECONDS` or `NAME` delays the headers. `huge: BYTES` is a text in one
+//! event. `no_usage`, `no_end`, `duplicate_index` and `reset_before` are `true`. At most one fault is allowed:
+//! `cut_after: EVENTS` (closes the connection), `reset_after: EVENTS`, `stall: EVENTS` (sends no more), `malformed:
+//! EVENTS`, or `error_event: {after: EVENTS, type, message}`. EVENTS is the number of events before it.
 //!
-//! **Failure.** A request that breaks a rule of the wire gets the status 400, and is a breach; a server with breaches fails the test that
-//! drops it.
+//! **Failure.** A request that breaks a rule of the wire gets the status 400, and is a breach. A server with breaches
+//! fails the test that drops it.
 
 mod anthropic;
 mod field;
@@ -62,28 +65,28 @@ pub use request::Request;
 use script::Script;
 use shared::Shared;
 
-/// The key that every call has to come with. No test may find it anywhere else.
+/// Key that every call must have. The tests check that it is in no file.
 pub const SECRET: &str = "sk-key-of-the-scripted-model-server";
 
-/// How long anything a test waits for may take, here and elsewhere. Far beyond what it takes on a busy machine; a test that hits it fails.
+/// Longest wait of any test, here and elsewhere. It far exceeds the usual time on a busy machine; a test that reaches
+/// it fails.
 pub const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A running server. Dropping it ends it, and fails a test whose requests broke a rule.
+/// A running server. A drop ends it, and fails a test whose requests broke a rule.
 pub struct ModelServer {
     shared: Arc<Shared>,
     address: SocketAddr,
-    /// Ends the thread when it is dropped.
+    /// A drop of the sender ends the thread.
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Why a server does not start.
+/// Reason that a server does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Unstarted {
-    /// The script cannot be read.
     #[error("the script is wrong: {0}")]
     Script(#[source] Fault),
-    /// There is no socket, or no thread.
+    /// No socket or no thread is available.
     #[error("the server cannot listen on 127.0.0.1: {0}")]
     Socket(#[source] io::Error),
 }
@@ -97,7 +100,7 @@ impl ModelServer {
         Self::try_start(script).expect("a script that can be played")
     }
 
-    /// As [`ModelServer::start`], and the error is told.
+    /// Starts a server like [`ModelServer::start`], and returns the error.
     pub fn try_start(script: &str) -> Result<Self, Unstarted> {
         let script = Script::parse(script).map_err(Unstarted::Script)?;
         let shared = Arc::new(Shared::new(script));
@@ -122,12 +125,12 @@ impl ModelServer {
         })
     }
 
-    /// Where it is, without `/v1`.
+    /// Returns the URL of the server, without `/v1`.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Variables that lead the clients of the vendors here.
+    /// Returns the variables that direct the clients of the vendors to this server.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let base = self.base_url();
         vec![
@@ -138,12 +141,12 @@ impl ModelServer {
         ]
     }
 
-    /// The requests that follow the rules, in the order in which they came.
+    /// Returns the valid requests in the order of their arrival.
     pub fn requests(&self) -> Vec<Request> {
         self.shared.seen().requests.clone()
     }
 
-    /// Waits until the requests are as `look` wants them, which may not ask the server for anything else.
+    /// Waits until `look` accepts the requests. `look` must not call the server.
     ///
     /// # Panics
     /// If that takes too long, or a request breaks a rule meanwhile.
@@ -151,7 +154,7 @@ impl ModelServer {
         self.shared.wait("requests", |seen| look(&seen.requests));
     }
 
-    /// Waits until an answer waits for `name`. All events before it are on their way then.
+    /// Waits until an answer holds at `name`. All events before it have been sent by then.
     ///
     /// # Panics
     /// As [`ModelServer::wait_for`].
@@ -160,7 +163,7 @@ impl ModelServer {
         self.shared.wait(&what, |seen| seen.held.contains(name));
     }
 
-    /// Lets answers that wait for `name` go on, and those that would.
+    /// Releases all answers that hold at `name`, now and later.
     ///
     /// # Panics
     /// If nothing in the script waits for it.
@@ -168,17 +171,17 @@ impl ModelServer {
         self.shared.release(name);
     }
 
-    /// What broke a rule.
+    /// Returns the breaches of rules.
     pub fn breaches(&self) -> Vec<String> {
         self.shared.seen().breaches.clone()
     }
 
-    /// How many connections were closed by the client before their answer ended.
+    /// Returns the number of connections that the client closed before their answer ended.
     pub fn abandoned(&self) -> usize {
         self.shared.seen().abandoned
     }
 
-    /// Waits until so many connections were closed by the client before their answer ended.
+    /// Waits until the client has closed `count` connections before their answer ended.
     ///
     /// # Panics
     /// As [`ModelServer::wait_for`].
@@ -196,7 +199,7 @@ impl ModelServer {
         self.shared.wait(&what, |seen| seen.ended >= count);
     }
 
-    /// Ends the server; what broke a rule, which is then no failure.
+    /// Ends the server. Returns the breaches, which are then no failure.
     pub fn finish(mut self) -> Vec<String> {
         self.end();
         std::mem::take(&mut self.shared.seen().breaches)

@@ -1,4 +1,4 @@
-//! `model-server`: a directive tried out without a vendor, against answers from a script.
+//! `model-server`: tries out a directive without a vendor, with answers from a script.
 
 use std::env;
 use std::ffi::OsString;
@@ -38,10 +38,9 @@ Exit status: that of the command (128 and its signal if it was killed, 127 if it
 1 if a request broke a rule; 2 if the arguments or the script are wrong.
 ";
 
-/// What the arguments ask for.
 struct Asked {
     script: PathBuf,
-    /// A command with its arguments; empty if there is none.
+    /// A command with its arguments, or empty.
     command: Vec<OsString>,
 }
 
@@ -87,7 +86,6 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Reads the arguments.
 fn read(arguments: Vec<OsString>) -> Result<Asked, String> {
     let mut arguments = arguments.into_iter();
     let script = arguments.next().filter(|first| first != "--");
@@ -122,7 +120,7 @@ fn start(script: &Path) -> Result<ModelServer, String> {
     ModelServer::try_start(&text).map_err(|error| of(&error))
 }
 
-/// Runs a command. The error says why it did not start.
+/// Runs a command. The error explains why it did not start.
 #[expect(clippy::disallowed_methods, reason = "it is there to start one")]
 fn run(server: &ModelServer, command: &[OsString]) -> Result<ExitCode, String> {
     let [name, arguments @ ..] = command else {
@@ -147,7 +145,7 @@ fn serve(server: &ModelServer) -> Result<ExitCode, String> {
         runtime.block_on(async {
             let mut interrupt = signal(SignalKind::interrupt())?;
             let mut terminate = signal(SignalKind::terminate())?;
-            // Who reads these lines may interrupt at once.
+            // A reader of these lines may send the signal immediately.
             print(&mut io::stdout(), &exports(server));
             tokio::select! {
                 _interrupted = interrupt.recv() => {}
@@ -160,7 +158,7 @@ fn serve(server: &ModelServer) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The variables as lines for a shell. None of their values has a character that means something there.
+/// Renders the variables as lines for a shell. Their values contain no special characters.
 fn exports(server: &ModelServer) -> String {
     let mut lines = String::new();
     for (name, value) in server.environment() {
@@ -173,7 +171,7 @@ fn complain(problem: &str) {
     print(&mut io::stderr(), &format!("model-server: {problem}\n"));
 }
 
-/// Prints. Nobody may be left to read it; that changes nothing.
+/// Prints a text. A failed write is ignored.
 fn print(to: &mut dyn io::Write, text: &str) {
     drop(to.write_all(text.as_bytes()).and_then(|()| to.flush()));
 }

@@ -8,7 +8,7 @@ use super::play::Piece;
 use super::request::{Asked, Turn, add_call, arguments, check_answers, pieces, unparsed};
 use super::script::{ApiError, Message, Part, Stop, Usage};
 
-/// The keys of a body.
+/// Allowed keys of a body.
 const KEYS: [&str; 19] = [
     "model",
     "messages",
@@ -31,7 +31,7 @@ const KEYS: [&str; 19] = [
     "prompt_cache_key",
 ];
 
-/// Reads the body of a request. The error says which rule of the api it breaks.
+/// Parses the body of a request. The error names the rule of the API that it breaks.
 pub(super) fn read(body: &Value) -> Result<Asked, String> {
     let root = Field::root(body);
     root.only(&KEYS)?;
@@ -91,7 +91,7 @@ fn check_tools(tools: &Field<'_>) -> Result<(), String> {
 struct Reading<'v> {
     system: String,
     turns: Vec<Turn>,
-    /// The calls of the newest message of the model, and what answers them.
+    /// Calls of the model's newest message, and their answers.
     calls: Vec<String>,
     answers: Vec<(String, Field<'v>)>,
 }
@@ -132,7 +132,7 @@ impl<'v> Reading<'v> {
         Ok(())
     }
 
-    /// Nothing more answers the calls of the newest message of the model.
+    /// Checks the answers to the calls of the model's newest message; no more will follow.
     fn settle(&mut self) -> Result<(), String> {
         let calls = std::mem::take(&mut self.calls);
         check_answers(&calls, &std::mem::take(&mut self.answers))
@@ -156,7 +156,7 @@ impl<'v> Reading<'v> {
         Ok(())
     }
 
-    /// A message of the model. It may have more fields than we know: vendors add to it.
+    /// Takes a message of the model. It may have unknown fields, because vendors add some.
     fn said(&mut self, message: &Field<'v>) -> Result<(), String> {
         let mut blocks = Vec::new();
         if let Some(content) = message.get("content").filter(|c| !c.value().is_null()) {
@@ -198,7 +198,7 @@ fn called(id: &str, name: &str, input: &Value) -> String {
     json!({"id": id, "name": name, "input": input}).to_string()
 }
 
-/// The content of a message: a text, or a list of texts.
+/// Returns the content of a message, which is a text or a list of texts.
 fn content(message: &Field<'_>) -> Result<String, String> {
     let content = message.need("content")?;
     if content.value().is_string() {
@@ -213,7 +213,7 @@ fn content(message: &Field<'_>) -> Result<String, String> {
     Ok(texts.join("\n"))
 }
 
-/// The stream of a message.
+/// Renders the stream of a message.
 pub(super) fn stream(message: &Message, asked: &Asked) -> Result<Vec<Piece>, String> {
     let mut stream = Stream {
         asked,
@@ -249,9 +249,9 @@ struct Stream<'a> {
     duplicate_index: bool,
     pieces: Vec<Piece>,
     calls: usize,
-    /// The text so far.
+    /// Text so far.
     text: String,
-    /// The call that is not complete, as it comes back. The next one completes it, or the end does.
+    /// The open call in the form of later requests. The next call or the end completes it.
     open: Option<String>,
 }
 
@@ -306,14 +306,14 @@ impl Stream<'_> {
         self.open = Some(called(&id, name, &arguments(&text)));
     }
 
-    /// The part that is complete when the next call comes, or the end.
+    /// Takes the part that the next call or the end completes.
     fn complete(&mut self) -> Option<String> {
         let text = (self.calls == 0 && !self.text.is_empty())
             .then(|| json!({"text": self.text}).to_string());
         self.open.take().or(text)
     }
 
-    /// The newest event shows that a part is complete.
+    /// Marks the newest event as the end of a part.
     fn completes(&mut self, part: Option<String>) {
         if let Some(Piece::Event { completes, .. }) = self.pieces.last_mut() {
             *completes = part;
@@ -363,7 +363,7 @@ impl Stream<'_> {
             "model": self.asked.model,
             "choices": choices,
         });
-        // Chunks have the field, which is null but in the last, if the client asks for it.
+        // If the client requests usage, all chunks have the field. It is null in all but the last.
         if self.tells_usage {
             chunk["usage"] = usage.clone();
         }
@@ -371,7 +371,7 @@ impl Stream<'_> {
     }
 }
 
-/// An error; `status` says which, unless the script does.
+/// Renders an error. Its type follows from `status`, unless the script sets it.
 pub(super) fn error(error: &ApiError, status: u16) -> Value {
     let kind = match status {
         401 => "authentication_error",

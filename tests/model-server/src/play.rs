@@ -1,4 +1,4 @@
-//! Playing the stream of a message: event by event, with its waits and faults.
+//! Plays the stream of a message event by event, with its waits and faults.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,21 +14,20 @@ use super::history::Answer;
 use super::script::{ApiError, Flow, StreamFault};
 use super::shared::Watch;
 
-/// A part of a stream as an api writes it.
+/// A part of a stream in the format of an API.
 pub(super) enum Piece {
-    /// An event.
     Event {
-        /// All of its lines.
+        /// All lines of the event.
         text: String,
-        /// The block that it completes, as it comes back.
+        /// The block that the event completes, in the form of later requests.
         completes: Option<String>,
     },
-    /// The stream waits until the test releases this name.
+    /// A wait until the test releases this name.
     Hold(String),
 }
 
 impl Piece {
-    /// An event that completes no block.
+    /// Makes an event that completes no block.
     pub(super) fn event(text: String) -> Self {
         Self::Event {
             text,
@@ -37,24 +36,22 @@ impl Piece {
     }
 }
 
-/// What is done next.
+/// Next action of the player.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// An event is sent, which may complete a block.
+    /// Send an event, which may complete a block.
     Send(String, Option<String>),
-    /// Some time passes.
     Pause(Duration),
-    /// Nothing happens until the test releases this name.
+    /// Wait until the test releases this name.
     Hold(String),
-    /// The connection is closed.
     Cut,
-    /// The connection is reset.
     Reset,
-    /// Nothing more happens.
+    /// Send nothing more and keep the connection open.
     Stall,
 }
 
-/// The steps of a stream; `error` writes the event of an error. Refuses a position that the stream never comes to.
+/// Plans the steps of a stream. `error` renders the event of an error. A position beyond the end of the stream is
+/// refused.
 pub(super) fn plan(
     flow: &Flow,
     pieces: Vec<Piece>,
@@ -105,28 +102,27 @@ pub(super) fn plan(
     }
 }
 
-/// The body of an answer.
 pub(super) type Body = UnsyncBoxBody<Bytes, Broken>;
 
-/// The answer ends before its end.
+/// Error of a body that ends early.
 #[derive(Debug, thiserror::Error)]
 #[error("the script breaks the connection")]
 pub(super) struct Broken;
 
 /// Plays the steps of a stream.
 pub(super) struct Player {
-    /// What is left to do.
+    /// Remaining steps.
     pub(super) steps: std::vec::IntoIter<Step>,
-    /// What was sent.
+    /// Record of what was sent.
     pub(super) answer: Arc<Answer>,
-    /// Notices a client that goes away.
+    /// Detects a client that goes away.
     pub(super) watch: Watch,
-    /// Whether the connection is reset when it ends.
+    /// True if the connection is to be reset when it ends.
     pub(super) reset: Arc<AtomicBool>,
 }
 
 impl Player {
-    /// The stream as a body.
+    /// Returns the stream as a body.
     pub(super) fn body(self) -> Body {
         let frames = stream::unfold(self, |mut player| async {
             player.next().await.map(|frame| (frame, player))
@@ -163,13 +159,14 @@ impl Player {
         }
     }
 
-    /// All of it was sent.
+    /// Records that the whole answer was sent.
     fn end(&mut self) {
         self.answer.end();
         self.watch.done();
     }
 
-    /// Ends the answer here. What was said before goes out first: a body that waits is flushed, one that fails is not.
+    /// Breaks the answer off. Earlier events are sent first: hyper flushes a body that is pending, but not one that
+    /// fails.
     async fn broken(&mut self) -> Option<Result<Frame<Bytes>, Broken>> {
         tokio::task::yield_now().await;
         self.watch.done();

@@ -1,4 +1,4 @@
-//! What a request says, in words that are no api's own.
+//! Content of a request, independent of its API.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -14,72 +14,65 @@ use super::field::Field;
 /// A request that was answered.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// The api that it was made of.
     pub api: Api,
-    /// The directive that its first message holds.
+    /// Name of the directive in its first message.
     pub directive: Option<String>,
-    /// Its turn: one more than it has messages of the model.
+    /// Number of messages of the model plus 1.
     pub turn: usize,
-    /// Its body.
     pub body: Value,
-    /// When its headers were there.
+    /// Time at which its headers had arrived.
     pub arrived: Instant,
-    /// When each event of its answer was given to the connection.
+    /// Time at which each event of its answer was given to the connection.
     pub(super) sent: Arc<Mutex<Vec<Instant>>>,
-    /// When the last of its answer was given to the connection.
+    /// Time at which the end of its answer was given to the connection.
     pub(super) ended: Arc<OnceLock<Instant>>,
 }
 
 impl Request {
-    /// When each event of its answer was given to the connection, as far as that has come.
+    /// Returns the time at which each event of its answer, so far, was given to the connection.
     pub fn sent(&self) -> Vec<Instant> {
         let sent = self.sent.lock();
         sent.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// When the last of its answer was given to the connection; `None` before that.
+    /// Returns the time at which the end of its answer was given to the connection; `None` before that.
     pub fn ended(&self) -> Option<Instant> {
         self.ended.get().copied()
     }
 }
 
-/// A request whose body follows the rules of its api.
+/// A request whose body follows the rules of its API.
 pub(super) struct Asked {
-    /// The api.
     pub(super) api: Api,
-    /// The model.
     pub(super) model: String,
-    /// The directive that the first message of the user holds.
+    /// Name of the directive in the first message of the user.
     pub(super) directive: Option<String>,
-    /// One more than there are messages of the model.
+    /// Number of messages of the model plus 1.
     pub(super) turn: usize,
-    /// The newest text of the user.
     pub(super) said: String,
-    /// The newest results of tools.
     pub(super) results: Vec<String>,
-    /// Whether the stream is to tell what was used.
+    /// True if the client requests usage in the stream.
     pub(super) wants_usage: bool,
-    /// Its messages; not those of the system.
+    /// Messages, without those of the system.
     pub(super) messages: Vec<Turn>,
-    /// For each message, and for the end, a digest of all before it: the model and the system prompt included.
+    /// For each message and for the end, a digest of everything before it, with the model and the system prompt.
     pub(super) chain: Vec<String>,
 }
 
-/// A message.
 #[derive(Default)]
 pub(super) struct Turn {
-    /// All of it but marks of a cache, as JSON.
+    /// The message as JSON, without cache breakpoints.
     pub(super) json: String,
-    /// Its blocks, if it is the model's.
+    /// Blocks of a message of the model.
     pub(super) blocks: Option<Vec<String>>,
-    /// What the user says in it.
+    /// Text of the user.
     pub(super) text: String,
-    /// The results that it brings.
+    /// Results of tools.
     pub(super) results: Vec<String>,
 }
 
 impl Asked {
-    /// Puts together what the body of a request says.
+    /// Derives the request from its parsed body.
     pub(super) fn new(api: Api, body: &Value, system: &str, messages: Vec<Turn>) -> Self {
         let model = body["model"].as_str().unwrap_or_default().to_owned();
         let mut chain = vec![sha256_hex(format!("{api:?}\n{model}\n{system}"))];
@@ -107,7 +100,7 @@ impl Asked {
         }
     }
 
-    /// An id that a repeated request gets again.
+    /// Makes an id that a repeated request gets again.
     pub(super) fn made_id(&self, prefix: &str, of: usize) -> String {
         let all = self.chain.last().map_or("", String::as_str);
         let digest = sha256_hex(format!("{all}/{of}"));
@@ -115,14 +108,14 @@ impl Asked {
     }
 }
 
-/// The name of the directive that a message holds.
+/// Returns the name of the directive in a message.
 fn directive(message: &str) -> Option<String> {
     let (_, rest) = message.split_once("<directive name=\"")?;
     let (name, _) = rest.split_once('"')?;
     Some(name.to_owned())
 }
 
-/// Adds the id of a call to those of its message.
+/// Adds the id of a call, and refuses a duplicate in one message.
 pub(super) fn add_call(calls: &mut Vec<String>, id: &Field<'_>) -> Result<(), String> {
     let name = id.words()?.to_owned();
     if calls.contains(&name) {
@@ -132,7 +125,7 @@ pub(super) fn add_call(calls: &mut Vec<String>, id: &Field<'_>) -> Result<(), St
     Ok(())
 }
 
-/// Checks that the calls of a message are what `answers` name, each once.
+/// Checks that `answers` answers each call of a message once.
 pub(super) fn check_answers(
     calls: &[String],
     answers: &[(String, Field<'_>)],
@@ -156,8 +149,8 @@ pub(super) fn check_answers(
     })
 }
 
-/// The arguments of a call as they come back. What Rye does not take for an object (it has a key twice, or an integer beyond all
-/// bounds) comes back as one that says so.
+/// Returns the arguments of a call in the form of later requests. Text that Rye rejects as an object, such as one with
+/// a duplicate key or an unbounded integer, is replaced by a marker.
 pub(super) fn arguments(text: &str) -> Value {
     let text = if text.trim().is_empty() { "{}" } else { text };
     match parse_json(text) {
@@ -166,7 +159,7 @@ pub(super) fn arguments(text: &str) -> Value {
     }
 }
 
-/// The input of a call that came back, without what it quotes of arguments that were none.
+/// Replaces the text that the input of a call quotes from rejected arguments by a marker.
 pub(super) fn unparsed(mut input: Value) -> Value {
     if let Some(quoted) = input.get_mut("_unparsed") {
         *quoted = Value::Bool(true);
@@ -174,7 +167,7 @@ pub(super) fn unparsed(mut input: Value) -> Value {
     input
 }
 
-/// A text in pieces, as a model says it.
+/// Splits a text into pieces, as a model sends it.
 pub(super) fn pieces(text: &str) -> impl Iterator<Item = &str> {
     const MOST: usize = 12;
     let mut rest = text;

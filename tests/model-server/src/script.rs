@@ -1,7 +1,7 @@
-//! What a script says: which requests get which answer.
+//! Script of the server: its rules and replies.
 //!
-//! A rule looks at the request and at nothing else, so a request that is repeated after a crash gets the same answer. The one
-//! exception is a rule with `times`, which is how a call fails and succeeds when it is tried again.
+//! A rule depends on the request alone, so a request that is repeated after a crash gets the same answer. The only
+//! exception is a rule with `times`, which lets a call fail and a retry succeed.
 
 mod node;
 mod read;
@@ -14,26 +14,24 @@ use serde_json::Value;
 
 use super::request::Asked;
 
-/// A script.
 pub(super) struct Script {
-    /// Its rules; the first that matches answers.
+    /// Rules; the first that matches answers.
     pub(super) rules: Vec<Rule>,
     /// All names that an answer waits for.
     pub(super) holds: BTreeSet<String>,
 }
 
-/// Which requests get an answer, and which one.
+/// A condition on requests, and the answer to them.
 pub(super) struct Rule {
-    /// Where it stands.
+    /// Line in the script.
     pub(super) line: usize,
     when: When,
-    /// How many requests it answers; `None` is all.
+    /// Number of requests that it answers; `None` means all.
     pub(super) times: Option<u32>,
-    /// The answer.
     pub(super) reply: Reply,
 }
 
-/// What a request has to be; what is not named may be anything.
+/// Condition on a request. A field without a value matches anything.
 #[derive(Default)]
 struct When {
     directive: Option<String>,
@@ -42,112 +40,99 @@ struct When {
     contains: Option<String>,
 }
 
-/// An answer.
 #[derive(Clone)]
 pub(super) struct Reply {
-    /// What its headers wait for.
+    /// Condition for its headers.
     pub(super) wait: Option<Wait>,
-    /// What it is.
     pub(super) kind: Kind,
 }
 
-/// Something to wait for.
+/// Condition for an answer to continue.
 #[derive(Clone)]
 pub(super) enum Wait {
-    /// That much time.
     Time(Duration),
-    /// That the test releases this name.
+    /// The test releases this name.
     Release(String),
 }
 
-/// What an answer is.
+/// Kind of an answer.
 #[derive(Clone)]
 pub(super) enum Kind {
-    /// The connection is reset and nothing is said.
+    /// The connection is reset without an answer.
     Reset,
-    /// The call is refused.
     Status(Status),
-    /// A message.
     Message(Message),
 }
 
 /// A refusal.
 #[derive(Clone)]
 pub(super) struct Status {
-    /// The status of HTTP.
+    /// HTTP status.
     pub(super) code: u16,
-    /// The header `retry-after`.
+    /// Value of the header `retry-after`.
     pub(super) retry_after: Option<HeaderValue>,
-    /// What is wrong.
     pub(super) error: ApiError,
 }
 
-/// An error as the apis tell it.
+/// An error in the form of the APIs.
 #[derive(Clone, Default)]
 pub(super) struct ApiError {
-    /// Its type; that which goes with the status if there is none.
+    /// Type; the default follows from the status.
     pub(super) kind: Option<String>,
-    /// Its text.
     pub(super) message: Option<String>,
 }
 
-/// A message, and how its stream goes.
+/// A message and the course of its stream.
 #[derive(Clone)]
 pub(super) struct Message {
-    /// What it says, in order.
     pub(super) content: Vec<Part>,
-    /// What it used.
     pub(super) usage: Usage,
-    /// Why it stops; by default what its content comes to.
+    /// Reason to stop; the default follows from the content.
     pub(super) stop: Option<Stop>,
-    /// How the stream goes.
     pub(super) flow: Flow,
-    /// Whether it tells what it used.
+    /// True if the stream reports usage.
     pub(super) tells_usage: bool,
-    /// Whether the mark of its end comes.
+    /// True if the final event is sent.
     pub(super) ends: bool,
-    /// Whether the second call has the index of the first.
+    /// True if the second call has the index of the first.
     pub(super) duplicate_index: bool,
 }
 
-/// How a stream goes.
+/// Course of a stream.
 #[derive(Clone, Default)]
 pub(super) struct Flow {
-    /// The pause between two events.
+    /// Pause between two events.
     pub(super) pace: Option<Duration>,
-    /// A name that it waits for, before that many events were sent.
+    /// A name to wait for, after this number of events.
     pub(super) hold: Option<(usize, String)>,
-    /// What goes wrong, after that many events.
+    /// A fault after this number of events.
     pub(super) fault: Option<(usize, StreamFault)>,
 }
 
 /// A part of a message.
 #[derive(Clone)]
 pub(super) enum Part {
-    /// A text, in pieces.
+    /// A text, sent in pieces.
     Text(String),
-    /// A text of that many bytes, in one event.
+    /// A text of this number of bytes in one event.
     Huge(usize),
-    /// A thought.
     Thinking(String),
-    /// A call. An input that is text is sent as it is, whether it is JSON or not.
+    /// A call. An input of type text is sent unchanged, whether or not it is JSON.
     Call {
         name: String,
         input: Value,
         id: Option<String>,
     },
-    /// The stream waits until the test releases this name.
+    /// A wait until the test releases this name.
     Hold(String),
 }
 
-/// Something that goes wrong in a stream.
+/// A fault in a stream.
 #[derive(Clone)]
 pub(super) enum StreamFault {
-    /// The connection is closed.
     Cut,
-    /// The connection is reset.
     Reset,
-    /// Nothing more comes, and the connection stays open.
+    /// Nothing more is sent, and the connection stays open.
     Stall,
     /// An event that is not JSON.
     Malformed,
@@ -155,7 +140,7 @@ pub(super) enum StreamFault {
     Error(ApiError),
 }
 
-/// Tokens.
+/// Token counts.
 #[derive(Clone, Copy)]
 pub(super) struct Usage {
     pub(super) input: u64,
@@ -164,7 +149,6 @@ pub(super) struct Usage {
     pub(super) cache_write: u64,
 }
 
-/// Why a message stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
     End,
@@ -176,7 +160,7 @@ pub(super) enum Stop {
 }
 
 impl Rule {
-    /// Whether it is about such a request.
+    /// True if the rule applies to the request.
     pub(super) fn matches(&self, asked: &Asked) -> bool {
         let When {
             directive,
@@ -198,7 +182,7 @@ impl Rule {
 }
 
 impl Reply {
-    /// The names that it waits for.
+    /// Returns the names that the reply waits for.
     fn holds(&self) -> Vec<String> {
         let mut names = Vec::new();
         if let Some(Wait::Release(name)) = &self.wait {
@@ -215,10 +199,10 @@ impl Reply {
     }
 }
 
-/// What stands in an input for the ids of the threads that the newest results name.
+/// Placeholder in an input for the ids of the threads in the newest results.
 const THREADS: &str = "$threads";
 
-/// `input` with `threads` in the place of [`THREADS`].
+/// Replaces [`THREADS`] in `input` by `threads`.
 fn with_threads(input: &mut Value, threads: &[Value]) {
     match input {
         Value::String(text) if text == THREADS => *input = Value::Array(threads.to_vec()),
@@ -233,7 +217,7 @@ fn with_threads(input: &mut Value, threads: &[Value]) {
 }
 
 impl Message {
-    /// The same to a request whose newest results are these.
+    /// Returns the message with the placeholders filled from the newest results of a request.
     pub(super) fn filled(&self, results: &[String]) -> Self {
         let threads = results.iter().filter_map(|result| {
             let result: Value = serde_json::from_str(result).ok()?;
@@ -249,7 +233,7 @@ impl Message {
         filled
     }
 
-    /// Why it stops.
+    /// Returns the reason to stop: that of the script, else the one that follows from the content.
     pub(super) fn stops(&self) -> Stop {
         let is_call = |part: &Part| matches!(part, Part::Call { .. });
         let natural = if self.content.iter().any(is_call) {

@@ -1,4 +1,4 @@
-//! Connections, and what they ask for.
+//! Connections and their requests.
 
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ use super::script::{ApiError, Kind, Message, Reply, Status, Wait};
 use super::shared::{Shared, Watch};
 use super::{SECRET, anthropic, openai_chat};
 
-/// Most bytes of a body.
+/// Longest body in bytes.
 const MOST_BODY: usize = 64 << 20;
 
-/// Serves until it is stopped; then all connections are closed.
+/// Serves until it is stopped, which closes all connections.
 pub(super) async fn serve(
     listener: TcpListener,
     shared: Arc<Shared>,
@@ -52,12 +52,12 @@ pub(super) async fn serve(
     }
 }
 
-/// What an answer may know and do about its connection.
+/// State of a connection that its answers share.
 #[derive(Clone)]
 struct Link {
-    /// Whether it lives.
+    /// True while the connection is open.
     alive: Arc<AtomicBool>,
-    /// Whether it is reset when it ends.
+    /// True if the connection is to be reset when it ends.
     reset: Arc<AtomicBool>,
 }
 
@@ -66,7 +66,7 @@ async fn connection(stream: TcpStream, shared: Arc<Shared>) {
         alive: Arc::new(AtomicBool::new(true)),
         reset: Arc::default(),
     };
-    // Events are small and have to go out at once. A socket that refuses this only makes them late.
+    // Events are small and must be sent without delay. A socket that refuses this only delays them.
     drop(stream.set_nodelay(true));
     let service = service_fn(|request: hyper::Request<Incoming>| {
         let (parts, body) = request.into_parts();
@@ -127,7 +127,7 @@ async fn answer(
     }
 }
 
-/// Carries out the answer of the rule in `line`.
+/// Sends the reply of the rule in `line`.
 async fn reply_to(
     asked: &Asked,
     reply: Reply,
@@ -197,7 +197,7 @@ fn read(api: Api, headers: &HeaderMap, bytes: &Bytes) -> Result<(Asked, Value), 
     Ok((asked.map_err(|what| format!("{api:?}: {what}"))?, body))
 }
 
-/// Checks the headers. What they hold is in no error: it may be a secret.
+/// Checks the headers. Errors do not contain their values, which may be secret.
 fn check_headers(api: Api, headers: &HeaderMap) -> Result<(), String> {
     let is = |name: &str, wanted: &str| {
         let value = headers.get(name).and_then(|value| value.to_str().ok());
@@ -227,7 +227,7 @@ fn check_headers(api: Api, headers: &HeaderMap) -> Result<(), String> {
     broken.map_or(Ok(()), |(_, what)| Err(format!("{api:?}: {what}")))
 }
 
-/// Which request it is, for people.
+/// Describes the request for people.
 fn place(asked: &Asked) -> String {
     let directive = asked.directive.as_deref().unwrap_or("-");
     format!(
@@ -236,7 +236,7 @@ fn place(asked: &Asked) -> String {
     )
 }
 
-/// Remembers a breach, and answers that it is one.
+/// Records a breach and refuses the request.
 fn breach(api: Api, code: u16, what: &str, mut watch: Watch) -> Response<Body> {
     watch.done();
     watch.shared().breach(what.to_owned());
@@ -247,7 +247,7 @@ fn breach(api: Api, code: u16, what: &str, mut watch: Watch) -> Response<Body> {
     refusal(api, code, &error, None)
 }
 
-/// How the stream of a message goes. The error says why it cannot.
+/// Plans the stream of a message. The error explains why that is impossible.
 fn steps(message: &Message, asked: &Asked) -> Result<Vec<Step>, String> {
     let pieces = match asked.api {
         Api::Anthropic => anthropic::stream(message, asked),
@@ -275,7 +275,7 @@ fn streamed(asked: &Asked, body: Body) -> Response<Body> {
     response
 }
 
-/// The header with the id of a request.
+/// Returns the header with the id of a request.
 fn request_id(api: Api) -> &'static str {
     match api {
         Api::Anthropic => "request-id",

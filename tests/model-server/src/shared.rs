@@ -1,4 +1,4 @@
-//! What the server and the test that asks it have in common.
+//! State that the server shares with the test.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -11,37 +11,33 @@ use super::request::{Asked, Request};
 use super::script::{Reply, Script};
 use crate::PATIENCE;
 
-/// A running server.
 pub(super) struct Shared {
     script: Script,
     seen: Mutex<Seen>,
-    /// Something was seen.
+    /// Signals a change of `seen`.
     changed: Condvar,
-    /// The names that the test has released.
+    /// Names that the test has released.
     releases: watch::Sender<BTreeSet<String>>,
 }
 
-/// What was seen so far.
+/// Record of all requests so far.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// What follows the rules, in the order in which it came.
+    /// Valid requests in the order of their arrival.
     pub(super) requests: Vec<Request>,
-    /// What does not.
     pub(super) breaches: Vec<String>,
-    /// Names that an answer waits for, or did.
+    /// Names at which an answer holds or held.
     pub(super) held: BTreeSet<String>,
-    /// How many answers were not waited for to their end.
+    /// Number of answers that the client abandoned.
     pub(super) abandoned: usize,
-    /// How many connections have ended.
+    /// Number of connections that have ended.
     pub(super) ended: usize,
-    /// How many requests each rule answered.
+    /// Number of requests that each rule answered.
     hits: Vec<u32>,
-    /// What belongs together.
     pub(super) history: History,
 }
 
 impl Shared {
-    /// Nothing was seen.
     pub(super) fn new(script: Script) -> Self {
         let hits = vec![0; script.rules.len()];
         Self {
@@ -55,12 +51,12 @@ impl Shared {
         }
     }
 
-    /// Looks at what was seen.
+    /// Locks the record.
     pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a request: its answer, with the line of the rule, or what is wrong with it.
+    /// Takes a request. Returns its reply with the line of the rule, or the breach.
     pub(super) fn take(&self, asked: &Asked, request: Request) -> Result<(Reply, usize), String> {
         let mut seen = self.seen();
         seen.history.check(asked)?;
@@ -78,19 +74,18 @@ impl Shared {
         Ok((rule.reply.clone(), rule.line))
     }
 
-    /// A connection has ended.
+    /// Counts a connection that has ended.
     pub(super) fn ended(&self) {
         self.seen().ended += 1;
         self.changed.notify_all();
     }
 
-    /// Remembers what broke a rule.
     pub(super) fn breach(&self, text: String) {
         self.seen().breaches.push(text);
         self.changed.notify_all();
     }
 
-    /// Releases a name.
+    /// Releases a name, which must be in the script.
     pub(super) fn release(&self, name: &str) {
         let names = &self.script.holds;
         assert!(
@@ -102,7 +97,6 @@ impl Shared {
         });
     }
 
-    /// Waits until a name is released.
     pub(super) async fn released(&self, name: &str) {
         self.seen().held.insert(name.to_owned());
         self.changed.notify_all();
@@ -111,7 +105,7 @@ impl Shared {
         drop(waited.expect("the sender lives as long as this"));
     }
 
-    /// Waits until `look` says so about what was seen.
+    /// Waits until `look` accepts the record.
     ///
     /// # Panics
     /// After [`PATIENCE`], and if a request breaks a rule meanwhile.
@@ -122,7 +116,7 @@ impl Shared {
             let breaches = seen.breaches.join("\n");
             let left = deadline.saturating_duration_since(Instant::now());
             if !breaches.is_empty() || left.is_zero() {
-                // What is wrong is told outside of the lock, or the server could not end.
+                // The panic comes after the lock is released; otherwise the server could not end.
                 drop(seen);
                 assert!(breaches.is_empty(), "while waiting for {what}: {breaches}");
                 assert!(!left.is_zero(), "waited {PATIENCE:?} for {what}");
@@ -134,7 +128,7 @@ impl Shared {
     }
 }
 
-/// Notices an answer that nobody waits for any more: it is dropped before it is done.
+/// Detects an abandoned answer: the client drops it before it is done.
 pub(super) struct Watch {
     shared: Arc<Shared>,
     sent: Arc<Mutex<Vec<Instant>>>,
@@ -143,7 +137,6 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// The answer begins.
     pub(super) fn new(shared: &Arc<Shared>) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -153,28 +146,27 @@ impl Watch {
         }
     }
 
-    /// The server that answers.
     pub(super) fn shared(&self) -> &Shared {
         &self.shared
     }
 
-    /// When each event of the answer was sent.
+    /// Returns the times at which events of the answer were sent.
     pub(super) fn sent(&self) -> Arc<Mutex<Vec<Instant>>> {
         Arc::clone(&self.sent)
     }
 
-    /// An event of the answer is sent.
+    /// Records that an event of the answer is sent.
     pub(super) fn sends(&self) {
         let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
         sent.push(Instant::now());
     }
 
-    /// When the answer ended, as soon as it has.
+    /// Returns the time at which the answer ended, once it has.
     pub(super) fn ended(&self) -> Arc<OnceLock<Instant>> {
         Arc::clone(&self.ended)
     }
 
-    /// The answer ended, by itself.
+    /// Records that the answer ended by itself.
     pub(super) fn done(&mut self) {
         self.ended.get_or_init(Instant::now);
         self.is_done = true;

@@ -1,20 +1,18 @@
-//! Reading the values of a script, each with its place in the text.
+//! Reads the values of a script, each with its position in the text.
 
 use rye_core::error::excerpt;
 use rye_core::yaml::{Document, Fault, Position, push_segment};
 use serde_json::Value;
 
-/// A value of a script.
 #[derive(Clone)]
 pub(super) struct Node<'d> {
     document: &'d Document,
-    /// Its JSON pointer.
+    /// JSON pointer of the value.
     at: String,
     value: &'d Value,
 }
 
 impl<'d> Node<'d> {
-    /// The whole document.
     pub(super) fn root(document: &'d Document) -> Self {
         Self {
             document,
@@ -23,22 +21,20 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// What it holds, whatever that is.
     pub(super) fn value(&self) -> &'d Value {
         self.value
     }
 
-    /// Its line.
     pub(super) fn line(&self) -> usize {
         self.document.position(&self.at).line
     }
 
-    /// An error at its place.
+    /// Returns an error at the position of this value.
     pub(super) fn wrong(&self, message: impl Into<String>) -> Fault {
         fault(self.document.position(&self.at), message)
     }
 
-    /// Its entries, if it is a list of at least one.
+    /// Returns the entries of a list with at least one.
     pub(super) fn entries(&self) -> Result<Vec<Self>, Fault> {
         let entries = self.value.as_array().filter(|entries| !entries.is_empty());
         let entries = entries
@@ -49,7 +45,7 @@ impl<'d> Node<'d> {
             .collect())
     }
 
-    /// Refuses it if it is no mapping, or has a key that is not among `known`.
+    /// Refuses a value that is no mapping, or has a key that is not in `known`.
     pub(super) fn keys(&self, known: &[&str]) -> Result<(), Fault> {
         let map = self.value.as_object();
         let map = map.ok_or_else(|| {
@@ -77,12 +73,11 @@ impl<'d> Node<'d> {
         }
     }
 
-    /// The value of a key.
     pub(super) fn get(&self, key: &str) -> Option<Self> {
         self.value.get(key).map(|value| self.below(key, value))
     }
 
-    /// The value of a key, read by `read`.
+    /// Returns the value of a key, parsed by `read`.
     pub(super) fn read<T>(
         &self,
         key: &str,
@@ -91,20 +86,19 @@ impl<'d> Node<'d> {
         self.get(key).map(|node| read(&node)).transpose()
     }
 
-    /// Its key and the value of it, if it has just one.
+    /// Returns key and value of a mapping with exactly one key.
     pub(super) fn pair(&self) -> Option<(&'d str, Self)> {
         let object = self.value.as_object().filter(|object| object.len() == 1)?;
         let (key, value) = object.iter().next()?;
         Some((key, self.below(key, value)))
     }
 
-    /// Its text.
     pub(super) fn text(&self) -> Result<String, Fault> {
         let text = self.value.as_str().map(ToOwned::to_owned);
         text.ok_or_else(|| self.wrong(format!("{} is no text: put it in quotes", self.name())))
     }
 
-    /// Its number, which is at most `most`.
+    /// Returns a number from 0 to `most`.
     pub(super) fn number<N>(&self, most: N) -> Result<N, Fault>
     where
         N: TryFrom<u64> + Copy + PartialOrd + std::fmt::Display,
@@ -117,7 +111,6 @@ impl<'d> Node<'d> {
         number.ok_or_else(|| self.wrong(format!("{} is no number from 0 to {most}", self.name())))
     }
 
-    /// Whether it is true.
     pub(super) fn flag(&self) -> Result<bool, Fault> {
         let flag = self.value.as_bool();
         flag.ok_or_else(|| self.wrong(format!("{} is neither true nor false", self.name())))

@@ -1,4 +1,4 @@
-//! Reading a script. Whatever is wrong with it is told with its line.
+//! Parses a script. Each error names its line.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use super::{
     Wait, When,
 };
 
-/// Most bytes of one text that a script makes up.
+/// Longest text that a script generates, in bytes.
 const MOST_HUGE: usize = 64 << 20;
-/// Most milliseconds of a pause.
+/// Longest pause in milliseconds.
 const MOST_PAUSE: u64 = 600_000;
-/// Most tokens of one kind: far more than any model has, and few enough to add up.
+/// Most tokens of one kind: far more than any model has, and few enough for sums without overflow.
 const MOST_TOKENS: u64 = 1_000_000_000_000_000;
-/// Most events that a position counts.
+/// Largest position in a stream, in events.
 const MOST_EVENTS: usize = 1_000_000;
 
-/// The words for why a message stops.
+/// Words of a script for the reasons to stop.
 const STOPS: [(&str, Stop); 6] = [
     ("end", Stop::End),
     ("calls", Stop::Calls),
@@ -32,7 +32,6 @@ const STOPS: [(&str, Stop); 6] = [
 ];
 
 impl Script {
-    /// Reads a script. The error names its line.
     pub(crate) fn parse(text: &str) -> Result<Self, Fault> {
         let document = yaml::parse(text)?;
         let entries = Node::root(&document).entries()?;
@@ -76,9 +75,9 @@ impl When {
     }
 }
 
-/// Keys of a reply that is refused.
+/// Keys of a refusal.
 const OF_STATUS: [&str; 3] = ["status", "retry_after", "error"];
-/// Faults of a stream, of which a reply has at most one.
+/// Faults of a stream. A reply has at most one.
 const FAULTS: [&str; 5] = [
     "cut_after",
     "reset_after",
@@ -86,7 +85,7 @@ const FAULTS: [&str; 5] = [
     "malformed",
     "error_event",
 ];
-/// The other keys of a reply with a message.
+/// Other keys of a reply with a message.
 const OF_MESSAGE: [&str; 12] = [
     "text",
     "thinking",
@@ -150,7 +149,6 @@ impl Wait {
 }
 
 impl Status {
-    /// The refusal that a reply with this status is.
     fn read(node: &Node<'_>, status: &Node<'_>) -> Result<Self, Fault> {
         let code = status.number(599_u16)?;
         if code < 400 {
@@ -166,7 +164,7 @@ impl Status {
     }
 }
 
-/// A number or a text that may stand in a header.
+/// Reads a number or a text that is valid in a header.
 fn header(node: &Node<'_>) -> Result<HeaderValue, Fault> {
     if let Some(seconds) = node.value().as_u64() {
         return Ok(seconds.into());
@@ -208,7 +206,7 @@ impl Message {
     }
 }
 
-/// What a message says: `content` as it stands, or thoughts, then text, then calls.
+/// Reads the content of a message: `content` unchanged, or thoughts, then text, then calls.
 fn content(node: &Node<'_>) -> Result<Vec<Part>, Fault> {
     if let Some(content) = node.get("content") {
         let short = ["text", "thinking", "calls", "huge"];
@@ -234,7 +232,7 @@ fn huge(node: &Node<'_>) -> Result<Part, Fault> {
 }
 
 impl Part {
-    /// An entry of `content`, which has one key.
+    /// Reads an entry of `content`, which has one key.
     fn read(node: &Node<'_>) -> Result<Self, Fault> {
         node.keys(&["text", "thinking", "call", "hold", "huge"])?;
         let pair = node.pair();
@@ -266,7 +264,7 @@ impl Part {
 }
 
 impl Usage {
-    /// What a message used of which the script does not say it.
+    /// Returns the usage of a message for which the script sets none.
     fn some() -> Self {
         Self {
             input: 100,
@@ -324,7 +322,7 @@ impl Flow {
     }
 }
 
-/// `NAME`, which waits before the first event, or `{name, before}`.
+/// Reads `NAME`, which waits before the first event, or `{name, before}`.
 fn hold(node: &Node<'_>) -> Result<(usize, String), Fault> {
     if node.value().is_string() {
         return Ok((0, node.text()?));
