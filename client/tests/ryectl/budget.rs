@@ -1,4 +1,4 @@
-//! Verbs about budgets, and what runs have cost and started.
+//! Verbs of budgets, and the costs and children of runs.
 
 use rye_proto::v1::{self, RunStatus};
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! What a run may do.
+//! Permissions of a run.
 
 use rye_proto::v1::{self, RunStatus};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::ask;
 use super::scripted::{Daemon, RUN, Script, run};
 
-/// A run with these layers.
+/// Serves a run with these layers.
 fn layered(layers: &[(&str, &[&str])]) -> Daemon {
     let layers = layers.iter().map(|(source, patterns)| v1::CapabilityLayer {
         source: (*source).to_owned(),

@@ -1,10 +1,10 @@
-//! Every `--help` is compared with its snapshot in `tests/help`. `UPDATE_HELP=1` writes the snapshots anew.
+//! Compares every `--help` with its snapshot in `tests/help`. `UPDATE_HELP=1` writes the snapshots.
 
 use std::path::Path;
 
 use super::{end, ryectl};
 
-/// Every verb, as it is typed.
+/// Every verb as it is typed.
 const VERBS: [&str; 76] = [
     "",
     "init",
@@ -128,7 +128,7 @@ async fn nothing_asked_for_is_answered_with_help_and_a_mistyped_verb_with_what_i
     let group = run(&["graph"]).await;
     assert_eq!(group.code, Some(0));
     assert!(group.stdout.contains("validate"), "{}", group.stdout);
-    // What the environment has set is no argument.
+    // A value from the environment is no argument.
     for (arguments, told) in [(vec![], &bare), (vec!["graph"], &group)] {
         let mut again = ryectl(home.path(), &arguments);
         again.env("RYE_STATE_DIR", home.path());
@@ -151,7 +151,7 @@ async fn nothing_asked_for_is_answered_with_help_and_a_mistyped_verb_with_what_i
     }
     let missing = run(&["get"]).await;
     assert_eq!((missing.code, missing.stdout.as_str()), (Some(2), ""));
-    // What the environment has set is not to be given.
+    // The usage leaves out an option that the environment sets.
     let mut get = ryectl(home.path(), &["graph", "show"]);
     get.env("RYE_STATE_DIR", home.path());
     let usage = end(get).await.stderr;

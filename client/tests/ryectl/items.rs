@@ -1,4 +1,4 @@
-//! `ls` and `show`, and how items are named.
+//! `ls` and `show`, and names of items.
 
 use super::scripted::Daemon;
 use super::{ask, good};

@@ -1,5 +1,5 @@
-//! `ryectl` as its users meet it: the real binary against a scripted daemon. What is tested is the promise of the
-//! command line: what is on which stream, the JSON, the exit codes.
+//! The real `ryectl` against a scripted daemon. The tests cover what scripts rely on: the stream of each output, the
+//! JSON, and the exit codes.
 
 #![expect(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ use scripted::{Daemon, RUN, Script, StreamEnd, completed, many, run, two_steps};
 use serde_json::{Value, json};
 use tonic::Status;
 
-/// Longest time one call of `ryectl` may take here.
+/// Longest time of one call of `ryectl` in these tests.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 struct Ended {
@@ -49,7 +49,7 @@ impl Ended {
     }
 }
 
-/// `program` with a home of its own and nothing of our environment.
+/// Makes a command of `program` with a home of its own and an empty environment.
 #[expect(
     clippy::disallowed_methods,
     reason = "a test starts the program it tests"
@@ -94,13 +94,13 @@ async fn finish(child: Child) -> Ended {
     }
 }
 
-/// What a child has told so far, and the rest to come.
+/// Output of a child so far, and the reader of the rest.
 struct Told {
     seen: String,
     rest: Box<dyn BufRead + Send>,
 }
 
-/// Reads lines up to one that holds `text`, or to the end.
+/// Reads lines up to one that contains `text`, or to the end.
 async fn read_until(from: impl Into<Told>, text: &'static str) -> Told {
     let mut told = from.into();
     let mut reader = tokio::task::JoinSet::new();
@@ -128,7 +128,7 @@ impl From<ChildStderr> for Told {
     }
 }
 
-/// `ryectl --state-dir <the daemon's> ARGUMENTS`.
+/// Runs `ryectl ARGUMENTS` with the state directory of `daemon`.
 async fn ask(daemon: &Daemon, arguments: &[&str]) -> Ended {
     let mut command = ryectl(daemon.dir.path(), arguments);
     command.env("RYE_STATE_DIR", daemon.dir.path());
@@ -228,7 +228,7 @@ async fn what_a_run_came_to_is_all_that_stands_on_stdout() {
             let ended = ask(&daemon, &verb).await;
             assert_eq!(ended.stdout, printed, "{status:?} {kind:?} {output}");
         }
-        // The record is the same whatever kind of run it is of, and whatever verb prints it.
+        // The record has the same form for every kind of run and in every verb.
         let whole = ask(&daemon, &["run", "x/g", "--json"]).await.stdout;
         assert_eq!(ask(&daemon, &["get", RUN, "--json"]).await.stdout, whole);
     }
@@ -655,7 +655,7 @@ async fn a_running_daemon_is_shown() {
     assert_eq!(ask(&daemon, &["daemon", "stop"]).await.code, Some(4));
 }
 
-/// A copy of `ryectl` with `ryed`, a shell script, beside it.
+/// Copies `ryectl` to `dir`, with a shell script as `ryed` next to it.
 fn install(dir: &Path, ryed: &str) -> std::path::PathBuf {
     let program = dir.join("ryectl");
     copy_program(Path::new(env!("CARGO_BIN_EXE_ryectl")), &program);
@@ -666,8 +666,8 @@ fn install(dir: &Path, ryed: &str) -> std::path::PathBuf {
     program
 }
 
-/// Copies a program by a process of its own. A file that this process has open for writing is inherited by a child that
-/// another test starts at that moment, and cannot be executed until that child has begun its own program (`ETXTBSY`).
+/// Copies a program in a process of its own. A child that another test starts meanwhile inherits a file that this
+/// process has open for writing. The copy then fails with `ETXTBSY` until that child has executed its own program.
 #[expect(
     clippy::disallowed_methods,
     reason = "the copy is to be made by another process"
@@ -719,7 +719,7 @@ async fn a_missing_daemon_program_is_named() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_started_daemon_that_finds_another_one_makes_the_client_wait_for_that_one() {
     let home = tempfile::tempdir().unwrap();
-    // Reports that it was started, in a session of its own, then gives way to one that has the lock.
+    // Reports its own session, then ends in favour of the daemon that holds the lock.
     let program = install(
         home.path(),
         "ps -o sid= -p $$ | tr -d ' ' > \"$2/sid.tmp\"; echo $$ >> \"$2/sid.tmp\"; mv \"$2/sid.tmp\" \"$2/sid\"; \

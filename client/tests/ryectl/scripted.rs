@@ -22,64 +22,56 @@ use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-/// The run every script is about.
+/// The run of every script.
 pub(crate) const RUN: &str = "x-g-1-aaaaaaaaaa";
 
-/// How one stream of events ends.
+/// End of one stream of events.
 #[derive(Debug, Clone)]
 pub(crate) enum StreamEnd {
-    /// In order.
     Closed,
-    /// With this status.
     Failed(Status),
-    /// Not at all, until the run is cancelled.
+    /// Stays open until the run is cancelled.
     Held,
 }
 
-/// What the daemon answers.
+/// Answers of the daemon.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
-    /// The answer to `Start`, if it is refused.
+    /// Status with which `Start` is refused, if it is.
     pub(crate) refusal: Mutex<Option<Status>>,
-    /// The record of the run.
     pub(crate) run: Mutex<v1::Run>,
-    /// What happened in it.
+    /// Events of the run.
     pub(crate) events: Vec<v1::Event>,
-    /// What its model says before the event of that number, for those who want to be told.
+    /// Deltas, each sent before the event with this number to clients that request deltas.
     pub(crate) deltas: Vec<(u64, v1::Delta)>,
-    /// Per opened stream: how many events it gives before it ends, and how. Without an entry: all, then closed.
+    /// For each stream that is opened: number of events before its end, and the end. The default is all events, then
+    /// `Closed`.
     pub(crate) streams: Mutex<VecDeque<(usize, StreamEnd)>>,
-    /// Requests seen, by name.
+    /// Names of the requests so far.
     pub(crate) seen: Mutex<Vec<String>>,
-    /// The last request to start a run.
     pub(crate) started: Mutex<Option<v1::StartRequest>>,
-    /// Runs below it.
+    /// Descendants of the run.
     pub(crate) below: Vec<v1::Run>,
-    /// Records of other runs.
     pub(crate) others: Vec<v1::Run>,
-    /// The last request to resume a run.
     pub(crate) resumed: Mutex<Option<v1::ResumeRequest>>,
-    /// The last request to raise a budget.
     pub(crate) raised: Mutex<Option<v1::RaiseBudgetRequest>>,
-    /// The last request to run one node.
     pub(crate) stepped: Mutex<Option<v1::StepRequest>>,
-    /// What `Step` answers.
+    /// Answer to `Step`.
     pub(crate) result_json: String,
-    /// What `Validate` answers.
+    /// Answer to `Validate`.
     pub(crate) report: v1::ValidateResponse,
-    /// What `Models` answers.
+    /// Answer to `Models`.
     pub(crate) models: v1::ModelsResponse,
-    /// What `Preview` answers.
+    /// Answer to `Preview`.
     pub(crate) preview: v1::PreviewResponse,
-    /// The envelope of `Execute`.
+    /// Envelope in the answer to `Execute`.
     pub(crate) envelope: String,
-    /// The answer to `Cancel`, if it is refused.
+    /// Status with which `Cancel` is refused, if it is.
     pub(crate) cancel_refusal: Option<Status>,
-    /// What `Transcript` answers.
+    /// Answer to `Transcript`.
     pub(crate) transcript: Vec<v1::TranscriptResponse>,
-    /// The last request to read a transcript.
     pub(crate) read: Mutex<Option<v1::TranscriptRequest>>,
-    /// Told when somebody wants the run cancelled.
+    /// Notified when a client requests the cancellation of the run.
     pub(crate) cancelled: Notify,
 }
 
@@ -96,7 +88,7 @@ impl Script {
     }
 }
 
-/// A graph run of `x/g` that ended with `status`.
+/// Makes the record of a graph run of `x/g` that ended with `status`.
 pub(crate) fn run(status: v1::RunStatus) -> v1::Run {
     v1::Run {
         run_id: RUN.to_owned(),
@@ -132,7 +124,7 @@ fn step(seq: u64, step: u32, node: &str) -> v1::Event {
     event(seq, "step_completed", &payload)
 }
 
-/// A run of two steps, with an event between them that no client knows, up to and with `end`.
+/// Makes the events of a run of two steps up to `end`. One event between them has a type that no client knows.
 pub(crate) fn two_steps(end: (&str, &Value)) -> Vec<v1::Event> {
     let started = json!({"graph_id": "x/g", "graph_run_id": RUN, "start_node": "one", "state": {}});
     vec![
@@ -144,14 +136,14 @@ pub(crate) fn two_steps(end: (&str, &Value)) -> Vec<v1::Event> {
     ]
 }
 
-/// The end of a graph that did what it should.
+/// Makes the final event of a successful graph.
 pub(crate) fn completed() -> (&'static str, Value) {
     let payload =
         json!({"status": "completed", "steps": 2, "elapsed_ms": 2400, "output": {"n": 1}});
     ("graph_completed", payload)
 }
 
-/// Events without end, until the reader has enough.
+/// Makes `count` long events, for readers that stop early.
 pub(crate) fn many(count: u64) -> Vec<v1::Event> {
     let padding = json!({"text": "x".repeat(1000)});
     (1..=count)
@@ -187,7 +179,7 @@ impl Daemon {
     }
 }
 
-/// Listens when this returns; serves as long as the answer lives.
+/// Listens when it returns. It serves until the returned set is dropped.
 pub(crate) fn serve_on(socket: &Path, script: &Arc<Script>) -> JoinSet<()> {
     let listener = UnixListener::bind(socket).unwrap();
     let script = Arc::clone(script);
@@ -617,7 +609,7 @@ impl Objects for Answers {
     }
 }
 
-/// The account of `run_id`, of which half is used.
+/// Makes the account of `run_id`, half of which is used.
 fn budget(run_id: &str, max: Option<&str>) -> v1::Budget {
     let amount = |text: &str| text.to_owned();
     v1::Budget {

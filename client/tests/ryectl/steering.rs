@@ -1,4 +1,4 @@
-//! Verbs that steer runs and look at graphs.
+//! Verbs that steer runs, and verbs that show graphs.
 
 use rye_proto::v1::{self, RunStatus};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ async fn resume_stays_with_the_run_from_where_it_resumed() {
     ];
     let ended = ask(&daemon, &arguments).await;
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    // The key `a` is in the state already, and the first step was before.
+    // The key `a` is already in the state, and the first step happened before.
     assert_eq!(
         ended.stderr,
         format!("run {RUN}\n[graph:x/g] step 2/2 two ✓ 1.2s (+two)\ncompleted\n")
@@ -170,7 +170,7 @@ async fn an_answer_is_for_the_child_run_that_asks() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_old_suspension_does_not_end_the_watch() {
-    // The run was suspended once, and has been resumed and ended since.
+    // The run was suspended once, and has been resumed and has ended since.
     let (event_type, payload) = completed();
     let mut events = two_steps((event_type, &payload));
     let suspended = json!({"reason": "user", "code": null, "node": null});

@@ -1,4 +1,4 @@
-//! `thread run`, `thread validate`, `thread show` and `models`, and watching threads.
+//! `thread run`, `thread validate`, `thread show` and `models`, and following threads.
 
 use std::sync::Mutex;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use super::ask;
 use super::scripted::{Daemon, RUN, Script, event, run};
 
-/// A thread that called one tool, said what it had found, and ended with `status`.
+/// Scripts a thread that called one tool, reported its result, and ended with `status`.
 fn script(status: RunStatus, output: &str) -> Script {
     let call = json!({"turn": 1, "position": 0, "call_id": "a", "tool": "rye_execute", "item": "tool:rye/bash", "input": {},
                       "attempt": 1, "effect": "idempotent", "key": "k"});
@@ -58,9 +58,9 @@ fn script(status: RunStatus, output: &str) -> Script {
     }
 }
 
-/// What the scripted daemon says of each start.
+/// Warning of the scripted daemon at each start.
 const WARNING: &str = "warning: the input `z` is not declared\n";
-/// What is shown while the thread runs.
+/// Lines that are shown while the thread runs.
 const PROGRESS: &str = "I count them.\nOne moment.\n[thread:x/count] turn 1 rye/bash ✓ 0.4s\n";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,7 +149,7 @@ async fn a_directive_is_checked_and_nothing_is_said_of_nodes() {
     assert_eq!(ended.stderr, "/p/count.md: 1 error\n");
 }
 
-/// What its model says of a text before the event `before`.
+/// Makes a delta of the model's text before the event `before`.
 fn said(before: u64, kind: v1::DeltaKind, text: &str) -> (u64, v1::Delta) {
     let delta = v1::Delta {
         run_id: RUN.to_owned(),
@@ -237,7 +237,7 @@ async fn deltas_are_objects_of_the_stream_in_json_and_text_on_stderr() {
     assert_eq!(ended.code, Some(2));
 }
 
-/// A model that costs something.
+/// Makes a model with prices.
 fn model(id: &str, input: &str) -> v1::Model {
     v1::Model {
         id: id.to_owned(),

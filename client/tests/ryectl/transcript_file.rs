@@ -1,4 +1,4 @@
-//! `transcript --verify FILE`: no daemon serves here, and none is started.
+//! `transcript --verify FILE` without a daemon; none is started.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{Ended, end, ryectl};
 
-/// Two events and a checkpoint that the key of seed 1 signed.
+/// Two events and a checkpoint, signed with the key of seed 1.
 const TEXT: &str = include_str!("../../../daemon/core/src/transcript/published.jsonl");
 
 const RUN: &str = "app-deploy-1767225600-abcdefghij";
@@ -20,7 +20,7 @@ fn key(seed: u8) -> SecretKey {
     SecretKey::from_seed(&[seed; 32])
 }
 
-/// A home with the transcript `t.jsonl`.
+/// Makes a home with the transcript `t.jsonl`.
 fn home() -> tempfile::TempDir {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("t.jsonl"), TEXT).unwrap();
@@ -32,7 +32,7 @@ fn put(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
 }
 
-/// `ryectl --state-dir state transcript ARGUMENTS` in `home`.
+/// Runs `ryectl --state-dir state transcript ARGUMENTS` in `home`.
 async fn transcript(home: &Path, arguments: &[&str]) -> Ended {
     let words = [&["--state-dir", "state", "transcript"], arguments].concat();
     end(ryectl(home, &words)).await

@@ -1,4 +1,4 @@
-//! What it answers about items.
+//! Answers about items.
 
 use rye_proto::v1;
 use rye_proto::v1::items_server::Items;
@@ -71,7 +71,7 @@ impl Items for Answers {
             items: vec![item(request.r#type, id)],
             next_page_token: next.to_owned(),
         };
-        // Two pages.
+        // The list has two pages.
         Ok(Response::new(match request.page_token.as_str() {
             "" => page("app/a", "more"),
             _ => page("app/b", ""),
@@ -128,7 +128,7 @@ impl Items for Answers {
     }
 }
 
-/// A signed item of a project.
+/// Makes a signed item of a project.
 fn item(kind: i32, id: &str) -> v1::Item {
     v1::Item {
         item: Some(v1::ItemRef {
