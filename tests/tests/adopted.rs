@@ -1,4 +1,4 @@
-//! A copy of a state directory: refused while the original may be in use, and a node of its own once it is adopted.
+//! Copies of a state directory: refused while the original may be in use, and a separate node after adoption.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::daemon::{STUBBORN, ryed};
 
-/// Everything below `from`, as `cp -r` would copy it.
+/// Copies everything below `from`, as `cp -r` would.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -24,7 +24,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// A copy of the state directory of a world whose daemon has done one run and is at a step of another.
+/// A copy of the state directory of a world whose daemon has completed one run and has another one at a step.
 struct Copied {
     world: World,
     first: Daemon,
@@ -56,7 +56,7 @@ impl Copied {
         }
     }
 
-    /// A daemon on the copy, which ends at `fail_point`.
+    /// Starts a daemon on the copy, which ends at `fail_point`.
     fn start(&self, adopt: bool, fail_point: Option<&str>) -> Child {
         let mut command = ryed(&self.world);
         command.arg("--state-dir").arg(&self.state);
@@ -83,8 +83,8 @@ impl Copied {
         self.holds_still_while(adopted, || {})
     }
 
-    /// The daemon of the copy has suspended what it found, and nobody has touched the process of the original while it did what `more` has it
-    /// do; it is stopped.
+    /// Asserts that the daemon of the copy suspends the runs it found, and that the process of the original stays
+    /// untouched during `more`. The daemon is then stopped.
     fn holds_still_while(&self, mut adopted: Child, more: impl FnOnce()) -> Value {
         let suspended = until("the copy of the run to be suspended", || {
             let out = self.ask("get --json").arg(&self.run).run();
@@ -105,7 +105,7 @@ impl Copied {
         info
     }
 
-    /// The transcripts of the run that was done, and what was put beside it.
+    /// Returns the transcripts of the completed run and the files next to them.
     fn transcripts(&self) -> Vec<(String, String)> {
         let folder = format!(".ai/state/threads/{}", self.done);
         let entries = std::fs::read_dir(self.world.project().join(&folder)).unwrap();
@@ -141,7 +141,7 @@ fn a_copy_of_a_state_directory_in_use_harms_nothing_and_is_adopted_only_by_name_
         whole.then_some(texts)
     });
 
-    // At its second start the copy is a directory of its own, and still knows the process only by its name.
+    // After its second start the copy is a directory of its own, and knows the process only by its name.
     let mut identities = Vec::new();
     for adopt in [true, false] {
         let daemon = copied.start(adopt, None);
@@ -156,7 +156,7 @@ fn a_copy_of_a_state_directory_in_use_harms_nothing_and_is_adopted_only_by_name_
     let former = format!("former-keys/{}", before.as_str().unwrap());
     assert_eq!(copied.key_in(&former), before);
 
-    // What the original signed is verified, and its files, which both know, are as they were.
+    // Signatures of the original verify. The files that both nodes know are unchanged.
     let third = copied.start(false, None);
     let _info = copied.holds_still_while(third, || {
         let checked = copied.ask("transcript --verify").arg(&copied.done);
@@ -178,7 +178,7 @@ fn a_copy_of_a_state_directory_in_use_harms_nothing_and_is_adopted_only_by_name_
 
 #[test]
 fn an_adoption_that_is_cut_short_leaves_a_copy_that_is_refused_or_one_in_which_nothing_resumes() {
-    // Up to the record the copy is what it was; from there on it is adopted, whether somebody says so again or not.
+    // Before the record is written, the copy is unchanged. After it, the copy is adopted with or without the option.
     for (fail_point, adopted) in [
         ("at:adopting", false),
         ("at:adopting:2", false),

@@ -1,4 +1,4 @@
-//! Two runs of one graph at once never touch each other's files.
+//! Two concurrent runs of one graph never write each other's files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,7 +9,7 @@ use rye_tests::transcript::check;
 use rye_tests::{World, until};
 use serde_json::Value;
 
-/// Goes round until the file of its name is there; each round writes a step, an item and a nested run.
+/// Loops until the file with its name exists. Each round writes a step, an item and a nested run.
 const ROUND: &str = r#"start: look
 max_steps: 1000000
 state: {n: 0}
@@ -33,7 +33,7 @@ nodes:
       - {to: done}
   done: {type: return, output: {name: "${inputs.name}", n: "${state.n}"}}"#;
 
-/// Inode, length and time of change of every file whose path names `run`.
+/// Inode, length and change time of every file whose path contains the run id.
 type Prints = BTreeMap<PathBuf, (u64, u64, i64, i64)>;
 
 fn prints(world: &World, run: &str) -> Prints {

@@ -1,4 +1,4 @@
-//! Runs that wait for people and for times, branch, and fail because their graph says so.
+//! Runs that wait for people and for times, branch, or fail because their graph says so.
 
 use rye_tests::{World, until};
 use serde_json::json;
@@ -46,7 +46,7 @@ fn an_approval_is_asked_shown_and_answered_after_a_restart_of_the_daemon() {
     assert_eq!(listed[0]["run_id"], run.as_str(), "{listed}");
     assert_eq!(listed[0]["schema"]["required"], json!(["replicas"]));
     let _table = world.ryectl("approvals").ok().prints(&["Ship v7", "ask"]);
-    // `resume` gives no answer, and one that does not fit is refused; the question stays.
+    // `resume` without an answer is refused, and so is an answer that violates the schema. The question remains open.
     let _resumed = world
         .ryectl("resume")
         .arg(&run)
@@ -157,7 +157,7 @@ nodes:
         record["output"],
         json!({"lint": "clean\n", "test": "passed\n"})
     );
-    // What had ended is not done again; what was cut off is.
+    // The branch that had ended is not repeated; the one that was cut off is.
     assert_eq!(world.read("ran").matches("lint").count(), 1);
     let steps = world.ryectl("steps --json").arg(&run).ok().json();
     let statuses: Vec<&str> = steps

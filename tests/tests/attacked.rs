@@ -1,4 +1,4 @@
-//! A tool or a client that takes all it can get, beside others that want what is theirs: these get it.
+//! Tools or clients that take all resources they can get do not starve others.
 
 use rye_proto::v1;
 use rye_proto::v1::runs_client::RunsClient;
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::memory::most_resident;
 use crate::rpc::channel;
 
-/// Opens connections to the daemon, keeps all of them, and puts others in the place of those that are closed, until there is the file `go`.
+/// Opens connections to the daemon and replaces those that are closed, until the file `go` exists.
 const FLOODS: &str = "\
 import os, socket, time
 held = []
@@ -27,7 +27,7 @@ while not os.path.exists(os.path.join(project_path, 'go')):
     time.sleep(0.002 if len(held) < 400 else 0.1)
 return {'held': len(held)}";
 
-/// Lets `daemon` open so many files more than it has now.
+/// Limits `daemon` to `more` files beyond those that it has open.
 fn leave_descriptors(daemon: &Daemon, more: usize) {
     let pid = daemon.pid().to_string();
     let open = std::fs::read_dir(format!("/proc/{pid}/fd"))
@@ -74,14 +74,15 @@ fn a_tool_that_connects_and_stays_takes_no_descriptors_from_the_runs_beside_it()
     assert!(held.iter().all(|tool| tool["held"].as_u64() >= Some(400)));
 }
 
-/// Steps that write some 30 MB of history, and wait for the file `go` on the way. No event is so long that its payload would lie elsewhere.
+/// Steps that write some 30 MB of history and wait for the file `go` on the way. No event is long enough for a payload
+/// outside of the log.
 const BUSY: &str = "start: a\nmax_steps: 1000\nstate: {n: 0}\nnodes:\n  \
     a: {action: {item_id: rye/core/echo, params: {text: \"${inputs.text}\"}}, assign: {x: \"${result.text}\", n: \"${state.n | add(1)}\"}, \
     next: [{to: w, when: {path: state.n, op: eq, value: 500}}, {to: b, when: {path: state.n, op: gte, value: 600}}, {to: a}]}\n  \
     w: {action: {item_id: rye/bash, params: {command: \"touch most; until [ -e go ]; do sleep 0.02; done\"}}, next: a}\n  \
     b: {type: return}";
 
-/// A run of [`BUSY`].
+/// Starts a run of [`BUSY`].
 fn busy(world: &World) -> String {
     world.graph("t/busy", BUSY);
     let text = "x".repeat(28 << 10);
@@ -109,7 +110,7 @@ async fn streams_that_nobody_reads_take_bounded_memory_and_hold_nobody_up() {
     });
     let mut unread = Vec::new();
     for _ in 0..UNREAD {
-        // A way of its own each, so that none waits for another.
+        // Each stream has its own connection, so that none waits for another.
         let mut runs = RunsClient::new(channel(&world));
         unread.push(runs.stream(stream(&run, true)).await.unwrap());
     }
@@ -121,7 +122,7 @@ async fn streams_that_nobody_reads_take_bounded_memory_and_hold_nobody_up() {
     println!("{UNREAD} unread streams: {most} MB at most");
     assert!(most < 600, "{most} MB");
     drop(unread);
-    // Nothing of it is missing for who reads.
+    // A client that reads gets every event.
     let events = world.ryectl("events --json").arg(&run).ok().json_lines();
     let seqs = events.iter().map(|event| event["seq"].as_u64().unwrap());
     assert!(seqs.eq(1..=u64::try_from(events.len()).unwrap()));
@@ -155,7 +156,7 @@ async fn a_stream_that_does_not_follow_a_busy_run_ends_and_misses_nothing() {
     let _killed = world.ryectl("kill --grace 0").arg(&run).ok();
 }
 
-/// Takes step after step until it is stopped.
+/// Takes steps until it is stopped.
 const LOOP: &str = "start: a\nmax_steps: 1000000\nnodes:\n  \
     a: {action: {item_id: rye/core/echo, params: {n: 1}}, next: b}\n  \
     b: {action: {item_id: rye/core/echo, params: {n: 2}}, next: a}";

@@ -1,15 +1,14 @@
-//! Bad graphs and bad inputs: a clear error, its exit code, nothing done and nothing left.
+//! Bad graphs and bad inputs: a clear error, the right exit code, no effects and no leftovers.
 
 use rye_tests::World;
 use serde_json::Value;
 
-/// A graph that cannot run, and what its author is told.
+/// A graph that cannot run, and the error for its author.
 struct Fault {
-    /// Names the case.
     name: &'static str,
     /// The graph below `config`.
     config: &'static str,
-    /// What the error must say; the place first.
+    /// Texts that the error must contain, beginning with the position.
     told: &'static [&'static str],
 }
 
@@ -384,7 +383,7 @@ fn an_interpreter_that_is_not_there_is_named_and_not_waited_for() {
         "t/python",
         "start: a\nnodes:\n  a: {action: {item_id: t/value}, next: b}\n  b: {type: return}",
     );
-    // The daemon takes over the environment of the client that starts it.
+    // The daemon inherits the environment of the client that starts it.
     let start = world.ryectl("daemon start").env("PATH", "/nowhere");
     let _started = start.ok();
     let out = world.ryectl("run t/python --json").run().code(1);
@@ -427,7 +426,7 @@ fn what_can_never_be_a_tool_is_refused_for_good() {
     let longest = format!("t/{}", "x".repeat(253));
     for item in ["t/socket", &longest] {
         let out = world.ryectl("execute --json").arg(item).run();
-        // 69 and `unavailable` invite to try again.
+        // Exit code 69 and `unavailable` would invite a retry.
         let out = out.code_among(&[2, 3, 4, 5]);
         assert_ne!(out.json()["error"]["reason"], "unavailable", "{out:?}");
     }

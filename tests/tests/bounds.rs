@@ -1,17 +1,17 @@
-//! Values that are too deep or too large are refused where they come in, and the daemon lives and starts again; what is many is
-//! written down piece by piece.
+//! Values that are too deep or too large are refused on input, and the daemon continues and can restart. Large sets are
+//! written in several commits.
 
 use std::collections::BTreeSet;
 
 use rye_tests::World;
 use serde_json::{Value, json};
 
-/// A list within a list, so many times.
+/// Returns `levels` nested lists as JSON.
 fn nested(levels: usize) -> String {
     "[".repeat(levels) + &"]".repeat(levels)
 }
 
-/// Everything that was acknowledged can be read, by this daemon and by the next one.
+/// Asserts that this daemon and the next one can read everything that was acknowledged.
 fn assert_all_is_readable(world: &World, daemon: rye_tests::Daemon) {
     let look = || {
         let runs = world.ryectl("ps --all --json").ok().json();
@@ -186,7 +186,7 @@ fn items_from_the_cache_are_committed_piece_by_piece() {
     let hits = events
         .iter()
         .filter(|event| event["event_type"] == "item_completed");
-    // The events of one commit have one time.
+    // All events of one commit have the same time.
     let commits: BTreeSet<_> = hits.clone().map(|hit| hit["timestamp"].as_str()).collect();
     assert_eq!(hits.count(), list.len());
     assert!(commits.len() > 1, "{commits:?}");

@@ -1,9 +1,10 @@
-//! What a run may spend: accounts, shares of child runs, refusals that say who lacks how much, and that no crash forgets any.
+//! Spending of runs: accounts, shares of child runs, refusals that name the account and the missing amount, and
+//! recovery after crashes.
 
 use rye_tests::{World, until};
 use serde_json::Value;
 
-/// A parent that calls the graph `t/child` once for each of two shares, at the same time.
+/// A parent that calls the graph `t/child` once for each of two shares, in parallel.
 const TWO: &str = "start: each\nnodes:\n  each:\n    type: foreach\n    over: [one, two]\n    parallel: true\n    \
     on_item_error: collect\n    action: {item_id: t/child, params: {name: \"${item}\"}}\n    collect: got\n    next: out\n  \
     out: {type: return, output: \"${state.got}\"}";
@@ -12,13 +13,13 @@ const TWO: &str = "start: each\nnodes:\n  each:\n    type: foreach\n    over: [o
 const WAITS: &str = "start: work\nnodes:\n  work:\n    action:\n      item_id: rye/bash\n      params:\n        \
     command: \"until [ -e go ]; do sleep 0.01; done\"\n    next: out\n  out: {type: return, output: done}";
 
-/// Permissions of both, and what a child reserves.
+/// Permissions of both graphs, and the reservation of a child.
 fn head(spend: Option<&str>) -> String {
     let limits = spend.map_or_else(String::new, |spend| format!("\nlimits: {{spend: {spend}}}"));
     format!("permissions: [\"rye.execute.tool.*\"]{limits}")
 }
 
-/// A world with `t/parent`, and `t/child` that reserves `spend` and waits.
+/// Makes a world with `t/parent`, and with `t/child`, which reserves `spend` and waits.
 fn world(spend: Option<&str>) -> World {
     let world = World::new();
     world.graph_with("t/child", &head(spend), WAITS);
@@ -34,7 +35,7 @@ fn show(world: &World, run: &str) -> Value {
     world.ryectl("budget show --json").arg(run).ok().json()
 }
 
-/// The account of `run` once `below` accounts below it are open.
+/// Returns the account tree of `run` once it has `below` open child accounts.
 fn with_open(world: &World, run: &str, below: usize) -> Value {
     until("the accounts of the children", || {
         let tree = tree(world, run);
@@ -163,7 +164,7 @@ fn a_run_that_is_continued_keeps_its_account() {
     assert_eq!(path["path"][0]["max"], "0.800000000");
 }
 
-/// Starts `child`, which the file `go` lets through, and fails unless the file `ok` is there.
+/// Starts `child`, which waits for the file `go`, and fails unless the file `ok` exists.
 fn detaching(child: &str) -> String {
     format!(
         "start: below\nnodes:\n  below:\n    action: {{item_id: {child}, params: {{async: true}}}}\n    next: check\n  \
@@ -237,11 +238,11 @@ fn amounts_that_are_none_are_refused_before_anything_starts() {
     );
     let out = world.ryectl("graph validate t/odd").run().code(1);
     assert!(out.stdout().contains("limits.spend"), "{}", out.stdout());
-    // Neither the request nor the graph says: the shipped default.
+    // Neither the request nor the graph sets a limit, so the shipped default applies.
     let run = world.start_run("t/plain");
     world.settled(&run);
     assert_eq!(show(&world, &run)["path"][0]["max"], "1.000000000");
-    // A tool may start what costs money, so it has that limit as well.
+    // A tool may start paid work, so it has that limit as well.
     let _ran = world.ryectl("execute tool rye/core/echo").ok();
     let runs = world.ryectl("ps --all --json").ok().json();
     let tool = runs[0]["run_id"].as_str().unwrap();
@@ -275,8 +276,8 @@ fn what_the_node_may_spend_in_a_day_is_shown() {
 
 const LEDGER: &str = "rye/agent/threads/budget_ledger";
 
-/// Starts `t/child`, which reserves its share and waits, and asks the ledger about both; what each node is answered is the key of
-/// its name.
+/// Starts `t/child`, which reserves its share and waits, and queries the ledger about both. The answer to each node is
+/// stored under its name.
 fn asking() -> String {
     let ask = |node: &str, params: &str, next: &str| {
         format!(
@@ -325,7 +326,7 @@ fn a_graph_asks_the_ledger_what_it_and_its_child_runs_may_spend() {
     assert!(why.contains(&run) && why.contains("0.700000000"), "{why}");
     let left = &state["left"];
     assert_eq!(left["thread_id"], run.as_str());
-    // Nothing was reserved by asking.
+    // A query reserves nothing.
     assert_eq!(left["remaining"], "0.600000000", "{state}");
     assert_eq!(left["limited_by"], run.as_str());
     let tree = &state["tree"];
@@ -342,7 +343,7 @@ fn a_graph_asks_the_ledger_what_it_and_its_child_runs_may_spend() {
         (&"open".into(), &run.as_str().into())
     );
     assert_eq!(share["reserved"], "0.400000000");
-    // The run is over, its child run is not.
+    // The run has ended, and its child run has not.
     let asked = |params: &str| {
         let params = params.replace("RUN", &run);
         world

@@ -1,4 +1,4 @@
-//! Authority only narrows: the caller's, then `--cap`, then the graph's own declaration.
+//! Permissions only narrow: those of the caller, then `--cap`, then the declaration of the graph.
 
 use rye_tests::World;
 use serde_json::{Value, json};
@@ -187,7 +187,7 @@ fn how_risky_an_action_is_is_told_with_the_answer_and_by_the_user_alone() {
         text.stdout()
             .contains("risk: elevated (acknowledge_required)")
     );
-    // A file that nobody signed answers nothing; the layers do all the same.
+    // A risk file that is unsigned has no effect; the layers still decide.
     let config = world.home().join(".ai/config/agent");
     std::fs::create_dir_all(&config).unwrap();
     std::fs::write(

@@ -1,9 +1,9 @@
-//! Tool → runtime → primitive: what a chain may be made of, and what is said when it may not.
+//! Chains of tool, runtime and primitive: the valid forms, and the errors for invalid ones.
 
 use rye_tests::World;
 use serde_json::{Value, json};
 
-/// The text of a YAML tool `t/<name>` that rests on `executor`; `more` are further keys.
+/// Renders the YAML tool `t/<name>` with the executor `executor`; `more` has further keys.
 fn element(name: &str, executor: &str, more: &str) -> String {
     format!(
         "version: \"1.0.0\"\ntool_type: tool\nexecutor_id: {executor}\ncategory: t\nname: {name}\n\
@@ -352,7 +352,7 @@ fn a_caller_cannot_steer_the_shell_by_environment() {
         ("BASH_LOADABLES_PATH", "/tmp"),
         ("BASH_FUNC_true%%", "() { touch sprung; }"),
     ] {
-        // A shell that the command starts would obey what the shell of the tool ignores.
+        // A shell that the command starts would obey variables that the tool's own shell ignores.
         let command = "touch began; bash -xc true; sh -c true";
         let refused = world.ryectl("execute tool rye/bash --params -");
         let params = json!({"command": command, "env": {name: value}});
@@ -614,7 +614,7 @@ fn a_program_that_a_tool_brings_along_runs_only_as_it_was_signed() {
 #[test]
 fn an_interpreter_is_the_one_of_the_project_or_the_one_that_the_daemon_is_told_of() {
     let world = World::new();
-    // A path is one argument, whatever a shell would make of it.
+    // The path is one argument, in spite of characters that are special in a shell.
     let ours = "tongues (of) [men] {and} $angels/speak";
     let _fake = world.write(ours, "#!/bin/sh\necho '\"of the project\"'\n");
     let _other = world.write("other/speak", "#!/bin/sh\necho '\"of the daemon\"'\n");
@@ -701,7 +701,7 @@ fn tools_of_one_name_in_two_projects_have_nothing_in_common() {
         let out = execute.within(directory).ok().json();
         out["data"]["stdout"].as_str().unwrap().to_owned()
     };
-    // Its script, its variable and its configuration.
+    // Each project has its own script, variable and configuration.
     for (directory, number, own) in [
         (world.project(), "one", "first"),
         (other, "two", "second"),

@@ -1,4 +1,4 @@
-//! What documents name is there: pages and headings, files, tests, names of the code, and codes of failures.
+//! Everything that documents cite exists: pages and headings, files, tests, names of the code, and error codes.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use regex::Regex;
 use rye_pages::{Table, in_backticks};
 
-/// Where a file that a page about the design names may lie.
+/// Directories of the files that a design page cites.
 const ROOTS: [&str; 9] = [
     "",
     "daemon",
@@ -20,10 +20,9 @@ const ROOTS: [&str; 9] = [
     "tests/tests",
 ];
 
-/// The kind of run that the design makes up to say where a new kind goes.
+/// The fictitious kind of run by which the design explains how a kind is added.
 const MADE_UP: &str = "timer";
 
-/// The pages about the design.
 fn of_design() -> Vec<String> {
     let users = rye_pages::for_users();
     let mut pages = rye_pages::all();
@@ -31,7 +30,7 @@ fn of_design() -> Vec<String> {
     pages
 }
 
-/// What stands in backticks in the prose and the tables of a page, with its line.
+/// Returns the texts in backticks in the prose and tables of a page, with their lines.
 fn spans(page: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut is_block = false;
@@ -70,7 +69,7 @@ fn sources() -> Vec<PathBuf> {
     found
 }
 
-/// `a/{b,c}.rs` as `a/b.rs` and `a/c.rs`.
+/// Expands `a/{b,c}.rs` to `a/b.rs` and `a/c.rs`.
 fn expanded(path: &str) -> Vec<String> {
     let (Some(open), Some(close)) = (path.find('{'), path.find('}')) else {
         return vec![path.to_owned()];
@@ -126,7 +125,7 @@ fn tests_and_names_of_the_code_that_the_design_names_are_there() {
                 .map(str::to_owned),
         );
     }
-    // A test may be cited by its beginning, and below the path of the one before it.
+    // A test may be cited by the beginning of its name, and relative to the path of the previous one.
     let of_code = "^(?:…::)?(?:[A-Za-z][A-Za-z0-9_]*::)*[A-Za-z][A-Za-z0-9_]*…?$";
     let of_code = Regex::new(of_code).unwrap();
     let mut wrong = Vec::new();
@@ -156,7 +155,7 @@ fn tests_and_names_of_the_code_that_the_design_names_are_there() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The code of the daemon that is no test, file by file.
+/// Returns the texts of the daemon's source files without tests.
 fn production() -> Vec<String> {
     let daemon = rye_pages::root().join("daemon");
     let is_test = |path: &Path| {
@@ -241,7 +240,7 @@ fn links_between_pages_lead_somewhere() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Where the links of a page lead that stay in the repository.
+/// Returns the links of a page to targets in the repository.
 fn links(text: &str) -> Vec<&str> {
     let targets = text
         .split("](")
@@ -253,7 +252,7 @@ fn links(text: &str) -> Vec<&str> {
         .collect()
 }
 
-/// The anchors of the headings of a page.
+/// Returns the anchors of the headings of a page.
 fn headings(text: &str) -> Vec<String> {
     let lines = text.lines().filter(|line| line.starts_with('#'));
     let titles = lines.map(|line| line.trim_start_matches('#').trim().to_lowercase());

@@ -1,4 +1,4 @@
-//! What scripts rely on: exit codes, streams, JSON, and the daemon that starts by itself.
+//! The interface for scripts: exit codes, streams, JSON, and the automatic start of the daemon.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Child;
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use rye_tests::{Outcome, World, processes, until};
 use serde_json::{Value, json};
 
-/// A graph whose one step waits for the file `go`.
+/// A graph whose only step waits for the file `go`.
 const GATE: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"touch in; until [ -e go ]; do sleep 0.01; done\"}}\n    next: done\n  done: {type: return}";
 
 fn gated() -> (World, String) {
@@ -59,7 +59,7 @@ fn a_wait_that_is_over_too_early_ends_with_124() {
     assert_eq!(out.json()[0]["status"], "completed");
 }
 
-/// Ctrl-C, once `ryectl` listens to it.
+/// Sends Ctrl-C once `ryectl` handles it.
 fn interrupt(child: &Child) {
     let pid = i32::try_from(child.id()).unwrap();
     until("ryectl to listen to interrupts", || {
@@ -457,7 +457,7 @@ fn the_project_is_the_nearest_one_or_the_one_that_is_named() {
     let world = World::new();
     world.graph("t/where", "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: pwd}}, assign: {at: \"${result.stdout}\"}, next: done}\n  done: {type: return, output: \"${state.at}\"}");
     world.write("deep/er/file", "");
-    // A text is printed as it is, and ends with one line feed.
+    // A string is printed unchanged and ends with one line feed.
     let expected = format!("{}\n", world.project().display());
     let deep = world.project().join("deep/er");
     assert_eq!(
@@ -495,7 +495,7 @@ fn the_step_limit_of_the_caller_holds() {
     assert_eq!(out.json()["steps"], 1);
 }
 
-/// A step whose event is far longer than what the log and the transcript hold themselves.
+/// A step whose event exceeds the limit for events in the log and the transcript.
 const LONG_STEPS: &str = "start: a\nnodes:\n  a:\n    action: {item_id: t/long}\n    assign: {text: \"${result.text}\"}\n    next: b\n  b:\n    action: {item_id: rye/bash, params: {command: \"head -c 200000 /dev/zero | tr '\\\\0' e >&2; exit 1\"}}\n    assign: {never: 1}\n    on_error: c\n    next: c\n  c: {type: return}";
 
 #[test]
@@ -701,7 +701,7 @@ fn a_run_is_named_by_a_beginning_of_its_id_or_by_its_age() {
         .code(3)
         .tells(&["there is no run `@last~3`"]);
     let _word = world.ryectl("get @first").run().code(2);
-    // Elsewhere these names are still good for looking, and for nothing else.
+    // In another project these names are valid for reading, and for nothing else.
     let other = world.root().join("elsewhere");
     std::fs::create_dir_all(other.join(".ai")).unwrap();
     let there = |words: &str| {

@@ -1,6 +1,6 @@
-//! Clients in another language, with what is shipped for it: grpc for Python, with its reflection client and with code that is generated
-//! from the contract. `RYE_GRPC_PYTHON` names a Python that has `grpcio`, `grpcio-reflection` and `grpcio-tools`; without it these
-//! tests say so and check nothing.
+//! Clients in another language with its usual libraries: gRPC for Python, with its reflection client and with code
+//! generated from the contract. `RYE_GRPC_PYTHON` names a Python with `grpcio`, `grpcio-reflection` and `grpcio-tools`.
+//! Without it these tests report that and check nothing.
 
 use rye_tests::command::in_clean_environment;
 use rye_tests::{World, skipped};

@@ -1,8 +1,8 @@
-//! `kill -9` at random instants, over and over, in the middle of one long run.
+//! `kill -9` at random times during one long run.
 //!
-//! Each step of the run appends its idempotency key to a file. After every death: no process is left; after
-//! every restart the run resumes by itself. In the end every step that was on record as finished ran once, and at most one
-//! step per death, the one in flight, ran twice.
+//! Each step of the run appends its idempotency key to a file. After every death no process is left, and after every
+//! restart the run resumes by itself. At the end, every step that was recorded as finished has run once. At most one
+//! step per death, the one in flight, has run twice.
 
 mod exports;
 mod language;
@@ -17,10 +17,10 @@ use rye_tests::transcript::check;
 use rye_tests::{Daemon, World, processes, until};
 use serde_json::Value;
 
-/// Deaths per variant, unless `RYE_CRASH_ROUNDS` says how many.
+/// Deaths per variant. `RYE_CRASH_ROUNDS` overrides it.
 const ROUNDS: usize = 8;
 
-/// Counts until the file `stop` is there. Each step is a process that does something, waits a little and ends.
+/// Counts until the file `stop` exists. Each step is a process that works, waits briefly and ends.
 const COUNT: &str = r#"start: tick
 max_steps: 1000000
 state: {n: 0}
@@ -44,7 +44,7 @@ nodes:
       - {to: done}
   done: {type: return, output: "${state.n}"}"#;
 
-/// Which processes die.
+/// The processes that are killed.
 #[derive(Debug, Clone, Copy)]
 enum Victims {
     Daemon,
@@ -67,7 +67,7 @@ fn survive(victims: Victims, seed: u64) {
     let mut random = Random(seed);
     let mut daemon = world.start("");
     let run = world.start_run("t/count");
-    // Keys of steps that were on record as finished at a death, and how often they had run by then.
+    // Keys of steps that were recorded as finished at a death, with the number of their executions at that time.
     let mut finished: HashMap<String, usize> = HashMap::new();
     let rounds = rounds(ROUNDS);
     for round in 0..rounds {
@@ -148,8 +148,8 @@ fn die(daemon: Daemon, victims: Victims) {
     let _status = daemon.ended();
 }
 
-/// What a death of `victims` has left of their processes. A parent that lives ends before nothing is left; without it the kernel ends those
-/// that the daemon started, and that takes a moment.
+/// Returns the processes that are left after the death of `victims`. A parent that survives exits only when no process
+/// is left. Without it the kernel kills the daemon's children, which takes a moment.
 fn left_by(victims: Victims, world: &World) -> Vec<Process> {
     match victims {
         Victims::Daemon => processes::below(world.root()),
@@ -157,14 +157,14 @@ fn left_by(victims: Victims, world: &World) -> Vec<Process> {
     }
 }
 
-/// So many deaths, unless `RYE_CRASH_ROUNDS` says how many.
+/// Returns the number of deaths: that of `RYE_CRASH_ROUNDS`, else `unless_told`.
 pub(crate) fn rounds(unless_told: usize) -> usize {
     let told =
         std::env::var_os("RYE_CRASH_ROUNDS").and_then(|rounds| rounds.to_str()?.parse().ok());
     told.unwrap_or(unless_told)
 }
 
-/// The key of every execution, in order.
+/// Returns the key of every execution, in order.
 fn executions(world: &World) -> Vec<String> {
     world.read("keys").lines().map(str::to_owned).collect()
 }
@@ -192,7 +192,7 @@ fn events(world: &World, run: &str) -> Vec<Value> {
         .collect()
 }
 
-/// Keys of the steps that the transcript, which only shows what is durable, calls completed.
+/// Returns the keys of steps that the transcript reports as completed. It contains only durable events.
 fn keys_on_record(world: &World, run: &str) -> Vec<String> {
     let events = events(world, run);
     let mut started = HashMap::new();
@@ -222,7 +222,7 @@ fn attempts_beyond_the_first(world: &World, run: &str) -> HashSet<String> {
         .collect()
 }
 
-/// A small generator (xorshift64), so that a failing seed can be tried again.
+/// A small generator (xorshift64), so that a failing seed can be repeated.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! The life of `ryed`: start, configuration, one per state directory, draining, signals.
+//! Lifetime of `ryed`: start, configuration, one daemon per state directory, draining, signals.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -12,7 +12,7 @@ use rye_tests::until::within;
 use rye_tests::{Daemon, Outcome, World, binaries, until};
 use serde_json::Value;
 
-/// A graph whose step notes that it was asked to stop and takes its time, until the file `go` is there.
+/// A graph whose step records the request to stop and continues until the file `go` exists.
 pub(crate) const STUBBORN: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"trap 'touch asked' TERM; touch in; until [ -e go ]; do sleep 0.01; done\"}}\n    next: done\n  done: {type: return}";
 
 pub(crate) fn ryed(world: &World) -> std::process::Command {
@@ -21,7 +21,7 @@ pub(crate) fn ryed(world: &World) -> std::process::Command {
     command
 }
 
-/// What a daemon says that may not start: it ends at once.
+/// Returns the error of a daemon that may not start. It ends immediately.
 fn refused(world: &World, state: &Path, socket: &Path) -> String {
     let mut second = ryed(world);
     second.arg("--state-dir").arg(state);
@@ -87,7 +87,7 @@ fn a_daemon_that_is_dying_and_greets_nobody_any_more_is_waited_for() {
     });
     std::fs::write(state.join("served-at"), record.to_string()).unwrap();
     let mut child = Daemon::spawn(&world, "");
-    // As the kernel does for a process that was killed: it takes connections until it is gone.
+    // Imitates a process that was killed: the kernel accepts connections for it until it is gone.
     let (_taken, _) = dying.accept().unwrap();
     drop(dying);
     drop(lock);
@@ -143,7 +143,7 @@ fn while_the_daemon_stops_callers_are_told_so_at_once_and_none_starts_another() 
     });
     let told = world.ryectl("ps --json").run().code(69);
     assert_eq!(told.json()["error"]["reason"], "stopping");
-    // Whoever asks for the same waits for it.
+    // A second client with the same request waits for the result.
     let stopping = world.ryectl("daemon stop").spawn();
     world.write("go", "");
     let _stopped = Outcome::of(stopping).code(0);
@@ -176,7 +176,7 @@ fn a_node_key_that_is_gone_or_another_one_is_told_and_not_replaced() {
     std::fs::copy(other, &key).unwrap();
     refused("is another one");
     let mut flipped = kept.clone();
-    // Behind the line of dashes and what says which kind of key it is.
+    // A byte after the line of dashes and the prefix with the type of the key.
     flipped[60] ^= 1;
     std::fs::write(&key, flipped).unwrap();
     refused("what is kept beside it is signed with");
@@ -279,7 +279,7 @@ fn a_second_signal_skips_the_grace() {
     until("the step to be asked to stop", || {
         world.project().join("asked").exists().then_some(())
     });
-    // Longer than a process gets when nobody says how long it may take.
+    // Longer than the default grace of a process.
     let ended = within(Duration::from_secs(6), || {
         (!shell_runs(&world)).then_some(())
     });
@@ -318,7 +318,7 @@ fn what_an_earlier_life_left_behind_is_ended_at_the_next_start() {
     );
     let daemon = world.start("");
     let run = world.start_run("t/brood");
-    // The process in the background is a copy of the shell until it has begun its own program.
+    // The background process is a copy of the shell until it executes its own program.
     let sleeps = || {
         let processes = world.processes();
         processes.iter().any(|process| process.name == "sleep")
@@ -341,7 +341,7 @@ fn what_an_earlier_life_left_behind_is_ended_at_the_next_start() {
     );
 }
 
-/// A step that says that it runs and waits for a word.
+/// A step that creates a file and waits for the file `go`.
 const WAITS: &str = r#"start: a
 nodes:
   a:
@@ -400,7 +400,7 @@ fn when_the_daemon_dies_its_parent_ends_what_it_started() {
     daemon.kill();
     let status = daemon.ended();
     assert!(!status.success(), "{status}");
-    // It goes when they have gone, and not before.
+    // The parent exits after the others, and not earlier.
     let left = rye_tests::processes::below(world.root());
     assert!(left.is_empty(), "{left:#?}");
 }

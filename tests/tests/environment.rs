@@ -1,8 +1,8 @@
-//! Variables a graph requires: looked for before its first step, in exactly what its tools would get.
+//! Variables that a graph requires: checked before its first step, in exactly the environment of its tools.
 
 use rye_tests::World;
 
-/// Shows what a tool finds in `NAME`, in angle brackets.
+/// Shows the value of `NAME` in a tool, in angle brackets.
 fn show(name: &str) -> String {
     format!(
         "action: {{item_id: rye/bash, params: {{command: \"printf '<%s>' \\\"${name}\\\"\"}}}}\n    \
@@ -18,7 +18,7 @@ fn graph(world: &World, id: &str, head: &str, node: &str) {
     );
 }
 
-/// Asserts that the graph is refused before its first step, and answers what is said.
+/// Asserts that the graph is refused before its first step. Returns the message.
 fn missing(world: &World, id: &str) -> String {
     let refused = world.ryectl("run --json").arg(id).run().code(5).json();
     let error = &refused["error"];
@@ -47,7 +47,7 @@ fn a_variable_that_is_not_set_makes_no_run_and_the_refusal_names_the_fix() {
         assert!(told.contains(part), "{told}");
     }
     assert_eq!(told.matches("'SECOND'").count(), 1, "each once: {told}");
-    // What the caller has in its own environment reaches no tool.
+    // Variables of the caller's environment reach no tool.
     let out = world
         .ryectl("run env/both --json")
         .env("FIRST", "x")
@@ -68,7 +68,7 @@ fn the_projects_env_file_counts_as_it_stands_at_the_start() {
         let run = world.ryectl("run env/file --json").ok().json();
         assert_eq!(run["output"], seen, "{run}");
     }
-    // Rye sets its own variables, whatever the file says; the file cannot set protected ones.
+    // Rye sets its own variables in spite of the file. The file cannot set protected ones.
     world.write(".env", "PYTHONPATH=/x\n");
     graph(
         &world,
@@ -95,7 +95,7 @@ fn variables_the_daemon_passes_on_count_even_if_they_are_empty() {
         "env_requires: [FIRST, SECOND]",
         &show("SECOND"),
     );
-    // The client starts the daemon, which takes over the client's environment.
+    // The client starts the daemon, which inherits the client's environment.
     let start = world
         .ryectl("daemon start")
         .env("RYE_ENV_PASS", "FIRST,SECOND")

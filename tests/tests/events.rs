@@ -1,4 +1,4 @@
-//! Events: nothing missing, nothing twice, and a transcript that a stranger can check.
+//! Events without gaps or duplicates, and a transcript that a third party can check.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -36,7 +36,7 @@ fn finished() -> (World, String) {
     (world, run)
 }
 
-/// The transcript of an ended run, once all of it is on disk.
+/// Returns the transcript of an ended run once it is complete on disk.
 fn whole_transcript(world: &World, run: &str) -> String {
     until("the transcript to be whole", || {
         let text = transcript(world, run);
@@ -59,7 +59,7 @@ fn a_follower_of_a_daemon_that_is_away_is_notified_once() {
     assert!(first.contains("run_created"), "{first}");
     daemon.kill();
     let _status = daemon.ended();
-    // It stays away until that has been told, and for longer than the pauses between two tries.
+    // The daemon stays away until the outage is reported, and longer than the pauses between two tries.
     let mut told = BufReader::new(follower.stderr.take().unwrap()).lines();
     assert_eq!(told.next().unwrap().unwrap(), AWAY);
     let away = Instant::now();
@@ -124,7 +124,7 @@ fn a_transcript_is_chained_signed_and_says_what_the_stream_says() {
     let (world, run) = finished();
     let text = whole_transcript(&world, &run);
     let checked = check(&text, &run, &world.node_key()).unwrap();
-    // One for each of the six steps, and one for the end.
+    // One checkpoint for each of the six steps, and one for the end.
     assert_eq!(checked.checkpoints, 7);
     let streamed = world.ryectl("events --json").arg(&run).ok().json_lines();
     assert_eq!(streamed.len(), checked.events.len());
@@ -256,7 +256,7 @@ fn the_state_file_is_signed_and_holds_the_final_state() {
     assert_eq!(out.json()[0]["verdict"], "modified");
 }
 
-/// The fields of the YAML fence and the JSON of a state file.
+/// Parses the fields of the YAML fence and the JSON of a state file.
 fn front_and_state(text: &str) -> (Vec<(String, String)>, Value) {
     let fence = |kind: &str| {
         let (_, rest) = text.split_once(&format!("```{kind}\n")).unwrap();
@@ -317,7 +317,7 @@ fn a_transcript_is_printed_as_it_was_written_and_every_change_of_its_file_is_fou
         .ok()
         .tells(&["are what was written"]);
     let path = format!(".ai/state/threads/{run}/transcript.jsonl");
-    // The daemon does not look at a file that it is done with: this is what is found when somebody asks.
+    // The daemon does not read a finished file again, so the change shows only on request.
     world.write(
         &path,
         text.replacen("\"status\":\"ok\"", "\"status\":\"no\"", 1),
@@ -352,7 +352,7 @@ fn transcript_file_is_verified_without_a_daemon_anywhere() {
         &format!("as it was written: {} events", events.count()),
     ]);
 
-    // What others have of it is the text and the public key.
+    // A third party has the text and the public key.
     let copy = tempfile::tempdir().unwrap();
     let path = copy.path().join("t");
     fs::write(&path, &text).unwrap();
@@ -374,7 +374,7 @@ fn transcript_file_is_verified_without_a_daemon_anywhere() {
     let failed = elsewhere(&key).run().code(1);
     let _told = failed.tells(&[&format!("what follows byte {before} is missing")]);
 
-    // The same run, and a node that did not carry it out.
+    // Another node did not carry out this run.
     let other = World::new();
     let _started = other.ryectl("daemon start").ok();
     let key = world.write("../other.pem", other.node_key());
@@ -402,7 +402,7 @@ nodes:
     world.python("t/says", "return params");
     world.graph("t/g", graph);
     let _daemon = world.start("");
-    // By the attempt: what it does, on what, and the key of its result.
+    // Maps each attempt to the hashes of its call, its chain and its cache key.
     let hashes = |n: u32| {
         let run = world
             .ryectl("run --detach t/g -i")
@@ -430,11 +430,11 @@ nodes:
     let first = hashes(1);
     for (name, [call, chain, key]) in &first {
         assert!(call.is_some() && chain.is_some(), "{name}");
-        // What a hook answers is never cached.
+        // The answer of a hook is never cached.
         assert_eq!(key.is_none(), name == "hook", "{name}");
         assert_eq!(chain, &first["step"][1], "they all call one tool");
     }
-    // One call is one call, wherever it is made; its key is of its node.
+    // Equal calls have equal hashes at any place; the cache key depends on the node.
     assert_eq!(first["step"][0], first["item 0"][0]);
     assert_ne!(first["step"][2], first["item 0"][2]);
     assert_ne!(first["item 0"][0], first["item 1"][0]);

@@ -1,4 +1,4 @@
-//! Events of several runs at once: of a tree, of a project, of all; from a cursor on without gap or duplicate.
+//! Events of several runs: of a tree, of a project, and of all runs; from a cursor on without gap or duplicate.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -29,7 +29,7 @@ fn world() -> World {
     world
 }
 
-/// The positions of the events of each run, in the order in which they were told.
+/// Returns the positions of the events of each run, in the order of the stream.
 fn positions(events: &[Value]) -> BTreeMap<String, Vec<u64>> {
     let mut positions: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     for event in events {
@@ -40,7 +40,7 @@ fn positions(events: &[Value]) -> BTreeMap<String, Vec<u64>> {
     positions
 }
 
-/// The runs of `events`, each of which is told whole.
+/// Returns the runs of `events`, and asserts that each is complete.
 fn whole(events: &[Value]) -> Vec<String> {
     let told = positions(events);
     for (run, seqs) in &told {
@@ -65,7 +65,7 @@ fn a_tree_is_followed_with_its_past_until_all_of_it_has_ended() {
     let mut follower = follower.spawn();
     let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
     let mut told: Vec<Value> = Vec::new();
-    // What happens meanwhile comes behind what has been.
+    // New events follow the past ones.
     let next = |told: &mut Vec<Value>, lines: &mut dyn Iterator<Item = std::io::Result<String>>| {
         let line = lines.next()?.unwrap();
         told.push(serde_json::from_str(&line).unwrap());
@@ -82,7 +82,7 @@ fn a_tree_is_followed_with_its_past_until_all_of_it_has_ended() {
         .iter()
         .filter(|event| event["event_type"] == "graph_completed");
     assert_eq!(ends.count(), 3);
-    // What has been says the same; a line for people begins with the run.
+    // The stream of past events has the same events. A line for people begins with the run.
     let past = world
         .ryectl("events --tree --json")
         .arg(&run)
@@ -92,14 +92,14 @@ fn a_tree_is_followed_with_its_past_until_all_of_it_has_ended() {
     let shown = world.ryectl("events --tree").arg(&run).ok().stdout();
     let first = shown.lines().next().unwrap();
     assert!(first.starts_with(&format!("{run}    1  ")), "{first}");
-    // From an event that came as it happened, the same follows.
+    // From the cursor of a live event, the same events follow.
     let live = told.iter().position(|event| event["cursor"] != "").unwrap();
     let rest = world.ryectl("events --tree --json --from");
     let rest = rest.arg(told[live]["cursor"].as_str().unwrap()).arg(&run);
     assert_eq!(rest.ok().json_lines(), told[live + 1..]);
 }
 
-/// A `ryectl` that follows, and the events it prints.
+/// A `ryectl` that follows, and the events that it prints.
 struct Follower {
     child: Child,
     events: Receiver<Value>,
@@ -125,7 +125,7 @@ impl Follower {
         Self { child, events }
     }
 
-    /// What it prints until the run `last` has ended.
+    /// Returns the events that it prints until the run `last` has ended.
     fn until_end_of(&self, last: &str) -> Vec<Value> {
         let mut told = Vec::new();
         loop {
@@ -148,7 +148,7 @@ impl Drop for Follower {
 
 #[test]
 fn all_runs_and_those_of_a_project_are_followed_and_a_cursor_continues() {
-    // The log is not to move on meanwhile.
+    // The log must not advance to another segment meanwhile.
     let world = World::measured();
     world.graph("t/inner", INNER);
     let daemon = world.start("");
@@ -158,7 +158,7 @@ fn all_runs_and_those_of_a_project_are_followed_and_a_cursor_continues() {
     let all = Follower::new(world.ryectl("events --all --follow --json"));
     let own = format!("events --all --project {here} --follow --json");
     let own = Follower::new(world.ryectl(&own));
-    // A follower is there once it tells something.
+    // A follower is connected once it prints an event.
     let (mut told, mut own_told) = (Vec::new(), Vec::new());
     until("both followers", || {
         let _run = world.ryectl("run rye/core/echo").within(&elsewhere).ok();
@@ -180,7 +180,7 @@ fn all_runs_and_those_of_a_project_are_followed_and_a_cursor_continues() {
     let from = |cursor: &str| world.ryectl("events --all --json --from").arg(cursor);
     let (first, end) = (cursor(&told[0]), cursor(told.last().unwrap()));
     assert_eq!(from(&first).ok().json_lines(), told[1..]);
-    // A crash of the daemon changes nothing about that.
+    // A crash of the daemon keeps the cursors valid.
     daemon.kill();
     let _status = daemon.ended();
     let _daemon = world.start("");

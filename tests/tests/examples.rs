@@ -1,4 +1,4 @@
-//! The graphs that come with the program, each run with its real tools over small files.
+//! The shipped graphs, each run with its real tools on small files.
 
 use std::fs;
 

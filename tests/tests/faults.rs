@@ -1,5 +1,5 @@
-//! The system fails, as `tests/faults` has it fail in the real daemon: nothing that was answered is lost, and what only has to wait
-//! waits.
+//! Faults of the system that `tests/faults` injects into the real daemon: no acknowledged result is lost, and work that
+//! can wait waits.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,14 +12,14 @@ use serde_json::Value;
 
 const ECHO: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {n: \"${inputs.n}\"}}, assign: {n: \"${result.n}\"}, next: done}\n  done: {type: return, output: \"${state.n}\"}";
 
-/// Waits until a rule that `part` names has fired.
+/// Waits until a rule that contains `part` has fired.
 fn await_fault(world: &World, part: &str) {
     until("a fault to fire", || {
         world.fired().contains(part).then_some(())
     });
 }
 
-/// Starts run number `n` of [`ECHO`], and remembers what it was answered to have come to.
+/// Starts run number `n` of [`ECHO`], and records its acknowledged result.
 fn echo(world: &World, n: u32, answered: &mut BTreeMap<String, Value>) {
     let command = world.ryectl("run t/echo --quiet --json --no-autostart -i");
     let out = command.arg(format!("n:={n}")).run();
@@ -31,7 +31,7 @@ fn echo(world: &World, n: u32, answered: &mut BTreeMap<String, Value>) {
     }
 }
 
-/// Whether the daemon has ended, and with which code.
+/// Waits for the end of the daemon. Returns its exit code.
 fn end_of(daemon: Daemon) -> i32 {
     daemon.ended().code().unwrap()
 }
@@ -119,7 +119,7 @@ fn faults_of_each_file_of_the_state_lose_nothing_that_was_answered() {
     }
 }
 
-/// Fails once, tries again after a while, and has a minute for all of it.
+/// Fails once, retries after a pause, and has 60 s for everything.
 const RETRIES: &str = "start: a\ntimeout: 60\nnodes:\n  \
     a: {action: {item_id: t/once, params: {}}, retry: {max: 3, backoff: fixed, delay: 3}, next: end}\n  \
     end: {type: return, output: {}}";
@@ -135,7 +135,7 @@ fn a_step_of_the_wall_clock_neither_fires_nor_stalls_a_retry_or_a_timeout() {
         "import os\nfrom pathlib import Path\nat = Path(project_path) / ('tried-' + os.environ['RYE_IDEMPOTENCY_KEY'])\nif at.exists():\n    return {}\nat.write_text('')\nraise RuntimeError('not yet')",
     );
     world.graph("t/retries", RETRIES);
-    // To the beginning of the count and far beyond its usual end, too.
+    // Also to the beginning of the epoch and far beyond its usual end.
     for seconds in [HOUR, -HOUR, YEAR, -YEAR, -56 * YEAR, 274 * YEAR] {
         world.let_fail("");
         let run = world.start_run("t/retries");
@@ -153,7 +153,7 @@ fn a_step_of_the_wall_clock_neither_fires_nor_stalls_a_retry_or_a_timeout() {
     }
 }
 
-/// A step that must not be made twice, and one that may.
+/// A step that must not be repeated, and one that may be.
 const PRINTS: &str = "start: a\nnodes:\n  \
     a: {effect: at_most_once, action: {item_id: rye/bash, params: {command: \"echo a >> made\"}}, next: b}\n  \
     b: {action: {item_id: rye/bash, params: {command: \"echo b >> made\"}}, next: end}\n  \
@@ -203,7 +203,7 @@ fn a_process_that_cannot_start_for_want_of_descriptors_or_memory_starts_later_an
     assert_eq!(world.info()["pid"], daemon.pid());
 }
 
-/// Waits for a file, and then uses a tool that was not used before.
+/// Waits for a file, and then calls a tool for the first time.
 const LATER: &str = "start: a\nnodes:\n  \
     a: {action: {item_id: rye/bash, params: {command: \"touch begun; until [ -e go ]; do sleep 0.05; done\"}}, next: b}\n  \
     b: {action: {item_id: t/tool, params: {}}, next: end}\n  \
@@ -219,7 +219,7 @@ fn an_item_that_cannot_be_opened_for_want_of_descriptors_is_opened_later() {
     until("the first step to begin", || {
         world.project().join("begun").exists().then_some(())
     });
-    // What is open stays open; nothing more is opened.
+    // Open files stay open; no more can be opened.
     let limit = |soft: &str| {
         let pid = daemon.pid().to_string();
         let nofile = format!("--nofile={soft}:");
@@ -262,7 +262,7 @@ fn callers_that_cannot_be_accepted_for_a_while_are_accepted_then() {
     await_fault(&world, "accept4");
 }
 
-/// A daemon at the transcript of a run that has ended: its project hangs, until there are other rules.
+/// Makes a daemon whose write of an ended run's transcript hangs until the rules change.
 fn behind(config: &str) -> (World, Daemon, String) {
     let world = World::with_faults();
     let daemon = world.start(config);
@@ -274,7 +274,7 @@ fn behind(config: &str) -> (World, Daemon, String) {
     (world, daemon, run)
 }
 
-/// The transcript of `run` is there, and says what was written.
+/// Waits until the transcript of `run` is complete and verifies.
 fn await_transcript(world: &World, run: &str) {
     until("the transcript to be whole", || {
         let file = format!(".ai/state/threads/{run}/transcript.jsonl");
@@ -286,7 +286,7 @@ fn await_transcript(world: &World, run: &str) {
 #[test]
 fn a_stop_does_not_wait_for_the_files_of_a_project_that_hangs_and_the_next_start_writes_them() {
     let (world, daemon, run) = behind("shutdown_grace_seconds: 1\n");
-    // The project hangs all the time: a stop that waited for it would not end.
+    // The project hangs all the time, so a stop that waited for it would not end.
     let _stopped = world.ryectl("daemon stop").ok();
     assert_eq!(end_of(daemon), 0);
     let log = world.log();

@@ -1,4 +1,4 @@
-//! Items that are read by their ids, looked for by queries, and signed: from the command line, by graphs, and by models.
+//! Items that are fetched by id, found by queries, and signed: by the command line, by graphs, and by models.
 
 use rye_tests::World;
 use rye_tests::model_server::ModelServer;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 const OUT: &str = "\n  out: {type: return, output: \"${state.got}\"}";
 
-/// Puts signed knowledge `team/rules` and `secret/plan` into the project.
+/// Writes the signed knowledge `team/rules` and `secret/plan` to the project.
 fn know(world: &World) {
     for (category, name, body) in [
         ("team", "rules", "Never send mail on Fridays."),

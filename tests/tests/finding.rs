@@ -1,4 +1,4 @@
-//! Finding the daemon of a state directory, wherever it listens and whether it answers or not.
+//! Locating the daemon of a state directory, on any socket and whether or not it answers.
 
 use std::fs;
 use std::io::Read as _;
@@ -25,18 +25,18 @@ impl Session {
         Self { world, runtime }
     }
 
-    /// A command of the session.
+    /// Makes a command of the session.
     fn inside(&self, words: &str) -> Ryectl {
         self.outside(words).env("XDG_RUNTIME_DIR", &self.runtime)
     }
 
-    /// A command of `cron`, `su -` or `docker exec`.
+    /// Makes a command without the session, as of `cron`, `su -` or `docker exec`.
     fn outside(&self, words: &str) -> Ryectl {
         self.world.ryectl(words).without_env("RYE_STATE_DIR")
     }
 }
 
-/// The daemon that `command` finds.
+/// Returns pid and socket of the daemon that `command` finds.
 fn found(command: Ryectl) -> (i64, PathBuf) {
     let info = command.words("daemon info --json").ok().json();
     let socket = info["socket"].as_str().unwrap();
@@ -78,12 +78,12 @@ fn a_daemon_that_outlives_the_session_is_reached_during_and_after_it() {
     let session = Session::new();
     let _started = session.inside("daemon start").ok();
     let (pid, socket) = found(session.inside(""));
-    // After the log-out it listens in the state directory; a client waits until it does.
+    // After the log-out the daemon listens in the state directory. A client waits until it does.
     fs::remove_dir_all(&session.runtime).unwrap();
     let (same, beside) = found(session.outside(""));
     assert_eq!(same, pid);
     assert!(beside.starts_with(session.world.home()), "{beside:?}");
-    // After the next log-in it is back at the path that other programs know.
+    // After the next log-in it listens again on the path that other programs know.
     make(&session.runtime);
     until("the daemon to bind its first socket again", || {
         socket.exists().then_some(())
@@ -121,12 +121,12 @@ fn freeze(daemon: &Daemon) {
     }
 }
 
-/// What a command that waits says first.
+/// Reads the first notice of a command that waits.
 fn notice(command: &mut Child) -> String {
     let stderr = command.stderr.as_mut().unwrap();
     let mut line = Vec::new();
     let mut byte = [0];
-    // No further than the line: the rest is read at the end.
+    // It reads byte by byte up to the line feed; the rest is read at the end.
     while stderr.read(&mut byte).unwrap() == 1 && byte != *b"\n" {
         line.extend(byte);
     }
@@ -146,7 +146,7 @@ fn a_daemon_that_does_not_answer_is_named_by_its_pid_and_ended_by_stop_and_resta
     let named = format!("ryed (pid {})", first.pid());
     let notice = notice(&mut ps);
     assert!(notice.starts_with(&named), "{notice}");
-    // Long before it is ended, on a slow machine too.
+    // That is long before the daemon is ended by force, even on a slow machine.
     assert!(began.elapsed() < Duration::from_secs(8));
     let stop = Outcome::of(stop).code(0).tells(&[&named]);
     assert_eq!(stop.json()["forced"], true);
@@ -165,7 +165,7 @@ fn a_daemon_that_does_not_answer_is_named_by_its_pid_and_ended_by_stop_and_resta
 #[test]
 fn a_daemon_that_still_recovers_is_waited_for_and_then_asked_to_stop() {
     let world = World::with_faults();
-    // It does not serve until there are other rules.
+    // The daemon does not serve until the rules change.
     world.let_fail("fsync /state hang");
     let mut child = Daemon::spawn(&world, "");
     until("the daemon to take the state directory", || {
@@ -189,7 +189,7 @@ fn in_a_directory_that_was_removed_nothing_is_written_and_the_directory_is_named
     let _daemon = world.start("");
     let gone = world.home().join("gone");
     let within_gone = |words: &str| {
-        // The shell is there before the directory goes.
+        // The shell enters the directory before it is removed.
         let script = format!(
             "mkdir '{0}' && cd '{0}' && rmdir '{0}' && exec ryectl {words}",
             gone.display()

@@ -1,4 +1,4 @@
-//! A disk that is full: nothing new is taken on, nothing is lost, and it continues when there is space again.
+//! A full disk: new work is refused, nothing is lost, and runs continue when there is space again.
 
 use std::fs;
 use std::io::Write as _;
@@ -13,22 +13,22 @@ use rye_tests::model_server::ModelServer;
 use rye_tests::{Ryectl, World, binaries, processes, skipped, until};
 use serde_json::{Value, json};
 
-/// Room for the segments that the log prepares, and for some more once the ballast is gone.
+/// Room for the prepared segments of the log, and for some more without the ballast.
 const SIZE: &str = "size=160m";
 
-/// A daemon whose state directory is a small file system that only it can see.
+/// A daemon whose state directory is a small file system in its own mount namespace.
 struct SmallDisk {
     world: World,
     daemon: Child,
 }
 
 impl SmallDisk {
-    /// `None` where this user may not mount.
+    /// Returns `None` if this user may not mount.
     fn new() -> Option<Self> {
         Self::with(World::new(), Vec::new())
     }
 
-    /// As [`SmallDisk::new`], with a daemon that calls `server` when it calls a model.
+    /// Makes a small disk like [`SmallDisk::new`], with a daemon that calls `server` for models.
     fn with_models(server: &ModelServer) -> Option<Self> {
         Self::with(World::with_models(server), server.environment())
     }
@@ -69,7 +69,7 @@ impl SmallDisk {
         Some(disk)
     }
 
-    /// Whether the daemon begins to serve and does not end.
+    /// True if the daemon begins to serve, false if it ends.
     fn serves(&mut self) -> bool {
         until("the daemon to serve or to end", || {
             let ended = self.daemon.try_wait().unwrap().is_some();
@@ -83,7 +83,7 @@ impl SmallDisk {
 
     /// Kills both processes of the daemon, and starts it again on the same file system.
     fn start_again(&mut self) {
-        // Held open, what was mounted for the first one stays.
+        // The open namespace keeps the mount of the first daemon.
         let namespace = fs::File::open(format!("/proc/{}/ns/mnt", self.daemon.id())).unwrap();
         let info = self.ryectl("daemon info --json").ok().json();
         for pid in ["parent_pid", "pid"] {
@@ -128,7 +128,7 @@ impl SmallDisk {
         info["storage"].as_str().unwrap().to_owned()
     }
 
-    /// A file on the small file system, as seen from outside.
+    /// Returns the path of a file on the small file system from outside of its namespace.
     fn inside(&self, name: &str) -> PathBuf {
         let state = self.world.state();
         let inside = state.strip_prefix("/").unwrap();
@@ -141,7 +141,7 @@ impl SmallDisk {
         self.inside("ballast")
     }
 
-    /// Writes until nothing more goes in.
+    /// Fills the file system completely.
     fn fill(&self) {
         let mut file = fs::File::options()
             .create(true)
@@ -162,7 +162,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Puts the input into the state, over and over, until the step limit of the run is reached.
+/// Stores the input in the state in each step, up to the step limit of the run.
 const FILL: &str = "start: a\nmax_steps: 100000\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {text: \"${inputs.text}\"}}, assign: {got: \"${result.text}\"}, next: a}";
 
 #[test]
@@ -179,7 +179,7 @@ fn on_a_full_disk_runs_are_suspended_new_ones_are_refused_and_all_resume_when_th
     let id = |run: &Value| run["run_id"].as_str().unwrap().to_owned();
     disk.fill();
 
-    // 20 KiB twice in each step, as result and as state: what is prepared of the log is used up on the way.
+    // Each step writes 20 KiB twice, as result and as state. That uses up the prepared part of the log.
     let suspended = fill(900).run().code(75).tells(&["storage"]).json();
     assert_eq!(suspended["status"], "suspended");
     assert_eq!(suspended["suspend"]["reason"], "storage");
@@ -230,7 +230,7 @@ fn a_daemon_starts_on_a_full_disk_and_has_what_was_there() {
         disk.world.project().join("in").exists().then_some(())
     });
     let before = disk.ryectl("daemon info --json").ok().json();
-    // As after a reboot: the directory is to be described anew, for which there is no space.
+    // As after a reboot, the directory must be described again, for which there is no space.
     let record = disk.inside("node.json");
     let text = fs::read(&record).unwrap();
     let mut described: Value = serde_json::from_slice(&text).unwrap();
@@ -252,7 +252,7 @@ fn a_daemon_starts_on_a_full_disk_and_has_what_was_there() {
     assert_eq!(ended["output"], 7, "{ended}");
 }
 
-/// Says more than the log keeps for the end of what is in flight.
+/// Scripts an answer that is longer than the space that the log reserves for work in flight.
 fn speaks_at_length() -> String {
     let text = "word ".repeat(80 << 10);
     format!(

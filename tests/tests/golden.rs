@@ -1,13 +1,13 @@
-//! Graphs whose behaviour was recorded from the original, walked by ours.
+//! Graphs whose behaviour was recorded from the original, run by Rye.
 //!
-//! `data/golden/graphs.json` holds what was observed; `data/golden/rulings.json` what we do otherwise on purpose, and why;
-//! `LATER` names what belongs to features that are not there yet. Every recorded case is in exactly one of the three, and
-//! `data/golden/README.md` tells people which.
+//! `data/golden/graphs.json` has the recorded behaviour. `data/golden/rulings.json` has the intended differences and
+//! their reasons. `LATER` names the cases of missing features. Every recorded case is in exactly one of the three, and
+//! `data/golden/README.md` lists which.
 //!
-//! Compared are what a call came to and what it did on its way: dispatches, answers of hooks, lines, logs (`trace`).
+//! The tests compare the outcome of a call and its trace: dispatches, answers of hooks, progress lines, logs (`trace`).
 //!
-//! A call with control parameters (`resume`, `node`, `validate` …) goes through `ryectl execute`, as an action would; any
-//! other through `ryectl run`.
+//! A call with control parameters (`resume`, `node`, `validate` …) uses `ryectl execute`, as an action would. Any other
+//! call uses `ryectl run`.
 
 mod case;
 mod recorded;
@@ -37,7 +37,7 @@ const LATER: &[(&str, &str)] = &[
     ),
 ];
 
-/// How many cases are walked at once.
+/// Number of cases that run at the same time.
 const WALKERS: usize = 3;
 
 fn data(name: &str) -> PathBuf {
@@ -70,14 +70,14 @@ fn disagreements(
     let runs = recorded["runs"].as_array().unwrap();
     for (number, run) in (1..).zip(runs) {
         let observed = case.call(run);
-        // A ruling on a case of several calls names the call.
+        // The ruling on a case with several calls names the call.
         let ruling = match ruling.and_then(|ruling| ruling.get("runs")) {
             Some(each) => each.get(number.to_string()),
             None => ruling.filter(|_| number == runs.len()),
         };
         let mut facts = expected(case.graph, run, ruling);
         if !observed.contains_key("progress") {
-            // Only `ryectl run` shows lines.
+            // Only `ryectl run` prints progress lines.
             facts.remove("progress");
         }
         for (key, value) in facts {
@@ -164,7 +164,7 @@ fn a_node_whose_work_was_continued_takes_the_result_of_the_last_run() {
     );
 }
 
-/// Rulings by case, without those that hold everywhere.
+/// Returns the rulings by case, without those of all cases.
 fn rulings_of_cases(rulings: &Value) -> impl Iterator<Item = (&String, &Value)> {
     let rulings = rulings.as_object().unwrap();
     rulings.iter().filter(|(id, _)| *id != "everywhere")

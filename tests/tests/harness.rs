@@ -1,4 +1,4 @@
-//! The harness notices what it is there to notice.
+//! Tests of the harness itself: it detects the faults that it is meant to detect.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Stdio;

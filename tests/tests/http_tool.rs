@@ -1,4 +1,4 @@
-//! Tools that call other hosts: what is sent, what comes of the answer, and what a hostile caller or host comes to.
+//! Tools that call other hosts: the requests, the handling of answers, and hostile callers or hosts.
 
 mod hosts;
 
@@ -10,7 +10,7 @@ use std::thread;
 use rye_tests::{Outcome, World};
 use serde_json::{Value, json};
 
-/// A server that gives each connection the next of its answers, byte for byte, and closes it. It ends with the last one.
+/// A server that sends each connection its next answer, byte for byte, and closes it. It ends after the last answer.
 struct Peer {
     address: SocketAddr,
     heard: Arc<Mutex<Vec<String>>>,
@@ -33,7 +33,7 @@ impl Peer {
                 };
                 let request = request(&mut peer);
                 requests.lock().unwrap().push(request);
-                // Who has heard enough goes away.
+                // The client may close the connection early.
                 let _told = peer.write_all(answer.as_ref());
             }
         });
@@ -45,7 +45,7 @@ impl Peer {
     }
 }
 
-/// A request up to the end of its body.
+/// Reads a request up to the end of its body.
 fn request(peer: &mut TcpStream) -> String {
     let mut heard = Vec::new();
     loop {
@@ -81,7 +81,7 @@ fn ok(body: &str) -> String {
 
 const SCHEMA: &str = "config_schema: {type: object, properties: {id: {}, q: {}, tags: {}, title: {}, trace: {}, url: {}}}";
 
-/// Writes the tool `t/<name>`; `config` is YAML below `config`, `HOST` in it the address of `peer`.
+/// Writes the tool `t/<name>`. `config` is YAML below `config`; `HOST` in it is replaced by the address of `peer`.
 fn tool(world: &World, name: &str, peer: SocketAddr, more: &str, config: &str) {
     let config = config.replace("HOST", &peer.to_string());
     let indented: String = config.lines().flat_map(|line| ["  ", line, "\n"]).collect();
@@ -266,7 +266,7 @@ fn a_redirect_is_followed_within_the_origin_and_the_answer_otherwise() {
     );
     let out = call(&world, "get", &json!({})).code(0).json();
     assert_eq!(out["data"]["status_code"], 302);
-    // A request with an effect is not made into another one.
+    // A redirect must not change the method of a request with an effect.
     tool(
         &world,
         "post",
@@ -276,7 +276,7 @@ fn a_redirect_is_followed_within_the_origin_and_the_answer_otherwise() {
     );
     let out = call(&world, "post", &json!({})).code(0).json();
     assert_eq!(out["data"]["status_code"], 302);
-    // One that asks for the same request again is followed, unless that may be sent once only.
+    // A redirect that keeps the request is followed, unless the request may be sent only once.
     let moved = answer("307 Temporary Redirect", "Location: /b\r\n", "");
     let peer = Peer::new(vec![moved.clone(), ok("3"), moved]);
     let config = "method: POST\nurl: \"http://HOST/a\"\nbody: {n: 1}";
@@ -345,7 +345,7 @@ fn a_call_is_tried_again_where_that_may_help_and_does_no_harm() {
     tool(&world, "thrice", peer.address, "", retry);
     let _failed = call(&world, "thrice", &json!({})).code(1).tells(&["503"]);
     assert_eq!(peer.heard().len(), 3);
-    // It was sent, and it is not known what became of it.
+    // The request was sent, and its outcome is unknown.
     let peer = Peer::new(vec![String::new(), ok("1")]);
     tool(&world, "once", peer.address, "effect: at_most_once", retry);
     let _failed = call(&world, "once", &json!({}))
@@ -360,7 +360,7 @@ fn a_call_is_tried_again_where_that_may_help_and_does_no_harm() {
     let run = world.start_run("t/g");
     let _ended = world.settled(&run);
     assert_eq!(peer.heard().len(), 1);
-    // Nor does a node repeat it that says nothing, or the hook that Rye comes with.
+    // Neither a node without a retry nor the shipped hook repeats it.
     for (name, retry_of_node) in [("silent-node", "retry: 3, "), ("silent-hook", "")] {
         let peer = Peer::new(vec![String::new(), ok("1")]);
         tool(
@@ -380,7 +380,7 @@ fn a_call_is_tried_again_where_that_may_help_and_does_no_harm() {
         assert_eq!(run["status"], "suspended", "{run}");
         assert_eq!(peer.heard().len(), 1);
     }
-    // Nothing was sent: nobody listens there.
+    // Nothing was sent, because no process listens there.
     let gone = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -463,7 +463,7 @@ fn a_secret_goes_where_its_scheme_says_and_into_no_answer() {
         .iter()
         .map(|request| request.to_ascii_lowercase())
         .collect();
-    // ada:s3cret-w0rd
+    // The Base64 form of `ada:s3cret-w0rd` in lower case.
     let basic = "\r\nauthorization: basic ywrhonmzy3jldc13mhjk\r\n";
     let said = [
         "\r\nx-api-key: s3cret-w0rd\r\n",
@@ -475,7 +475,8 @@ fn a_secret_goes_where_its_scheme_says_and_into_no_answer() {
     assert!(!world.log().contains("s3cret"));
 }
 
-/// A run of a graph whose only node calls a host that never answers; the daemon dies while it waits. Gives the host, and the run.
+/// Makes a run whose only node calls a host that never answers; the daemon dies while it waits. Returns the host and
+/// the run.
 fn cut_off(world: &World, effect: &str) -> (TcpListener, String) {
     let host = TcpListener::bind("127.0.0.1:0").unwrap();
     let config = "method: POST\nurl: \"http://HOST/a\"\nheaders: {Idempotency-Key: \"${RYE_IDEMPOTENCY_KEY}\"}";

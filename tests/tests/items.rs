@@ -1,4 +1,5 @@
-//! Finding items: listed, shown, named in three ways, and suggested where a name is wrong; by the command line and over gRPC.
+//! Finding items: listed, shown, named in three ways, and suggested for a wrong name; by the command line and over
+//! gRPC.
 
 use rye_proto::v1;
 use rye_proto::v1::items_client::ItemsClient;
@@ -18,7 +19,7 @@ config_schema:
     who: {type: string, description: Whom to greet.}
     times: {type: integer, default: 3}"#;
 
-/// A project with a signed graph, and a tool that was changed behind its signature.
+/// Makes a project with a signed graph, and a tool that was changed after it was signed.
 fn world() -> World {
     let world = World::new();
     world.graph_with("t/greet", TAKES, GREET);
@@ -132,7 +133,7 @@ fn an_item_is_named_by_its_id_its_type_or_its_path_in_every_verb() {
     for name in ["t/count", ".ai/tools/t/count.py"] {
         let _done = world.ryectl("execute tool").arg(name).ok();
     }
-    // From within the folder, as a shell completes it.
+    // A relative path from the tools folder, as a shell completes it.
     let folder = world.project().join(".ai/tools");
     let _done = world
         .ryectl("run t/greet.yaml -i who=Ada")

@@ -1,11 +1,11 @@
-//! Limits of what a graph starts: how many child runs, and how deep they lie.
+//! Limits of the child runs of a graph: number and depth.
 
 use rye_tests::World;
 use serde_json::Value;
 
 const LEAF: &str = "start: out\nnodes:\n  out: {type: return, output: leaf}";
 
-/// Calls `id` once for each of three items, at the same time.
+/// Calls `id` once for each of three items, in parallel.
 fn three(id: &str) -> String {
     format!(
         "start: each\nnodes:\n  each:\n    type: foreach\n    over: [1, 2, 3]\n    parallel: true\n    on_item_error: collect\n    \
@@ -13,7 +13,7 @@ fn three(id: &str) -> String {
     )
 }
 
-/// Calls `t/leaf` twice, one behind the other.
+/// Calls `t/leaf` twice, one after the other.
 const TWICE: &str = "start: first\nnodes:\n  first: {action: {item_id: t/leaf}, next: second}\n  \
     second: {action: {item_id: t/leaf}, next: out}\n  out: {type: return}";
 
@@ -27,7 +27,7 @@ fn world() -> World {
     world
 }
 
-/// Runs `words` to the end: how many child runs it started, and the codes and texts of what failed.
+/// Runs `words` to the end. Returns the number of child runs, and the codes and texts of failures.
 fn ran(world: &World, words: &str) -> (Value, String) {
     let record = world.ryectl(words).run().json();
     let told = format!("{} {}", record["error"], record["errors"]);
@@ -43,7 +43,7 @@ fn a_graph_starts_as_many_child_runs_as_it_may_and_the_others_fail() {
     assert_eq!(record["spawn_count"], 2);
     let errors = record["errors"].to_string();
     assert!(errors.contains("at most 2 child runs"), "{errors}");
-    // What the caller says counts.
+    // A limit of the caller overrides that of the graph.
     let (count, told) = ran(&world, "run t/three --limit spawns=3 --json");
     assert_eq!(count, 3, "{told}");
     let (count, told) = ran(&world, "run t/three --limit spawns=0 --json");
@@ -89,7 +89,7 @@ fn a_graph_says_how_deep_its_child_runs_lie() {
     world.graph_with("t/flat", &limited("{depth: 0}"), TWICE);
     let failed = world.ryectl("run t/flat --json").run().code(1).json();
     assert_eq!(failed["error"]["code"], "depth_exceeded", "{failed}");
-    // Below a run it gets no more than that one has left.
+    // Below another run, the graph gets at most the remaining depth of that run.
     world.graph_with("t/deep", &limited("{depth: 9}"), TWICE);
     let top = "start: call\nnodes:\n  call: {action: {item_id: t/deep}, next: out}\n  out: {type: return}";
     world.graph_with("t/top", &limited("{depth: 1}"), top);
@@ -115,7 +115,7 @@ fn a_tree_has_as_many_live_runs_as_the_daemon_allows() {
         told.contains("2 runs of one tree") && told.contains("limits.tree_runs"),
         "{told}"
     );
-    // Each tree for itself, and no longer than its runs live.
+    // The limit counts each tree separately, and only live runs.
     let _ran = world.ryectl("run t/middle").ok();
     let _ran = world.ryectl("run t/middle").ok();
     let _stopped = world.ryectl("daemon stop").ok();

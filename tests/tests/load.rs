@@ -1,4 +1,4 @@
-//! Many short runs: what the daemon holds does not grow with what it has done.
+//! Many short runs: the resources of the daemon do not grow with the number of ended runs.
 
 use std::fs;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use tokio_stream::StreamExt as _;
 use super::rpc::{channel, start_request};
 
 const SHORT: &str = "start: a\nnodes:\n  a: {type: return, output: {}}";
-/// Runs, unless `RYE_LOAD_RUNS` says otherwise.
+/// Number of runs. `RYE_LOAD_RUNS` overrides it.
 const RUNS: usize = 400;
-/// How often is looked while half of them come.
+/// Number of measurements during the second half.
 const PARTS: usize = 4;
 /// Runs that are started before the first of them is waited for.
 const AT_ONCE: usize = 25;
-/// What the daemon may keep of a run that has ended, in bytes: its place in the index, as far as that is in memory.
+/// Most bytes of memory for each ended run: its entry in the index.
 const KEPT: u64 = 1024;
-/// What else may come and go meanwhile, in KB.
+/// Tolerance for other memory in KB.
 const SLACK: u64 = 24_000;
 
-/// For how long the files of half the runs may be written after these have ended.
+/// Longest wait for the files of half of the runs after their ends.
 const CATCHING_UP: Duration = Duration::from_mins(10);
 
 /// Memory in KB, open files and threads of the daemon.
@@ -55,7 +55,7 @@ impl Held {
     }
 }
 
-/// Starts so many runs, and waits until they have ended and their files are written.
+/// Starts `runs` runs. Waits until they have ended and their files are written.
 async fn load(world: &World, runs: usize) {
     let client = RunsClient::new(channel(world));
     let (mut begun, mut last) = (0, Vec::new());
@@ -78,7 +78,7 @@ async fn load(world: &World, runs: usize) {
         let _ended = client.clone().wait(wait).await.unwrap();
         last = batch;
     }
-    // Those of a project are written in turn.
+    // The daemon writes the files of a project in order.
     let file = |run: &String| format!(".ai/state/threads/{run}/transcript.jsonl");
     within(CATCHING_UP, || {
         let mut files = last.iter().map(|run| world.project().join(file(run)));
@@ -108,7 +108,7 @@ async fn what_the_daemon_holds_does_not_grow_with_the_runs_that_have_ended() {
         }
         looks.push(Held::by(&daemon));
     }
-    // The first half fills what is kept for speed; the second must not add to it as it did.
+    // The first half fills the caches; the second half must not add to them.
     let (middle, last) = (looks[0], looks[1]);
     let second_half = u64::try_from(runs / 2).unwrap();
     let grown = last.memory.saturating_sub(middle.memory);

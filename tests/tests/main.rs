@@ -1,6 +1,6 @@
-//! What users, scripts and operators of Rye rely on, tested with the real binaries.
+//! Behaviour that users, scripts and operators of Rye rely on, tested with the real binaries.
 //!
-//! One binary, one module per promise; each test has a world of its own (see `rye_tests`).
+//! One binary, one module per topic. Each test has a world of its own (see `rye_tests`).
 #![expect(
     clippy::unwrap_used,
     clippy::panic,

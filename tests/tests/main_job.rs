@@ -1,4 +1,4 @@
-//! The main job: the shipped example over a real directory, wherever one stands.
+//! The main use: the shipped example on a real directory, from any working directory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 const RUN: &str = "run rye/examples/project-stats -i directory=. --json";
 
-/// Six lines of Rust in two files and four of Python in one, which is the largest.
+/// Writes six lines of Rust in two files, and four of Python in the largest file.
 fn fill(world: &World) {
     world.write("src/main.rs", "fn main() {\n}\n");
     world.write("src/lib.rs", "//! a\n//! b\n//! c\n//! d\n");
@@ -75,7 +75,7 @@ fn the_example_runs_in_any_other_project() {
         state.contains("```yaml") && state.contains("entry_type: \"graph_state\""),
         "{state}"
     );
-    // Lines are written before the files that show a later state.
+    // Lines of the transcript are written before files that show a later state.
     let transcript = world.read(&format!(".ai/state/threads/{run}/transcript.jsonl"));
     let first = transcript.lines().next();
     assert_eq!(first.map(|line| line.contains("run_created")), Some(true));

@@ -1,4 +1,4 @@
-//! Tools of servers of the Model Context Protocol: what they answer, how long their servers live, and what a hostile one comes to.
+//! Tools of servers of the Model Context Protocol: their answers, the lifetime of their servers, and hostile servers.
 
 mod foreign;
 mod hostile;
@@ -10,8 +10,8 @@ use std::fmt::Write as _;
 
 const SERVER: &str = include_str!("mcp/server.py");
 
-/// A server of the tests that behaves as `mode` says, and one tool of it for each of `tools`, unpinned; `extra` stands below `config` of
-/// the server.
+/// Writes a server of the tests with the behaviour `mode`, and one unpinned tool of it for each of `tools`. `extra` is
+/// YAML below `config` of the server.
 fn server(world: &World, mode: &str, extra: &str, tools: &[&str]) {
     world.write("server.py", SERVER);
     world.tool(
@@ -27,7 +27,7 @@ fn server(world: &World, mode: &str, extra: &str, tools: &[&str]) {
     }
 }
 
-/// The tool `name` of the server; `pin` stands below `config`, `rest` beside it.
+/// Writes the tool `name` of the server. `pin` is YAML below `config`, `rest` next to it.
 fn tool(world: &World, server: &str, name: &str, pin: &str, rest: &str) {
     world.tool(
         &format!("mcp/{server}/{name}.yaml"),
@@ -203,7 +203,7 @@ fn one_server_serves_a_whole_run_and_its_child_runs() {
     assert_eq!(output["one"], output["two"]);
     assert_eq!(world.read("heard.txt").matches("initialize").count(), 1);
     until_none_is_left(&world);
-    // What nothing pins is told.
+    // A tool that nothing pins is reported.
     let events = world.ryectl("events").arg(&run).ok();
     assert!(events.stdout().contains("nothing pins the tool `pid`"));
 }
@@ -304,7 +304,7 @@ fn a_server_is_an_item_like_any_other() {
         ("python3", "no-such-program", "no-such-program", 1),
     ] {
         world.tool("mcp/servers/good.yaml", &text.replace(from, to));
-        // The same of one of its tools as of the server itself.
+        // The error is the same for a tool of the server and for the server itself.
         for call in ["execute tool mcp/good/pid", "mcp import mcp/servers/good"] {
             let _refused = world.ryectl(call).run().code(code).tells(&[words]);
         }
@@ -324,7 +324,7 @@ fn a_server_is_an_item_like_any_other() {
         &other.replace("  tool_name: pid\n", ""),
     );
     refused(&["pid.yaml", "config.tool_name"], 2);
-    // Listing what a server has is executing it.
+    // Listing the tools of a server executes it, so it needs the permission.
     world.graph_with(
         "t/list",
         "permissions: [\"rye.execute.tool.rye.core.mcp.tools\"]",

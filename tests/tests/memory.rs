@@ -1,4 +1,4 @@
-//! A run that would take the memory of all others fails by itself: the daemon lives, and what else runs there ends as it should.
+//! A run that would exhaust the memory fails by itself; the daemon and the other runs continue.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -10,24 +10,24 @@ use rye_tests::until::within;
 use rye_tests::{Daemon, World, until};
 use serde_json::{Value, json};
 
-/// Doubles its state with each step, of which 46 MB of JSON would take 8 GB.
+/// Doubles its state with each step. 46 MB of JSON would take 8 GB.
 const DOUBLES: &str = "max_steps: 100\nstate: {s: [null, null]}\nstart: a\nnodes:\n  \
     a: {assign: {s: {a: \"${state.s}\", b: \"${state.s}\"}}, next: a}";
 const WAITS: &str = "start: a\nnodes:\n  \
     a: {action: {item_id: rye/bash, params: {command: \"until [ -e go ]; do sleep 0.05; done\"}}, next: b}\n  \
     b: {type: return, output: {}}";
-/// Holds four times what it is given, and waits.
+/// Holds four times its input, and waits.
 const HOLDS: &str = "start: a\nnodes:\n  a: {assign: {x: \"${inputs.text}${inputs.text}${inputs.text}${inputs.text}\"}, next: b}\n  \
     b: {action: {item_id: rye/bash, params: {command: \"until [ -e go ]; do sleep 0.05; done\"}}, next: c}\n  \
     c: {type: return, output: {}}";
-/// Takes JSON without numbers, as a schema that refers to itself says in four ways.
+/// Accepts JSON without numbers, by a schema that refers to itself in four ways.
 const TREE: &str = "permissions: []\nconfig_schema:\n  $defs:\n    tree:\n      anyOf:\n        \
     - {type: string}\n        - {type: array, items: {$ref: '#/$defs/tree'}}\n        \
     - {type: object, additionalProperties: {$ref: '#/$defs/tree'}}\n        \
     - {type: array, prefixItems: [{$ref: '#/$defs/tree'}]}\n  \
     type: object\n  properties: {tree: {$ref: '#/$defs/tree'}}";
 
-/// The most memory that the daemon has taken so far, in MB.
+/// Returns the largest resident memory of the daemon so far, in MiB.
 pub(crate) fn most_resident(daemon: &Daemon) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -139,7 +139,7 @@ fn who_follows_a_run_whose_value_never_fits_twice_is_told_the_limit_and_the_run_
         "the run is not affected",
     ];
     let _told = follows.tells(&limit);
-    // `attach` cannot show what happens, and still waits for the end.
+    // `attach` cannot show events, and still waits for the end.
     let mut stays = world.ryectl("attach").arg(&run).spawn();
     let lines = BufReader::new(stays.stderr.take().unwrap()).lines();
     let mut lines = lines.map(Result::unwrap);
@@ -178,7 +178,7 @@ fn inputs_that_do_not_fit_a_schema_that_refers_to_itself_are_refused_and_fill_no
     assert!(most < 400, "{most} MB");
 }
 
-/// Says where it is nested so deeply that every way in which the schema may be read fails at the bottom.
+/// Prints a value nested so deeply that every alternative of the schema fails at the bottom.
 const PRINTS: &str = "import json\nwide = [[1, 'x'] * 3] * 3\nfor _ in range(LEVELS):\n    wide = [wide]\nprint(json.dumps(wide))";
 
 #[test]
@@ -217,7 +217,8 @@ fn what_a_tool_prints_for_a_nested_graph_fails_its_node_and_fills_no_memory() {
     assert_eq!(world.settled(&beside)["status"], "completed");
 }
 
-/// Items at once that print much, and the limit on memory in MB; `RYE_OUTPUT_WIDE` makes it so many items, and 1,000 MB.
+/// Number of concurrent items that print much, and the memory limit in MB. `RYE_OUTPUT_WIDE` sets the number, with a
+/// limit of 1,000 MB.
 const WIDE: (u64, u64) = (20, 400);
 
 #[test]
@@ -254,7 +255,7 @@ fn output_of_many_items_at_once_takes_no_more_memory_than_all_runs_may_and_other
     let error = error_of(&world, &floods);
     assert_eq!(error["code"], "results_too_large", "{error}");
     assert!(beside > 0, "other runs completed meanwhile");
-    // The files of the project are written behind the run.
+    // The files of the project are written after the run.
     until("its page says how it ended", || {
         let pages = world.project().join(".ai/knowledge/graphs/t/floods");
         let page = fs::read_to_string(pages.join(format!("{floods}.md"))).ok()?;
@@ -266,7 +267,7 @@ fn output_of_many_items_at_once_takes_no_more_memory_than_all_runs_may_and_other
     assert_eq!(world.info()["pid"], daemon.pid());
 }
 
-/// What the daemon takes now, in MB.
+/// Returns the resident memory of the daemon in MiB.
 fn resident(daemon: &Daemon) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -274,7 +275,7 @@ fn resident(daemon: &Daemon) -> u64 {
     kilobytes.parse::<u64>().unwrap() >> 10
 }
 
-/// A graph that nobody has signed, with thousands of patterns.
+/// Writes an unsigned graph with thousands of patterns.
 fn hostile(world: &World) {
     let edge = r"{to: end, when: {path: inputs.text, op: regex, value: '(\w{1,40}\s?){1,40}x'}}";
     let edges = vec![edge; 2_000].join(", ");
@@ -284,7 +285,7 @@ fn hostile(world: &World) {
     world.write(".ai/tools/t/hostile.yaml", text);
 }
 
-/// Looks at `ps` until `attack` is over; how long the slowest answer took. What all of them took is printed.
+/// Repeats `ps` until `attack` is over. Returns the time of the slowest answer, and prints the distribution.
 fn slowest_answer(world: &World, attack: impl FnOnce() + Send) -> Duration {
     let mut answers = Series::new("`ps` under attack", "ms");
     let slowest = thread::scope(|scope| {
@@ -305,10 +306,10 @@ fn slowest_answer(world: &World, attack: impl FnOnce() + Send) -> Duration {
     slowest
 }
 
-/// What the daemon may keep of memory that it took for a while, in MB.
+/// Most memory in MB that the daemon may keep after a peak.
 const MOST_LEFT: u64 = 250;
 
-/// What `ps` may take on a machine that does much else: the program has to start, too.
+/// Longest time of `ps` on a busy machine, including the start of the program.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 #[test]
@@ -332,7 +333,7 @@ fn hostile_files_that_are_looked_at_side_by_side_hold_nobody_up() {
     assert!(most < 500, "{most} MB");
 }
 
-/// Steps that do nothing but match a pattern that gives up.
+/// Each step only matches a pattern that exceeds its bound.
 const MATCHES: &str = "max_steps: 400\nstate: {text: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa}\nstart: a\nnodes:\n  \
     a: {type: gate, next: [{to: end, when: {path: state.text, op: regex, value: '^(?=a)(a+a+)+$(?<=b)'}}, {to: a}]}\n  \
     end: {type: return}";

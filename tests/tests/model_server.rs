@@ -1,4 +1,5 @@
-//! The scripted model server speaks as the vendors do, plays what its script says, and finds what breaks their rules.
+//! Tests of the scripted model server: it follows the APIs of the vendors, plays its script, and detects requests that
+//! break the rules.
 
 mod breaches;
 mod client;

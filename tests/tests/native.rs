@@ -11,7 +11,7 @@ const EMITTER: &str = "rye/agent/threads/internal/emitter";
 
 const OUT: &str = "\n  out: {type: return, output: \"${state.got}\"}";
 
-/// Waits for the file that its input `go` names, and fails if that says so.
+/// Waits for the file that its input `go` names, and fails if the input requests that.
 const WAITS: &str = r#"start: work
 nodes:
   work:
@@ -43,7 +43,7 @@ fn calling(id: &str, params: &Value) -> String {
     )
 }
 
-/// The record of a run of `id` that has ended or is suspended.
+/// Returns the record of a run of `id` that has ended or is suspended.
 fn ran(world: &World, id: &str) -> Value {
     let run = world.start_run(id);
     world.settled(&run)
@@ -71,7 +71,7 @@ fn refused(world: &World, id: &str, params: &Value, told: &[&str]) {
     let _told = execute(world, id, params).code(1).tells(told);
 }
 
-/// A graph that may do nothing, and asks the control tool what becomes of that.
+/// A graph without permissions whose hook calls the control tool.
 const ASKS: &str = "start: call\nhooks:\n  - event: error\n    action: {item_id: rye/agent/threads/internal/control, params: {action: abort}}\n\
     nodes:\n  call: {action: {item_id: rye/core/echo}, next: out}\n  out: {type: return, output: past}";
 
@@ -209,7 +209,7 @@ fn steps_and_status_name_errors_that_were_suppressed() {
     );
     let out = ran(&world, "t/fails");
     let params = json!({"run_id": out["run_id"]});
-    // Telling of a failure is no failure.
+    // A report about a failure succeeds.
     let told = ask(&world, "rye/core/processes/status", &params);
     assert_eq!(told["status"], "error");
     assert_eq!(told["current_node"], "a");
@@ -450,7 +450,7 @@ fn a_chain_of_continuations_is_told_from_its_root() {
     let second = resumed["new_thread_id"].as_str().unwrap();
     assert_eq!(resumed["old_thread_id"], json!(first), "{resumed}");
     assert_eq!(resumed["original_thread_id"], Value::Null);
-    // Both ids are accepted from here on; the answer names the one that ran.
+    // Both ids are accepted from here on. The answer names the run that was active.
     let params = json!({"operation": "wait_threads", "thread_ids": [first]});
     let waited = ask(&world, ORCHESTRATOR, &params);
     assert_eq!(waited["threads"][&first]["thread_id"], second, "{waited}");

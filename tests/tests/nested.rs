@@ -1,4 +1,4 @@
-//! Graphs within graphs: child runs, and what stops, is suspended and restarts together.
+//! Graphs within graphs: child runs, and how they stop, suspend and restart together.
 
 use std::fs;
 use std::thread;
@@ -20,7 +20,7 @@ nodes:
     next: out
   out: {type: return, output: {said: "${state.said}", n: "${inputs.n}"}}"#;
 
-/// As [`WAITS`], with a tool that leaves a line in `asked` when it is asked to end, and continues.
+/// Works like [`WAITS`], with a tool that appends a line to `asked` on TERM, and continues.
 const STUBBORN: &str = r#"start: work
 nodes:
   work:
@@ -43,7 +43,7 @@ fn calls(id: &str, params: &str) -> String {
 const PARKS: &str = "start: first\nmax_steps: 1\nhooks:\n  - event: limit\n    \
     action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}\nnodes:\n  first: {assign: {a: 1}, next: out}\n  out: {type: return, output: 7}";
 
-/// What the native tool `id` answers a person who calls it with `params`.
+/// Returns the answer of the native tool `id` to a person who calls it with `params`.
 fn ask(world: &World, id: &str, params: &Value) -> Value {
     let out = world
         .ryectl("execute tool --json --params -")
@@ -63,13 +63,13 @@ fn children(world: &World, run: &str) -> Vec<Value> {
     answer["children"].as_array().unwrap().clone()
 }
 
-/// The one child run of `run`, once it is there.
+/// Returns the only child run of `run`, once it exists.
 fn child(world: &World, run: &str) -> String {
     let found = until("a child run", || children(world, run).pop());
     found["run_id"].as_str().unwrap().to_owned()
 }
 
-/// The record of a run of `id` that has ended or is suspended.
+/// Returns the record of a run of `id` that has ended or is suspended.
 fn ran(world: &World, id: &str) -> Value {
     let run = world.start_run(id);
     world.settled(&run)
@@ -219,7 +219,7 @@ fn no_child_run_is_started_twice_whenever_the_daemon_dies() {
     for _ in 0..2 {
         world.write("ran", "");
         let run = world.start_run("t/all");
-        // One death more, and a child run that the machine was too slow for would be taken to be what kills the daemon.
+        // With one more death, a child run on a slow machine would count as the cause of the crashes.
         for _ in 0..3 {
             let before = lines(&world, "ran").len();
             until("an item to end", || {
@@ -242,7 +242,7 @@ fn no_child_run_is_started_twice_whenever_the_daemon_dies() {
     drop(daemon);
 }
 
-/// Three runs in a line, the last of which waits.
+/// Starts a chain of three runs; the last one waits.
 fn line(world: &World) -> [String; 3] {
     world.graph("t/leaf", WAITS);
     world.graph("t/middle", &calls("t/leaf", "{n: 1}"));
@@ -320,7 +320,7 @@ fn a_kill_is_carried_to_its_end_though_the_caller_goes_away() {
     until_lines(&world, "ran", 2);
     let below = children(&world, &top);
     let mut caller = world.ryectl("kill --grace 2").arg(&top).spawn();
-    // Their processes take the time they are given; the caller goes away meanwhile.
+    // Their processes use the grace that they are given. The caller goes away meanwhile.
     until_lines(&world, "asked", 1);
     caller.kill().unwrap();
     let _status = caller.wait();
@@ -343,7 +343,7 @@ fn a_process_gets_the_grace_of_the_kill_and_a_shorter_one_cuts_it_short() {
     until_lines(&world, "ran", 1);
     let mut caller = world.ryectl("kill --grace 60").arg(&run).spawn();
     until_lines(&world, "asked", 1);
-    // Longer than a process gets when nobody says how long it may take.
+    // Longer than the default grace of a process.
     let ended = within(Duration::from_secs(6), || {
         (status(&world, &run) == "killed").then_some(())
     });
@@ -387,7 +387,7 @@ fn no_child_run_outlives_a_parent_that_was_stopped_when_the_daemon_died() {
             .iter()
             .all(|word| word == "running" || word == "created")
         {
-            // Nothing was on record of the request.
+            // The request was not recorded.
             let _killed = world.ryectl("kill --grace 0").arg(&runs[0]).ok();
         }
         until("the whole line to end", || {
@@ -406,7 +406,7 @@ fn no_child_run_outlives_a_parent_that_was_stopped_when_the_daemon_died() {
 fn a_child_run_that_somebody_else_cancels_fails_its_node() {
     let world = World::new();
     let daemon = world.start("");
-    // Its name is no reason to try again.
+    // The name of the graph must not be taken for a reason to retry.
     world.graph("t/network-probe", WAITS);
     let handled = calls("t/network-probe", "{}")
         .replace("    next: out\n", "    on_error: sorry\n    next: out\n")
@@ -445,7 +445,7 @@ fn the_timeout_of_a_node_ends_its_child_run() {
     drop(daemon);
 }
 
-/// Three runs in a line, the last of which is suspended at its limit.
+/// Makes a chain of three runs; the last one is suspended at its limit.
 fn suspended_line(world: &World) -> [String; 3] {
     world.graph("t/parks", PARKS);
     world.graph("t/middle", &calls("t/parks", "{}"));
@@ -566,7 +566,7 @@ fn several_suspended_runs_of_one_node_resume_together() {
     assert_eq!(world.settled(&run)["status"], "suspended");
     let below = children(&world, &run);
     assert_eq!(below.len(), 3);
-    // The raise is for the one that the suspension names; the others resume, reach their limit and are suspended again.
+    // The raise is for the run that the suspension names. The others resume, reach their limit and are suspended again.
     for resumed in 1..=3 {
         resume(&world, &run);
         let _settled = world.settled(&run);
@@ -591,7 +591,7 @@ fn several_suspended_runs_of_one_node_resume_together() {
 fn a_run_suspended_for_a_child_that_has_resumed_meanwhile_resumes_with_it() {
     let world = World::new();
     let daemon = world.start("");
-    // The first of two runs is suspended at its limit while the second one is at work.
+    // The first of two runs is suspended at its limit while the second one works.
     world.graph(
         "t/part",
         r#"start: work
@@ -660,7 +660,7 @@ fn a_detached_run_continues_by_itself() {
     drop(daemon);
 }
 
-/// Writes `t/parent`, which starts a detached run of `t/child`, says so in the file `up`, and stays.
+/// Writes `t/parent`, which starts a detached run of `t/child`, reports that in the file `up`, and keeps running.
 fn detaching(world: &World) {
     world.graph("t/child", WAITS);
     let both = calls("t/child", "{async: true}").replace("next: out\n", "next: wait\n")
@@ -713,7 +713,7 @@ fn a_detached_run_that_is_refused_fails_its_node() {
     let _told = world.ryectl("run t/parent").run().code(1).tells(&["`n`"]);
 }
 
-/// Charges, which is at-most-once and waits for the file `go`, and then fails as long as the file `ok` is missing.
+/// Charges at most once, waits for the file `go`, and then fails while the file `ok` is missing.
 const CHARGES: &str = r#"start: charge
 nodes:
   charge:
@@ -725,7 +725,8 @@ nodes:
     next: out
   out: {type: return, output: 5}"#;
 
-/// A world with the graph `t/top`, which calls `t/middle`, which calls [`CHARGES`]; `keys` are those of the call in the middle.
+/// Makes a world with the graph `t/top`, which calls `t/middle`, which calls [`CHARGES`]. `keys` are the keys of the
+/// call in the middle.
 fn charging(keys: &str) -> World {
     let world = World::new();
     world.graph("t/charges", CHARGES);
@@ -735,7 +736,7 @@ fn charging(keys: &str) -> World {
     world
 }
 
-/// Resumes `run`, which is refused until somebody says that the charge may happen again.
+/// Resumes `run`, which is refused until the user allows the charge to happen again.
 fn assert_asks_about_the_charge(world: &World, run: &str) {
     world.write("go", "");
     world.write("ok", "");
@@ -952,7 +953,7 @@ fn what_the_end_of_a_run_cut_off_below_its_hook_is_repeated_only_if_somebody_say
             "--uncertain charge=retry",
         ]);
         assert_eq!(lines(&world, "ran"), ["charged"]);
-        // The node fails as before, so the hook is asked again.
+        // The node fails as before, so the hook is called again.
         let again = "resume --uncertain charge=retry";
         let _failed = world.ryectl(again).arg(&run).run().code(1);
         assert_eq!(lines(&world, "ran"), ["charged", "charged", "after"]);

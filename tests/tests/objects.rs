@@ -1,4 +1,4 @@
-//! What a run leaves behind can be followed by hashes alone, and what was done before need not be done again.
+//! Objects of a run can be followed by hashes alone, and cached results are not computed again.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use rye_core::seal::{PublicKey, sha256_hex, verify_json};
 use rye_tests::{World, until};
 use serde_json::{Value, json};
 
-/// Appends to the file `ran` whenever it is carried out, and answers with its parameter.
+/// Appends to the file `ran` on each execution, and returns its parameter.
 const COUNTED: &str = "start: a\nnodes:\n  a:\n    cache_result: true\n    action: {item_id: t/count, params: {n: \"${inputs.n}\"}}\n    assign: {got: \"${result.n}\"}\n    next: done\n  done: {type: return, output: \"${state.got}\"}";
 
-/// The body of `t/count`.
+/// Body of `t/count`.
 const COUNT: &str = "with open(project_path + '/ran', 'a') as file:\n    file.write('x')\nif params.get('n') == 13:\n    return {'success': False, 'error': 'bad luck'}\nreturn {'n': params.get('n')}";
 
 fn world() -> World {
@@ -20,7 +20,7 @@ fn world() -> World {
     world
 }
 
-/// Runs `graph` with input `n` to its end and answers its id.
+/// Runs `graph` with input `n` to its end. Returns its id.
 fn run(world: &World, graph: &str, n: u32) -> String {
     let started = world
         .ryectl("run --detach")
@@ -32,12 +32,12 @@ fn run(world: &World, graph: &str, n: u32) -> String {
     run
 }
 
-/// How often `t/count` was carried out.
+/// Returns the number of executions of `t/count`.
 fn ran(world: &World) -> usize {
     world.read("ran").len()
 }
 
-/// The one step of `run` that is at node `a`.
+/// Returns the only step of `run` at node `a`.
 fn step(world: &World, run: &str) -> Value {
     let steps = world.ryectl("steps --json").arg(run).ok().json();
     let steps = steps.as_array().unwrap().iter();
@@ -48,7 +48,7 @@ fn step(world: &World, run: &str) -> Value {
         .clone()
 }
 
-/// The object of that name in the file of `run`; its line must hold what its name says.
+/// Returns the object with this hash in the file of `run`, and asserts that its content matches the hash.
 fn object(world: &World, run: &str, hash: &Value) -> Value {
     let hash = hash.as_str().unwrap();
     let text = world.read(&file_of(run));
@@ -59,12 +59,11 @@ fn object(world: &World, run: &str, hash: &Value) -> Value {
     serde_json::from_str(object).unwrap()
 }
 
-/// The file of the objects of `run`.
 fn file_of(run: &str) -> String {
     format!(".ai/state/objects/runs/{run}.jsonl")
 }
 
-/// The snapshot of `run`, once its signed ref is there.
+/// Returns the snapshot of `run`, once its signed ref exists.
 fn snapshot(world: &World, run: &str) -> Value {
     let path = format!(".ai/state/objects/refs/graphs/{run}.json");
     let text = until("the ref of the run", || {
@@ -80,7 +79,7 @@ fn snapshot(world: &World, run: &str) -> Value {
     object(world, run, &pointer["hash"])
 }
 
-/// The receipts of `run` with their results.
+/// Returns the receipts of `run` with their results.
 fn receipts(world: &World, run: &str) -> Vec<(Value, Value)> {
     let snapshot = snapshot(world, run);
     let receipts = snapshot["node_receipts"].as_array().unwrap().iter();
@@ -93,7 +92,7 @@ fn receipts(world: &World, run: &str) -> Vec<(Value, Value)> {
         .collect()
 }
 
-/// The file of the one entry of the cache.
+/// Returns the file of the only cache entry.
 fn pointer(world: &World) -> PathBuf {
     let nodes = world.project().join(".ai/state/objects/cache/nodes");
     let mut found: Vec<_> = fs::read_dir(nodes)
@@ -317,7 +316,7 @@ fn items_of_a_foreach_node_are_cached_one_by_one() {
         assert_eq!(record["status"], "completed", "{record}");
         assert_eq!(ran(&world), times, "{record}");
     }
-    // The step says how many of its items were cached, and is cached itself if all were.
+    // The step reports how many of its items were cached, and counts as cached if all were.
     for (list, told, all) in [
         ("[1,9]", "(foreach, 1 cached)", false),
         ("[9,1]", "(foreach, 2 cached)", true),

@@ -1,7 +1,7 @@
-//! The examples of all pages: each is checked, and those that take a moment are run as the page says.
+//! The examples of all pages: each is checked, and the quick ones are run as the page says.
 //!
-//! A block behind `<!-- example: NAME -->` is a whole file: a graph, a tool or a directive by its id, any other file by its name. One behind
-//! `<!-- nodes -->` is some nodes of a graph.
+//! A block after `<!-- example: NAME -->` is a whole file: a graph, a tool or a directive by its id, any other file by
+//! its name. A block after `<!-- nodes -->` has some nodes of a graph.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ use rye_tests::World;
 use rye_tests::command::in_clean_environment;
 use serde_json::{Value, json};
 
-/// What stands around nodes of a page, so that they are a graph.
+/// The text around nodes of a page that makes them a graph.
 const AROUND: &str = "version: \"1.0.0\"\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\ncategory: t\n\
                       permissions: [\"rye.*\"]\nconfig:\n  start: START\n  nodes:\n";
 
@@ -26,7 +26,7 @@ fn blocks() -> Vec<Block> {
         .collect()
 }
 
-/// The example `name` of `page`.
+/// Returns the example `name` of `page`.
 pub(crate) fn example(page: &str, name: &str) -> String {
     let mut blocks = rye_pages::blocks(page).into_iter();
     let found = blocks.find(|block| block.example() == Some(name));
@@ -39,7 +39,7 @@ fn is_graph(block: &Block) -> bool {
     block.language == "yaml" && block.text.contains("\ntool_type: graph\n")
 }
 
-/// The findings of a graph, one a line.
+/// Returns errors and warnings of a graph, one a line.
 fn findings(text: &str) -> (String, String) {
     let found = match definition::parse(text) {
         Ok((_, warnings)) => warnings,
@@ -88,7 +88,7 @@ fn nodes_of_a_page_are_those_of_a_graph() {
             .lines()
             .map(|line| line.get(indent..).unwrap_or(""));
         let mut nodes: Vec<String> = nodes.map(str::to_owned).collect();
-        // Where the page leads on to is not on it.
+        // Targets of the last nodes are not on the page.
         for end in ["done:", "decide:"] {
             if !nodes.iter().any(|line| line.starts_with(end)) {
                 nodes.push(format!("{end} {{type: return}}"));
@@ -118,7 +118,7 @@ fn directives_of_pages_have_no_finding() {
     assert!(directives >= 2, "{directives}");
 }
 
-/// The file of an example: by its id below `.ai`, or by its name.
+/// Returns the path of an example: by its id below `.ai`, or by its name.
 fn place(block: &Block, name: &str) -> String {
     let extension = match block.language.as_str() {
         _ if Path::new(name).extension().is_some() => return name.to_owned(),
@@ -138,7 +138,7 @@ fn every_example_that_is_an_item_can_be_signed_and_may_be_used() {
     let world = World::new();
     let mut places: BTreeMap<String, String> = BTreeMap::new();
     for block in blocks() {
-        // Those with more than a name are files of whole projects, which have a test of their own.
+        // Blocks with more than a name are files of whole projects, which have a test of their own.
         let is_item = |name: &&str| !name.contains(' ') && block.language != "console";
         let Some(name) = block.example().filter(is_item) else {
             continue;
@@ -163,7 +163,7 @@ fn every_example_that_is_an_item_can_be_signed_and_may_be_used() {
     }
 }
 
-/// A world with the example `id` of `page`, signed.
+/// Makes a world with the example `id` of `page`, signed.
 fn world_of(page: &str, id: &str) -> World {
     let world = World::new();
     world.tool(&format!("{id}.yaml"), &example(page, id));
@@ -273,7 +273,7 @@ fn the_graph_about_failures_fails_as_the_page_says_and_is_continued() {
     world.write("report.txt", "one line\n");
     let mended = world.ryectl("resume --json").arg(run).ok().json();
     assert_eq!(mended["output"]["lines"], "1");
-    // One step of the first run, and two of the one that continues it: `collect` is not done again.
+    // One step of the first run, and two of the run that continues it: `collect` is not repeated.
     let events = world.ryectl("events @last --json").ok().json_lines();
     let begun = events
         .iter()

@@ -1,5 +1,5 @@
-//! What the contract says of the payloads of events (`proto/rye/v1/events.proto`) is what the code writes: field by field in the source,
-//! and in every event stream that is pinned.
+//! The contract of event payloads (`proto/rye/v1/events.proto`) agrees with the code: field by field in the source, and
+//! in every pinned event stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,36 +10,36 @@ use regex::Regex;
 use rye_tests::binaries::clone_root;
 use serde_json::Value;
 
-/// What the contract calls otherwise than the source.
+/// Types with other names in the contract than in the source.
 const OTHER_NAMES: [(&str, &str); 3] = [
     ("Waits", "Waiting"),
     ("Reason", "Reseeding"),
     ("TaskFields", "Task"),
 ];
-/// The kinds of events in the source.
+/// Types of events in the source.
 const EVENTS: [&str; 4] = ["RunEvent", "GraphEvent", "ThreadEvent", "ToolEvent"];
 
-/// A field, as the contract or the source has it.
+/// A field of the contract or the source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Field {
-    /// Whether it may be absent.
+    /// True if the field may be absent.
     optional: bool,
-    /// Whether it may be null.
+    /// True if the field may be null.
     nullable: bool,
-    /// Its type, in the words of the contract; empty in the source.
+    /// Type in the terms of the contract; empty for the source.
     holds: String,
 }
 
-/// The fields of an object, by name; the fields of those that begin with `...` stand among them.
+/// Fields of an object by name. Embedded types, with names that begin with `...`, are among them.
 type Fields = BTreeMap<String, Field>;
 
-/// What the contract says of an event, or of a type.
+/// Documentation of an event or a type in the contract.
 #[derive(Debug, Default)]
 struct Entry {
-    /// The type whose fields an event has.
+    /// Type whose fields the event has.
     of: Option<String>,
     fields: Fields,
-    /// Of a type that is a word: which there are.
+    /// Allowed words, for a type of words.
     words: BTreeSet<String>,
 }
 
@@ -58,14 +58,14 @@ fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).unwrap()
 }
 
-/// What the contract says, by event and type.
+/// Parses the contract, by event and type.
 fn contract() -> BTreeMap<String, Entry> {
     let path = clone_root().join("proto/proto/rye/v1/events.proto");
     let text = fs::read_to_string(path).unwrap();
     let body = text.split_once("package rye.v1;").unwrap().1;
     let mut entries = BTreeMap::new();
     for block in body.split("\n\n").map(str::trim) {
-        // What is told of one thing, on one line.
+        // Each description joined to one line.
         let mut told: Vec<String> = Vec::new();
         for line in block.lines() {
             let line = line.strip_prefix("//").unwrap_or(line);
@@ -109,7 +109,7 @@ fn contract() -> BTreeMap<String, Entry> {
     entries
 }
 
-/// A field of `entry`.
+/// Parses a field of `entry`.
 fn documented(entry: &str, line: &str) -> (String, Field) {
     if let Some(embedded) = EMBEDDED.captures(line) {
         let field = Field {
@@ -130,7 +130,7 @@ fn documented(entry: &str, line: &str) -> (String, Field) {
     (field[1].to_owned(), parsed)
 }
 
-/// A type of the source that is written as JSON.
+/// A type of the source that is serialised as JSON.
 #[derive(Debug)]
 struct Declared {
     is_enum: bool,
@@ -138,7 +138,7 @@ struct Declared {
     lines: Vec<String>,
 }
 
-/// The types of the model that are written as JSON.
+/// Lists the types of the model that are serialised as JSON.
 fn declared() -> Vec<Declared> {
     let mut files = Vec::new();
     sources(&clone_root().join("daemon/core/src"), &mut files);
@@ -180,7 +180,7 @@ fn sources(directory: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The fields that `lines` of the source declare.
+/// Parses the fields that `lines` of the source declare.
 fn members(lines: &[String]) -> Fields {
     let mut fields = Fields::new();
     let mut attributes = String::new();
@@ -210,14 +210,14 @@ fn members(lines: &[String]) -> Fields {
     fields
 }
 
-/// The name of a type without what holds it, as the contract has it.
+/// Returns the name of a type in the contract, without its containers.
 fn bare(held: &str) -> String {
     let name = held.trim_end_matches('>').rsplit('<').next().unwrap();
     let other = OTHER_NAMES.iter().find(|(source, _)| *source == name);
     other.map_or(name, |(_, contract)| contract).to_owned()
 }
 
-/// Each variant of an enum, with what follows its name and the lines of its fields.
+/// Returns each variant of an enum, with the rest of its line and the lines of its fields.
 fn variants(declared: &Declared) -> Vec<(String, String, Vec<String>)> {
     let mut variants: Vec<(String, String, Vec<String>)> = Vec::new();
     for line in &declared.lines {
@@ -243,7 +243,7 @@ fn snake(name: &str) -> String {
     snake
 }
 
-/// `fields` without their types.
+/// Returns `fields` without their types.
 fn untyped(fields: &Fields) -> Fields {
     let untyped = fields.iter().map(|(name, field)| {
         let field = Field {
@@ -311,7 +311,7 @@ fn every_type_that_a_payload_names_is_described_as_it_is() {
         let (enums, structs): (Vec<_>, Vec<_>) = found.partition(|found| found.is_enum);
         let says_fields = !entry.fields.is_empty();
         let all: Vec<Fields> = structs.iter().map(|found| members(&found.lines)).collect();
-        // Types of one name are told of together.
+        // Types of the same name are documented together.
         let together: Fields = all
             .iter()
             .flatten()
@@ -330,9 +330,9 @@ fn every_type_that_a_payload_names_is_described_as_it_is() {
     }
 }
 
-/// What is wrong with `value`, which is to be what the contract calls `held`.
+/// Returns the difference between `value` and the type `held` of the contract, if there is one.
 fn wrong(contract: &BTreeMap<String, Entry>, held: &str, value: &Value) -> Option<String> {
-    // What differs from run to run is pinned by its name.
+    // Values that differ between runs are pinned by their names.
     let is_pinned = value.as_str().is_some_and(|text| text.starts_with('<'));
     let fits = match held {
         "text" | "run" | "hash" | "usd" => value.is_string(),
@@ -360,7 +360,7 @@ fn wrong(contract: &BTreeMap<String, Entry>, held: &str, value: &Value) -> Optio
     (!fits).then(|| format!("{value} is no {held}"))
 }
 
-/// What is wrong with the fields of `value`, which is to be as `entry` says.
+/// Returns the difference between the fields of `value` and `entry`, if there is one.
 fn wrong_fields(
     contract: &BTreeMap<String, Entry>,
     entry: &Entry,

@@ -1,4 +1,4 @@
-//! What other users of the machine may do: nothing.
+//! Other users of the machine have no access.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rye_tests::{World, binaries, skipped};
 
-/// A user without any right here. Only root can become one, so elsewhere these tests have nothing to show.
+/// A user without any rights here. Only root can change to it, so without root these tests check nothing.
 const NOBODY: u32 = 65534;
 
 fn may_become_nobody() -> bool {
@@ -18,7 +18,7 @@ fn may_become_nobody() -> bool {
     root
 }
 
-/// A copy of `ryectl` that other users can reach.
+/// Makes a copy of `ryectl` that other users can execute.
 fn reachable_ryectl(world: &World) -> std::path::PathBuf {
     let copy = world.root().join("ryectl");
     binaries::copy(&binaries::ryectl(), &copy);
@@ -91,7 +91,7 @@ fn another_user_who_reaches_the_socket_is_refused_by_uid() {
     let socket = world.root().join("open.sock");
     let _started = world.ryectl("daemon start --socket").arg(&socket).ok();
     assert_eq!(mode(&socket), 0o600);
-    // What no administrator should do; the daemon does not rely on it.
+    // No administrator should do this; the daemon does not rely on it.
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).unwrap();
     let ryectl = reachable_ryectl(&world);
     let _refused = rye_tests::command::Ryectl::at(&ryectl, world.root(), world.root())
@@ -144,7 +144,7 @@ fn a_daemon_of_an_ordinary_user_needs_no_rights() {
     let out = call("run --json rye/examples/project-stats -i directory=.").ok();
     assert_eq!(out.json()["status"], "completed");
 
-    // Neither of its processes can be looked into by others of that user, which the tools of runs are.
+    // Processes of the same user, such as tools of runs, cannot inspect either of its processes.
     let info = call("daemon info --json").ok().json();
     let environment = |pid: &str| {
         let mut look = rye_tests::command::program("cat");
@@ -171,7 +171,8 @@ fn a_daemon_of_an_ordinary_user_needs_no_rights() {
     assert_eq!(mode(&home.join("state")), 0o700);
 }
 
-/// What of the process `pid` another one of the user [`NOBODY`] gets at: its memory, its course.
+/// Returns the parts of the process `pid` that another process of the user [`NOBODY`] can access: its memory, its
+/// control.
 fn reached(pid: &str) -> String {
     const REACH: &str = "
 import ctypes, sys

@@ -1,7 +1,8 @@
-//! What users see, pinned word by word: help, refusals, `--json` shapes, pages, and the event streams of many scenarios.
+//! User-visible output, pinned word by word: help, refusals, `--json` shapes, pages, and the event streams of many
+//! scenarios.
 //!
-//! The snapshots lie in `snapshots`. `INSTA_UPDATE=always cargo test -p rye-tests pinned` writes them anew; read the
-//! difference before you keep it, for each line of it is something a user or a script meets.
+//! The snapshots are in `snapshots`. `INSTA_UPDATE=always cargo test -p rye-tests pinned` writes them. Read the
+//! difference before you keep it, because each line is visible to users or scripts.
 
 mod crashes;
 mod graphs;

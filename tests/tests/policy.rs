@@ -1,11 +1,11 @@
-//! Configuration that decides how runs behave: signed like any item, or nothing starts.
+//! Configuration that decides how runs behave: without a valid signature nothing starts.
 
 use rye_tests::World;
 use serde_json::Value;
 
 const HOOKS: &str = ".ai/config/agent/hook_conditions.yaml";
 
-/// A configuration file that changes nothing.
+/// A configuration file without changes.
 fn config(name: &str, body: &str) -> String {
     format!("version: \"1.0.0\"\ncategory: agent\nname: {name}\n{body}\n")
 }

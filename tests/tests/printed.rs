@@ -1,4 +1,4 @@
-//! What a step printed: shown where it failed, and as it comes.
+//! Output of a step: shown if the step fails, and live.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use rye_tests::{Outcome, World, until};
 use serde_json::Value;
 
-/// A step that tells why it fails on stdout, and something else on stderr, as test runners do.
+/// A step that reports its failure on stdout and something else on stderr, as test runners do.
 const FAILS: &str = r#"start: test
 nodes:
   test:
@@ -99,7 +99,7 @@ nodes:
 #[test]
 fn the_number_of_tries_of_a_node_is_the_only_bound() {
     let world = World::new();
-    // The tool says itself that another try may help, so the shipped hook would try again.
+    // The tool reports that a retry may help, so the shipped hook would retry.
     world.python(
         "t/flaky",
         "open('ran', 'a').write('x')\nreturn {'success': False, 'error': 'busy', 'retryable': True}",
@@ -131,7 +131,7 @@ fn the_number_of_tries_of_a_node_is_the_only_bound() {
         .tells(&["(by hook mine)"]);
 }
 
-/// The lines that `command` prints until it ends or `last` was one of them.
+/// Returns the lines that `command` prints, until it ends or has printed `last`.
 fn lines_until(command: rye_tests::Ryectl, last: &str) -> Vec<String> {
     let mut child = command
         .into_command()
@@ -180,7 +180,7 @@ nodes:
     world.write("go", "");
     let record = world.settled(&run);
     assert_eq!(record["status"], "completed", "{record}");
-    // The stream ends with the run, and holds its last lines.
+    // The stream ends with the run, and contains its last lines.
     let _followed = Outcome::of(follow).code(0).prints(&["last a", "last b"]);
     let tail = world
         .ryectl("logs --tail 1 --node build --item 0")
@@ -196,7 +196,7 @@ nodes:
     let _unknown = world.ryectl("logs t-nothing-1-aaaaaaaaaa").run().code(3);
 }
 
-/// A listener to the events of `run` and to what its tools print; it listens once the first line is there.
+/// Listens to the events of `run` and the output of its tools. It is connected once the first line arrives.
 fn listen(world: &World, run: &str) -> (Child, impl Iterator<Item = Value>) {
     let listener = world.ryectl("events --follow --deltas --json").arg(run);
     let mut listener = listener.spawn();
@@ -205,7 +205,7 @@ fn listen(world: &World, run: &str) -> (Child, impl Iterator<Item = Value>) {
     (listener, told)
 }
 
-/// The lines of the stream, and the ends of steps, in order.
+/// Returns the lines of the stream and the ends of steps, in order.
 fn printed_and_ended(told: &[Value]) -> Vec<String> {
     let said = told.iter().filter_map(|told| {
         let ended = told["event_type"] == "step_completed";
@@ -244,7 +244,7 @@ fn what_tools_print_is_told_as_it_comes_and_before_the_end_of_its_attempt() {
     }
     let output = &told.last().unwrap()["delta"];
     assert_eq!(output["kind"], "output", "{output}");
-    // A stream that begins now holds what comes from now on.
+    // A stream that begins now has only new output.
     let (mut second, mut later) = listen(&world, &run);
     let mut rest = vec![later.next().unwrap()];
     let text = world.ryectl("events --follow --deltas").arg(&run);
@@ -272,7 +272,7 @@ fn what_tools_print_is_told_as_it_comes_and_before_the_end_of_its_attempt() {
     for listener in [&mut first, &mut second] {
         assert!(listener.wait().unwrap().success());
     }
-    // On record is none of it.
+    // The event log has no output.
     let events = world.ryectl("events --json").arg(&run).ok().json_lines();
     assert!(events.iter().all(|event| event["delta"].is_null()));
 }

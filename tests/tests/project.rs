@@ -1,4 +1,4 @@
-//! A project of one's own: init, run, edit, refuse, sign, run.
+//! A user's project: init, run, edit, refuse, sign, run.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +13,7 @@ fn initialised() -> World {
     world
 }
 
-/// The files of the project's tools that end in `extension` and hold `text`.
+/// Returns the files of the project's tools with this extension that contain `text`.
 fn tool_files(world: &World, extension: &str, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![world.project().join(".ai/tools")];
@@ -104,7 +104,7 @@ fn a_signature_shows_what_it_vouches_for_beyond_the_one_before() {
         signed.line(),
         format!("signed tool:sample/hello ({})", path.display())
     );
-    // Nothing is said of what is signed already; what changes back is shown again.
+    // Nothing is noted for an item that is already signed. A change back is shown again.
     let same = world.ryectl("sign tool:sample/hello").ok();
     assert!(same.stderr().is_empty(), "{same:?}");
     let now = fs::read_to_string(&path).unwrap();
@@ -120,7 +120,7 @@ fn a_signature_shows_what_it_vouches_for_beyond_the_one_before() {
         "{done}"
     );
     assert_eq!(done[0]["before"]["fingerprint"], done[0]["fingerprint"]);
-    // What a new item says nobody has signed; and of a text that is not kept here that is said.
+    // A new item and a text without a kept copy are reported as such.
     world.write(".ai/tools/t/evil.yaml", NEW);
     let _new = world
         .ryectl("sign tool:t/evil")
@@ -139,7 +139,7 @@ fn a_signature_shows_what_it_vouches_for_beyond_the_one_before() {
         .read(".ai/tools/t/evil.yaml")
         .replace("\u{202e}2", "\u{202e}3");
     world.write(".ai/tools/t/evil.yaml", evil);
-    // The text of a file does not steer the terminal.
+    // The text of a file must not control the terminal.
     let shown = world.ryectl("sign tool:t/evil").ok();
     let _shown = shown.tells(&["\\u{202e}3"]).does_not_tell("\u{202e}");
 }

@@ -1,5 +1,6 @@
-//! Three little projects as somebody would have them (`tests/projects`): checks of a change, a load of 300 files, a release with an
-//! approval. Each is used through `ryectl` in a terminal of 80 columns and one of 140, and what stands on the screens is pinned.
+//! Three small projects in the style of users (`tests/projects`): checks of a change, a load of 300 files, and a
+//! release with an approval. Each is used through `ryectl` in terminals of 80 and 140 columns, and the screens are
+//! pinned.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,25 +16,26 @@ use serde_json::Value;
 use crate::pinned::normal::Normal;
 use crate::pinned::pin;
 
-/// A small terminal, and a large one.
+/// A small terminal and a large one.
 const SMALL: (u16, u16) = (80, 24);
 const LARGE: (u16, u16) = (140, 40);
 
-/// What differs from one run to the next on a screen, beside what is known of other texts.
+/// Parts of a screen that differ between runs, in addition to those of other texts.
 static CHANGING: LazyLock<[(Regex, &str); 2]> = LazyLock::new(|| {
     [
-        // The clock of a step, which is there after a second.
+        // The clock of a step, which is shown after one second.
         (r" \.\.\. <duration>", " ..."),
-        // What is padded to the width of a column.
+        // Values that are padded to the width of a column.
         (r"<duration>  +", "<duration>  "),
     ]
     .map(|(pattern, name)| (Regex::new(pattern).unwrap(), name))
 });
 
-/// A copy of the project `name` in `world`, signed by its user.
+/// Copies the project `name` to `world` and signs it as its user.
 fn unpack(world: &World, name: &str) {
     let from = binaries::clone_root().join("tests/projects").join(name);
-    // By a process of its own: what another test starts meanwhile would have the scripts open for writing.
+    // A process of its own copies the files; otherwise children of other tests would inherit the scripts open for
+    // writing.
     let mut copied = program("cp");
     let copied = copied
         .arg("-R")
@@ -44,7 +46,7 @@ fn unpack(world: &World, name: &str) {
     let _signed = world.ryectl(&format!("sign tool:{name}/*")).ok();
 }
 
-/// What stood on screens, one below the other, with what differs each time under its name.
+/// The screens one after the other, with differing parts replaced by names.
 struct Album {
     normal: Normal,
     text: String,
@@ -72,7 +74,7 @@ impl Album {
         writeln!(self.text, "[{columns}] $ {command}\n{screen}\n").unwrap();
     }
 
-    /// Runs `command` in `terminal`, and keeps what it showed.
+    /// Runs `command` in `terminal`, and keeps its screen.
     fn run(&mut self, terminal: &Terminal<'_>, command: &str) -> String {
         let screen = terminal.run(command);
         self.add(terminal, command, &screen);
@@ -80,7 +82,7 @@ impl Album {
     }
 }
 
-/// Both terminals; `None` on a machine that has none.
+/// Makes both terminals, or `None` on a machine without tmux.
 fn terminals(world: &World) -> Option<(Terminal<'_>, Terminal<'_>)> {
     let small = world.terminal(SMALL.0, SMALL.1);
     let large = world.terminal(LARGE.0, LARGE.1);
@@ -91,7 +93,7 @@ fn terminals(world: &World) -> Option<(Terminal<'_>, Terminal<'_>)> {
     both
 }
 
-/// The newest run of `item`.
+/// Returns the newest run of `item`.
 fn newest(world: &World, item: &str) -> String {
     let listed = world.ryectl("ps --all --json --item").arg(item).ok().json();
     listed[0]["run_id"].as_str().unwrap().to_owned()
@@ -107,11 +109,11 @@ fn checks_of_a_change_pass_or_show_what_failed() {
     let _daemon = world.start("");
     let mut album = Album::new(&world);
     let passed = album.run(&small, "ryectl run ci/check");
-    // Only the first time the database is not up.
+    // The database is down only the first time.
     assert_eq!(passed.matches("retry 1 in").count(), 1, "{passed}");
     assert!(passed.ends_with("ended with 0"), "{passed}");
     album.run(&large, "ryectl attach @last");
-    // A change that breaks a test: what the test run printed stands where it failed.
+    // A change that breaks a test: the output of the test run is shown with the failed step.
     let source = world.read("src/prices.py");
     world.write(
         "src/prices.py",
@@ -144,7 +146,7 @@ fn checks_of_a_change_pass_or_show_what_failed() {
     pin("project_ci", &album.text);
 }
 
-/// Three hundred files of which two hold something else, and one is a pipe, whose sender is slow.
+/// Writes 300 files. Two have other content, and one is a pipe with a slow sender.
 fn files(world: &World) -> std::path::PathBuf {
     for number in 0..300 {
         let head = if [12, 34].contains(&number) {
@@ -202,7 +204,7 @@ fn a_load_shows_how_far_it_is_and_a_resume_loads_what_failed_alone() {
     album.run(&small, "ryectl ps --all");
     let rows = || world.read("warehouse.csv").lines().count();
     assert_eq!(rows(), 298);
-    // Mended, and resumed: what was loaded is not loaded again.
+    // After the fix, a resume does not load the loaded files again.
     for number in [12, 34] {
         world.write(
             &format!("data/{number:03}.csv"),
@@ -241,7 +243,7 @@ fn a_release_waits_for_a_person_and_goes_out_once() {
         album.run(terminal, &format!("ryectl get {run}"));
         album.run(terminal, "ryectl approvals");
     }
-    // The question outlives the daemon, and the answer is given once.
+    // The question survives the daemon, and the answer is given once.
     daemon.kill();
     let _status = daemon.ended();
     let _daemon = world.start("");

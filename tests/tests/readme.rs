@@ -1,4 +1,4 @@
-//! What the README and the pages in `docs` show, done as it stands there.
+//! Runs the commands of the README and of the pages in `docs` as they are shown.
 
 use rye_tests::{World, until};
 use serde_json::json;

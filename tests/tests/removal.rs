@@ -1,4 +1,4 @@
-//! `rm`, `prune` and retention through the programs: records, events, files and bytes of runs are gone, and nothing else.
+//! `rm`, `prune` and retention by the programs: records, events, files and bytes of runs are gone, and nothing else is.
 
 use rye_tests::{World, until};
 use serde_json::Value;
@@ -29,7 +29,7 @@ fn run(world: &World, item: &str) -> String {
     run
 }
 
-/// The ids that `ps` lists.
+/// Returns the ids that `ps` lists.
 fn listed(world: &World) -> Vec<String> {
     let runs = world.ryectl("ps --all --json").ok().json();
     let runs = runs.as_array().unwrap().iter();
@@ -37,7 +37,7 @@ fn listed(world: &World) -> Vec<String> {
         .collect()
 }
 
-/// The run that `run` started.
+/// Returns the run that `run` started.
 fn child_of(world: &World, run: &str) -> String {
     let tree = world.ryectl("tree --json").arg(run).ok().json();
     let text = tree.to_string();

@@ -1,11 +1,11 @@
-//! Runs that completed with errors and are resumed; runs that are asked to stop and have not; steps that run.
+//! Resumes of runs that completed with errors, stop requests that are still pending, and steps that run.
 
 use rye_tests::{World, until};
 use serde_json::{Value, json};
 
 const ALL: &str = "permissions: [\"rye.execute.tool.*\"]";
 
-/// Loads three files, of which one fails until there is the file `mended`; the report fails until then too, and is passed over.
+/// Loads three files. One fails until the file `mended` exists; the report fails until then too, and is skipped.
 const ETL: &str = r#"start: load
 on_error: continue
 nodes:
@@ -42,7 +42,7 @@ fn a_run_that_completed_with_errors_is_resumed_with_what_failed_alone() {
     let first = world.ryectl("ps --all --json").ok().json();
     assert_eq!(first[0]["status"], "completed_with_errors");
     let old = first[0]["run_id"].as_str().unwrap();
-    // As long as it is not mended, the same fails again; nothing else is repeated.
+    // Without a fix, the same items fail again, and nothing else is repeated.
     let second = world.ryectl("resume --json").arg(old).run().code(1).json();
     assert_eq!(second["status"], "completed_with_errors");
     assert_eq!(second["continuation_of"], old);
@@ -60,7 +60,7 @@ fn a_run_that_completed_with_errors_is_resumed_with_what_failed_alone() {
     );
     assert_eq!(lines(&world, "reported"), ["r", "r", "r"]);
     assert_eq!(lines(&world, "noted"), ["n"]);
-    // Nothing is left to do.
+    // No work is left.
     let again = world.ryectl("resume --json").arg(old).ok().json();
     assert_eq!(again["run_id"], third["run_id"]);
     let chain = world.ryectl("chain --json").arg(old).ok().json();
@@ -91,7 +91,7 @@ fn a_run_that_is_asked_to_stop_is_shown_as_cancelling_until_it_has() {
     until("the step to begin", || {
         world.project().join("in").exists().then_some(())
     });
-    // The step in hand is a row of its own.
+    // The current step has a row of its own.
     let steps = world.ryectl("steps --json").arg(&run).ok().json();
     assert_eq!(
         (&steps[0]["node"], &steps[0]["status"]),
@@ -158,7 +158,7 @@ fn child_runs_are_shown_below_what_they_carry_out() {
     let shown = world.ryectl("run t/parent").ok().stderr();
     let first = shown.lines().next().unwrap();
     assert!(first.starts_with("run t-parent-"), "{shown}");
-    // A step that takes more than a moment has its time between the two.
+    // A slow step shows its time between the two parts.
     for (begin, end) in [
         ("  each[0] [graph:t/child] step 1/2 say ✓ ", "(+n)"),
         ("  each[1] [graph:t/child] step 2/2 done ⏹", ""),
@@ -221,7 +221,7 @@ fn what_a_run_left_may_be_removed_by_hand() {
     let resumed = world.ryectl("resume").arg(&run).ok();
     assert_eq!(resumed.json(), json!({"said": "there"}));
     assert_eq!(world.read("ran"), "once\n");
-    // The cache begins anew.
+    // The cache starts empty.
     let again = world.ryectl("run t/g").ok();
     assert_eq!(again.json(), json!({"said": "there"}));
     assert_eq!(world.read("ran"), "once\nonce\n");

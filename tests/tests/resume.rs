@@ -1,4 +1,4 @@
-//! Resuming at awkward moments: resumes that are refused, ends before the first node and after the last, restarts.
+//! Resumes in special states: refused ones, ends before the first node and after the last, restarts.
 
 use nix::sys::signal::Signal;
 use rye_tests::{Daemon, ModelServer, Outcome, World, processes, until};
@@ -6,10 +6,10 @@ use serde_json::{Value, json};
 
 use crate::steering::{TWO, failed};
 
-/// The permissions of the graphs here.
+/// Permissions of the graphs here.
 const ALL: &str = "permissions: [\"rye.execute.tool.*\"]";
 
-/// Waits in a process until there is the file `go`; each attempt notes that it began.
+/// Waits in a process until the file `go` exists. Each attempt records its start.
 const GATE: &str = r#"start: a
 nodes:
   a:
@@ -26,7 +26,7 @@ fn resume(world: &World, run: &str) -> Outcome {
     world.ryectl("resume").arg(run).run()
 }
 
-/// The run of `id` once the file `file` is there, which something in the run writes.
+/// Starts a run of `id` and waits until `file` exists, which a step writes.
 fn started_until(world: &World, id: &str, file: &str) -> String {
     let run = world.start_run(id);
     until("the run to get that far", || {
@@ -121,7 +121,7 @@ fn a_failed_run_killed_in_its_last_hooks_is_continued_at_the_node_that_failed() 
     assert_eq!(world.read("ran"), "one\ntwo\ntwo\n");
 }
 
-/// The run of `graph` with `inputs` below one that calls it: it has ended before its first node.
+/// Returns the run of `graph` with `inputs` below a run that calls it. It has ended before its first node.
 fn failed_child(world: &World, graph: &str, inputs: &str) -> String {
     let calls = format!("{graph}-calls");
     let config = format!(
@@ -145,7 +145,7 @@ fn a_run_that_ended_before_its_first_node_begins_once_the_graph_is_fixed() {
     world.graph_with("t/two", &format!("{ALL}\nenv_requires: [NEEDED]"), TWO);
     world.write("go", "");
     world.write("ok", "");
-    // What is wrong before the first step makes no run, unless a node waits for it.
+    // An error before the first step creates no run, unless a node waits for it.
     let refused = world.ryectl("run t/two -i who=Ada").run().code(5);
     let _told = refused.tells(&["NEEDED"]);
     assert_eq!(runs(&world), Vec::<Value>::new());
@@ -156,7 +156,7 @@ fn a_run_that_ended_before_its_first_node_begins_once_the_graph_is_fixed() {
     assert_eq!(out.json(), json!({"n": 2, "m": "Ada"}));
     assert_eq!(runs(&world)[0]["steps"], 3);
     assert_eq!(runs(&world).len(), 3);
-    // Of a graph that could not be read it is not known what its inputs were.
+    // The inputs of a graph that could not be read are unknown.
     world.graph("t/typo", "start: a\nnodes:\n  a: {type: return, nxt: b}");
     let old = failed_child(&world, "t/typo", "{n: 1}");
     world.graph("t/typo", "start: a\nnodes:\n  a: {type: return}");
@@ -231,7 +231,7 @@ fn only_deaths_of_the_daemon_while_it_computes_are_held_against_a_run() {
         daemon = again(daemon, times);
     }
     assert_eq!(world.record(&run)["status"], "running");
-    // Now as if the daemon had computed for it.
+    // From now on as if the daemon had computed for the run.
     let mut times = 12;
     let record = loop {
         daemon.kill();
@@ -277,7 +277,7 @@ fn a_run_whose_own_move_brings_the_daemon_down_is_suspended_at_the_fourth_death(
     let record = world.settled(run);
     assert_eq!(record["suspend"]["reason"], "crash_loop", "{record}");
     assert_eq!(server.requests().len(), 0);
-    // Each life is on record before the run makes its first move in it, the first one included.
+    // The run records each start of the daemon before it acts, even the first one.
     let events = world.ryectl("events --json").arg(run).ok().json_lines();
     let mut names = events
         .iter()
@@ -287,7 +287,7 @@ fn a_run_whose_own_move_brings_the_daemon_down_is_suspended_at_the_fourth_death(
     assert_eq!(names.filter(|name| *name == "run_started").count(), 3);
 }
 
-/// Kills the daemon at an instant at which it computes for no run.
+/// Kills the daemon while it computes for no run.
 fn kill_while_it_waits(world: &World, daemon: &Daemon) {
     until("the daemon to compute for nobody", || {
         processes::send(daemon.pid(), Signal::SIGSTOP);
@@ -308,7 +308,7 @@ fn kill_while_it_waits(world: &World, daemon: &Daemon) {
     });
 }
 
-/// Leaves behind what a daemon does that dies while it computes for `run`.
+/// Leaves the state of a daemon that died while it computed for `run`.
 fn computed_for(world: &World, run: &str) {
     let name = rye_core::seal::sha256_hex(run);
     // The last bit says that the death was the daemon's own fault.
@@ -320,7 +320,7 @@ fn computed_for(world: &World, run: &str) {
     std::fs::write(path, acting).unwrap();
 }
 
-/// An at-most-once step, in which `command` runs after it has left its mark.
+/// Returns a graph with an at-most-once step, in which `command` runs after the step has recorded its start.
 fn charges(command: &str, more: &str) -> String {
     format!(
         "start: a\nnodes:\n  a:\n    effect: at_most_once\n    {more}\n    action: {{item_id: rye/bash, params: {{command: \"echo charged >>ran; {command}\"}}}}\n    \
@@ -348,7 +348,7 @@ fn a_run_is_continued_with_its_graph_as_it_is_now_or_with_the_text_it_started_wi
         assert_eq!(world.settled(&run)["status"], "error");
         run
     };
-    // What the new file lists is covered, although the old one did not list it.
+    // Permissions of the new file apply, although the old file lacked them.
     let run = failed("permissions: [\"rye.execute.tool.other\"]");
     world.graph_with("t/edit", bash, &gate("new"));
     world.write("ok", "");
@@ -356,7 +356,7 @@ fn a_run_is_continued_with_its_graph_as_it_is_now_or_with_the_text_it_started_wi
     let _told = out.tells(&["t/edit", "has changed since"]);
     assert_eq!(world.read("said"), "new\n");
 
-    // What it does not list any more is not.
+    // A permission that the new file lacks does not apply.
     std::fs::remove_file(world.project().join("ok")).unwrap();
     let run = failed(bash);
     world.write("ok", "");
@@ -369,7 +369,7 @@ fn a_run_is_continued_with_its_graph_as_it_is_now_or_with_the_text_it_started_wi
         .code(1)
         .tells(&["not covered by permissions of tool:t/edit"]);
 
-    // With the text it started with nothing has changed.
+    // With the original text nothing has changed.
     std::fs::remove_file(world.project().join("ok")).unwrap();
     std::fs::remove_file(world.project().join("said")).unwrap();
     let run = failed(bash);
@@ -416,7 +416,7 @@ fn what_an_edited_graph_declares_of_the_state_begins_as_declared_and_what_nobody
         "has changed since",
         "`state.greeting`: set as the graph declares",
     ]);
-    // What the run has assigned is not declared anew.
+    // Keys that the run has assigned are not declared again.
     assert_eq!(
         out.json(),
         json!({"n": 2, "greeting": ["hi"], "unset": null})
@@ -467,7 +467,7 @@ fn an_at_most_once_step_that_failed_in_a_child_run_is_not_repeated_by_the_node_o
     for (node, hooks, once) in above {
         let world = World::new();
         let _daemon = world.start("");
-        // What is shipped would try again after a failure of the network.
+        // The shipped hook would retry after a network failure.
         world.graph(
             "t/charge",
             &charges("echo connection reset >&2; exit 1", ""),
@@ -491,7 +491,7 @@ fn an_at_most_once_step_that_failed_in_a_child_run_is_not_repeated_by_the_node_o
 fn an_at_most_once_step_that_failed_after_it_began_is_repeated_only_if_somebody_says_so() {
     for (command, more) in [
         ("exit 1", ""),
-        // The action has done its work; what comes after it failed.
+        // The action has completed; its evaluation failed.
         (
             "echo no json",
             "assign: {k: \"${result.stdout | from_json}\"}",
@@ -568,7 +568,7 @@ fn a_run_suspended_behind_an_at_most_once_step_says_how_it_resumes() {
     assert_eq!(charged(&world), 2);
 }
 
-/// Is suspended behind its failure.
+/// Is suspended after its failure.
 const SUSPENDS: &str = "start: a\nhooks: [{event: error, action: {item_id: rye/agent/threads/internal/control, params: {action: suspend}}}]\n";
 
 #[test]

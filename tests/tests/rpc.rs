@@ -1,4 +1,4 @@
-//! The contract `rye.v1` as a client of another make sees it.
+//! The contract `rye.v1` from the view of other clients.
 
 use std::io::{BufRead as _, BufReader};
 use std::time::Duration;
@@ -22,14 +22,14 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1alpha;
 
-/// The reflection service by its older name.
+/// The reflection service under its older name.
 mod older {
     pub(super) use tonic_reflection::pb::v1alpha::server_reflection_client::ServerReflectionClient;
     pub(super) use tonic_reflection::pb::v1alpha::server_reflection_request::MessageRequest;
     pub(super) use tonic_reflection::pb::v1alpha::server_reflection_response::MessageResponse;
 }
 
-/// A way to the daemon of `world`.
+/// Makes a channel to the daemon of `world`.
 pub(crate) fn channel(world: &World) -> Channel {
     let socket = world.socket();
     Endpoint::from_static("http://ryed").connect_with_connector_lazy(tower::service_fn(move |_| {
@@ -103,7 +103,7 @@ async fn reflection_lists_the_services() {
     }
 }
 
-/// Clients of other languages ask by the older name of the service.
+/// Clients of other languages use the older name of the service.
 #[tokio::test]
 async fn reflection_answers_by_its_older_name_too() {
     let world = World::new();
@@ -262,7 +262,7 @@ fn a_client_that_disconnects_mid_stream_harms_nobody() {
     assert_eq!(world.settled(&run)["status"], "completed");
 }
 
-/// Callers who go away at every moment between sending a start and getting its answer.
+/// Callers that disconnect at any time between the request to start and its answer.
 #[tokio::test]
 async fn a_caller_who_goes_away_leaves_no_run_that_nobody_drives() {
     let world = World::new();
@@ -319,7 +319,7 @@ async fn a_cursor_continues_behind_its_event() {
             run_id: run.clone(),
             cursor: event.cursor.clone(),
             follow: true,
-            // Who wants to hear a model, too, misses no event.
+            // A client that also requests deltas misses no event.
             deltas: event.seq % 2 == 0,
             ..v1::StreamRequest::default()
         };
@@ -429,11 +429,11 @@ async fn an_idempotency_key_belongs_to_one_item_and_its_inputs() {
     }
 }
 
-/// Fails at once, and waits for its next try: it runs, and no process does.
+/// Fails immediately, and waits for its next try: the run is active, and no process is.
 const WAITS: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"[ -e ok ]\"}}\n    \
     retry: {max: 9, backoff: fixed, delay: 3600}\n    next: b\n  b: {type: return}";
 
-/// Asks `run` to be suspended; its record when it has.
+/// Requests the suspension of `run`. Returns its record after it.
 async fn suspended(world: &World, run: &str) -> v1::Run {
     let mut runs = RunsClient::new(channel(world));
     let request = v1::SuspendRequest {

@@ -1,4 +1,4 @@
-//! The page `docs/run-on-a-budget.md`, typed into a shell as it stands there, and the hints of runs that lack money.
+//! The page `docs/run-on-a-budget.md`, run in a shell as it is, and the hints of runs that lack money.
 
 use rye_pages::Block;
 use rye_tests::World;
@@ -33,7 +33,8 @@ fn world(server: &ModelServer) -> World {
     world
 }
 
-/// The commands of the page in their order, and the exit code of each: zero, unless the comment behind it says `exit code N`.
+/// Returns the commands of the page in their order, each with its exit code: zero, unless its comment has
+/// `exit code N`.
 fn commands() -> Vec<(String, i32)> {
     let code = |line: &str| {
         let told = line.split_once("# exit code ").map(|(_, told)| told);
@@ -74,14 +75,14 @@ fn the_commands_of_the_page_about_budgets_do_what_it_says() {
     );
 }
 
-/// The commands that a hint names: those on lines of their own.
+/// Returns the commands of a hint, which are on lines of their own.
 fn hinted(told: &str) -> Vec<String> {
     let lines = told.lines().filter_map(|line| line.strip_prefix("  "));
     let commands = lines.filter(|line| line.starts_with("ryectl "));
     commands.map(str::to_owned).collect()
 }
 
-/// Types the hinted command, with enough money where it asks for some.
+/// Runs the command of a hint, with enough money where it needs some.
 fn follow(world: &World, hint: &str) {
     let words = hint.strip_prefix("ryectl ").unwrap().replace("USD", "0.50");
     let _done = world.ryectl(&words).ok();
@@ -107,13 +108,13 @@ fn the_hint_of_a_run_that_lacks_money_for_one_below_it_names_the_command_that_re
         (&json!("budget"), &json!(run), &json!("0.000100000")),
         "{why}"
     );
-    // Money for the thread is refused, and the graph is named.
+    // Money for the thread is refused, and the message names the graph.
     let raise = world.ryectl("resume --raise spend=0.50").arg(thread);
     let _refused = raise
         .run()
         .code(5)
         .tells(&[&format!("ryectl budget raise {run} --spend USD")]);
-    // The hint of the thread names two commands, that of the graph one.
+    // The hint of the thread has two commands, that of the graph one.
     let told = world.ryectl("attach").arg(thread).run().code(75);
     let hints = hinted(&told.stderr());
     assert_eq!(hints[0], format!("ryectl budget raise {run} --spend USD"));

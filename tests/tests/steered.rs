@@ -1,4 +1,4 @@
-//! Many hands at once: whatever is asked of the runs of a family at the same time, none is left that nobody drives.
+//! Concurrent requests to the runs of one tree leave no run without a driver.
 
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::crash::Random;
 
-/// Takes short steps until the file `stop` is there, and is suspended at its limit.
+/// Takes short steps until the file `stop` exists, and is suspended at its limit.
 const LEAF: &str = r#"start: tick
 max_steps: 3
 hooks:
@@ -29,7 +29,7 @@ const TOP: &str =
 /// Lets a leaf run for long.
 const GO_ON: &str = "resume --detach --raise steps=1000";
 
-/// What is asked of a run.
+/// Requests to a run.
 const VERBS: [&str; 6] = [
     GO_ON,
     "suspend",
@@ -39,7 +39,7 @@ const VERBS: [&str; 6] = [
     "kill --grace 0",
 ];
 
-/// The runs from `top` down that have not ended.
+/// Returns the runs from `top` down that have not ended.
 fn live(world: &World, top: &str) -> Vec<String> {
     fn gather(trees: &Value, found: &mut Vec<String>) {
         for run in trees.as_array().into_iter().flatten() {
@@ -57,12 +57,12 @@ fn live(world: &World, top: &str) -> Vec<String> {
     found
 }
 
-/// Resumes every suspended run, but for those that resume by themselves.
+/// Resumes every suspended run, except those that resume by themselves.
 fn let_go_on(world: &World, runs: &[String]) {
     for run in runs {
         let suspend = &world.record(run)["suspend"];
         if !suspend.is_null() && suspend["reason"] != "child" {
-            // Somebody may have been faster.
+            // Another request may have been faster.
             let _tried = world.ryectl(GO_ON).arg(run).run();
         }
     }
@@ -80,7 +80,7 @@ fn whatever_is_asked_at_once_no_run_is_left_that_nobody_drives() {
         let limit = u64::try_from(limit).unwrap();
         usize::try_from(random.below(limit)).unwrap()
     };
-    // At first nothing is asked that ends a run.
+    // At first no request ends a run.
     for verbs in [&VERBS[..4], &VERBS[..]] {
         let top = world.start_run("t/top");
         let family = until("the whole family", || {
@@ -90,7 +90,7 @@ fn whatever_is_asked_at_once_no_run_is_left_that_nobody_drives() {
         for _ in 0..12 {
             let (verb, run) = (verbs[pick(verbs.len())], &family[pick(family.len())]);
             asked.push(world.ryectl(verb).arg(run).spawn());
-            // The instant is drawn as well.
+            // The time is random as well.
             thread::sleep(Duration::from_millis(20 * u64::try_from(pick(3)).unwrap()));
         }
         world.write("stop", "");
@@ -100,7 +100,7 @@ fn whatever_is_asked_at_once_no_run_is_left_that_nobody_drives() {
             left.is_empty().then_some(())
         });
         for asked in asked {
-            // Most come too late, or too early.
+            // Most requests are too late or too early.
             let _answered = Outcome::of(asked);
         }
         std::fs::remove_file(world.project().join("stop")).unwrap();

@@ -1,10 +1,11 @@
-//! What steers a run and what looks at a graph: suspend, resume, single steps, validation, drawings, trees and chains.
+//! Steering runs and viewing graphs: suspend, resume, single steps, validation, drawings, trees and chains.
 
 use rye_core::sight::shell_word;
 use rye_tests::{World, processes, until};
 use serde_json::{Value, json};
 
-/// Two steps; the first waits for the file `go`, the second fails as long as the file `ok` is missing. Each notes that it ran.
+/// Two steps: the first waits for the file `go`, the second fails while the file `ok` is missing. Each records that it
+/// ran.
 pub(crate) const TWO: &str = r#"start: one
 state: {n: 1}
 nodes:
@@ -18,7 +19,7 @@ nodes:
     next: done
   done: {type: return, output: {n: "${state.n}", m: "${state.m}"}}"#;
 
-/// A world whose first run of [`TWO`] has failed at its second step.
+/// Makes a world whose first run of [`TWO`] has failed at its second step.
 pub(crate) fn failed() -> (World, String) {
     let world = World::new();
     world.graph("t/two", TWO);
@@ -98,7 +99,7 @@ fn a_failed_run_is_continued_by_one_new_run_that_repeats_nothing() {
             .collect();
         assert_eq!(ids, [&json!(old), &json!(new)]);
     }
-    // Asked again, the run that continued it is the answer; that one itself has nothing to continue.
+    // A second resume returns the run that continued it. That run itself has nothing to continue.
     let again = world.ryectl("resume --json").arg(&old).ok();
     assert_eq!(again.json()["run_id"], new.as_str());
     let _more = world
@@ -200,7 +201,7 @@ nodes:
     assert_eq!(out.json()["status"], "completed");
     assert_eq!(out.json()["output"]["receipt"], "receipt 7");
     assert_eq!(world.read("ran"), "charged\n");
-    // That it was done is somebody's word, and nobody knows how long it took.
+    // The result is a person's declaration, so the duration is unknown.
     let steps = world.ryectl("steps --json").arg(&run).ok().json();
     let mut steps = steps.as_array().unwrap().iter();
     let charge = steps.find(|step| step["node"] == "charge").unwrap();
@@ -419,7 +420,7 @@ fn a_single_step_shows_what_a_node_does_and_what_would_follow() {
     let out = step.arg(r#"{"n": 7}"#).ok().json();
     assert_eq!(out["state"]["n"], 7);
     assert_eq!(out["state"]["inputs"], json!({"who": "Eve"}));
-    // From where a run stood: its state and its inputs, and not one event more in that run.
+    // From the position of an earlier run: its state and its inputs, and no new event in that run.
     let before = world.record(&old);
     world.write("ok", "");
     let step = world.ryectl("graph step t/two --node two --json --resume-from");
@@ -474,7 +475,7 @@ fn a_single_step_that_cannot_be_taken_is_refused_and_makes_no_run() {
     assert_eq!(runs.collect::<Vec<_>>(), [run.as_str()]);
     let out = world.ryectl("graph step t/two --node two").run().code(1);
     let _shown = out.prints(&["node", "two", "next    none"]);
-    // A step whose error the graph would handle has failed all the same, and says so.
+    // A step fails even if the graph would handle its error, and reports that.
     world.graph(
         "t/edge",
         "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: exit 3}}, on_error: b}\n  b: {type: return}",
@@ -517,7 +518,7 @@ fn validation_names_file_line_and_node_and_starts_nothing() {
     assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
 }
 
-/// The codes of the warnings of `graph validate` in the order of the text.
+/// Returns the codes of the warnings of `graph validate`, in the order of the text.
 fn warnings(report: &Value) -> Vec<&str> {
     let warnings = report["warnings"].as_array().unwrap().iter();
     warnings
@@ -541,7 +542,7 @@ fn a_graph_is_checked_before_it_is_signed() {
     );
     let told = world.ryectl("graph validate t/new").ok();
     let _fix = told.prints(&["new.yaml:1:1: warning:", "ryectl sign tool:t/new"]);
-    // What is wrong inside is told all the same, and broken YAML is a finding with its place.
+    // Errors of the content are reported as well, and broken YAML is a finding with its position.
     world.write(
         ".ai/tools/t/new.yaml",
         text.replace("type: return", "type: teapot"),
@@ -561,7 +562,7 @@ fn a_graph_is_checked_before_it_is_signed() {
         .json();
     assert_eq!(report["errors"][0]["code"], "yaml");
     assert!(report["errors"][0]["line"].as_u64() > Some(5), "{report}");
-    // One that was changed after it was signed is checked as it stands; a run refuses it.
+    // A graph that was changed after it was signed is checked as it is; a run refuses it.
     world.graph("t/two", TWO);
     let path = ".ai/tools/t/two.yaml";
     world.write(path, world.read(path).replace("m: 1", "m: 2") + "\n# more");
@@ -575,7 +576,7 @@ fn a_graph_is_checked_before_it_is_signed() {
     assert_eq!(world.ryectl("ps --all --json").ok().json(), json!([]));
 }
 
-/// `text` without the line that begins with `key`.
+/// Returns `text` without the lines that begin with `key`.
 fn without_line(text: &str, key: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with(key));
     lines.fold(String::new(), |text, line| text + line + "\n")
@@ -831,7 +832,7 @@ fn a_drawing_shows_the_graph_and_what_a_run_did() {
     world.graph("t/other", "start: a\nnodes:\n  a: {type: return}");
     let other = world.ryectl("graph show t/other --run").arg(&run);
     let _another = other.run().code(5);
-    // A run keeps its graph, whatever becomes of the file.
+    // A run keeps its graph, even if the file changes.
     world.graph("t/two", "start: z\nnodes:\n  z: {type: return}");
     let kept = world.ryectl("graph show t/two --run").arg(&run).ok();
     let _same = kept.prints(&["two  rye/bash  ✗"]);
@@ -914,7 +915,7 @@ fn control_parameters_of_execute_say_how_a_graph_runs() {
     assert_eq!(step["data"]["executed_node"], "done");
     assert_eq!(step["data"]["state"]["n"], 5);
     assert_eq!(step["data"]["state"]["inputs"], json!({"who": "Eve"}));
-    // Without `node` the whole graph runs, over that state.
+    // Without `node` the whole graph runs with that state.
     let injected = json!({"inject_state": {"m": 5}, "max_steps": 1, "who": "Eve"});
     let injected = execute(injected).run().code(1).json();
     assert_eq!(injected["data"]["state"]["m"], 5);
@@ -931,7 +932,7 @@ fn control_parameters_of_execute_say_how_a_graph_runs() {
     assert_eq!(data["pid"], world.info()["pid"]);
     let record = world.settled(data["graph_run_id"].as_str().unwrap());
     assert_eq!(record["status"], "completed");
-    // The inputs it has may be given again, others may not.
+    // The recorded inputs may be given again, others may not.
     for other in [json!({"who": "Bob"}), json!({"who": "Ada", "more": 1})] {
         let mut params = other;
         params["resume_run_id"] = json!(old);

@@ -1,4 +1,4 @@
-//! What lies in the state directory survives what happens to disks.
+//! The state directory survives faults of disks.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 const GRAPH: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo, params: {n: \"${inputs.n}\"}}, assign: {n: \"${result.n}\"}, next: b}\n  b: {action: {item_id: rye/core/echo, params: {n: 2}}, next: done}\n  done: {type: return, output: \"${state.n}\"}";
 
-/// A world with some ended runs, and everything it answers about them.
+/// Makes a world with some ended runs. Returns it with all answers about them.
 fn with_history() -> (World, Value) {
     let world = World::new();
     world.graph("t/echo", GRAPH);
@@ -24,14 +24,14 @@ fn with_history() -> (World, Value) {
     (world, history)
 }
 
-/// Every record, with its state and its events.
+/// Returns every record, with its state and its events.
 fn history(world: &World) -> Value {
     let listed = world.ryectl("ps --all --json").ok().json();
     let runs = listed.as_array().unwrap().iter().map(|run| {
         let id = run["run_id"].as_str().unwrap();
         let events = world.ryectl("events --json").arg(id).ok().json_lines();
         let facts = events.into_iter().map(|mut event| {
-            // The cursor of an event is opaque and may change with the daemon's life.
+            // The cursor of an event is opaque and may change with a restart of the daemon.
             event.as_object_mut().unwrap().remove("cursor");
             event
         });
@@ -126,7 +126,7 @@ fn a_torn_tail_of_the_log_is_cut_and_the_daemon_continues() {
     let last = used(&world).pop().unwrap();
     let bytes = fs::read(&last).unwrap();
     let end = end_of_frames(&bytes);
-    // Half a frame, as a power cut leaves it: its beginning is there, its end is not.
+    // Half a frame, as after a power failure: its beginning is there, its end is not.
     let file = File::options().write(true).open(&last).unwrap();
     file.write_all_at(&bytes[..20], u64::try_from(end).unwrap())
         .unwrap();
@@ -172,7 +172,7 @@ fn a_flipped_bit_in_an_older_frame_stops_the_boot_and_touches_nothing() {
     assert_eq!(history(&world), before);
 }
 
-/// Where the frames of a segment end; what follows is zero, up to the mark that every segment ends with.
+/// Returns the end of the frames of a segment. Zeros follow, up to the marker at the end of every segment.
 fn end_of_frames(segment: &[u8]) -> usize {
     let frames = segment.strip_suffix(b"rye log segment\n").unwrap();
     frames.iter().rposition(|byte| *byte != 0).unwrap() + 1
@@ -188,7 +188,7 @@ fn segments_are_as_long_as_is_set() {
     }
 }
 
-/// Segments that hold frames, oldest first.
+/// Returns the segments with frames, oldest first.
 fn used(world: &World) -> Vec<PathBuf> {
     let mut used = segments(world);
     used.retain(|path| {
@@ -201,7 +201,7 @@ fn used(world: &World) -> Vec<PathBuf> {
     used
 }
 
-/// Names and lengths of the files that hold truth.
+/// Returns names and lengths of the authoritative files.
 fn listing(world: &World) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
     for directory in ["log", "archive", "base"] {
@@ -268,7 +268,7 @@ fn a_daemon_without_work_writes_nothing() {
             })
             .collect()
     };
-    // What is still being written down behind the last answer comes to rest first.
+    // Wait first until the writes after the last answer have finished.
     let mut before = modified();
     until("the log to come to rest", || {
         let now = modified();
@@ -282,10 +282,10 @@ fn a_daemon_without_work_writes_nothing() {
     assert_eq!(modified(), before);
 }
 
-/// A command whose output is too long for the log, and which leaves a line in `ran` each time.
+/// A command with output that is too long for the log. It appends a line to `ran` each time.
 const LONG: &str = r"echo once >>ran; head -c 200000 /dev/zero | tr '\0' x";
 
-/// A world in whose state directory no object can be kept, until the file that is in the way is removed.
+/// Makes a world whose state directory cannot store objects until the returned file is removed.
 fn without_objects() -> (World, PathBuf) {
     let world = World::new();
     let node =
@@ -300,7 +300,7 @@ fn without_objects() -> (World, PathBuf) {
     (world, in_the_way)
 }
 
-/// The status of a run, once it is suspended on ENOSPC.
+/// Asserts that a run is suspended after ENOSPC.
 fn suspended(world: &World, run: &str) {
     let record = world.settled(run);
     assert_eq!(record["status"], "suspended", "{record}");
@@ -345,7 +345,7 @@ fn a_run_that_found_no_space_is_recovered_by_the_next_daemon() {
     daemon.kill_both();
     let _status = daemon.ended();
     let _next = world.start("");
-    // What the call came to was lost with the daemon: it is made once more, and waits for space again.
+    // The result of the call was lost with the daemon. The call is made once more, and waits for space again.
     until("the step to be repeated", || {
         (world.read("ran") == "once\nonce\n").then_some(())
     });

@@ -1,4 +1,4 @@
-//! `ryectl test`: cases run each in a project of its own, and leave nothing behind.
+//! `ryectl test`: each case runs in a project of its own and leaves nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use rye_tests::{Outcome, Ryectl, World, processes, until};
 use serde_json::{Value, json};
 
-/// `ryectl test` with `words`, with a temporary directory of its own.
+/// Makes a call of `ryectl test` with `words` and a temporary directory of its own.
 fn ryectl_test(world: &World, words: &str) -> Ryectl {
     fs::create_dir_all(temporary(world)).unwrap();
     let command = world.ryectl("test").words(words);
@@ -32,7 +32,7 @@ fn assert_nothing_is_left(world: &World) {
     );
 }
 
-/// A world with a tool `t/add` that answers the sum, and fails for `a: 0`.
+/// Makes a world with a tool `t/add` that returns the sum, and fails for `a: 0`.
 fn world() -> World {
     let world = World::new();
     world.python(
@@ -83,7 +83,7 @@ fn cases_pass_or_tell_what_is_different_and_the_project_stays_as_it_was() {
         "it failed: ",
         "3 passed, 3 failed",
     ]);
-    // In the order of the file, whoever ends first.
+    // The order is that of the file, and not of the ends.
     let order: Vec<_> = [
         "adds ",
         "wrongly",
@@ -121,7 +121,7 @@ fn programs_and_build_servers_read_the_results() {
     assert_eq!(case, rest);
     let problem = &told["cases"][1]["problems"][0];
     assert!(problem["diff"].as_str().unwrap().contains("+   \"sum\": 3"));
-    // By a parser that is not the writer's own.
+    // Another parser than the writer's own checks it.
     let check = "import sys, xml.etree.ElementTree as e; r = e.parse(sys.argv[1]).getroot(); s = r[0]\n\
                  print(r.tag, s.get('name'), s.get('tests'), s.get('failures'), [c.get('name') for c in s], s[1][0].tag)";
     let checked =
@@ -158,7 +158,7 @@ fn a_project_of_a_case_has_the_variables_and_files_that_its_file_says() {
         "tool: t/look\nenv: {PLACE: a test, QUOTED: ' \"two words\" '}\nfiles: {data/a.txt: one}\n\
          cases:\n- name: sees them\n  expect: {result: {place: a test, quoted: ' \"two words\" ', data: one}}\n",
     );
-    // A tool of another file, in another language, takes the place of the one that the graph calls.
+    // A tool of another file, in another language, replaces the one that the graph calls.
     world.write(
         ".ai/tools/t/g.test.yaml",
         "tool: t/g\nfiles:\n  .ai/tools/t/inner.yaml: |\n    version: \"1.0.0\"\n    tool_type: bash\n    \
@@ -173,7 +173,7 @@ fn a_project_of_a_case_has_the_variables_and_files_that_its_file_says() {
     let directory = Path::new(directory.as_str().unwrap());
     assert!(directory.join("data/a.txt").exists(), "{kept:?}");
     let _told = kept.tells(&["the directories are kept in"]);
-    // A signature that does not fit is not replaced.
+    // An invalid signature is not replaced.
     let text = world
         .read(".ai/tools/t/inner.py")
         .replace("the project", "elsewhere");
@@ -202,7 +202,7 @@ fn what_takes_too_long_is_ended_and_fails_its_case() {
         ".ai/tools/t/slow.test.yaml",
         "tool: t/slow\ncases:\n- name: is slow\n  timeout: 1\n  expect: {}\n",
     );
-    // One that nobody waits for is ended with its case, too.
+    // A detached run is ended with its case as well.
     world.write(
         ".ai/tools/t/apart.test.yaml",
         "tool: t/apart\ncases:\n- name: leaves one\n  expect: {}\n",
@@ -319,7 +319,7 @@ fn what_cannot_be_tested_is_told() {
         &["whose tool or name holds `nothing`"],
     );
     told("--jobs 0", 2, &["--jobs"]);
-    // A tool that is refused, and one that is not there, fail their cases; paths are those of the project.
+    // A refused tool and a missing one fail their cases. Paths are those of the project.
     world.write(".ai/tools/t/none.test.yaml", test("t/none", ""));
     let file = ".ai/tools/t/add.py";
     let signed = world.read(file);
@@ -331,7 +331,7 @@ fn what_cannot_be_tested_is_told() {
         "(not_found)",
     ]);
     world.write(file, signed);
-    // A fake that nobody could sign.
+    // A fake that cannot be signed.
     world.write(
         ".ai/tools/t/none.test.yaml",
         test("t/add", "files: {.ai/tools/t/x.yaml: \"a: 1\"}\n"),
@@ -371,7 +371,7 @@ fn a_new_project_and_a_new_tool_come_with_tests_that_pass() {
     let _signed = world.ryectl("sign tool:team/hail").ok();
     let out = ryectl_test(&world, "").ok();
     assert!(out.stdout().ends_with("5 passed\n"), "{out:?}");
-    // Tests are no items: nobody signs or lists them, and a tool of several files is not asked for them.
+    // Tests are no items: they are neither signed nor listed, and a tool of several files does not need them.
     let _signed = world.ryectl("sign tool:sample/*").ok();
     let listed = world.ryectl("ls tool sample/*").ok().stdout();
     assert!(

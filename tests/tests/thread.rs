@@ -1,4 +1,4 @@
-//! Threads: a directive is run by a model, which a scripted server plays.
+//! Threads: a model runs a directive; a scripted server plays the model.
 
 mod children;
 mod classed;
@@ -25,7 +25,7 @@ use rye_tests::model_server::{ModelServer, SECRET};
 use rye_tests::{World, transcript};
 use serde_json::{Value, json};
 
-/// May run everything below `rye/bash`.
+/// Permits `rye/bash`.
 const BASH: &str =
     "<model tier=\"general\"/><permissions><execute><tool>rye/bash</tool></execute></permissions>";
 /// Returns a number of words.
@@ -52,14 +52,14 @@ fn counting(server: &ModelServer) -> World {
     world
 }
 
-/// The names of the events of a run, in order.
+/// Returns the names of the events of a run, in order.
 fn names(world: &World, run: &str) -> Vec<String> {
     let events = world.ryectl("events --json").arg(run).ok().json_lines();
     let name = |event: &Value| event["event_type"].as_str().unwrap_or_default().to_owned();
     events.iter().map(name).collect()
 }
 
-/// The payloads of the events of one name.
+/// Returns the payloads of the events with one name.
 fn payloads(world: &World, run: &str, name: &str) -> Vec<Value> {
     let events = world.ryectl("events --json").arg(run).ok().json_lines();
     let of = events
@@ -68,7 +68,6 @@ fn payloads(world: &World, run: &str, name: &str) -> Vec<Value> {
     of.map(|event| event["payload"].clone()).collect()
 }
 
-/// The account of a run.
 fn account(world: &World, run: &str) -> Value {
     let shown = world.ryectl("budget show --json").arg(run).ok().json();
     shown["path"][0].clone()
@@ -145,7 +144,8 @@ fn each_turn_is_on_record_with_what_it_cost_and_nothing_stays_held() {
         .unwrap();
     let mut turns: Vec<&str> = names[begun + 1..].iter().map(String::as_str).collect();
     turns.retain(|name| !["process_started", "budget_warning"].contains(name));
-    // The tool starts while the model speaks: before or behind the end of the message. So only what happens is compared.
+    // The tool starts while the model streams, before or after the end of the message. So the comparison ignores the
+    // order.
     let mut expected = expected.to_vec();
     turns.sort_unstable();
     expected.sort_unstable();
@@ -176,7 +176,7 @@ fn the_key_of_the_provider_is_nowhere() {
     assert!(!record.to_string().contains(SECRET));
     let log = world.ryectl("events --json").arg(&run).ok().stdout();
     assert!(!log.contains(SECRET));
-    // That no file holds it either is looked at when the world is dropped.
+    // The drop of the world checks that no file contains the secret.
     daemon.kill();
 }
 

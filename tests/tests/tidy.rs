@@ -50,7 +50,7 @@ fn rust_files(root: &Path) -> Vec<PathBuf> {
     files(root, "rs")
 }
 
-/// Files below `root` with this extension, without what is generated or built.
+/// Lists the files below `root` with this extension, without generated and built ones.
 fn files(root: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![root.to_owned()];

@@ -1,4 +1,4 @@
-//! Tools that misbehave, and what a tool may rely on.
+//! Tools that misbehave, and guarantees for tools.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -14,7 +14,7 @@ fn bash(world: &World, params: &Value) -> Outcome {
         .run()
 }
 
-/// Asserts that nothing but the daemon and its parent is there.
+/// Asserts that only the daemon and its parent are left.
 fn assert_nothing_left(world: &World) {
     until("the processes of the tool to be gone", || {
         world
@@ -85,7 +85,7 @@ fn a_structured_error_keeps_its_message() {
         .tells(&["the disk is on fire"]);
 }
 
-/// What `execute tool ID` says of a tool that fails.
+/// Returns the error of `execute tool ID` for a tool that fails.
 fn complaint(world: &World, id: &str) -> String {
     let ended = world.ryectl("execute tool").arg(id).run();
     ended.code(1).stderr()
@@ -175,7 +175,7 @@ fn a_tool_that_raises_fails_with_a_traceback_of_its_own_files() {
             "{said}"
         );
     }
-    // A tool of several files runs from a copy, and complains about what the copy is of.
+    // A tool of several files runs from a copy, and its errors refer to the original.
     world.write(".ai/tools/t/multi/__init__.py", "");
     let helper = "__version__ = \"1.0.0\"\n__tool_type__ = \"library\"\n__category__ = \"t/multi\"\n__tool_name__ = \"helper\"\n";
     world.tool(
@@ -237,7 +237,7 @@ fn a_tool_that_hangs_is_ended_with_all_it_started() {
 #[test]
 fn a_tool_that_leaves_a_process_behind_is_cleaned_up_after() {
     let world = World::new();
-    // The second one has left the group and the session, and its parent is gone.
+    // The second process has left the group and the session, and its parent is gone.
     let command =
         "sleep 1000 >/dev/null 2>&1 & (setsid sleep 1000 >/dev/null 2>&1 &) ; echo started";
     let out = bash(&world, &json!({"command": command})).code(0);
@@ -360,7 +360,7 @@ fn a_tool_that_calls_the_socket_is_refused() {
 #[test]
 fn a_tool_does_not_escape_by_leaving_its_family() {
     let world = World::new();
-    // A double fork with a session of its own: its parent is whoever adopts orphans.
+    // A double fork with a session of its own: the process that adopts orphans is its parent.
     let call = r#"(setsid env -i HOME="$HOME" sh -c '"$0" --socket "$1" ps; echo "code $?" >answer' "$1" "$2" </dev/null >/dev/null 2>&1 &)
                   until [ -s answer ]; do sleep 0.01; done; cat answer"#;
     let args = json!([binaries::ryectl(), world.socket()]);
@@ -413,7 +413,7 @@ fn killing_a_run_ends_even_what_left_the_process_group() {
     let receipt = out.json();
     assert_eq!(receipt["run_id"], run);
     assert_eq!(receipt["survivors"], json!([]));
-    // The leader, which has become a `sleep`, and the two that left its group.
+    // The leader, which has become a `sleep`, and the two processes that left its group.
     assert_eq!(
         receipt["processes"].as_array().map(Vec::len),
         Some(3),

@@ -1,11 +1,11 @@
-//! Tools of several files: what runs is a copy of files that were verified, and nothing beside them.
+//! Tools of several files: a copy of verified files runs, and no other file.
 
 use std::fs;
 
 use rye_tests::{Outcome, World, skipped};
 use serde_json::json;
 
-/// Writes a tool of Python in `t/multi`, with a helper beside it, an empty marker, and both signed.
+/// Writes and signs a Python tool in `t/multi`, with a helper and an empty marker next to it.
 fn multi(world: &World) {
     world.write(".ai/tools/t/multi/__init__.py", "");
     world.tool(
@@ -32,7 +32,7 @@ fn a_tool_imports_its_own_files_from_a_copy_and_each_of_them_is_verified() {
     let trees = world.state().join("trees").display().to_string();
     let file = out["data"]["file"].as_str().unwrap();
     assert!(file.starts_with(&trees), "{file}");
-    // Bytecode that somebody planted, and files of other suffixes, are not in the copy.
+    // Planted bytecode and files with other suffixes are not in the copy.
     let project = world.project();
     let cache = project.join(".ai/tools/t/multi/__pycache__");
     fs::create_dir_all(&cache).unwrap();
@@ -47,7 +47,7 @@ fn a_tool_imports_its_own_files_from_a_copy_and_each_of_them_is_verified() {
         .collect();
     names.sort();
     assert_eq!(names, ["__init__.py", "helper.py", "tool.py"]);
-    // A module of the standard library cannot be taken over by a file beside the tool.
+    // A file next to the tool cannot replace a module of the standard library.
     fs::write(
         project.join(".ai/tools/t/multi/json.py"),
         "def dumps(x): return 'planted'\n",
@@ -145,7 +145,7 @@ fn node_runs_a_module_with_what_it_imports_from_the_copy() {
     let _refused = run("{}").code(4).tells(&["unsigned.js", "not signed"]);
 }
 
-/// Writes a tool in `t/multi` that reads `words.json`, which nobody can sign.
+/// Writes a tool in `t/multi` that reads `words.json`, which cannot be signed.
 fn with_data(world: &World) {
     multi(world);
     world.write(".ai/tools/t/multi/words.json", r#"{"word": "of the data"}"#);
@@ -180,7 +180,7 @@ fn data_belongs_to_a_tool_once_its_user_locked_it_and_not_with_one_byte_changed(
         json!([{"tool": "t/multi/reader", "version": "1.0.0", "space": "project", "path": whole}])
     );
     let _as_locked = lock(&world, "verify").code(0);
-    // A file of another name there does not keep the rest from being looked at.
+    // A file with another name does not prevent the check of the rest.
     let stray = "a:b@1.0.0.lock.json";
     world.write(&format!(".ai/lockfiles/{stray}"), "{}");
     let told = lock(&world, "verify").code(1).tells(&[stray]);
@@ -206,7 +206,7 @@ fn every_part_of_a_tool_is_what_it_was_locked_as_or_it_does_not_run() {
     with_data(&world);
     let helper = world.read(".ai/tools/t/multi/helper.py");
     let _locked = lock(&world, "create t/multi/reader").code(0);
-    // Signed by the same user, and still not what was locked.
+    // The file is signed by the same user, and still differs from the locked one.
     world.tool(
         "t/multi/helper.py",
         &helper.replace("of the helper", "another"),
@@ -312,7 +312,7 @@ fn what_is_wrong_with_an_anchor_is_told_with_its_line() {
 fn a_script_with_requirements_of_its_own_goes_to_uv_as_it_was_signed() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = World::new();
-    // Stands for uv: tells how it was called, and what it was given to run.
+    // Replaces uv: prints its arguments and the script that it got.
     let uv = world.write("uv", "#!/bin/sh\nprintf '{\"args\": \"%s\", \"file\": \"%s\"}' \"$*\" \"$(grep -c requires-python \"$6\")\"\n");
     fs::set_permissions(&uv, fs::Permissions::from_mode(0o755)).unwrap();
     let _daemon = world.start(&format!("interpreters: {{RYE_UV: {}}}\n", uv.display()));
@@ -325,7 +325,7 @@ fn a_script_with_requirements_of_its_own_goes_to_uv_as_it_was_signed() {
         execute(&world, &format!("t/{name}")).code(0).json()["data"].take()
     };
     let (needs, other) = (run("needs"), run("other"));
-    // It was handed what was signed, and no unsigned `uv.toml` of the project says what it installs.
+    // It got the signed script, and no unsigned `uv.toml` of the project decides what it installs.
     assert_eq!(needs["file"], "1");
     let args = needs["args"].as_str().unwrap();
     let project = world.project().display().to_string();
@@ -340,7 +340,7 @@ fn a_script_with_requirements_of_its_own_goes_to_uv_as_it_was_signed() {
     assert_eq!(again["data"], needs);
 }
 
-/// Puts a package `greeting` of this version into `folder`, where `uv` finds it: its `word` is `says`.
+/// Writes a package `greeting` of this version to `folder`, where `uv` finds it. Its `word` is `says`.
 fn wheel(world: &World, folder: &str, version: &str, says: &str) -> std::path::PathBuf {
     let about = format!("greeting-{version}.dist-info");
     let files = [
@@ -390,7 +390,7 @@ fn uv_installs_what_a_script_asks_for_and_no_file_of_the_project_says_otherwise(
     };
     let world = World::new();
     let _own = wheel(&world, "wheels", "1.0", "of the package");
-    // Files of the project that `uv` would read, and a module that Python would.
+    // Files of the project that `uv` would read, and a module that Python would import.
     let planted = wheel(&world, "planted", "2.0", "planted");
     let planted = planted.parent().unwrap().display().to_string();
     world.write("uv.toml", format!("find-links = [\"{planted}\"]\n"));
@@ -518,7 +518,7 @@ fn a_runtime_puts_directories_of_the_copy_and_its_own_library_where_its_tools_fi
         std::path::Path::new(last).starts_with(trees) && last.ends_with("/last"),
         "{last}"
     );
-    // What was linked is named, and nobody says that it was verified.
+    // Linked files are named, and not reported as verified.
     let trace = out["trace"].as_array().unwrap();
     let deps = trace.iter().find(|entry| entry["step"] == "verify_deps");
     let linked = &deps.unwrap()["links"];
@@ -538,7 +538,7 @@ fn a_runtime_puts_directories_of_the_copy_and_its_own_library_where_its_tools_fi
 fn a_tool_in_typescript_runs_by_tsx_of_its_project_and_finds_packages_that_nobody_verified() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = World::new();
-    // Stands for tsx: has node run the text of the file.
+    // Replaces tsx: node runs the text of the file.
     let tsx = "#!/bin/sh\nfile=$1\nshift\nexec node --input-type=module --eval \"$(cat \"$file\")\" -- \"$@\"\n";
     let tsx = world.write(".ai/tools/t/ts/node_modules/.bin/tsx", tsx);
     fs::set_permissions(&tsx, fs::Permissions::from_mode(0o755)).unwrap();
@@ -550,7 +550,7 @@ fn a_tool_in_typescript_runs_by_tsx_of_its_project_and_finds_packages_that_nobod
         ".ai/tools/t/ts/node_modules/left/index.js",
         "module.exports = (text) => 'left of ' + text;\n",
     );
-    // A link out of the packages leads where it leads: they are named as not verified.
+    // A link out of the packages is followed; the files are named as not verified.
     std::os::unix::fs::symlink(
         "/etc",
         world.project().join(".ai/tools/t/ts/node_modules/out"),

@@ -1,4 +1,4 @@
-//! What is not signed, not trusted or not in its place does not run.
+//! Items that are unsigned, not trusted or in the wrong place do not run.
 
 use std::fs;
 
@@ -155,7 +155,7 @@ fn a_link_within_the_space_is_no_way_to_run_a_signed_item_under_the_name_of_anot
         let refused = refused.code(4).tells(&[id]).does_not_tell("real'");
         assert_eq!(refused.stdout(), "", "{link} link to {from}");
     }
-    // Nor is a folder under another name.
+    // A folder under another name does not run either.
     for id in ["u/production", "u/real"] {
         let _refused = world.ryectl("execute tool").arg(id).run().code(4);
     }
@@ -252,7 +252,7 @@ fn the_users_word_on_the_node_key_counts_over_restarts() {
     let _daemon = world.start("");
     assert_eq!(listed(), 0, "the daemon asked for trust again");
     assert!(world.log().contains("ryectl key trust"), "{}", world.log());
-    // What the daemon keeps for itself works all the same.
+    // Items that the daemon keeps for itself still work.
     let _ran = world.ryectl("run t/graph").ok();
 
     let public = world.state().join("keys/public_key.pem");
@@ -281,7 +281,7 @@ fn only_the_users_own_key_is_called_self() {
     };
     let _trusted = world.ryectl("key trust").arg(&entry).ok();
     assert_eq!(owner(), "local");
-    // The same file laid into the trust folder by hand.
+    // The same file, copied to the trust folder by hand.
     let trusted = world.home().join(".ai/config/keys/trusted");
     fs::copy(&entry, trusted.join(entry.file_name().unwrap())).unwrap();
     assert_eq!(owner(), "unknown");
@@ -327,11 +327,12 @@ fn a_state_directory_or_a_key_of_somebody_else_is_refused() {
     let _mine = world.ryectl("daemon start").ok();
 }
 
-/// The public key of the files below, which a program of the original's form signed.
+/// Public key of the files below, which a program in the original's format signed.
 const ORIGINAL_KEY: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAebVWLo/mVPlAeLES6KmLp5AfhTrmlb7X4OORC60ElmQ=\n-----END PUBLIC KEY-----\n";
 const ORIGINAL_FINGERPRINT: &str = "45c50cb5ae48c0f6";
 
-/// Files as the original signs them: knowledge, a Python tool with a shebang, a directive, a tool in TypeScript.
+/// Writes files with signatures of the original: knowledge, a Python tool with a shebang, a directive, and a tool in
+/// TypeScript.
 fn write_originals(world: &World) {
     let token = |hash: &str, signature: &str| {
         format!("rye:signed:2026-04-01T00:00:00Z:{hash}:{signature}:{ORIGINAL_FINGERPRINT}")
@@ -393,7 +394,8 @@ fn files_that_the_original_signed_count_as_far_as_their_signatures_reach() {
     }
     let pem = world.write("original.pem", ORIGINAL_KEY);
     let _trusted = world.ryectl("key trust").arg(pem).ok();
-    // The whole text of the knowledge is signed; the others leave out a name, a shebang or what the model is told.
+    // The signature of the knowledge covers the whole text. The others leave out a name, a shebang or the text for the
+    // model.
     assert_eq!(verdict(&world, ITEMS[0]), "full");
     let fetched = world.ryectl("fetch knowledge:demo/hello").ok().stdout();
     assert!(fetched.contains("Café ☃"), "{fetched}");
@@ -403,7 +405,7 @@ fn files_that_the_original_signed_count_as_far_as_their_signatures_reach() {
     let refused = world.ryectl("execute tool demo/tool").run();
     let refused = refused.code(4).tells(&["demo/tool.py"]).stderr();
 
-    // Who trusts the key that far runs the command that the refusal names.
+    // A user who trusts the key that far runs the command in the refusal.
     let mut quoted = refused.split('`');
     let command = quoted
         .find(|part| part.starts_with("ryectl key trust") && part.contains("--accept-partial"));
@@ -419,13 +421,13 @@ fn files_that_the_original_signed_count_as_far_as_their_signatures_reach() {
         theirs.next().map(|key| key["accept_partial"].clone())
     };
     assert_eq!(accepts(), Some(true.into()));
-    // Trusting the key anew keeps that, and so does signing its entry, which adds a name.
+    // Trusting the key again keeps that, and so does signing its entry, which adds a name.
     let _again = world.ryectl("key trust original.pem").ok();
     assert_eq!(accepts(), Some(true.into()));
     let _signed = world.ryectl("sign").arg(&entry).ok();
     assert!(fs::read_to_string(&entry).unwrap().contains("name = "));
     assert_eq!(accepts(), Some(true.into()));
-    // An entry that is edited does not count until the edit is accepted, which the refusal says.
+    // An edited entry does not count until the edit is accepted, and the refusal names the command.
     let text = fs::read_to_string(&entry).unwrap();
     fs::write(&entry, text.replace("attestation = \"\"\n", "")).unwrap();
     let edited = world.ryectl("execute tool demo/tool").run();
@@ -437,7 +439,7 @@ fn files_that_the_original_signed_count_as_far_as_their_signatures_reach() {
     assert_eq!(out["data"], serde_json::json!({"success": true}));
     let directive = world.ryectl("fetch directive:demo/hi").ok().stdout();
     assert!(directive.contains("Say hi."), "{directive}");
-    // This one ends where it begins: nothing carries it out.
+    // This tool ends its own chain: no executor carries it out.
     let _refused = world
         .ryectl("execute tool end")
         .run()
@@ -448,7 +450,7 @@ fn files_that_the_original_signed_count_as_far_as_their_signatures_reach() {
         .ryectl("execute knowledge demo/hello")
         .run()
         .code_among(&[2, 64]);
-    // What a signature covers is covered as before.
+    // The signed parts are protected as before.
     let tool = world.read(".ai/tools/demo/tool.py");
     world.write(".ai/tools/demo/tool.py", tool.replace("True", "False"));
     assert_eq!(verdict(&world, ITEMS[1]), "modified");

@@ -1,7 +1,8 @@
-//! The projects of `docs/write-a-tool.md`: each is copied out of the page and done as it stands there, by the real programs.
+//! Projects of `docs/write-a-tool.md`: each is copied from the page and run as shown, with the real programs.
 //!
-//! A block behind `<!-- example: PROJECT PATH -->` is a file; one behind `<!-- example: PROJECT -->` holds commands behind `$ `, and below each what it
-//! prints. A command below which nothing stands prints what it likes; `# exit code N` behind it is the code that it ends with.
+//! A block after `<!-- example: PROJECT PATH -->` is a file. A block after `<!-- example: PROJECT -->` has commands
+//! after `$ `, each followed by its output. A command without shown output may print anything. `# exit code N` after a
+//! command is its exit code.
 
 use std::fs;
 use std::net::TcpListener;
@@ -11,10 +12,10 @@ use rye_tests::binaries::clone_root;
 use rye_tests::{World, skipped};
 use serde_json::Value;
 
-/// The port of the server on the page; each test takes one that is free.
+/// Port of the server on the page; each test replaces it by a free one.
 const PORT: &str = "8731";
 
-/// The projects of the page, in its order, and what has to be there to try them.
+/// Projects of the page in its order, with their requirements.
 const PROJECTS: [(&str, &[Need]); 11] = [
     ("bash", &[]),
     ("function", &[]),
@@ -32,17 +33,17 @@ const PROJECTS: [(&str, &[Need]); 11] = [
     ("upon", &[]),
 ];
 
-/// What a project needs that is not part of every machine.
+/// A requirement of a project that not every machine has.
 enum Need {
-    /// On the `PATH`.
+    /// A program on the `PATH`.
     Program(&'static str),
-    /// What a variable names. `RYE_UV` is a `uv` with a `pip` beside it, `RYE_UV_WHEELS` a directory with the packages of the page, `RYE_NPM_CACHE`
-    /// a cache of npm that holds its packages: the tests ask no index.
+    /// The file or directory that a variable names. `RYE_UV` is a `uv` with a `pip` in its directory. `RYE_UV_WHEELS`
+    /// has the packages of the page, and `RYE_NPM_CACHE` is an npm cache with its packages, so the tests use no index.
     File(&'static str),
 }
 
 impl Need {
-    /// What is missing, in words.
+    /// Returns what is missing, in words.
     fn lacking(&self, world: &World) -> Option<String> {
         match self {
             Self::Program(name) => {
@@ -61,18 +62,16 @@ fn named(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from)
 }
 
-/// A project of the page.
 #[derive(Default)]
 struct Project {
     files: Vec<(String, String)>,
     steps: Vec<Step>,
 }
 
-/// A command of the page.
 struct Step {
     command: String,
     code: i32,
-    /// What stands below it, if anything does.
+    /// The output that the page shows, if it shows any.
     printed: Option<String>,
 }
 
@@ -89,7 +88,8 @@ impl Step {
         }
     }
 
-    /// Asserts that this is what the page shows. JSON counts by its value: for people it is printed on several lines.
+    /// Asserts that `printed` is the output on the page. JSON is compared by value, because people see it on several
+    /// lines.
     fn check(&self, printed: &str) {
         let Some(expected) = &self.printed else {
             return;
@@ -104,7 +104,7 @@ impl Step {
     }
 }
 
-/// The projects of `page` in its order.
+/// Returns the projects of `page` in its order.
 fn projects(page: &str) -> Vec<(&str, Project)> {
     let mut found: Vec<(&str, Project)> = Vec::new();
     for part in page.split("<!-- example: ").skip(1) {
@@ -134,12 +134,12 @@ fn projects(page: &str) -> Vec<(&str, Project)> {
     found
 }
 
-/// Does all commands of `project` in one shell, and asserts that each comes to what the page says.
+/// Runs all commands of `project` in one shell, and asserts that each has the result on the page.
 fn follow(name: &str, project: &Project, world: &World) {
     for (path, text) in &project.files {
         world.write(path, text);
     }
-    // Behind each command its code, between two characters that nothing prints.
+    // Each command is followed by its exit code between two characters that no command prints.
     let commands = project.steps.iter();
     let script: String = commands
         .flat_map(|step| [step.command.as_str(), "\nprintf '\\036%d\\037' $?\n"])

@@ -34,8 +34,8 @@
 //! Keys of a stream: `pace_ms` is the pause between events. `hold: NAME` or `{name, before: EVENTS}` waits for
 //! [`ModelServer::release`]. `slow_headers: MILLISECONDS` or `NAME` delays the headers. `huge: BYTES` is a text in one
 //! event. `no_usage`, `no_end`, `duplicate_index` and `reset_before` are `true`. At most one fault is allowed:
-//! `cut_after: EVENTS` (closes the connection), `reset_after: EVENTS`, `stall: EVENTS` (sends no more), `malformed:
-//! EVENTS`, or `error_event: {after: EVENTS, type, message}`. EVENTS is the number of events before it.
+//! `cut_after: EVENTS` (closes the connection), `reset_after: EVENTS`, `stall: EVENTS` (sends no more),
+//! `malformed: EVENTS`, or `error_event: {after: EVENTS, type, message}`. EVENTS is the number of events before it.
 //!
 //! **Failure.** A request that breaks a rule of the wire gets the status 400, and is a breach. A server with breaches
 //! fails the test that drops it.

@@ -1,4 +1,4 @@
-//! Deaths at writes of an export: afterwards the files of the run are whole, and what a rebuild would write.
+//! Deaths at writes of an export. Afterwards the files of the run are complete and equal to those of a rebuild.
 
 use rye_tests::transcript::check;
 use rye_tests::{World, until};
@@ -9,7 +9,7 @@ nodes:
   a: {action: {item_id: rye/core/echo, params: {n: 1}}, assign: {n: "${result}"}, next: b}
   b: {action: {item_id: rye/core/echo, params: {n: 2}}}"#;
 
-/// Places at which a run of these steps comes by, and for the how-manieth time the daemon dies there.
+/// Fail points of a run of these steps. A number is the occurrence at which the daemon dies.
 const DEATHS: [&str; 7] = [
     "at:export_lines",
     "at:export_record",
@@ -20,14 +20,14 @@ const DEATHS: [&str; 7] = [
     "at:export_marks:2",
 ];
 
-/// The run of the world, which is started if the daemon died before it was on record.
+/// Returns the run of the world. Starts it if the daemon died before it was recorded.
 fn run_in(world: &World) -> String {
     let runs = world.ryectl("ps --all --json").ok().json();
     let known = runs[0]["run_id"].as_str().map(str::to_owned);
     known.unwrap_or_else(|| world.start_run("t/steps"))
 }
 
-/// Compares the files of the project with what is on record, of which nothing differs.
+/// Asserts that a rebuild finds no difference between the files of the project and the record.
 fn rebuilds_nothing(world: &World) {
     let rebuilt = world.shell(&[], "ryed rebuild --project .").output();
     let rebuilt = rebuilt.expect("a shell starts");
@@ -71,14 +71,14 @@ fn files_are_whole_whatever_write_of_an_export_the_daemon_dies_at() {
         let world = World::new();
         world.graph("t/steps", STEPS);
         let daemon = world.start_until(death, "");
-        // It may die before it answers.
+        // The daemon may die before it answers.
         let _started = world.ryectl("run --detach --no-autostart t/steps").run();
         daemon.ended();
         let daemon = world.start("");
         let run = run_in(&world);
         assert_eq!(world.settled(&run)["status"], "completed", "{death}");
         has_whole_files(&world, &run);
-        // By the daemon, then without one.
+        // First with the daemon, then without it.
         rebuilds_nothing(&world);
         super::die(daemon, super::Victims::DaemonAndParent);
         rebuilds_nothing(&world);

@@ -1,8 +1,9 @@
-//! The same for a graph that uses all of the language: parallel and sequential foreach, at-most-once effects,
-//! retries, failures that are handled, a child run, a cached node, branches side by side, a wait and a hook.
+//! Deaths during a graph that uses the whole language: parallel and sequential foreach, at-most-once effects, retries,
+//! handled failures, a child run, a cached node, parallel branches, a wait and a hook.
 //!
-//! Every effect appends its label and its idempotency key to a file outside the daemon. Wherever the daemon was killed in the
-//! middle of an at-most-once effect, the run is suspended as `uncertain`, and is answered by what that file holds.
+//! Every effect appends its label and its idempotency key to a file outside of the daemon. If the daemon is killed
+//! during an at-most-once effect, the run is suspended as `uncertain`. The test then answers from the content of that
+//! file.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -16,13 +17,13 @@ use serde_json::Value;
 
 use super::{ROUNDS, Random, Victims, die, events, left_by, rounds, transcript};
 
-/// How long the run may take to come to its end once it may.
+/// Longest time to the end of the run once it may end.
 const LAST_LAP: Duration = Duration::from_mins(1);
 
-/// A run without an effect for so long may be suspended.
+/// A run without an effect for this time may be suspended.
 const QUIET: Duration = Duration::from_millis(150);
 
-/// Goes round until the file `stop` is there, or `laps` times. What it does to the state depends on the number of laps alone.
+/// Loops until the file `stop` exists, or `laps` times. Its final state depends only on the number of laps.
 const LAPS: &str = r#"start: tick
 max_steps: 1000000
 state: {n: 0}
@@ -135,7 +136,7 @@ fn seed() -> u64 {
     told.unwrap_or(0x5eed_0003)
 }
 
-/// A world with both graphs, signed.
+/// Makes a world with both graphs, signed.
 fn world() -> World {
     let world = World::new();
     world.graph("t/laps", LAPS);
@@ -148,11 +149,11 @@ struct Battle {
     daemon: Option<rye_tests::Daemon>,
     run: String,
     random: Random,
-    /// For messages.
+    /// Seed, for messages.
     seed: u64,
-    /// Effects that were on record as finished at a death, and how often they had happened by then.
+    /// Effects that were recorded as finished at a death, with the number of their executions at that time.
     finished: HashMap<String, usize>,
-    /// How many runs were suspended because nobody knew what had become of an effect.
+    /// Number of suspensions with an effect of unknown outcome.
     suspended: usize,
 }
 
@@ -172,7 +173,7 @@ impl Battle {
         }
     }
 
-    /// Lets the run continue a little, kills the daemon at some instant, and looks at what is left.
+    /// Lets the run continue a little, kills the daemon at a random time, and checks what is left.
     fn fight(&mut self, round: usize) {
         let before = self.effects().len();
         let deadline = Instant::now() + LAST_LAP;
@@ -183,7 +184,7 @@ impl Battle {
                 self.seed,
                 self.world.record(&self.run)
             );
-            // A run that is suspended does nothing for a while.
+            // A suspended run has no effects for a while.
             if within(QUIET, || (self.effects().len() >= before + 2).then_some(())).is_none() {
                 self.answer();
             }
@@ -205,7 +206,7 @@ impl Battle {
         self.daemon = Some(self.world.start(""));
     }
 
-    /// What is on record as finished has happened, and happens no more.
+    /// Asserts that every effect recorded as finished has happened, and does not happen again.
     fn compare(&mut self, at: &str) {
         let counts = count(&self.effects());
         for run in self.family() {
@@ -218,7 +219,7 @@ impl Battle {
         }
     }
 
-    /// The run and its child runs.
+    /// Returns the run and its child runs.
     fn family(&self) -> Vec<String> {
         let folder = self.world.project().join(".ai/state/threads");
         let entries = fs::read_dir(folder).unwrap();
@@ -226,7 +227,7 @@ impl Battle {
         names.filter(|name| name.starts_with("t-")).collect()
     }
 
-    /// Label and key of every effect, in order.
+    /// Returns label and key of every effect, in order.
     fn effects(&self) -> Vec<(String, String)> {
         let text = self.world.read("log");
         let pairs = text.lines().filter_map(|line| line.split_once(' '));
@@ -235,7 +236,7 @@ impl Battle {
             .collect()
     }
 
-    /// If the run is suspended, says what became of the effects nobody knew about.
+    /// If the run is suspended, reports the results of the effects in doubt.
     fn answer(&mut self) {
         let record = self.world.record(&self.run);
         if record["status"] != "suspended" {
@@ -269,7 +270,7 @@ impl Battle {
         let _run = resume.ok();
     }
 
-    /// Lets the run end, and compares everything with what it left outside, and with a run that nobody disturbed.
+    /// Lets the run end. Compares its record with the effects outside, and with a run without deaths.
     fn conclude(mut self) {
         let at = format!("seed {}", self.seed);
         self.world.write("stop", "");
@@ -366,14 +367,14 @@ impl Battle {
     }
 }
 
-/// What the transcript of a run, which only shows what is durable, says about its effects.
+/// The effects of a run by its transcript, which contains only durable events.
 #[derive(Default)]
 struct Record {
-    /// Keys of effects that are finished.
+    /// Keys of finished effects.
     finished: Vec<String>,
-    /// Keys of what is in flight, by the name under which a run asks about it.
+    /// Keys of effects in flight, by the name under which the run asks about them.
     open: HashMap<String, String>,
-    /// Tries of each effect.
+    /// Number of tries of each effect.
     tries: HashMap<String, u64>,
 }
 
@@ -391,7 +392,7 @@ impl Record {
         let node = payload["node"].as_str().unwrap_or_default();
         let hook = payload["hook"].as_str().unwrap_or_default();
         let name = match event["event_type"].as_str().unwrap_or_default() {
-            // The item events of a foreach node, and the child run, tell of its effects.
+            // The item events of a foreach node and the child run report its effects.
             "step_started" | "step_failed" | "step_completed"
                 if payload.get("items").is_some() || payload.get("child").is_some() =>
             {

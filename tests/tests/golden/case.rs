@@ -1,4 +1,4 @@
-//! Calls of the recorded cases, made with our programs.
+//! Calls of the recorded cases with Rye's programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::data;
 use super::recorded::{Facts, by_code};
 use super::trace::{self, Call};
 
-/// Parameters that say how a graph runs.
+/// Parameters that control how a graph runs.
 const CONTROL: &[&str] = &[
     "resume",
     "graph_run_id",
@@ -21,7 +21,7 @@ const CONTROL: &[&str] = &[
     "validate",
 ];
 
-/// The built-in retry of the recorded cases, without its seconds.
+/// The built-in retry of the recorded cases without pauses.
 const NO_BACKOFF: &str = "version: \"1.0.0\"
 category: agent
 name: error_classification
@@ -52,7 +52,7 @@ fn our_findings(report: &Value) -> Facts {
     ])
 }
 
-/// What a run of ours came to, in the same terms.
+/// Returns the outcome of a run in the terms of the record.
 fn our_end(run: &Value, events: &[Value]) -> Facts {
     let error = |field: &str| run["error"].get(field).cloned().unwrap_or(Value::Null);
     Facts::from([
@@ -68,7 +68,7 @@ fn our_end(run: &Value, events: &[Value]) -> Facts {
     ])
 }
 
-/// The nodes in the order in which they were begun, tries after the first included.
+/// Returns the nodes in the order of their starts, retries included.
 fn walked(events: &[Value]) -> Value {
     let of = |name: &str| -> Vec<&Value> {
         let named = events.iter().filter(|event| event["event_type"] == name);
@@ -83,7 +83,8 @@ fn walked(events: &[Value]) -> Value {
     Value::Array(nodes.collect())
 }
 
-/// What the original tells of a run that cannot begin, which we do not make: `refused` is the refusal and the inputs that were given.
+/// Returns the facts that the original reports for a run that cannot begin, which Rye does not create. `refused` has
+/// the refusal and the inputs.
 fn never_begun(refused: &Value) -> Option<Facts> {
     let error = refused
         .get("error")
@@ -104,7 +105,7 @@ fn never_begun(refused: &Value) -> Option<Facts> {
     ]))
 }
 
-/// Why a run is not made that the original makes and lets fail.
+/// Refusals for which the original creates a run and fails it.
 const NEVER_BEGUN: [&str; 5] = [
     "graph_validation_failed",
     "input_validation_failed",
@@ -123,7 +124,7 @@ pub(super) struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Does what a recorded call does, and answers what came of it.
+    /// Makes a recorded call. Returns its facts.
     pub(super) fn call(&mut self, recorded: &Value) -> Facts {
         self.prepare(recorded);
         let params = self.with_ids(&recorded["params"]);
@@ -146,7 +147,7 @@ impl Case<'_> {
         facts
     }
 
-    /// Where the tools write down what they are given.
+    /// Returns the file in which the tools record their parameters.
     fn told(&self) -> PathBuf {
         self.project.join(".stub/calls.jsonl")
     }
@@ -181,7 +182,7 @@ impl Case<'_> {
         }
     }
 
-    /// The parameters with ids of our runs in the place of the recorded ones.
+    /// Replaces recorded run ids in the parameters by those of our runs.
     fn with_ids(&self, params: &Value) -> Value {
         let first = self.runs.first();
         let first = first.map_or("golden-nothing-1-aaaaaaaaaa", String::as_str);
@@ -227,7 +228,7 @@ impl Case<'_> {
             }
             if let Some(mut facts) = never_begun(&refused) {
                 if params.get("node").is_some() {
-                    // A single step answers in a shape of its own.
+                    // The answer to a single step has another shape.
                     facts.retain(|fact, _| ["state", "error", "code", "steps"].contains(fact));
                     let none = [("executed_node", Value::Null), ("next_node", Value::Null)];
                     facts.extend(none.into_iter().chain([("success", json!(false))]));
@@ -249,7 +250,7 @@ impl Case<'_> {
         if data.get("node_count").is_some() {
             return our_findings(data);
         }
-        // A single step is a run, and its answer does not say which.
+        // A single step is a run, but its answer has no run id.
         let listed = self.world.ryectl("ps --all --json").within(&self.project);
         let listed = listed.ok().json();
         let project = self.project.to_str().unwrap();
@@ -276,7 +277,7 @@ impl Case<'_> {
         ])
     }
 
-    /// Runs the graph and answers its record, or what `ryectl` said if there is no run.
+    /// Runs the graph. Returns its record, or the error of `ryectl` if there is no run.
     fn run(&self, mut inputs: Value, call: &mut Call) -> Value {
         let mut command = self.world.ryectl("run --json").within(&self.project);
         let given = inputs.as_object_mut();
@@ -310,7 +311,7 @@ impl Case<'_> {
         })
     }
 
-    /// A step that wants the run to be cancelled says so, and continues when it has been.
+    /// Cancels the run when its step requests that. The step continues afterwards.
     fn cancel(&self) {
         until("the step that is to be cancelled", || {
             self.project.join(".stub/cancel").exists().then_some(())
@@ -326,7 +327,7 @@ impl Case<'_> {
     }
 }
 
-/// Leaves of the last failure, in the state and where the output holds it, what the original tells of it: its node and its error.
+/// Removes node and error of the last failure, which only the original reports, from the state and the output.
 fn without_details(facts: &mut Facts) {
     let last = facts
         .get("state")
@@ -347,7 +348,7 @@ fn without_details(facts: &mut Facts) {
     }
 }
 
-/// Puts the recorded time in the place of the time of this run, which is checked for its form.
+/// Replaces the time of this run by the recorded one, after a check of its format.
 fn freeze_clock(run: &mut Value) {
     let output = run["output"].clone();
     let (now, ms) = (
@@ -379,7 +380,7 @@ pub(super) fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Lets the tool of the recorded cancellation ask for it; the recording harness did so from outside.
+/// Makes the tool of the recorded cancellation request it; the recording harness did that from outside.
 fn teach_echo_to_cancel(tools: &Path) {
     let path = tools.join("stub/echo.py");
     let text = fs::read_to_string(&path).unwrap();
@@ -394,7 +395,7 @@ fn teach_echo_to_cancel(tools: &Path) {
     fs::write(path, format!("{head}{asking}    return{body}")).unwrap();
 }
 
-/// Lets the Python tool `item` write down what it is given before it does anything else.
+/// Makes the Python tool `item` record its parameters before it does anything else.
 fn teach_to_tell(tools: &Path, item: &str) {
     let path = tools.join(format!("{item}.py"));
     let text = fs::read_to_string(&path).unwrap();
@@ -412,7 +413,7 @@ fn teach_to_tell(tools: &Path, item: &str) {
     fs::write(path, format!("{text}\n\n{telling}")).unwrap();
 }
 
-/// A project with the recorded graphs and tools, signed.
+/// Makes a project with the recorded graphs and tools, signed.
 pub(super) fn signed_project() -> World {
     let world = World::new();
     let tools = world.project().join(".ai/tools");
@@ -423,7 +424,8 @@ pub(super) fn signed_project() -> World {
         let name = path.file_stem().unwrap().to_str().unwrap();
         teach_to_tell(&tools, &format!("stub/{name}"));
     }
-    // Stands for the item of LLM threads: it answers what its caller wants, or that a run of the project continues elsewhere.
+    // Replaces the item of LLM threads. It returns the answer that its caller passes, or reports that a run of the
+    // project continues elsewhere.
     world.python(
         "rye/agent/threads/thread_directive",
         "import os\n\

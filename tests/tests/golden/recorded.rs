@@ -1,4 +1,4 @@
-//! What was recorded, in our terms: the record, with our rulings laid over it.
+//! Recorded facts in Rye's terms: the record with the rulings applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::trace;
 
-/// What a call came to, by the name of the fact.
+/// Facts about a call, by name.
 pub(super) type Facts = BTreeMap<&'static str, Value>;
 
-/// How the original and we begin to say the same, and our code for it. Such texts are compared by their code: also where
-/// the graph itself handles them, as in `_last_error`.
+/// Beginnings of equal messages in the original and in Rye, with Rye's code. Such messages are compared by code, even
+/// where the graph itself handles them, as in `_last_error`.
 const WORDINGS: &[(&str, &str, &str)] = &[
     (
         "Max steps exceeded",
@@ -46,7 +46,7 @@ const WORDINGS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What the original's validator says, by how it begins or what it holds, and our code for it.
+/// Messages of the original's validator, by their beginning or a part, with Rye's code.
 const FINDINGS: &[(&str, &str)] = &[
     ("start node ", "unknown_node"),
     ("missing 'over' expression", "missing_key"),
@@ -59,12 +59,12 @@ const FINDINGS: &[(&str, &str)] = &[
     ("state keys assigned but never referenced", "unread_state"),
 ];
 
-/// Whether `text` begins with the words `part`; one word alone is all of it.
+/// True if `text` begins with the words `part`. A single word must be the whole text.
 fn begins(text: &str, part: &str) -> bool {
     text == part || part.contains([' ', '/']) && text.starts_with(part)
 }
 
-/// Puts the code in the place of every text in `value` that one of the wordings begins.
+/// Replaces every text in `value` that begins like a known message by its code.
 pub(super) fn by_code(value: &mut Value) {
     match value {
         Value::String(text) => {
@@ -81,7 +81,7 @@ pub(super) fn by_code(value: &mut Value) {
     }
 }
 
-/// What a call must come to: the record, with our rulings laid over it.
+/// Returns the expected facts of a call: the record with the rulings applied.
 pub(super) fn expected(graph: &str, run: &Value, ruling: Option<&Value>) -> Facts {
     let result = &run["result"];
     let mut facts = if result.get("warnings").is_some() {
@@ -171,7 +171,7 @@ fn recorded_end(run: &Value) -> Facts {
     ]);
     if let Some(error) = error {
         facts.insert("error", error.clone());
-        // Limits and refusals of the original name no node; ours say where the run stood.
+        // Limits and refusals of the original name no node; those of Rye name the current one.
         if let Some(node) = result.get("node") {
             facts.insert("node", node.clone());
         }
@@ -182,10 +182,10 @@ fn recorded_end(run: &Value) -> Facts {
     facts
 }
 
-/// Findings of the original by our codes, each once.
+/// Returns the findings of the original by Rye's codes, each once.
 fn recorded_findings(result: &Value) -> Facts {
     let codes = |list: &Value| {
-        // The original tells some findings twice.
+        // The original reports some findings twice.
         let texts: BTreeSet<_> = list.as_array().unwrap().iter().map(Value::as_str).collect();
         let mut codes: Vec<&str> = texts
             .into_iter()

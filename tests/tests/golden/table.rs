@@ -1,4 +1,4 @@
-//! The table of differences for people.
+//! Renders the table of differences for people.
 
 use std::fmt::Write as _;
 use std::fs;

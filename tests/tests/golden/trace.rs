@@ -1,8 +1,8 @@
-//! What a run did on its way, in terms both sides have: the calls of tools, the answers of hooks, the lines of its
-//! caller, the log its tools wrote, and the paths that led nowhere.
+//! The trace of a run in common terms: calls of tools, answers of hooks, progress lines, the log of its tools, and
+//! unresolved paths.
 //!
-//! Where both sides say the same in other shapes, [`RULES`] names the translation; `rulings.json` gives its reason under
-//! `everywhere`.
+//! If both sides have the same content in other shapes, [`RULES`] names the translation. `rulings.json` has its reason
+//! under `everywhere`.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::data;
 use super::recorded::Facts;
 
-/// What is translated in every case. Each name is a reason in `rulings.json`.
+/// Translations that apply to every case. Each name has a reason in `rulings.json`.
 pub(super) const RULES: [&str; 13] = [
     "calls_that_reach_nothing",
     "elapsed_time",
@@ -28,23 +28,23 @@ pub(super) const RULES: [&str; 13] = [
     "unresolved_once",
 ];
 
-/// `retry.max_retries` of the shipped configuration, which our hooks put into an answer that names no number.
+/// `retry.max_retries` of the shipped configuration. Rye's hooks add it to an answer without a number.
 const MOST_RETRIES: u32 = 3;
 
-/// A call of ours while it can be looked at.
+/// The observable effects of one call of Rye.
 #[derive(Debug, Default)]
 pub(super) struct Call {
-    /// The events of its run.
+    /// Events of its run.
     pub(super) events: Vec<Value>,
-    /// What the tools wrote down, in the order in which they began: `{item_id, params}`.
+    /// Records of the tools, in the order of their starts: `{item_id, params}`.
     pub(super) told: Vec<Value>,
-    /// Standard error of `ryectl run`; none where `ryectl execute` was used.
+    /// Standard error of `ryectl run`; `None` for `ryectl execute`.
     pub(super) lines: Option<String>,
-    /// The file that the logging tool writes.
+    /// Content of the log of the logging tool.
     pub(super) log: String,
 }
 
-/// The facts of a call that did nothing.
+/// Returns the facts of a call without effects.
 pub(super) fn nothing() -> Facts {
     let none = || json!([]);
     Facts::from([
@@ -56,7 +56,6 @@ pub(super) fn nothing() -> Facts {
     ])
 }
 
-/// The recorded facts.
 pub(super) fn recorded(graph: &str, run: &Value) -> Facts {
     let dispatches = run["dispatches"].as_array().unwrap().iter();
     let mut dispatches: Vec<Value> = dispatches.filter_map(recorded_call).collect();
@@ -78,7 +77,7 @@ pub(super) fn recorded(graph: &str, run: &Value) -> Facts {
         ("unresolved", recorded_unresolved(&run["log_warnings"])),
     ]);
     if let Some(most) = run.get("max_in_flight") {
-        // Items that run at once have no order.
+        // Parallel items have no order.
         sort(&mut dispatches);
         facts.insert("in_flight", most.clone());
     }
@@ -86,7 +85,7 @@ pub(super) fn recorded(graph: &str, run: &Value) -> Facts {
     facts
 }
 
-/// A call that reached a tool.
+/// Returns a call that reached a tool.
 fn recorded_call(dispatch: &Value) -> Option<Value> {
     let item = dispatch["item_id"].as_str().unwrap();
     let mut call = dispatch.clone();
@@ -98,12 +97,12 @@ fn recorded_call(dispatch: &Value) -> Option<Value> {
     (item.starts_with("rye/") || tool.exists()).then_some(call)
 }
 
-/// Whether the item lies inside the daemon, where nobody writes down what it is given.
+/// True for an item inside the daemon, where nothing records its parameters.
 fn is_built_in(item: &str) -> bool {
     item.starts_with("rye/agent/threads/internal/")
 }
 
-/// What a hook answered, if that counts: `[event, answer]`.
+/// Returns the answer of a hook, if it counts: `[event, answer]`.
 fn recorded_answer(fired: &Value) -> Option<Value> {
     let (event, mut answer) = (&fired[0], fired[1].as_object()?.clone());
     if let Some(action) = answer.get("action") {
@@ -112,7 +111,7 @@ fn recorded_answer(fired: &Value) -> Option<Value> {
         }
         return Some(json!([event, answer]));
     }
-    // The built-in hook of the original says so where no hook of ours is asked.
+    // The built-in hook of the original answers this if no hook of Rye is called.
     let built_in = answer["status"] == "error" && answer.get("error") == Some(&Value::Null);
     (!built_in).then(|| json!([event, "failed"]))
 }
@@ -129,7 +128,6 @@ fn recorded_unresolved(warnings: &Value) -> Value {
     json!(paths)
 }
 
-/// Our facts.
 pub(super) fn observed(graph: &str, call: &Call) -> Facts {
     let events = &call.events;
     let most = most_in_flight(events);
@@ -165,7 +163,7 @@ fn named<'a>(events: &'a [Value], name: &'a str) -> impl Iterator<Item = &'a Val
     events.iter().filter(of).map(|event| &event["payload"])
 }
 
-/// The calls in the order in which they were announced, each with what its tool was given and whether it failed.
+/// Returns the calls in the order of their announcement, each with its parameters and its failure.
 fn dispatches(events: &[Value], told: &[Value]) -> Vec<Value> {
     let mut params: BTreeMap<&str, VecDeque<&Value>> = BTreeMap::new();
     for call in told {
@@ -207,7 +205,7 @@ fn dispatches(events: &[Value], told: &[Value]) -> Vec<Value> {
     calls
 }
 
-/// What hooks answered: `[event, answer]`. A retry without a call is told by what it led to.
+/// Returns the answers of hooks: `[event, answer]`. A retry without a call is derived from its effect.
 fn answers(events: &[Value]) -> Vec<Value> {
     let mut answers = Vec::new();
     let mut told = false;
@@ -259,7 +257,7 @@ fn most_in_flight(events: &[Value]) -> usize {
     most
 }
 
-/// Failed steps behind which the graph followed an error edge.
+/// Returns the failed steps after which the graph followed an error edge.
 fn error_edges(events: &[Value]) -> BTreeSet<(u64, &str)> {
     named(events, "step_completed")
         .filter(|step| step.get("error").is_some() && step.get("suppressed").is_none())
@@ -273,11 +271,11 @@ fn error_edges(events: &[Value]) -> BTreeSet<(u64, &str)> {
         .collect()
 }
 
-/// The line of a step that is done: `[graph:<id>] step <step>/<nodes> <node> <mark> [<elapsed>] [(<detail>)]`.
+/// Line of a finished step: `[graph:<id>] step <step>/<nodes> <node> <mark> [<elapsed>] [(<detail>)]`.
 #[derive(Debug)]
 struct Line {
     step: u64,
-    /// Ours does not say it where there are more steps.
+    /// Rye omits it if there are more steps than nodes.
     nodes: Option<u64>,
     node: String,
     mark: String,
@@ -308,7 +306,7 @@ impl Line {
             }
             None => detail,
         });
-        // The original's line at the end of all, with the count of steps or the limit.
+        // The final line of the original, with the count of steps or the limit.
         let last = detail.as_ref().is_some_and(|detail| {
             let limit = detail.starts_with("max_steps_exceeded (");
             let count = detail.strip_suffix(" steps");
@@ -325,7 +323,7 @@ impl Line {
         })
     }
 
-    /// Gives the line of a suppressed failure the error, where the original shows what it set.
+    /// Adds the error to the line of a suppressed failure, where the original shows the keys that it set.
     fn with_error(mut self, suppressed: &Value) -> Self {
         let mut list = suppressed.as_array().into_iter().flatten();
         if let Some(entry) = list.find(|entry| entry["step"] == self.step)

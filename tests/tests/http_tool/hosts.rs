@@ -1,4 +1,4 @@
-//! What hosts answer: packed, and in each way that breaks the rules.
+//! Answers of hosts: compressed ones, and each violation of the protocol.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Peer, answer, call, tool};
 
-/// An answer whose body is packed.
+/// Makes an answer with a compressed body.
 fn packed(body: &[u8]) -> Vec<u8> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(body).unwrap();
@@ -70,7 +70,7 @@ fn a_host_that_misbehaves_is_an_error_and_takes_no_more_than_its_bounds() {
         let out = call(&world, name, &json!({})).code(1).tells(&[told]);
         assert_eq!(out.json()["metadata"]["code"], "http_failed", "{name}");
     }
-    // It accepts, and says nothing.
+    // The host accepts a connection and sends nothing.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = silent.local_addr().unwrap();
     tool(

@@ -1,7 +1,7 @@
-//! Servers that others wrote: of the Python package `mcp`, by stdio and by HTTP, and one from npm.
+//! Servers of third parties: of the Python package `mcp`, by stdio and by HTTP, and one from npm.
 //!
-//! `RYE_MCP_PYTHON` names a Python that has the package, `RYE_MCP_NPM` the program `mcp-server-everything`; without one the tests
-//! that need it say so and check nothing.
+//! `RYE_MCP_PYTHON` names a Python with the package, `RYE_MCP_NPM` the program `mcp-server-everything`. Without one of
+//! them, the tests that need it report that and check nothing.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! Servers that break the rules, and runs that are stopped: nothing waits for ever, and nothing is left.
+//! Servers that break the protocol, and runs that are stopped: nothing waits without limit, and no process is left.
 
 use rye_tests::{World, until};
 use serde_json::json;
@@ -106,7 +106,7 @@ fn a_server_that_does_not_answer_is_waited_for_as_long_as_it_says() {
     until("the server to hear that nobody waits", || {
         world.read("heard.txt").contains("cancelled").then_some(())
     });
-    // Three seconds of progress are no silence.
+    // Three seconds with progress messages do not count as silence.
     let out = execute(&world, "mcp/good/slow", &json!({}));
     assert_eq!(out["data"]["content"][0]["text"], "done", "{out}");
     until_none_is_left(&world);
@@ -171,7 +171,7 @@ fn servers_of_a_daemon_that_died_are_ended_by_the_next() {
     until("the server to start", || {
         world.read("heard.txt").contains("initialize").then_some(())
     });
-    // What left the group of the server has nobody who ends it but the next daemon.
+    // A process that left the group of the server is ended only by the next daemon.
     let left = || {
         let processes = world.processes().into_iter();
         let mut sleeping = processes.filter(|process| process.name == "sleep");

@@ -1,4 +1,4 @@
-//! Servers on other hosts: what is sent, and what no answer may give away.
+//! Servers on other hosts: the requests, and the data that no answer may disclose.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -12,7 +12,7 @@ use super::execute;
 
 const TOKEN: &str = "sesame-open-9";
 
-/// A server that answers each message as `answer` says: the content type and the body. It ends with the test.
+/// Serves each message with the status, content type and body of `answer`. The server ends with the test.
 #[expect(
     clippy::disallowed_methods,
     reason = "the tests have no runtime, and it ends with them"
@@ -56,7 +56,7 @@ fn serve(
     (address, heard)
 }
 
-/// What a server that keeps to the rules answers; `called` is the answer of its tool.
+/// Returns the answer of a server that follows the protocol. `called` is the answer of its tool.
 fn proper(message: &Value, called: &Value) -> (u16, &'static str, String) {
     let result = match message["method"].as_str() {
         Some("initialize") => json!({
@@ -111,7 +111,7 @@ fn a_server_on_another_host_is_called_with_its_secret_which_no_answer_gives_away
     let secret = format!("authorization: bearer {TOKEN}\r\n");
     assert!(heads.iter().all(|head| head.contains(&secret)), "{heads:?}");
     assert!(heads.iter().all(|head| head.contains("x-team: blue")));
-    // All but the first of a session name it.
+    // All requests but the first of a session have its id.
     let named = heads
         .iter()
         .filter(|head| head.contains("mcp-session-id: s-1"));

@@ -1,4 +1,4 @@
-//! What breaks the rules of the wire is found, and what does not is let through.
+//! Requests that break the rules of the wire are detected, and valid ones are accepted.
 
 use rye_core::conversation::{Block, Message, Stop};
 use rye_core::provider::stream::Ended;
@@ -13,7 +13,7 @@ const CALLS: &str = r"
 - reply: {text: Done.}
 ";
 
-/// A body with two answered calls, as Rye sends it.
+/// Returns a body with two answered calls, in the form that Rye sends.
 fn body(api: (&str, &'static str)) -> String {
     let server = ModelServer::start(CALLS);
     let mut talk = Talk::new(api, "Go");
@@ -22,7 +22,7 @@ fn body(api: (&str, &'static str)) -> String {
     talk.body()
 }
 
-/// The one breach that a body is, on a server that knows nothing.
+/// Returns the only breach of a body on a server without history.
 fn breach(path: &str, body: &str) -> String {
     let server = ModelServer::start(CALLS);
     let answer = Client::new(&server).ask(path, body);
@@ -39,7 +39,7 @@ fn breach(path: &str, body: &str) -> String {
     breaches[0].clone()
 }
 
-/// Asserts that `whole` is fine, and with each change is not.
+/// Asserts that `whole` is valid, and invalid with each of the changes.
 fn assert_breaches((api, path): (&str, &'static str), whole: &str, changes: &[(&str, &str, &str)]) {
     let server = ModelServer::start(CALLS);
     assert_eq!(Client::new(&server).ask(path, whole).status, 200);
@@ -318,7 +318,7 @@ fn a_server_with_breaches_fails_the_test_that_drops_it() {
     assert!(told.contains("no rule of the script"), "{told}");
 }
 
-/// What becomes of a second turn whose body was changed, with the first one's connection open or not.
+/// Returns the breaches of a second turn with a changed body, with the connection of the first turn open or closed.
 fn second(
     api: (&str, &'static str),
     is_open: bool,
@@ -469,7 +469,7 @@ fn threads_may_begin_alike_and_conversations_begin_anew() {
             talk.tell("More");
             talk.ask(client);
         }
-        // Another first message may bring along turns that nobody sent.
+        // Another first message may contain turns that were never sent.
         let mut anew = Talk::new(api, "Go on with a summary");
         let text = "Made up.".to_owned();
         anew.said(&Ended {
@@ -481,7 +481,7 @@ fn threads_may_begin_alike_and_conversations_begin_anew() {
         });
         anew.tell("More");
         anew.ask(client);
-        // After a refusal for what a request holds, the same turns may come in another shape.
+        // After a refusal for the content of a request, the same turns may have another form.
         let mut refused = Talk::new(api, "Go");
         let first = refused.ask(client);
         let shape = |talk: &mut Talk, blocks: Vec<Block>| {

@@ -1,4 +1,4 @@
-//! A client that sees every byte, and reads it as Rye does.
+//! A client that reads every byte, and parses it as Rye does.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -14,36 +14,32 @@ use rye_tests::model_server::SECRET;
 use rye_tests::until::PATIENCE;
 use serde_json::json;
 
-/// Both apis, with the path of their calls.
+/// Both APIs, with the paths of their calls.
 pub(super) const APIS: [(&str, &str); 2] = [
     ("anthropic", "/v1/messages"),
     ("openai_chat", "/v1/chat/completions"),
 ];
 
-/// A connection.
 pub(super) struct Client {
     stream: TcpStream,
-    /// What was read and not looked at.
+    /// Bytes that were read and not yet parsed.
     left: Vec<u8>,
 }
 
-/// An answer.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) head: String,
     pub(super) body: String,
-    /// How the body ended.
     pub(super) end: End,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum End {
-    /// As it should.
+    /// As the protocol requires.
     Clean,
-    /// The connection was closed ahead of it.
+    /// The connection was closed before the end of the body.
     Closed,
-    /// The connection was reset.
     Reset,
 }
 
@@ -58,7 +54,7 @@ impl Client {
         }
     }
 
-    /// Sends a call as the vendors want it.
+    /// Sends a call in the form of the vendors.
     pub(super) fn send(&mut self, path: &str, body: &str) {
         let key = match path {
             "/v1/messages" => format!("x-api-key: {SECRET}\r\nanthropic-version: 2023-06-01"),
@@ -82,7 +78,7 @@ impl Client {
         self.answer()
     }
 
-    /// Reads until `part` of the answer has come, and answers all of it so far.
+    /// Reads until `part` of the answer has arrived. Returns the answer so far.
     pub(super) fn read_until(&mut self, part: &str) -> String {
         loop {
             let text = String::from_utf8_lossy(&self.left).into_owned();
@@ -93,7 +89,6 @@ impl Client {
         }
     }
 
-    /// Reads an answer to its end.
     pub(super) fn answer(&mut self) -> Answer {
         let mut end = End::Clean;
         let head = loop {
@@ -120,7 +115,7 @@ impl Client {
         }
     }
 
-    /// Moves what has come of a body there. Whether that is all.
+    /// Moves the received bytes of a body to `body`. Returns true if the body is complete.
     fn is_complete(&mut self, head: &str, body: &mut Vec<u8>) -> bool {
         if let Some((_, rest)) = head.split_once("content-length: ") {
             let length: usize = rest.split("\r\n").next().unwrap().parse().unwrap();
@@ -144,7 +139,7 @@ impl Client {
         }
     }
 
-    /// Reads on; how the connection ended, if it did.
+    /// Reads more bytes. Returns the end of the connection, if it ended.
     fn more(&mut self) -> Option<End> {
         let mut piece = vec![0; 65536];
         match self.stream.read(&mut piece) {
@@ -153,7 +148,7 @@ impl Client {
                 self.left.extend_from_slice(&piece[..read]);
                 None
             }
-            // A signal; the next try reads on.
+            // A signal interrupted the read; the next try continues.
             Err(error) if error.kind() == ErrorKind::Interrupted => None,
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Some(End::Reset),
             Err(error) => panic!("{error}"),
@@ -161,7 +156,7 @@ impl Client {
     }
 }
 
-/// A model of an api.
+/// Makes a model of an API.
 pub(super) fn model(api: &str) -> ResolvedModel {
     let text = format!(
         "version: \"1.0.0\"\ncategory: agent/providers\nname: p\napi: {api}\n\
@@ -179,7 +174,7 @@ pub(super) fn model(api: &str) -> ResolvedModel {
     resolve(&asked, &agent, &providers, &|_, _| true).unwrap().0
 }
 
-/// What a body says to Rye.
+/// Parses a body to the signals that Rye sees.
 pub(super) fn signals(model: &ResolvedModel, answer: &Answer) -> Vec<Signal> {
     let (mut splitter, mut decoder) = (Splitter::default(), Decoder::new(model, 1));
     let mut signals = Vec::new();
@@ -191,7 +186,7 @@ pub(super) fn signals(model: &ResolvedModel, answer: &Answer) -> Vec<Signal> {
     signals
 }
 
-/// A conversation, held as Rye holds it.
+/// A conversation in the form that Rye keeps.
 pub(super) struct Talk {
     pub(super) path: &'static str,
     pub(super) model: ResolvedModel,
@@ -224,7 +219,7 @@ impl Talk {
         self.wire.body(&self.model, 4096)
     }
 
-    /// Asks, and takes the answer over.
+    /// Sends the request, and adds the answer to the conversation.
     pub(super) fn ask(&mut self, client: &mut Client) -> Ended {
         let answer = client.ask(self.path, &self.body());
         assert_eq!((answer.status, answer.end), (200, End::Clean), "{answer:?}");
@@ -246,7 +241,7 @@ impl Talk {
         });
     }
 
-    /// Answers calls.
+    /// Adds results of calls to the conversation.
     pub(super) fn answer(&mut self, results: &[(&str, &str)]) {
         let blocks = results.iter().map(|(id, content)| Block::Result {
             id: (*id).to_owned(),

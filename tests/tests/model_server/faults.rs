@@ -1,4 +1,4 @@
-//! What goes wrong because a script says so, and waiting.
+//! Faults and waits that a script requests.
 
 use rye_core::conversation::{Block, Stop};
 use rye_core::provider::sse::{Splitter, Unreadable};
@@ -9,7 +9,7 @@ use super::client::{APIS, Answer, Client, End, Talk, signals};
 
 const PROMPT: &str = "Go";
 
-/// What a script with this reply answers.
+/// Returns the answer of a script with this reply.
 fn answer(api: (&str, &'static str), reply: &str) -> (Talk, Answer) {
     let server = ModelServer::start(&format!("- reply: {reply}"));
     let talk = Talk::new(api, PROMPT);
@@ -18,7 +18,7 @@ fn answer(api: (&str, &'static str), reply: &str) -> (Talk, Answer) {
     (talk, answer)
 }
 
-/// How the signals of a reply end.
+/// Returns the last signal of a reply.
 fn last(api: (&str, &'static str), reply: &str) -> (Signal, End) {
     let (talk, answer) = answer(api, reply);
     let last = signals(&talk.model, &answer).pop();

@@ -1,4 +1,4 @@
-//! Scripts that cannot be played, and the program.
+//! Invalid scripts, and the program.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -105,7 +105,7 @@ fn only_what_the_script_waits_for_can_be_released() {
     assert!(told.contains("`yours`") && told.contains("mine"), "{told}");
 }
 
-/// The program, with a script.
+/// Makes a command of the program with a script.
 fn server(script: &Path) -> Command {
     let mut command = program(binaries::model_server());
     command.arg(script).stdin(Stdio::null());

@@ -1,6 +1,6 @@
-//! What a daemon that was killed finds again.
+//! Recovery after a daemon was killed.
 //!
-//! `process_started` is written at once and not waited for: whether a daemon got to it before it was killed is a race.
+//! `process_started` is written without waiting for it, so its presence after a kill is a race.
 
 use super::scenario::{Scenario, play};
 

@@ -1,4 +1,4 @@
-//! Walks through one graph, without hooks.
+//! Runs of one graph without hooks.
 
 use super::scenario::{Scenario, play};
 

@@ -7,7 +7,7 @@ use rye_tests::{World, binaries};
 
 use super::pin;
 
-/// Width of the text, whatever terminal the tests run in.
+/// Width of the text, independent of the terminal.
 const WIDTH: &str = "100";
 
 #[test]
@@ -29,7 +29,7 @@ fn help_of_every_verb() {
     pin("help_ryectl", &text);
 }
 
-/// The verbs that a help text lists: in groups at the top, under one heading below.
+/// Returns the verbs in a help text: in groups at the top level, under one heading below.
 fn subcommands(help: &str) -> Vec<&str> {
     let lines = help
         .lines()
@@ -37,7 +37,7 @@ fn subcommands(help: &str) -> Vec<&str> {
         .skip(1);
     let lines =
         lines.take_while(|line| !line.starts_with("Arguments:") && !line.starts_with("Options"));
-    // What a verb does may continue in further lines, which begin farther to the right.
+    // The description of a verb may continue on lines with a deeper indent.
     let names = lines
         .filter_map(|line| line.strip_prefix("  "))
         .filter(|line| !line.starts_with(' '))

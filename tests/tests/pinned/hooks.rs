@@ -1,4 +1,4 @@
-//! Hooks: each event, and each answer that counts there.
+//! Hooks: each event with each answer that counts there.
 
 use super::scenario::{Scenario, play};
 

@@ -2,12 +2,12 @@
 
 use super::scenario::{Scenario, play};
 
-/// Calls `t/below` and returns what it comes to.
+/// Calls `t/below` and returns its output.
 const CALLS: &str = "start: call\nnodes:\n  call: {action: {item_id: t/below, params: {n: 3}}, assign: {got: \"${result.output}\"}, next: out}\n  out: {type: return, output: \"${state.got}\"}";
 /// Waits for the file `go`.
 const WAITS: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \": >in; until [ -e go ]; do sleep 0.01; done\"}}, next: b}\n  b: {type: return, output: \"${inputs.n}\"}";
 
-/// As [`WAITS`], for ever, and in one process.
+/// Works like [`WAITS`], forever, and in one process.
 const WAITS_ALONE: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \"mkfifo never; : >in; read x <never\"}}, next: b}\n  b: {type: return}";
 
 const NESTED: &[Scenario] = &[

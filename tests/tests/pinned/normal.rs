@@ -1,14 +1,14 @@
-//! Takes out of a text what differs from one run of the tests to the next.
+//! Replaces the parts of a text that differ between runs of the tests.
 //!
-//! Run ids and hashes are numbered in order of appearance, so that equal ones stay recognisable. Times, durations, keys,
-//! signatures, processes and paths become their names.
+//! Run ids and hashes are numbered in order of appearance, so that equal ones stay recognisable. Times, durations,
+//! keys, signatures, processes and paths are replaced by names.
 
 use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 use serde_json::{Value, json};
 
-/// Fields whose value says when, how long or who, and nothing else.
+/// Fields whose value is only a time, a duration or an identity.
 const FIELDS: [(&str, &str); 16] = [
     ("boot_id", "<boot>"),
     ("created_at", "<time>"),
@@ -43,7 +43,7 @@ static OTHERS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b\d+(?:\.\d+)?(?:ms|s)\b", "<duration>"),
         (r"timed out after [\d.]+ s", "timed out after <duration>"),
         (r"([✓✗⏹]) <duration>", "$1"),
-        // How wide a column is depends on how long something took.
+        // The width of a column depends on durations.
         (r"<duration> {2,}", "<duration>  "),
         (r"\bpid \d+", "pid <pid>"),
         (r"\buid:\d+", "uid:<uid>"),
@@ -60,23 +60,23 @@ fn regex(pattern: &str) -> Regex {
     Regex::new(pattern).unwrap()
 }
 
-/// The names given so far.
+/// Names given so far.
 #[derive(Debug, Default)]
 pub(crate) struct Normal {
-    /// Paths and what they are called, the longest first.
+    /// Paths and their names, longest first.
     paths: Vec<(String, &'static str)>,
     runs: Vec<String>,
     hashes: Vec<String>,
 }
 
 impl Normal {
-    /// Calls `path` by `name` from now on; longer paths come first.
+    /// Replaces `path` by `name` from now on. Longer paths come first.
     pub(crate) fn call(mut self, path: &std::path::Path, name: &'static str) -> Self {
         self.paths.push((path.to_str().unwrap().to_owned(), name));
         self
     }
 
-    /// `text` without what differs each time.
+    /// Returns `text` without the differing parts.
     pub(crate) fn text(&mut self, text: &str) -> String {
         let mut text = text.to_owned();
         for (path, name) in &self.paths {
@@ -102,14 +102,14 @@ impl Normal {
         text
     }
 
-    /// `value` without what differs each time.
+    /// Returns `value` without the differing parts.
     pub(crate) fn json(&mut self, value: &Value) -> Value {
         match value {
             Value::String(text) => json!(self.text(text)),
             Value::Array(items) => items.iter().map(|item| self.json(item)).collect(),
             Value::Object(fields) => {
-                // Whether the daemon computed for a run at the instant at which it died is chance.
-                // Which directory the project is differs by machine.
+                // The suspicion depends on the time of the daemon's death.
+                // The directory of the project differs by machine.
                 let lasting = fields.iter().filter(|(key, value)| {
                     *key != "suspected" && !(*key == "directory" && value.is_object())
                 });
@@ -139,7 +139,7 @@ fn number(known: &mut Vec<String>, name: &str) -> usize {
     }) + 1
 }
 
-/// Every run id in `text`, in order.
+/// Returns every run id in `text`, in order.
 pub(crate) fn run_ids(text: &str) -> Vec<String> {
     let found = RUN.find_iter(text);
     found.map(|id| id.as_str().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! Wrong uses and refusals: what is on which stream, and the exit code.
+//! Wrong uses and refusals: the streams and the exit code.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use rye_tests::World;
 use super::normal::Normal;
 use super::pin;
 
-/// One that ends, one that is suspended, one that cannot be read, and a tool nobody signed.
+/// Makes a run that completes, one that fails and one that is suspended, an unreadable graph, and an unsigned tool.
 fn world() -> (World, [String; 3]) {
     let world = World::new();
     world.graph("t/ok", "start: a\nnodes:\n  a: {type: return, output: 1}");
@@ -47,7 +47,7 @@ fn world() -> (World, [String; 3]) {
     (world, runs)
 }
 
-/// `$1` has completed, `$2` has failed, `$3` is suspended; `%` stands for a blank within a word.
+/// `$1` has completed, `$2` has failed, `$3` is suspended; `%` is a blank within a word.
 const USES: &[&str] = &[
     "",
     "frobnicate",

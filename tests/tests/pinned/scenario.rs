@@ -1,16 +1,16 @@
-//! Scenarios as data, and the one driver that plays them.
+//! Scenarios as data, and the driver that plays them.
 //!
 //! A script has one command a line:
 //!
 //! ```text
 //! write FILE [TEXT]      a file of the project
-//! until FILE             wait until something wrote it
+//! until FILE             wait until a step has written the file
 //! start ITEM [ARGS…]     ryectl run --detach; its run is $1, the next one $2 …
-//! do ARGS…               ryectl with these words, to its end; `$1` stands for the first run
+//! do ARGS…               ryectl with these words, to its end; `$1` is the first run
 //! settle                 wait until every started run has ended or is suspended
-//! kill                   kill -9 of the daemon, and its parent
-//! boot                   the next daemon
-//! without EVENT          leave events of this type out: whether one is there, or where, is a race
+//! kill                   kill -9 of the daemon and its parent
+//! boot                   start the next daemon
+//! without EVENT          omit events of this type: their presence or position is a race
 //! ```
 
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ use serde_json::Value;
 use super::normal::{Normal, run_ids};
 use super::pin;
 
-/// What users do, and the graphs they do it with.
+/// Actions of users, and the graphs for them.
 pub(super) struct Scenario {
     /// Its snapshot is `events_<name>`.
     pub(super) name: &'static str,
@@ -35,10 +35,10 @@ pub(super) struct Scenario {
     pub(super) script: &'static str,
 }
 
-/// Events whose order is a race: they are sorted within one step.
+/// Events whose order is a race. They are sorted within one step.
 const UNORDERED: [&str; 3] = ["item_started", "process_started", "item_completed"];
 
-/// Plays all of `scenarios` with one daemon and compares the streams of their runs with the snapshots.
+/// Plays all `scenarios` with one daemon. Compares the event streams of their runs with the snapshots.
 pub(super) fn play(scenarios: &[Scenario]) {
     let world = World::new();
     for scenario in scenarios {
@@ -73,10 +73,10 @@ struct Player<'a> {
     world: &'a World,
     directory: PathBuf,
     daemon: &'a mut Option<Daemon>,
-    /// Event types that are left out.
+    /// Event types that are omitted.
     races: Vec<String>,
     runs: Vec<String>,
-    /// What was done, and how it ended.
+    /// Commands so far and their results.
     done: String,
 }
 
@@ -122,7 +122,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Words are split at blanks; `%` stands for one within a word.
+    /// Splits words at blanks; `%` is a blank within a word.
     fn with_words(&self, verb: &str, words: &str) -> Ryectl {
         words
             .split_whitespace()
@@ -152,7 +152,8 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// What was done, and the events of every run of the project: those that were started, those they name, the rest.
+    /// Renders the commands and the events of every run of the project: the started runs, the runs that they name, the
+    /// rest.
     fn told(mut self) -> String {
         let mut normal = Normal::default()
             .call(&self.directory, "<project>")
@@ -187,7 +188,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// The oldest run of the project that was not looked at.
+    /// Returns the oldest run of the project that was not rendered yet.
     fn unseen(&self) -> Option<String> {
         let all = self.ryectl("ps --all --json").ok().json();
         let here = self.directory.to_str().unwrap();
@@ -207,7 +208,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// `events` with those that happen at once sorted by their item.
+/// Returns `events`, with concurrent ones sorted by their item.
 fn ordered(mut events: Vec<Value>) -> Vec<Value> {
     let at_once = |event: &Value| {
         let name = event["event_type"].as_str().unwrap();

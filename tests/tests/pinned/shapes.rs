@@ -1,4 +1,4 @@
-//! The JSON of every verb, and the files that a run leaves for people and programs.
+//! The JSON of every verb, and the files that a run writes for people and programs.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,12 +10,12 @@ use serde_json::Value;
 use super::normal::Normal;
 use super::pin;
 
-/// Two steps and a return; the second fails unless there is a file `ok`.
+/// Two steps and a return; the second step fails unless the file `ok` exists.
 const WORK: &str = "start: a\nnodes:\n  a: {cache_result: true, action: {item_id: rye/core/echo, params: {n: 1}}, assign: {n: \"${result.n}\"}, next: b}\n  b: {action: {item_id: rye/bash, params: {command: \"echo told >&2; [ -e ok ]\"}}, next: c}\n  c: {type: return, output: {n: \"${state.n}\", who: \"${inputs.who}\"}}";
 /// Is suspended at its limit.
 const PARKS: &str = "start: a\nmax_steps: 1\nhooks:\n  - {event: limit, action: {item_id: rye/agent/threads/internal/control, params: {action: escalate}}}\nnodes:\n  a: {assign: {a: 1}, next: b}\n  b: {type: return, output: 7}";
 
-/// Verbs in the order in which they are called. `$1` has failed and is continued, `$2` is suspended, `$3` is like `$1`.
+/// Verbs in the order of their calls. `$1` has failed and is continued, `$2` is suspended, `$3` is like `$1`.
 const VERBS: &[&str] = &[
     "run t/work --json -i who=Ada",
     "run t/parks --json",
@@ -90,14 +90,14 @@ fn json_of_every_verb() {
                 Ok(value) => {
                     let mut value = normal.json(&value);
                     if *verb == "key list --json" {
-                        // In the order of their fingerprints, which are new each time.
+                        // The order is that of the fingerprints, which differ each time.
                         value
                             .as_array_mut()
                             .unwrap()
                             .sort_by_key(ToString::to_string);
                     }
                     if verb.contains("--detach") {
-                        // How far the run has come is a race.
+                        // The progress of the run is a race.
                         let keys = value.as_object().unwrap().keys().cloned();
                         value = keys.collect();
                     }
@@ -125,7 +125,7 @@ fn pages_and_files_of_a_run() {
     let _completed = world.settled(&completed);
     let suspended = world.start_run("t/parks");
     let _suspended = world.settled(&suspended);
-    // Files are written behind the answers; a daemon that ends has written all of them.
+    // Files are written after the answers. A daemon that exits has written all of them.
     daemon.signal(nix::sys::signal::Signal::SIGTERM);
     let _status = daemon.ended();
     for (name, id, run) in [

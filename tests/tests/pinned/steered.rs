@@ -1,11 +1,11 @@
-//! Runs that somebody stops, suspends, resumes or continues, runs of tools, and single steps.
+//! Runs that are stopped, suspended, resumed or continued, runs of tools, and single steps.
 
 use super::scenario::{Scenario, play};
 
 /// Waits for the file `go` in its first step.
 const WAITS: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \": >in; until [ -e go ]; do sleep 0.01; done\"}}, assign: {a: 1}, next: b}\n  b: {type: return, output: \"${state.a}\"}";
 
-/// As [`WAITS`], in one process, whatever it is caught at.
+/// Works like [`WAITS`], in one process at any time.
 const WAITS_ALONE: &str = "start: a\nnodes:\n  a: {action: {item_id: rye/bash, params: {command: \"[ -e go ] || { mkfifo never; : >in; read x <never; }\"}}, assign: {a: 1}, next: b}\n  b: {type: return, output: \"${state.a}\"}";
 
 const STEERED: &[Scenario] = &[

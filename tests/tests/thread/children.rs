@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use super::{payloads, start};
 
-/// May run all items of the tests, and the shell that they call.
+/// Permits all items of the tests, and the shell that they call.
 const ALL: &str =
     "<permissions><execute><tool>t/*</tool><tool>rye/bash</tool></execute></permissions>";
 
-/// Says what it was given.
+/// Returns its input.
 const SAYS: &str = "start: out\nnodes:\n  out: {type: return, output: \"got ${inputs.n}\"}";
 
 /// Is suspended at its limit of one step, and ends when it may take two.
@@ -23,7 +23,7 @@ const WAITS: &str = "start: work\nnodes:\n  work:\n    action:\n      item_id: r
     command: \"echo $RYE_IDEMPOTENCY_KEY >> ran; until [ -e go ]; do sleep 0.01; done; echo done\"\n    \
     assign: {said: \"${result.stdout}\"}\n    next: out\n  out: {type: return, output: \"${state.said}\"}";
 
-/// A model that calls the graph `item` with `params` in its first turn, and is done once it is told `result`.
+/// Scripts a model that calls the graph `item` with `params` in its first turn, and ends once it gets `result`.
 fn script(item: &str, params: &str, result: &str) -> String {
     format!(
         "
@@ -45,7 +45,7 @@ fn world(server: &ModelServer, graph: &str, config: &str) -> World {
     world
 }
 
-/// The run that carries out the one call of `thread`, once it is there.
+/// Returns the run that carries out the only call of `thread`, once it exists.
 pub(super) fn child(world: &World, thread: &str) -> String {
     let started = until("a child run", || {
         payloads(world, thread, "tool_call_start").pop()

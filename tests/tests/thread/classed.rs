@@ -1,4 +1,4 @@
-//! What the errors of a provider mean is for the configuration to say; what they cost is not.
+//! The configuration defines the classes of a provider's errors, but not their costs.
 
 use rye_tests::World;
 use rye_tests::model_server::ModelServer;
@@ -44,7 +44,7 @@ fn a_row_of_a_project_has_an_error_tried_again_that_is_final_else() {
     assert_eq!(settled[0]["usage"].get("usd"), None, "{settled:?}");
     assert_eq!(account(&world, &run)["held"], "0.000000000");
 
-    // One that cannot be read is refused, with the file, the row and the key.
+    // An unreadable configuration is refused, with the file, the row and the key.
     classes(&world, &row("sometimes"));
     let _refused = world.ryectl("thread run t/work").run().code(2).tells(&[
         "config:agent/error_classification",

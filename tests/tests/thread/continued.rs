@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{BASH, account, payloads, start};
 use crate::thread::crash::call;
 
-/// Works in its first turn; the second fails for good, once.
+/// Works in its first turn; the second fails permanently, once.
 const FAILS: &str = "
 - when: {turn: 1}
   reply: {calls: [{name: rye_execute, input: {item_id: rye/bash, parameters: {command: 'echo x >> ran; echo worked'}}}], usage: {input: 100, output: 10}}
@@ -39,7 +39,7 @@ fn a_thread_that_failed_goes_on_with_its_conversation_and_its_account() {
     let record = world.settled(&run);
     assert_eq!(record["status"], "error", "{record}");
     let before = account(&world, &run)["actual"].clone();
-    // A directive that was edited meanwhile is that of other threads.
+    // An edit of the directive affects only other threads.
     world.directive("t/work", BASH, "", "Do something else.");
     daemon.kill_both();
     let _status = daemon.ended();
@@ -60,7 +60,7 @@ fn a_thread_that_failed_goes_on_with_its_conversation_and_its_account() {
     let begun = payloads(&world, id, "thread_started");
     assert_eq!(begun[0]["continuation_of"], run.as_str());
 
-    // One that has completed continues only when something is said to it.
+    // A completed thread continues only with a new message.
     let _refused = world
         .ryectl("resume")
         .arg(id)

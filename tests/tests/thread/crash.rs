@@ -1,4 +1,4 @@
-//! SIGKILL at each place of a turn: no finished call runs twice, no turn is lost, and what was held is charged once.
+//! SIGKILL at each point of a turn: no finished call runs twice, no turn is lost, and held money is charged once.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,12 +12,12 @@ use serde_json::Value;
 use super::{account, payloads, start};
 use crate::crash::rounds;
 
-/// May run the shell, and says what a second execution would mean.
+/// Permits the shell, and declares the effect of a second execution.
 pub(super) fn bash(effect: &str) -> String {
     format!("<permissions><execute{effect}><tool>rye/bash</tool></execute></permissions>")
 }
 
-/// Notes that it ran, and then waits for the file `go`.
+/// Records that it ran, and then waits for the file `go`.
 const WAITS: &str = "echo x >> ran; until [ -e go ]; do sleep 0.01; done; echo done";
 
 fn world(server: &ModelServer, effect: &str) -> World {
@@ -26,7 +26,7 @@ fn world(server: &ModelServer, effect: &str) -> World {
     world
 }
 
-/// Ends both processes of the daemon, as the power would.
+/// Kills both processes of the daemon, as a power failure would.
 pub(super) fn die(daemon: Daemon) {
     daemon.kill_both();
     let _status = daemon.ended();
@@ -42,7 +42,7 @@ pub(super) fn call(command: &str) -> String {
     )
 }
 
-/// What was charged, call by call: whether it is an estimate, and why.
+/// Returns the charges, call by call: true for an estimate, and the reason.
 fn charges(world: &World, run: &str) -> Vec<(bool, String)> {
     let settled = payloads(world, run, "budget_settled");
     let told = |settled: &Value| {
@@ -271,12 +271,12 @@ fn a_daemon_that_comes_back_without_the_key_suspends_its_threads() {
     completed(&world, &run);
 }
 
-/// How often the daemon dies, unless `RYE_CRASH_ROUNDS` says how often.
+/// Number of deaths. `RYE_CRASH_ROUNDS` overrides it.
 const ROUNDS: usize = 8;
-/// Turns that a thread may come to in one life of the daemon, which is several times what it does.
+/// Most turns of a thread between two deaths, several times the usual number.
 const TURNS_A_LIFE: usize = 15;
 
-/// Each of so many turns calls a tool that notes its key, until one says that it is enough.
+/// Scripts `most` turns. Each calls a tool that records its key, until the tool reports that it is enough.
 fn script(most: usize) -> String {
     let mut script = String::new();
     let command =
@@ -289,7 +289,7 @@ fn script(most: usize) -> String {
         let _written = write!(
             script,
             "- when: {{turn: {turn}}}\n  reply: {{text: Turn {turn}., calls: [{}], usage: {{input: 10, output: 1}}}}\n",
-            // No call is the same as the one before, which would be refused.
+            // Each call differs from the previous one, because a repeated call would be refused.
             call(&format!("true {turn}; {command}"))
         );
     }
@@ -304,7 +304,7 @@ pub(super) fn keys(world: &World) -> HashMap<String, usize> {
     keys
 }
 
-/// The keys of the calls whose results are on record.
+/// Returns the keys of the calls whose results are recorded.
 pub(super) fn on_record(world: &World, run: &str) -> Vec<String> {
     let started = payloads(world, run, "tool_call_start");
     let ended = payloads(world, run, "tool_call_result");

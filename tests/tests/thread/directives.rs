@@ -1,4 +1,4 @@
-//! Directives that graphs and models start: threads below them.
+//! Directives that graphs and models start: child threads.
 
 use rye_tests::model_server::ModelServer;
 use rye_tests::{World, until};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::children::{child, completed, told};
 use super::{account, payloads, start};
 
-/// May start all directives of the tests, by each of the doors, and wait for them.
+/// Permits starting all directives of the tests, by each of the tools, and waiting for them.
 const STARTS: &str = "<model tier=\"general\"/><permissions><execute><directive>t/*</directive>\
                       <tool>rye/agent/threads/*</tool></execute></permissions>";
 /// Takes a number and returns one.
@@ -22,7 +22,7 @@ const RETURNS: &str = "
     usage: {input: 1000, output: 100}
 ";
 
-/// The model of `t/above` calls `input` in its first turn, and is done once it is told `result`.
+/// The model of `t/above` calls `input` in its first turn, and ends once it gets `result`.
 fn above(input: &str, result: &str) -> String {
     format!(
         "
@@ -41,7 +41,7 @@ fn world(server: &ModelServer) -> World {
     world
 }
 
-/// A graph of one node that may start directives.
+/// Writes a graph of one node that may start directives.
 fn graph(world: &World, id: &str, action: &str, more: &str) {
     let config = format!(
         "start: ask\nnodes:\n  ask:\n    action: {action}\n    \
@@ -298,7 +298,7 @@ fn a_thread_for_which_an_ancestor_lacks_money_goes_on_when_all_above_it_are_rais
         "it says who lacks it: {why}"
     );
     assert!(server.requests().is_empty());
-    // More money, but not enough above it; then nobody above it is raised, and nothing resumes into an error.
+    // More money, but not enough in the parent account: then no parent is raised, and no run resumes into an error.
     let raise = |more: &str| world.ryectl("budget raise --json").arg(&thread).words(more);
     let _short = raise("--spend 0.50").run().code(5).tells(&[&top]);
     let raised = raise("--spend 0.50 --through").ok().json();
@@ -346,7 +346,7 @@ fn after_a_crash_a_thread_waits_for_the_thread_it_had() {
     assert_eq!(children(&world, &thread).len(), 1);
 }
 
-/// The model of `t/above` starts `count` threads in its first turn and waits for them in the second, by the ids it is told.
+/// The model of `t/above` starts `count` threads in its first turn. In the second it waits for them by their ids.
 fn starts(count: usize) -> String {
     let start = "{name: rye_execute, input: {item_type: directive, item_id: t/below, parameters: {n: 1}, async: true}}";
     let calls = vec![start; count].join(", ");

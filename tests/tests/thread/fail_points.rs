@@ -1,5 +1,6 @@
-//! SIGKILL at each place of a thread where something becomes durable, or is about to (`ryed::fail_point`): the table of what a crash
-//! may do. Behind each death no finished turn is lost, no finished call runs again, and the money is the sum of what was settled.
+//! SIGKILL at each point of a thread before or after a durable write (`ryed::fail_point`): the table of the effects of
+//! a crash. After each death no finished turn is lost, no finished call runs again, and the money is the sum of the
+//! settlements.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,13 +13,13 @@ use serde_json::Value;
 use super::account;
 use super::crash::{bash, call, keys};
 
-/// A death, and what it may lead to.
+/// A death, and its allowed effects.
 struct Row {
     fail_point: &'static str,
     directive: &'static str,
-    /// How often the tool runs.
+    /// Executions of the tool.
     runs: RangeInclusive<usize>,
-    /// How many calls of models are charged at what was held for them.
+    /// Calls of models that are charged at the held amount.
     estimated: RangeInclusive<usize>,
 }
 
@@ -36,7 +37,7 @@ const fn row(
     }
 }
 
-/// A thread that calls a tool in its first turn and has the last word in its second.
+/// A thread that calls a tool in its first turn and ends in its second.
 const OF_A_TURN: &[Row] = &[
     row("before:run_created", "undeclared", 1..=1, 0..=0),
     row("after:run_created", "undeclared", 1..=1, 0..=0),
@@ -46,7 +47,7 @@ const OF_A_TURN: &[Row] = &[
     row("before:step_start", "undeclared", 1..=1, 0..=0),
     row("after:step_start", "undeclared", 1..=1, 1..=1),
     row("before:tool_call_start", "undeclared", 1..=1, 1..=1),
-    // A call that was in flight, or was to be, while the message was not durable: what it had brought along is the message.
+    // The call ran, or was to run, before the message was durable. The parts that had arrived are then the message.
     row("before:cognition_out", "undeclared", 0..=1, 1..=1),
     row("after:cognition_out", "undeclared", 0..=1, 0..=0),
     row("before:step_finish", "undeclared", 1..=1, 0..=0),
@@ -54,12 +55,12 @@ const OF_A_TURN: &[Row] = &[
     row("before:step_start:2", "undeclared", 1..=1, 0..=0),
     row("after:step_start:2", "undeclared", 1..=1, 1..=1),
     row("before:cognition_out:2", "undeclared", 1..=1, 1..=1),
-    // A last word, its turn and the end are one commit, or two if keeping the turn takes long.
+    // A final message, its turn and the end are one commit, or two if storing the turn takes long.
     row("before:thread_completed", "undeclared", 1..=1, 0..=1),
     row("after:thread_completed", "undeclared", 1..=1, 0..=0),
 ];
 
-/// The same, by what was declared of a second execution of its tool.
+/// The same, by the declared effect of a second execution of its tool.
 const OF_A_CALL: &[Row] = &[
     row("after:tool_call_start", "undeclared", 0..=0, 0..=1),
     row("after:tool_call_start", "idempotent", 1..=1, 0..=1),
@@ -73,13 +74,13 @@ const OF_A_CALL: &[Row] = &[
     row("after:tool_call_result", "undeclared", 1..=1, 0..=1),
     row("after:tool_call_result", "idempotent", 1..=1, 0..=1),
     row("after:tool_call_result", "at_most_once", 1..=1, 0..=0),
-    // The message has not ended, and does not before the death.
+    // The message has not ended, and does not end before the death.
     row("after:tool_call_start", "speaks_on", 1..=1, 1..=1),
     row("before:tool_call_result", "speaks_on", 2..=2, 1..=1),
     row("after:tool_call_result", "speaks_on", 1..=1, 1..=1),
 ];
 
-/// A provider that is busy at first. What was held for a failed call whose failure is not on record is charged.
+/// A provider that is busy at first. The held amount of a failed call is charged if its failure is not recorded.
 const OF_A_FAILURE: &[Row] = &[
     row("before:error_classified", "busy_1", 1..=1, 1..=1),
     row("after:error_classified", "busy_2", 1..=1, 0..=0),
@@ -87,7 +88,8 @@ const OF_A_FAILURE: &[Row] = &[
     row("after:turn_retry_scheduled", "busy_4", 1..=1, 0..=0),
 ];
 
-/// A thread whose first turn starts another one, with a share of its money; that one is as above, and its tool may be repeated.
+/// A thread whose first turn starts another one with a share of its money. The other one is as above, and its tool may
+/// be repeated.
 const OF_A_CHILD: &[Row] = &[
     row("before:run_created:2", "parent", 1..=1, 0..=1),
     row("after:run_created:2", "parent", 1..=1, 0..=0),
@@ -102,7 +104,7 @@ const OF_A_CHILD: &[Row] = &[
     row("after:tool_call_result:2", "parent", 1..=1, 0..=0),
     row("before:thread_completed:2", "parent", 1..=1, 0..=1),
     row("after:thread_completed:2", "parent", 1..=1, 0..=0),
-    // It does not wait for that thread in its first turn, but in its second.
+    // It waits for that thread in its second turn, and not in its first.
     row("at:waiting", "waits", 1..=2, 0..=1),
 ];
 
@@ -146,7 +148,7 @@ fn script() -> String {
     script
 }
 
-/// What all rows of a table share.
+/// The common part of all rows of a table.
 struct Table {
     world: World,
     _server: ModelServer,
@@ -184,13 +186,13 @@ impl Table {
         }
     }
 
-    /// The transcript of a run, as it is now.
+    /// Returns the present transcript of a run.
     fn transcript(&self, run: &str) -> String {
         self.world
             .read(&format!(".ai/state/threads/{run}/transcript.jsonl"))
     }
 
-    /// The runs of which there is a transcript.
+    /// Returns the runs with a transcript.
     fn runs(&self) -> BTreeSet<String> {
         let entries = std::fs::read_dir(self.world.project().join(".ai/state/threads"));
         let entries = entries.into_iter().flatten().flatten();
@@ -198,7 +200,7 @@ impl Table {
         names.filter(|name| name.starts_with("t-")).collect()
     }
 
-    /// Starts the thread of `row`; whoever asks again finds the run that there is.
+    /// Starts the thread of `row`. A second request finds the existing run.
     fn begin(&self, row: &Row) -> Ryectl {
         let run = self
             .world
@@ -244,7 +246,7 @@ impl Table {
         }
     }
 
-    /// Looks at what came of `row`: the thread `root` and those below it, which were not `known` before.
+    /// Checks the result of `row`: the thread `root` and those below it, which are not in `known`.
     fn check(&self, row: &Row, root: &str, known: &BTreeSet<String>) {
         let wanted = if ["parent", "waits"].contains(&row.directive) {
             2
@@ -315,7 +317,7 @@ impl Table {
         assert_eq!(amounts, [sum, 0, 0], "{paid}");
     }
 
-    /// The events of a run that has ended, of a transcript that is whole.
+    /// Returns the events of an ended run, after a check of its transcript.
     fn ended(&self, run: &str) -> Vec<Value> {
         let text = until("the end in the transcript", || {
             let text = self.transcript(run);

@@ -1,4 +1,4 @@
-//! What a thread leaves in its project for people and tools.
+//! Files of a thread in its project, for people and tools.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{BASH, COUNTS, counting, start};
 
-/// The signed object in a file about a run, once `enough` is true of it.
+/// Returns the signed object in a file about a run, once it satisfies `enough`.
 fn signed(world: &World, run: &str, name: &str, enough: impl Fn(&Value) -> bool) -> Value {
     let path = format!(".ai/state/threads/{run}/{name}");
     let value = until(&path, || {

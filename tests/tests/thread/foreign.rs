@@ -1,5 +1,5 @@
-//! Threads against a server of models that somebody else wrote, breaks its answers on demand, and judges who calls it: llmock, from
-//! the Python package index. `RYE_LLMOCK` names its program; without it these tests say so and check nothing.
+//! Threads against llmock, a model server of a third party, which injects faults and judges its clients.
+//! `RYE_LLMOCK` names its program. Without it these tests report that and check nothing.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::BASH;
 
-/// The program, if there is one.
+/// Returns the program, if there is one.
 fn program() -> Option<std::ffi::OsString> {
     let program = std::env::var_os("RYE_LLMOCK");
     if program.is_none() {
@@ -37,7 +37,7 @@ impl Foreign {
         drop(free);
         let process = in_clean_environment(&program, home.path(), home.path())
             .args(["serve", "--port", &port.to_string()])
-            // It judges by whether its answer was read to the end, so that it must not be there at once.
+            // It checks that its answer was read to the end, so the answer must not arrive at once.
             .args(["--stream-chunk-delay-ms", "25"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -66,7 +66,8 @@ impl Foreign {
         ]
     }
 
-    /// Asks its own interface for something. It resets connections at times, these too; what is asked may be asked twice.
+    /// Sends a request to its control interface. It sometimes resets these connections as well, so a request may be
+    /// sent twice.
     fn post(&self, path: &str, body: &Value) {
         let body = body.to_string();
         let request = format!(
@@ -87,7 +88,7 @@ impl Foreign {
         Ok(answer)
     }
 
-    /// What it has to say of all requests since it was last asked to forget them. With `strict`, its warnings count.
+    /// Returns its verdict on all requests since its last reset. With `strict`, its warnings count.
     fn verdict(&self, strict: bool) -> (bool, String) {
         let url = format!("http://{}", self.address);
         let home = self.home.path();
@@ -103,13 +104,13 @@ impl Foreign {
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        // It may have ended by itself, which the test has noticed then.
+        // It may have ended by itself, which the test has already noticed.
         drop(self.process.kill());
         drop(self.process.wait());
     }
 }
 
-/// What goes wrong, and how a thread is then.
+/// Faults, and the resulting status of a thread.
 fn faults() -> Vec<(&'static str, Value, &'static str)> {
     let stream = |kind: &str| json!([{"type": "stream_fault", "kind": kind, "after_chunks": 2}]);
     let status =
@@ -149,7 +150,7 @@ fn whatever_a_foreign_server_breaks_the_thread_does_the_right_thing() {
     let server = Foreign::start(program);
     let mut world = World::new();
     world.find_models_by(server.environment());
-    // Requests of one call of the model are told apart by their bodies: a call of a tool that starts in a broken answer changes them.
+    // It identifies the requests of one call by their bodies. A tool that starts in a broken answer would change them.
     let metadata = format!("{BASH}<tools start=\"message\"/>");
     world.directive("t/look", &metadata, "", "Look around.");
     let _daemon = world.start("");
@@ -164,8 +165,8 @@ fn whatever_a_foreign_server_breaks_the_thread_does_the_right_thing() {
             let run = world.ryectl("thread run t/look --json --model").arg(model);
             let run = run.run().json();
             assert_eq!(run["status"], status, "{what}, {model}: {run}");
-            // It warns of every client that does not ask again after a chunk that is no JSON, as it cannot see that
-            // one stopped reading. That ours did is seen by the status of the thread.
+            // It warns of every client that does not retry after a chunk that is no JSON, as it cannot see that the
+            // client stopped reading. The status of the thread shows that ours did.
             let (is_content, verdict) = server.verdict(what != "no JSON");
             assert!(is_content, "{what}, {model}: {verdict}");
             let account = super::account(&world, run["run_id"].as_str().unwrap());

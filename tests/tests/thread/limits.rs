@@ -1,4 +1,4 @@
-//! Limits of threads: where they come from, what becomes of a thread that reaches one, and the end of its time.
+//! Limits of threads: their sources, their effects, and the end of the time.
 
 use rye_tests::World;
 use rye_tests::model_server::ModelServer;
@@ -12,7 +12,7 @@ const ROUND: &str = "
   reply: {calls: [{name: rye_bash, input: {command: 'echo x >> ran'}}], usage: {input: 100, output: 10}}
 ";
 
-/// Configuration of the project.
+/// Writes a configuration of the project.
 fn resilience(world: &World, body: &str) {
     let text = format!("version: \"1.0.0\"\ncategory: agent\nname: resilience\n{body}\n");
     world.write(".ai/config/agent/resilience.yaml", text);

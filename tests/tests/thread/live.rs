@@ -1,4 +1,4 @@
-//! What a model says is seen while it says it.
+//! The text of a model is visible while it streams.
 
 use std::io::{BufRead as _, BufReader, Lines, Read};
 use std::process::{Child, ChildStdout};
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{BASH, start};
 
-/// Says a beginning, and the rest when the test lets it.
+/// Sends a beginning, and the rest when the test releases it.
 const STORY: &str = "
 - when: {turn: 1}
   reply:
@@ -27,7 +27,7 @@ fn telling(script: &str) -> (ModelServer, World) {
     (server, world)
 }
 
-/// Reads until `part` was there.
+/// Reads until `part` has arrived.
 fn read_to(from: &mut impl Read, part: &str) -> String {
     let mut seen = Vec::new();
     let mut byte = [0];
@@ -42,7 +42,7 @@ fn read_to(from: &mut impl Read, part: &str) -> String {
 struct Stream(Lines<BufReader<ChildStdout>>);
 
 impl Stream {
-    /// The lines up to the first that is `enough`, which is the last.
+    /// Reads the lines up to the first that satisfies `enough`, inclusive.
     fn to(&mut self, enough: impl Fn(&Value) -> bool) -> Vec<Value> {
         let mut seen = Vec::new();
         for line in self.0.by_ref() {
@@ -56,7 +56,7 @@ impl Stream {
         panic!("the stream ended: {seen:?}");
     }
 
-    /// The lines up to the one with which the text is as far as `so_far`.
+    /// Reads the lines until the text equals `so_far`.
     fn until_text(&mut self, so_far: &str) -> Vec<Value> {
         let mut seen = Vec::new();
         while text(&seen) != so_far {
@@ -66,7 +66,6 @@ impl Stream {
     }
 }
 
-/// A listener to a run.
 fn listen(world: &World, run: &str) -> (Child, Stream) {
     let follower = world.ryectl("events --follow --deltas --json").arg(run);
     let mut follower = follower.spawn();
@@ -74,7 +73,7 @@ fn listen(world: &World, run: &str) -> (Child, Stream) {
     (follower, Stream(lines))
 }
 
-/// The texts of the deltas, as a listener has them at the end.
+/// Assembles the texts of the deltas, as a listener has them at the end.
 fn text(lines: &[Value]) -> String {
     let mut text = String::new();
     let mut place = Value::Null;
@@ -123,7 +122,7 @@ fn deltas_come_between_the_events_they_belong_to_and_are_on_no_record() {
     let run = start(&world, "t/story");
     server.wait_held("story");
     let (mut follower, mut stream) = listen(&world, &run);
-    // It came in the middle, and is told what was said before.
+    // A listener that connects in the middle gets the earlier text.
     let mut lines = stream.until_text(BEGINNING);
     server.release("story");
     lines.extend(stream.to(|line| named(line, "thread_completed")));
@@ -196,7 +195,7 @@ fn after_a_crash_the_listener_is_told_that_the_turn_is_tried_again() {
     assert_eq!(text(&lines), WHOLE);
 }
 
-/// What a person sees who runs `words` at a terminal that shows both streams.
+/// Returns the screen of a person who runs `words` on a terminal with both streams.
 fn on_a_terminal(world: &World, words: &str) -> String {
     let terminal = nix::pty::openpty(None, None).unwrap();
     let mut command = world.ryectl(words).into_command();
@@ -207,7 +206,7 @@ fn on_a_terminal(world: &World, words: &str) -> String {
         .stdout(end())
         .stderr(end());
     let mut child = command.spawn().unwrap();
-    // Its end is seen when nobody has the other side any more.
+    // Its end is visible only when no process has the other side open.
     drop((command, terminal.slave));
     let mut screen = std::fs::File::from(terminal.master);
     let mut seen = Vec::new();

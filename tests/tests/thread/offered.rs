@@ -1,4 +1,4 @@
-//! What a model is offered by name, and what it reads again of long results.
+//! Tools that are offered to a model by name, and long results that it can read again.
 
 use rye_core::seal::sha256_hex;
 use rye_tests::World;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{payloads, start};
 
-/// May run all items of the tests.
+/// Permits all items of the tests.
 const TEAM: &str = "<permissions><execute><tool>t/*</tool></execute></permissions>";
 
-/// The names of the tools that the first request offers.
+/// Returns the names of the tools in the first request.
 fn offered(server: &ModelServer) -> Vec<String> {
     let requests = server.requests();
     let tools = requests[0].body["tools"].as_array().cloned();

@@ -1,4 +1,4 @@
-//! Providers that do not take back the reasoning that they sent.
+//! Providers that reject the reasoning that they sent.
 
 use rye_tests::World;
 use rye_tests::model_server::ModelServer;
@@ -6,7 +6,8 @@ use serde_json::json;
 
 use super::{BASH, account, names, payloads, start};
 
-/// Thinks and looks; the provider then refuses its own reasoning, as often as the script says.
+/// Scripts a model that reasons and calls a tool. The provider then rejects its own reasoning, as often as `times`
+/// says.
 fn rejecting(times: &str, anew: &str) -> String {
     format!(
         "
@@ -55,7 +56,7 @@ fn reasoning_that_is_not_taken_back_is_left_out_and_the_thread_continues() {
     assert!(!body.contains("A shell can do that."), "{body}");
     assert_eq!(requests[2].body["system"], requests[0].body["system"]);
     assert_eq!(requests[2].body["tools"], requests[0].body["tools"]);
-    // Two calls were paid for: a refusal costs nothing.
+    // Two calls were paid: a refusal costs nothing.
     assert_eq!(account(&world, &run)["held"], "0.000000000");
     daemon.kill_both();
     let _status = daemon.ended();

@@ -1,4 +1,4 @@
-//! What a model reads of the results of the shipped tools: as much as a person would in a terminal, and each thing once.
+//! Results of the shipped tools as the model gets them: as much as in a terminal, and each fact once.
 
 use rye_pages::Table;
 use rye_tests::World;
@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 
 use super::{payloads, start};
 
-/// May work on files and run commands.
+/// Permits file tools and commands.
 const WORKS: &str = "<permissions><execute><tool>rye/bash</tool><tool>rye/file-system/*</tool></execute></permissions>";
 
 /// A typical call of a shipped tool.
 struct Typical {
-    /// As the page names it.
+    /// Name on the page.
     name: &'static str,
     tool: &'static str,
     input: Value,
-    /// A command line that prints the same; of a change there is none.
+    /// A command that prints the same; `None` for a change.
     printed_by: Option<&'static str>,
-    /// Most bytes that are sent of it.
+    /// Most bytes that the model gets.
     most: usize,
 }
 
@@ -100,7 +100,7 @@ fn typical() -> Vec<Typical> {
     ]
 }
 
-/// A Python file of so many lines.
+/// Returns a Python file with `count` lines.
 fn lines(count: usize, word: &str) -> String {
     let line = |number| match number % 3 {
         0 => format!("def {word}_of_row_{number}(table):\n"),
@@ -149,7 +149,7 @@ fn project(server: &ModelServer) -> World {
     world
 }
 
-/// What `command` prints in the project.
+/// Returns the output of `command` in the project.
 fn printed(world: &World, command: &str) -> String {
     let mut bash = program("bash");
     let command = format!("({command}) 2>&1");
@@ -157,7 +157,7 @@ fn printed(world: &World, command: &str) -> String {
     String::from_utf8(out.output().unwrap().stdout).unwrap()
 }
 
-/// The text that the model was sent of each call, in their order.
+/// Returns the text of each call that was sent to the model, in their order.
 fn sent(world: &World, run: &str) -> Vec<String> {
     let mut results = payloads(world, run, "tool_call_result");
     results.sort_by_key(|result| result["position"].as_u64());

@@ -1,4 +1,4 @@
-//! Threads whose limits are raised, and which are spoken to.
+//! Threads with raised limits, and messages to threads.
 
 use rye_tests::World;
 use rye_tests::model_server::{ModelServer, Request};
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{BASH, payloads, start};
 
-/// Looks twice, and is done.
+/// Takes two turns.
 const LOOKS: &str = "
 - when: {turn: 1}
   reply: {calls: [{name: rye_execute, input: {item_id: rye/bash, parameters: {command: echo one}}}]}
@@ -14,7 +14,7 @@ const LOOKS: &str = "
   reply: {text: Done.}
 ";
 
-/// A thread that is suspended at its limit of one turn.
+/// Makes a thread that is suspended at its limit of one turn.
 fn at_its_limit(world: &World) -> String {
     world.directive(
         "t/look",
@@ -57,7 +57,7 @@ fn a_thread_at_its_limit_of_turns_is_raised_and_completed() {
     assert_eq!(server.requests().len(), 2);
 }
 
-/// Whether a message of the request says `text`.
+/// True if a message of the request contains `text`.
 fn says(request: &Request, text: &str) -> bool {
     request.body["messages"].to_string().contains(text)
 }
@@ -147,7 +147,7 @@ fn a_suspended_thread_keeps_what_is_said_until_it_is_resumed() {
         .prints(&["is told when it is resumed"])
         .tells(&["--raise turns=N"]);
     assert_eq!(server.requests().len(), 1);
-    // What cannot be resumed is told nothing.
+    // If the resume is refused, the message is not delivered.
     let resume = |words: &str| {
         let resume = world.ryectl(words).arg(&run);
         resume.arg("--message").arg("And once more.")

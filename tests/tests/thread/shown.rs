@@ -1,4 +1,4 @@
-//! Looking at models, at what a thread would begin with, and at what one did.
+//! Views of models, of the beginning of a thread, and of its results.
 
 use rye_tests::World;
 use rye_tests::model_server::{ModelServer, SECRET};

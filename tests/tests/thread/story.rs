@@ -1,4 +1,4 @@
-//! A root directive that has an application built by others, wave by wave, and pays for all of it.
+//! A root directive whose children build an application in waves. The root pays for everything.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::children::completed;
 use super::{account, payloads, start};
 
-/// Who works below the root: the share that is reserved, and the tokens that the one turn uses.
+/// Directives below the root: the reserved share, and the tokens of their only turn.
 const WORKERS: [(&str, &str, [u32; 2]); 5] = [
     ("scaffold", "0.20", [15_000, 5_000]),
     ("db", "0.80", [25_000, 40_000]),
@@ -18,10 +18,10 @@ const WORKERS: [(&str, &str, [u32; 2]); 5] = [
     ("integration", "0.80", [55_000, 20_000]),
 ];
 
-/// What each turn of the root uses: 0.017 US dollars.
+/// Usage of each turn of the root: 0.017 US dollars.
 const TURN: &str = "usage: {input: 500, output: 1600}";
 
-/// A call of `thread_tool` that starts the directive of that name.
+/// A call of `thread_tool` that starts the directive `name`.
 fn starts(name: &str) -> String {
     format!(
         "{{name: rye_execute, input: {{item_id: rye/agent/threads/thread_tool, parameters: \
@@ -51,7 +51,7 @@ fn script() -> String {
     ];
     let mut script = String::new();
     for (turn, calls) in (1..).zip(turns) {
-        // Behind the first wave somebody looks at the money.
+        // After the first wave the test checks the money.
         let gate = if turn == 4 {
             "slow_headers: looked, "
         } else {
@@ -79,7 +79,7 @@ fn script() -> String {
     script
 }
 
-/// An amount in nano-dollars.
+/// Converts an amount to nano-dollars.
 fn nanos(amount: &Value) -> u64 {
     let text = amount.as_str().unwrap().replace('.', "");
     text.parse().unwrap()
@@ -104,7 +104,7 @@ fn an_application_is_built_in_waves_and_every_cent_of_it_is_the_roots() {
         };
         requests.iter().filter(of).count()
     };
-    // Both plans of the first wave are under way at once; the root waits for the longer one.
+    // Both plans of the first wave are active at the same time; the root waits for the longer one.
     server.wait_for(|requests| asks(requests, "db") == 1 && asks(requests, "api") == 1);
     server.wait_for(|requests| asks(requests, "build") == 3);
     let reserved = account(&world, &root);

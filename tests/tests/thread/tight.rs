@@ -12,7 +12,7 @@ use super::{account, payloads, start};
 const ASKS: &str = "<permissions><execute><directive>t/below</directive>\
     <tool>rye/agent/threads/*</tool></execute></permissions>";
 
-/// What the thread may spend, and the share that it reserves for the one below.
+/// The limit of the thread, and the share that it reserves for its child.
 const LIMIT: &str = "0.100000000";
 const SHARE: &str = "0.050000000";
 
@@ -41,7 +41,7 @@ fn a_share_that_only_the_threads_own_call_stands_in_the_way_of_is_reserved_when_
         "run --detach directive:t/asks --limit spend={LIMIT}"
     ));
     let run = run.ok().line();
-    // The call is complete, and what is held for the message it stands in leaves too little.
+    // The call is complete, and the amount held for its message leaves too little.
     server.wait_held("speaks");
     let held = nanos(&payloads(&world, &run, "budget_held")[0]["amount"]);
     assert!(held + nanos(&SHARE.into()) > nanos(&LIMIT.into()), "{held}");
@@ -60,7 +60,7 @@ fn a_share_that_only_the_threads_own_call_stands_in_the_way_of_is_reserved_when_
     assert_eq!(server.requests().len(), 3);
 }
 
-/// How long the wait may take.
+/// Longest time of the wait.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[test]

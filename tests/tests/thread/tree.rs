@@ -1,4 +1,4 @@
-//! A tree of five threads with tools, money and reserved shares, whose daemon dies at random instants and at named events.
+//! A tree of five threads with tools, money and reserved shares. Its daemon dies at random times and at named events.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -15,14 +15,14 @@ use super::crash::{call, die, keys};
 use super::{account, payloads};
 use crate::crash::rounds;
 
-/// How often the daemon dies, unless `RYE_CRASH_ROUNDS` says how often.
+/// Number of deaths. `RYE_CRASH_ROUNDS` overrides it.
 const ROUNDS: usize = 6;
-/// At most: the root waits in one step while the others die twice of three times, and a step that was begun in a hundred lives is a crash loop.
+/// Upper bound: the root waits in one step for two of three deaths, and a step that was begun after a hundred restarts
+/// counts as a crash loop.
 const MOST_ROUNDS: usize = 140;
 
-/// The threads, and which start which in their first turn, with which share of their money
-/// (each death can cost a call that was held for and said nothing). Then each calls a tool, turn by turn, until
-/// it is told that this is enough.
+/// The threads: which ones each starts in its first turn, with which share of its money. Each death can cost a held
+/// call without an answer. Then each thread calls a tool, turn by turn, until the tool reports that it is enough.
 const THREADS: [(&str, &[(&str, u32)]); 5] = [
     ("root", &[("left", 4000), ("right", 3000)]),
     ("left", &[("below_left", 1000)]),
@@ -31,14 +31,15 @@ const THREADS: [(&str, &[(&str, u32)]); 5] = [
     ("below_right", &[]),
 ];
 
-/// The threads that work side by side, the deepest first: those above wait for them. What ends their work is a file of that name.
+/// The threads that work in parallel, deepest first, because parents wait for children. A file with the name of the
+/// level ends its work.
 const LEVELS: [(&str, &[&str]); 3] = [
     ("leaves", &["below_left", "below_right"]),
     ("middle", &["left", "right"]),
     ("top", &["root"]),
 ];
 
-/// Where the daemon dies in every second life.
+/// Events at which the daemon dies after every second restart.
 const EVENTS: [&str; 8] = [
     "step_start",
     "tool_call_start",
@@ -87,7 +88,7 @@ fn script() -> String {
     script
 }
 
-/// The ids of the root and of all runs below it.
+/// Returns the ids of the root and of all runs below it.
 fn tree(world: &World, root: &str) -> Vec<String> {
     let mut open = vec![world.ryectl("tree --json").arg(root).ok().json()[0].clone()];
     let mut found = Vec::new();
@@ -103,7 +104,7 @@ pub(super) fn nanos(amount: &Value) -> u64 {
     text.parse().unwrap()
 }
 
-/// The keys of the calls whose results are on record, by the transcripts of all runs.
+/// Returns the keys of the calls whose results are in the transcripts of all runs.
 fn on_record(world: &World) -> Vec<String> {
     let runs = fs::read_dir(world.project().join(".ai/state/threads"));
     let mut keys = Vec::new();
@@ -130,14 +131,14 @@ fn on_record(world: &World) -> Vec<String> {
     keys
 }
 
-/// How often the daemon has died, and what had run by then.
+/// Number of deaths so far, and the executions at that time.
 struct Deaths {
     random: Random,
     count: usize,
     finished: HashMap<String, usize>,
 }
 
-/// A xorshift generator: a run that failed can be repeated.
+/// A xorshift generator, so that a failed run can be repeated.
 struct Random(u64);
 
 impl Random {
@@ -150,7 +151,8 @@ impl Random {
 }
 
 impl Deaths {
-    /// One life of the daemon, while `threads` work: until they have got on and then some time, or to an event.
+    /// Runs the daemon once while `threads` work: until they have progressed and a random time has passed, or up to an
+    /// event.
     fn live(&mut self, world: &World, threads: &[&str]) {
         if self.count.is_multiple_of(2) {
             let daemon = world.start("");
@@ -165,7 +167,7 @@ impl Deaths {
         } else {
             let event = usize::try_from(self.random.below(0..8)).unwrap();
             let side = ["before", "after"][usize::try_from(self.random.below(0..2)).unwrap()];
-            // A life does not begin to own more runs than there are.
+            // After one start of the daemon, each run has this event at most once.
             let number = match EVENTS[event] {
                 "run_started" => 1,
                 _ => self.random.below(1..7),
@@ -175,7 +177,7 @@ impl Deaths {
         self.count += 1;
         let ran = keys(world);
         for key in on_record(world) {
-            // What a run of its own carries out notes nothing.
+            // A call that a child run carries out records no key.
             let Some(times) = ran.get(&key).copied() else {
                 continue;
             };
@@ -193,15 +195,15 @@ impl Deaths {
 fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_is_lost() {
     let server = ModelServer::start(&script());
     let world = World::with_models(&server);
-    // A model that makes one call for ever is stopped, unless the user says otherwise.
+    // A model that repeats one call forever is stopped by default, so the limit is off.
     let own =
         "version: \"1.0.0\"\ncategory: agent\nname: resilience\nlimits: {repeated_calls: 0}\n";
     let path = world.home().join(".ai/config/agent/resilience.yaml");
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, own).unwrap();
     let _signed = world.ryectl("sign").arg(&path).ok();
-    // Calls wait for the whole message: of one that is cut off, those that began would be all of it, and the second thread that
-    // the first one was to start in that turn would never be asked for again.
+    // Calls wait for the whole message. Otherwise the calls that began in a message that is cut off would be all of it.
+    // Then the second thread that the first one was to start in that turn would never be requested again.
     let metadata = "<tools start=\"message\"/><limits turns=\"100000\" tokens=\"1000000000\" duration_seconds=\"86400\"/>\
                     <permissions><execute effect=\"idempotent\"><tool>rye/bash</tool><directive>t/*</directive></execute></permissions>";
     for (name, _) in THREADS {
@@ -231,7 +233,8 @@ fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_i
     drop(daemon);
 }
 
-/// Each turn came to one message, each call to one result, and what was paid is the sum of what was settled.
+/// Asserts that each turn has one message and each call one result, and that the payments are the sum of the
+/// settlements.
 fn assert_paid(world: &World, root: &str, deaths: usize) {
     let runs = tree(world, root);
     assert_eq!(

@@ -1,6 +1,7 @@
-//! Tests that the pages of the design name: each is there.
+//! Tests that the design pages cite: each exists.
 //!
-//! The last column of a table whose head says `test` names tests by the end of their paths, or modules that hold some. `…::` stands for what the
+//! The last column of a table with the head `test` names tests by the end of their paths, or modules with tests. `…::`
+//! repeats the path of the previous name, at first the one in brackets in the head. Other text in brackets is a remark.
 //! name before it begins with, at first for what the head says in brackets. What stands in brackets is a remark.
 
 use std::collections::BTreeSet;
@@ -40,14 +41,14 @@ impl Known {
         Self(known)
     }
 
-    /// Whether this is a test or a module that holds one.
+    /// True if `name` is a test or a module that contains one.
     fn has(&self, name: &str) -> bool {
         let (last, within) = (format!("::{name}"), format!("::{name}::"));
         let mut known = self.0.iter();
         known.any(|path| path.ends_with(&last) || path.contains(&within))
     }
 
-    /// What is wrong in the tables of `page`, by line.
+    /// Returns the faults in the tables of `page`, by line.
     fn faults(&self, page: &str) -> Vec<(usize, String)> {
         let remark = Regex::new(r"\([^)]*\)").unwrap();
         let name = Regex::new(r"(benchmark )?`([^`]+)`").unwrap();

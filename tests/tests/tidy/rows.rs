@@ -1,7 +1,8 @@
 //! Modules use each other in one direction.
 //!
-//! A crate or a module of more than ten files lists its modules in rows: groups of `mod` lines that blank lines separate, the lowest first.
-//! Its children use only those of earlier rows, and nothing that their parent defines or re-exports.
+//! A crate or a module with more than ten files lists its modules in rows: groups of `mod` lines that blank lines
+//! separate, the lowest first. Its children use only those of earlier rows, and nothing that their parent defines or
+//! re-exports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +13,7 @@ use rye_tests::binaries::clone_root;
 
 use super::{is_tests, rust_files, without_tests};
 
-/// Most files of a module that needs no rows.
+/// Most files of a module without rows.
 const MAX_FILES: usize = 10;
 
 /// Modules that have no rows yet.
@@ -23,10 +24,10 @@ type Module = Vec<String>;
 
 /// The production files of one crate.
 struct Crate {
-    /// `lib.rs` and `main.rs`, as far as they are there.
+    /// `lib.rs` and `main.rs`, where they exist.
     roots: Vec<PathBuf>,
     files: BTreeMap<Module, PathBuf>,
-    /// What each module names by a path of the own crate, with the line.
+    /// Paths in the own crate that each module names, with their lines.
     uses: Vec<(Module, usize, Module)>,
 }
 
@@ -46,7 +47,7 @@ fn modules_use_earlier_rows_only() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The source directories of all crates that are not tests.
+/// Returns the source directories of all crates except those for tests.
 fn crates() -> Vec<PathBuf> {
     let manifests = [
         "client",
@@ -148,7 +149,7 @@ impl Crate {
     }
 }
 
-/// The row of each child module that a file declares.
+/// Returns the row of each child module that a file declares.
 fn rows_of(text: &str) -> BTreeMap<String, usize> {
     let declaration = Regex::new(r"^(?:pub(?:\([a-z]+\))? )?mod (\w+);").expect("it is valid");
     let mut rows = BTreeMap::new();
@@ -165,7 +166,7 @@ fn rows_of(text: &str) -> BTreeMap<String, usize> {
     rows
 }
 
-/// `text` without comments, literals and tests.
+/// Returns `text` without comments, literals and tests.
 fn code_of(text: &str) -> String {
     let skipped = Regex::new(
         r##"(?s)//[^\n]*|/\*.*?\*/|b?r#".*?"#|b?"(?:\\.|[^"\\])*"|b?'(?:\\[^\n]*?|[^'\\\n])'"##,
@@ -178,7 +179,7 @@ fn code_of(text: &str) -> String {
     tested.replace_all(&code, "\n").into_owned()
 }
 
-/// The paths in `code` that begin with `crate`, `super` or `self`, with their lines.
+/// Returns the paths in `code` that begin with `crate`, `super` or `self`, with their lines.
 fn paths_in(code: &str) -> Vec<(usize, Module)> {
     let begin = Regex::new(r"\b(?:crate|super|self)\s*::").expect("it is valid");
     let mut found = Vec::new();
@@ -193,7 +194,7 @@ fn paths_in(code: &str) -> Vec<(usize, Module)> {
     found
 }
 
-/// The paths of the use tree with which `code` begins, and what follows it.
+/// Parses the paths of the use tree at the beginning of `code`. Returns the rest as well.
 fn tree(code: &str) -> (Vec<Module>, &str) {
     let mut segments = Vec::new();
     let mut rest = code;
@@ -232,7 +233,7 @@ fn tree(code: &str) -> (Vec<Module>, &str) {
     }
 }
 
-/// `path` as `module` names it, from the root of the crate.
+/// Resolves `path` of `module` from the root of the crate.
 fn resolve(module: &Module, path: Module) -> Module {
     let mut base = module.clone();
     let mut path = path.into_iter().peekable();
