@@ -5,7 +5,6 @@
 //! that are measured. Removing the files of `foreach_100k` and of the boots takes minutes on a slow disk;
 //! `RYE_FIGURES_ENDED_RUNS` lowers the number of ended runs of the boots. The figures `state_…` mount file systems in a
 //! mount namespace of this process. They need root and are skipped without it.
-//! namespace of this process, so they need root, and are skipped without it.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 mod boot;

@@ -2,7 +2,6 @@
 //!
 //! The last column of a table with the head `test` names tests by the end of their paths, or modules with tests. `…::`
 //! repeats the path of the previous name, at first the one in brackets in the head. Other text in brackets is a remark.
-//! name before it begins with, at first for what the head says in brackets. What stands in brackets is a remark.
 
 use std::collections::BTreeSet;
 use std::fs;
