@@ -1,4 +1,4 @@
-//! Rebuilds the crate when a system item is added or changed; the macro that embeds them only sees known files.
+//! Rebuilds the crate when a system item is added or changed; the macro that embeds them tracks only known files.
 
 fn main() {
     println!("cargo::rerun-if-changed=../../.ai/tools/rye");

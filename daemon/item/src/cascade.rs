@@ -1,11 +1,11 @@
-//! How configuration files of the same name lie on each other: system, then user, then project.
+//! Merging of configuration files of the same name: system, then user, then project.
 //!
-//! **Rules.** Maps are merged key by key. A list whose first entry has an `id` is merged by `id`: an entry replaces the
-//! one of its id whole and in its place, any other is added at the end. Every other list, and every other value, is
-//! replaced. The key `extends` of an upper file is passed over, as the original does.
+//! **Rules.** Maps are merged key by key. A list whose first entry has an `id` is merged by `id`. An entry with a known
+//! id replaces that entry as a whole, at its position. Any other entry is appended. Every other list, and every other
+//! value, is replaced. The key `extends` of an upper file is ignored, as the original does.
 //!
-//! **Origin.** Each entry of a list that has an `id` is marked with its space under [`ORIGIN`], so that a reader of the
-//! merged configuration knows what is part of the program. No file may use that key.
+//! **Origin.** Each list entry with an `id` gets its space under the key [`ORIGIN`]. A reader of the merged
+//! configuration can so identify the entries that are part of the program. No file may use that key.
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::policy::ORIGIN;
@@ -14,29 +14,25 @@ use serde_json::{Map, Value};
 
 use crate::spaces::Space;
 
-/// Why a file cannot be laid over another. The places are JSON pointers.
+/// Errors of a merge. `at` is a JSON pointer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It uses the key of the origin.
     #[error("`{at}`: the key `{ORIGIN}` is reserved")]
     Reserved {
-        /// Where.
         at: String,
     },
-    /// It adds an entry without an id to a list that is merged by id.
+    /// The file adds an entry without an id to a list that is merged by id.
     #[error(
         "`{at}`: each entry of this list needs an `id`, by which it replaces another or is added"
     )]
     NoId {
-        /// Where.
         at: String,
     },
-    /// It gives two entries of such a list the same id.
     #[error(
         "`{at}`: the id {id} stands above already; each entry of this list needs one of its own"
     )]
     SameId {
-        /// Where, the second time.
+        /// Pointer to the second entry with this id.
         at: String,
         /// The id, as JSON.
         id: String,
@@ -51,7 +47,7 @@ impl Kinded for Error {
     }
 }
 
-/// What a file of `space` holds, with the origin of its list entries.
+/// Adds the origin `space` to the list entries of `file`.
 pub fn mark(mut file: Map<String, Value>, space: Space) -> Result<Map<String, Value>, Error> {
     mark_map(&mut file, space, &mut String::new())?;
     Ok(file)
@@ -101,7 +97,7 @@ fn mark_list(list: &mut [Value], space: Space, at: &mut String) -> Result<(), Er
     Ok(())
 }
 
-/// Takes the marks of origin away again.
+/// Removes the origins again.
 pub fn unmark(map: &mut Map<String, Value>) {
     map.shift_remove(ORIGIN);
     map.values_mut().for_each(unmark_value);
@@ -115,7 +111,7 @@ fn unmark_value(value: &mut Value) {
     }
 }
 
-/// Lays `upper` over `base`; both are marked.
+/// Merges `upper` into `base`. Both must have their origins set.
 pub fn merge(base: &mut Map<String, Value>, upper: Map<String, Value>) -> Result<(), Error> {
     merge_maps(base, upper, &mut String::new())
 }

@@ -1,6 +1,6 @@
-//! Items to begin with: what `ryectl new` writes.
+//! Templates of new items for `ryectl new`.
 //!
-//! **Never** writes over a file, and signs nothing: who signs an item has read it.
+//! **Never** overwrites a file and never signs: a signature states that the signer has read the item.
 
 use std::fs;
 use std::io;
@@ -12,38 +12,29 @@ use rye_core::id::{ItemId, ItemKind};
 use crate::file;
 use crate::spaces::FOLDER;
 
-/// What an item is to be.
+/// Kinds of items that have a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
-    /// A Python tool.
     Tool,
     /// A graph of two steps.
     Graph,
-    /// A directive.
     Directive,
 }
 
-/// Why there is no new item.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something is there.
     #[error("`{path}` is there already, and is left as it is; choose another name, or edit it")]
     Exists {
-        /// The file.
         path: PathBuf,
     },
-    /// An item needs a folder, which is its category.
+    /// The id has no folder; the folder is the item's category.
     #[error("`{id}` names no folder: an item lies in one, like `team/{id}`")]
     NoFolder {
-        /// The id.
         id: ItemId,
     },
-    /// The operating system refused.
     #[error("failed to write `{path}`")]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -60,7 +51,6 @@ impl Kinded for Error {
 }
 
 impl Form {
-    /// The type of such an item.
     pub const fn kind(self) -> ItemKind {
         match self {
             Self::Tool | Self::Graph => ItemKind::Tool,
@@ -92,18 +82,17 @@ impl Form {
     }
 }
 
-/// The text of a new item.
 fn text(form: Form, id: &ItemId) -> String {
     filled(form.text(), id)
 }
 
-/// A text with `id` put in. Ids hold nothing that has a meaning in any of the languages.
+/// Fills `id` into a template. The characters of an id have no special meaning in any of the languages.
 fn filled(text: &str, id: &ItemId) -> String {
     text.replace("CATEGORY", id.category())
         .replace("NAME", id.name())
 }
 
-/// Writes tests of the new tool `id` beside it, and answers where they lie; `None` if there are some.
+/// Writes tests for the new tool `id` and returns their path. Returns `None` if the file exists.
 pub fn write_tests(root: &Path, id: &ItemId) -> Result<Option<PathBuf>, Error> {
     let text = filled(include_str!("draft/tool.test.yaml"), id);
     let path = root.join(FOLDER).join(Form::Tool.folder());
@@ -115,7 +104,7 @@ pub fn write_tests(root: &Path, id: &ItemId) -> Result<Option<PathBuf>, Error> {
     }
 }
 
-/// Writes a new item `id` below the `.ai` of `root`, and answers where it lies.
+/// Writes a new item `id` below the `.ai` of `root` and returns its path.
 pub fn write(root: &Path, form: Form, id: &ItemId) -> Result<PathBuf, Error> {
     if id.category().is_empty() {
         return Err(Error::NoFolder { id: id.clone() });

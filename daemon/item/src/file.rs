@@ -1,4 +1,4 @@
-//! Writing single files so that a reader sees the old content or the new one, never a part, even after a crash.
+//! Atomic writes of single files: a reader sees the old or the new content, never a part, even after a crash.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -10,14 +10,14 @@ use rye_core::error::ErrorKind;
 
 use crate::unfinished;
 
-/// What a failure of the file system means to the caller: whether the path will never do, nothing is left, or another try may help.
+/// Classifies a failure of the file system: the path can never work, a resource is exhausted, or a retry may help.
 pub(crate) fn kind(error: &io::Error) -> ErrorKind {
     const NEVER: [Errno; 5] = [
         Errno::ENAMETOOLONG,
         Errno::ENOTDIR,
         Errno::EISDIR,
         Errno::ELOOP,
-        // A socket, or a pipe that nobody writes to.
+        // A socket, or a pipe without a writer.
         Errno::ENXIO,
     ];
     const NOTHING_LEFT: [Errno; 5] = [
@@ -42,14 +42,14 @@ pub(crate) fn kind(error: &io::Error) -> ErrorKind {
     }
 }
 
-/// Replaces `path` by a file with `content` and the permission bits `mode`.
+/// Replaces `path` with a file of `content` and the permission bits `mode`.
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let draft = Draft::write(path, content, mode)?;
     fs::rename(&draft.path, path)?;
     draft.sync_folder()
 }
 
-/// Creates `path` with `content` and the permission bits `mode`; fails with `AlreadyExists` if something is there.
+/// Creates `path` with `content` and the permission bits `mode`. Fails with `AlreadyExists` if the path exists.
 pub(crate) fn create(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let draft = Draft::write(path, content, mode)?;
     fs::hard_link(&draft.path, path)?;
@@ -57,7 +57,7 @@ pub(crate) fn create(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     draft.sync_folder()
 }
 
-/// The new content under a name of its own; removed when it is dropped without having been moved away.
+/// New content under a temporary name. Dropping it removes the file unless it was renamed.
 struct Draft {
     path: PathBuf,
     folder: PathBuf,
@@ -95,7 +95,7 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // After a move there is nothing left to remove, which is the usual case.
+        // After a rename there is nothing to remove; this is the usual case.
         drop(fs::remove_file(&self.path));
     }
 }

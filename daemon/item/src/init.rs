@@ -1,6 +1,6 @@
-//! A project's first `.ai` folder: what `ryectl init` does.
+//! Creation of a project's `.ai` folder for `ryectl init`.
 //!
-//! **Never** overwrites a file; signs only files it wrote itself, because the user has not read the others.
+//! **Never** overwrites a file. Signs only files that it wrote itself, because the user has not read any others.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use crate::sign::{self, Past, Signed};
 use crate::spaces::{self, FOLDER, Spaces};
 use crate::trust;
 
-/// The files of the skeleton, below `.ai`.
+/// Paths below `.ai` and contents of the files.
 const FILES: [(&str, &str); 5] = [
     (".gitignore", include_str!("init/gitignore")),
     ("tools/sample/hello.yaml", include_str!("init/hello.yaml")),
@@ -28,51 +28,38 @@ const FILES: [(&str, &str); 5] = [
     ),
 ];
 
-/// Why a project cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The user space is no project.
     #[error(
         "`{path}` is your user space, which is never a project; run `ryectl init` in a folder below it"
     )]
     UserSpace {
-        /// The folder.
         path: PathBuf,
     },
-    /// The user's key cannot be used or made.
     #[error("failed to get your signing key")]
     Key {
-        /// Why.
         #[source]
         source: keys::Error,
     },
-    /// The user's key cannot be trusted.
     #[error("failed to trust your signing key")]
     Trust {
-        /// Why.
         #[source]
         source: trust::Error,
     },
-    /// The operating system refused.
     #[error("failed to write `{path}`")]
     Write {
-        /// The file or folder.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// A file that was written has no place among the items.
+    /// A file that was written has no path that an item may have.
     #[error("failed to find the file just written")]
     Place {
-        /// Why.
         #[source]
         source: spaces::Error,
     },
-    /// A file that was written cannot be signed.
     #[error("failed to sign the file just written")]
     Sign {
-        /// Why.
         #[source]
         source: sign::Error,
     },
@@ -91,23 +78,20 @@ impl Kinded for Error {
     }
 }
 
-/// What was set up.
+/// Result of [`init`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Initialised {
-    /// The key that signed.
+    /// Key that signed the items.
     pub fingerprint: Fingerprint,
-    /// Whether that key was made now.
     pub key: Found,
-    /// Files that were written.
     pub written: Vec<PathBuf>,
-    /// Those of them that are items, and signed.
+    /// The written files that are items; all are signed.
     pub signed: Vec<Signed>,
-    /// Files that were there and left alone.
+    /// Files that existed and were not changed.
     pub kept: Vec<PathBuf>,
 }
 
-/// Makes sure that the user has a key and that it is trusted. `user_space` is the folder that holds the user's
-/// `.ai`.
+/// Ensures that the user has a key and trusts it. `user_space` is the folder that holds the user's `.ai`.
 pub fn user_key(
     user_space: &Path,
     keys: &KeyDir,
@@ -116,13 +100,13 @@ pub fn user_key(
     let (key, found) = keys
         .load_or_create()
         .map_err(|source| Error::Key { source })?;
-    // Also for a key that was there: a crash may have come between the two, and trusting oneself is harmless.
+    // This includes an existing key: a crash may have prevented the entry, and trusting one's own key is harmless.
     trust::introduce(user_space, &key, trust::OWN, at).map_err(|source| Error::Trust { source })?;
     Ok((key, found))
 }
 
-/// Writes the skeleton of a project below `project` and signs it with the user's key, which is made if there is
-/// none. Running it again writes what is missing.
+/// Writes the skeleton of a project below `project` and signs it with the user's key. Creates the key if there is none.
+/// A second call writes only the missing files.
 pub fn init(
     project: &Path,
     user_space: &Path,
@@ -139,7 +123,7 @@ pub fn init(
         });
     }
     let (key, found) = user_key(user_space, keys, at)?;
-    // The state directory is not needed to tell a project's files.
+    // Locating a project's files does not need the state directory.
     let spaces = Spaces::new(
         Some(project.to_owned()),
         user_space.to_owned(),
@@ -168,7 +152,7 @@ pub fn init(
                 .map_err(|source| Error::Place { source })?;
             let signed = sign::sign(&spaces, &place, &key, at);
             let signed = signed.map_err(|source| Error::Sign { source })?;
-            // Without a copy nothing is wrong but that the next signature has nothing to compare with.
+            // A missing copy has one effect only: the next signature has no previous text to compare with.
             drop(Past::of(user_space).keep(&signed));
             done.signed.push(signed);
         }

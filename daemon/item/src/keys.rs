@@ -1,7 +1,7 @@
 //! A key pair on disk: `private_key.pem` (0600) and `public_key.pem` (0644) in a folder of mode 0700.
 //!
-//! **Never** overwrites a private key, and never uses one that others can read or have put there; the public key is made of it. Creation is
-//! atomic: a crash leaves no key or a whole one.
+//! **Never** overwrites a private key, and never uses one that another user can read or owns. The public key is derived
+//! from the private key. Creation is atomic: a crash leaves no key or a whole one.
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io::{self, Read as _};
@@ -16,63 +16,46 @@ use zeroize::{Zeroize as _, Zeroizing};
 use crate::file;
 use crate::spaces::FOLDER;
 
-/// Why a key pair cannot be used or made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no key.
     #[error("there is no key at `{path}`; make one with `ryectl key generate`")]
     Missing {
-        /// Where it should be.
+        /// Expected path of the key.
         path: PathBuf,
     },
-    /// There is a key already.
     #[error("there is a key at `{path}` already; it is not overwritten")]
     Exists {
-        /// The private key.
         path: PathBuf,
     },
-    /// Others can read the private key.
+    /// Other users can read the private key.
     #[error("others can read the private key `{path}` (mode {mode:03o}); run `chmod 600 {path}`")]
     Exposed {
-        /// The private key.
         path: PathBuf,
-        /// Its permission bits.
         mode: u32,
     },
-    /// Somebody else owns the folder or the private key.
+    /// Another user owns the folder or the private key.
     #[error("{} is not ours: it belongs to uid {owner}, not to uid {us}; move it away to get a key of your own", path.display())]
     Foreign {
         /// The folder or the private key.
         path: PathBuf,
-        /// Who owns it.
         owner: u32,
-        /// Who we are.
         us: u32,
     },
-    /// The file holds no key.
     #[error("failed to read the key `{path}`")]
     Malformed {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: seal::Error,
     },
-    /// The operating system refused.
     #[error("failed to {operation} `{path}`")]
     Io {
-        /// What was tried.
         operation: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The system gave no random bytes.
     #[error("failed to get random bytes for a new key")]
     Random {
-        /// Why.
         #[source]
         source: getrandom::Error,
     },
@@ -98,7 +81,7 @@ pub struct KeyDir {
 }
 
 impl KeyDir {
-    /// The key pair in `folder`, which need not exist yet.
+    /// Key pair in `folder`, which need not exist yet.
     pub fn new(folder: PathBuf) -> Self {
         Self { folder }
     }
@@ -108,27 +91,23 @@ impl KeyDir {
         Self::new(user_space.join(FOLDER).join("config/keys/signing"))
     }
 
-    /// The key pair of the node with the state directory `state`.
+    /// Key pair of the node with the state directory `state`.
     pub fn of_node(state: &Path) -> Self {
         Self::new(state.join("keys"))
     }
 
-    /// The folder itself.
     pub fn path(&self) -> &Path {
         &self.folder
     }
 
-    /// The file of the private key.
     pub fn private_path(&self) -> PathBuf {
         self.folder.join("private_key.pem")
     }
 
-    /// The file of the public key.
     pub fn public_path(&self) -> PathBuf {
         self.folder.join("public_key.pem")
     }
 
-    /// Reads the private key.
     pub fn load(&self) -> Result<SecretKey, Error> {
         let path = self.private_path();
         let io_error = |source: io::Error| Error::Io {
@@ -150,7 +129,7 @@ impl KeyDir {
         if mode & 0o077 != 0 {
             return Err(Error::Exposed { path, mode });
         }
-        // Allocated once, so that no copy of the key is left behind by growth.
+        // The buffer is allocated once: growth would leave a copy of the key in freed memory.
         let mut pem = Zeroizing::new(String::with_capacity(4096));
         (&mut file)
             .take(4096)
@@ -159,7 +138,6 @@ impl KeyDir {
         SecretKey::from_pem(&pem).map_err(|source| Error::Malformed { path, source })
     }
 
-    /// Reads the public key.
     pub fn load_public(&self) -> Result<PublicKey, Error> {
         let path = self.public_path();
         let mut pem = String::new();
@@ -175,7 +153,7 @@ impl KeyDir {
         }
     }
 
-    /// Makes a new key pair. Fails if there is one.
+    /// Creates a new key pair. Fails if there is one.
     pub fn create(&self) -> Result<SecretKey, Error> {
         let mut seed = [0_u8; 32];
         getrandom::fill(&mut seed).map_err(|source| Error::Random { source })?;
@@ -227,7 +205,7 @@ impl KeyDir {
         })
     }
 
-    /// Writes the public key anew if its file does not hold that of `key`, the private one; whether it did not.
+    /// Rewrites the public key file if it does not hold the public key of `key`. Returns true if it was rewritten.
     pub fn mend_public(&self, key: &SecretKey) -> Result<bool, Error> {
         let expected = key.public().to_pem();
         if fs::read(self.public_path()).is_ok_and(|found| found == expected.as_bytes()) {
@@ -236,7 +214,7 @@ impl KeyDir {
         self.write_public(key).map(|()| true)
     }
 
-    /// Reads the private key, or makes one if there is none. Two that call this at once get the same key.
+    /// Reads the private key, or creates one if there is none. Two concurrent calls get the same key.
     pub fn load_or_create(&self) -> Result<(SecretKey, Found), Error> {
         if fs::exists(self.private_path()).unwrap_or(true) {
             return self.load().map(|key| (key, Found::Existing));
@@ -249,12 +227,12 @@ impl KeyDir {
     }
 }
 
-/// The folder of the former public keys of the node with the state directory `state`, each in a folder named by its fingerprint.
+/// Folder of the node's former public keys, each in a folder named by its fingerprint. `state` is the state directory.
 pub fn former(state: &Path) -> PathBuf {
     state.join("former-keys")
 }
 
-/// The public keys of the node with the state directory `state`: the current one, then the former ones by fingerprint. Empty if it has none.
+/// Public keys of the node: the current one, then the former ones ordered by fingerprint. Empty if it has none.
 pub fn public_of_node(state: &Path) -> Result<Vec<PublicKey>, Error> {
     let former = former(state);
     let mut folders = match fs::read_dir(&former) {
@@ -277,7 +255,7 @@ pub fn public_of_node(state: &Path) -> Result<Vec<PublicKey>, Error> {
         .collect()
 }
 
-/// Refuses what belongs to somebody else, who could read or replace a key in it.
+/// Rejects a path of another owner, who could read or replace a key in it.
 fn own(path: &Path, attributes: &Metadata) -> Result<(), Error> {
     let us = geteuid().as_raw();
     if attributes.uid() == us {
@@ -290,12 +268,10 @@ fn own(path: &Path, attributes: &Metadata) -> Result<(), Error> {
     })
 }
 
-/// Whether a key was there.
+/// State of the key before the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
-    /// It was there.
     Existing,
-    /// It was made now.
     Created,
 }
 

@@ -1,9 +1,9 @@
-//! Items on disk: where they lie, who signed them, what they declare.
+//! Items on disk: their paths, signatures and metadata.
 //!
-//! An *item* is a signed text file below a `.ai` folder. This crate finds it, reads it once, checks it, and hands out
-//! the text that was checked; nobody reads the file again. It serves `ryed`, which runs items, and `ryectl`, which
-//! signs and explains them without a daemon. It holds no task and no connection, and takes paths and time from its
-//! caller. Modules stand in the order in which they may use each other.
+//! An *item* is a signed text file below a `.ai` folder. This crate finds it, reads it once, verifies it and returns
+//! the verified text; the file is not read again. `ryed` uses it to run items; `ryectl` uses it to sign and explain
+//! items without a daemon. The crate has no task and no connection. Its caller supplies paths and time. A module uses
+//! only modules that are declared above it.
 
 pub mod metadata;
 pub mod unfinished;

@@ -1,15 +1,15 @@
-//! From a name to a verified item.
+//! Resolution of a name to a verified item.
 //!
 //! **Owns** the search through the spaces and the order of checks: token, hash, trusted key, signature, revocation,
-//! coverage, and that the item lies where it says it belongs. A signature is no licence to move a file.
+//! coverage, and that the item is at the path it declares. A signature does not permit moving a file.
 //!
-//! **Never** reads a file twice: an [`Item`] holds the text that was checked, and that text is what runs.
+//! **Never** reads a file twice: an [`Item`] holds the verified text, and that text is executed.
 //!
-//! **Order.** A new file that shadows an old one is seen at the next lookup, and so is a change of the trusted keys.
-//! What was verified is remembered by content, so that looking it up again costs a read and a hash.
+//! **Order.** The next lookup sees a new file that shadows an old one, and a change of the trusted keys. Verified items
+//! are cached by content, so another lookup costs a read and a hash.
 //!
-//! **Failure.** Every error names the file and the fix. The first file found decides: a bad file in the project is
-//! an error, not a reason to take the user's.
+//! **Failure.** Every error names the file and the fix. The first file found decides: a bad file in the project is an
+//! error; the user's file is not used instead.
 
 mod error;
 mod item;
@@ -54,11 +54,11 @@ pub use self::verify::{Report, Verdict};
 
 use self::state::Remembered;
 
-/// Verified items kept in memory; more than any project is known to use at once. Beyond it we start over.
+/// Capacity of the cache of verified items; more than any known project uses at once. A full cache is cleared.
 const REMEMBERED: usize = 4096;
 
 impl Library {
-    /// Opens the spaces. Nothing is read yet but the trusted keys.
+    /// Opens the spaces. Reads only the trusted keys.
     pub fn open(spaces: Spaces, trust: Arc<TrustStore>, clock: Arc<dyn Clock>) -> Self {
         let root = spaces
             .root(Space::System)
@@ -78,17 +78,15 @@ impl Library {
         }
     }
 
-    /// The spaces this library searches.
     pub fn spaces(&self) -> &Spaces {
         &self.spaces
     }
 
-    /// The keys whose signatures count.
     pub fn trust(&self) -> &TrustStore {
         &self.trust
     }
 
-    /// The item of this name as an item of `referrer` sees it: searched in that space and the lesser ones.
+    /// Resolves `item` for an item of the space `referrer`: searches that space and the lesser ones.
     pub fn resolve(&self, item: &ItemRef, referrer: Space) -> Result<Arc<Item>, Error> {
         for &space in referrer.visible() {
             let found = match space {
@@ -128,7 +126,7 @@ impl Library {
             .transpose()
     }
 
-    /// Checks a file that was read, or remembers that it was checked.
+    /// Verifies the content of a file, or returns the cached item.
     fn admit(&self, place: &Place, content: &[u8]) -> Result<Arc<Item>, Error> {
         if let Some(item) = self.built_in.get(&place.item)
             && item.extension == place.extension
@@ -145,7 +143,7 @@ impl Library {
                 && known.trust == trust
                 && known.content == content_hash
             {
-                // Time passes between two lookups.
+                // The signer may have expired or been revoked since the previous lookup.
                 if let Some(signer) = known.item.signer() {
                     self.in_force(place, signer)?;
                 }
@@ -168,7 +166,7 @@ impl Library {
         Ok(item)
     }
 
-    /// All checks, in their order.
+    /// Runs all checks in order.
     fn examine(&self, place: &Place, content: &[u8]) -> Result<Item, Error> {
         let (item, path) = (&place.item, place.path());
         let text = metadata::utf8(content).map_err(|source| Error::Metadata {
@@ -247,7 +245,7 @@ impl Library {
         }
     }
 
-    /// Why `signer` does not count any more, and since when.
+    /// Returns the reason why `signer` no longer counts, and since when.
     pub fn lapsed(&self, signer: &TrustedKey) -> Option<(Lapse, Timestamp)> {
         let now = self.clock.now();
         match (signer.revoked_at, signer.not_after) {
@@ -273,7 +271,6 @@ fn built_in(item: Embedded, place: Place) -> Item {
     }
 }
 
-/// The words for what the seal says.
 fn refusal(place: &Place, error: seal::Error) -> Error {
     let (item, path) = (place.item.clone(), place.path());
     match error {

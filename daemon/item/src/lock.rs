@@ -1,9 +1,10 @@
-//! Locks: what a tool and all that it stands on were when its user vouched for them.
+//! Lock files: the verified state of a tool and its dependencies.
 //!
-//! **Owns** `.ai/lockfiles/<tool id>@<version>.lock.json`, a JSON object that carries its signature: where such a file lies, how it is
-//! written, and whether its signature counts. What stands in it is for those who resolve tools to say, and to compare. **Never** tells of a
-//! lock that nobody signed as of one that holds: these are files of another program; one that is signed counts beside them, wherever it lies. **Never**
-//! reads or writes outside of the space. **Failure.** A lock whose signature does not count is an error, not a lock that is not there.
+//! **Owns** `.ai/lockfiles/<tool id>@<version>.lock.json`, a JSON object that carries its signature: the path of such a
+//! file, its writing, and the verification of its signature. The resolver of tools defines and compares the content.
+//! **Never** treats an unsigned lock as binding: such files belong to another program. A signed lock takes precedence
+//! over an unsigned one in any space. **Never** reads or writes outside the space. **Failure.** A lock with an invalid
+//! signature is an error; it is not treated as absent.
 
 use std::fs;
 use std::io;
@@ -22,62 +23,47 @@ use crate::library::{Lapse, Library};
 use crate::sign::is_version;
 use crate::spaces::{self, FOLDER, Space, Spaces};
 
-/// The folder of locks below `.ai`.
+/// Folder of lock files below `.ai`.
 const LOCKS: &str = "lockfiles";
-/// What their names end with.
 const SUFFIX: &str = ".lock.json";
-/// The spaces that have locks, in the order in which they count.
+/// Spaces that may have locks, in order of precedence.
 const SEARCHED: [Space; 2] = [Space::Project, Space::User];
 
-/// Why a lock cannot be used or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be opened.
     #[error(transparent)]
     Unreadable(#[from] spaces::Error),
-    /// It is no JSON object.
+    /// The file is not a JSON object.
     #[error("the lock `{path}` {problem}; remove it, or write it anew with `ryectl lock create`")]
     Malformed {
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
         problem: String,
     },
-    /// It was changed, or the key it names did not sign it.
+    /// The file was changed, or the key it names did not sign it.
     #[error("the lock `{path}` does not count")]
     Refused {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: seal::Error,
     },
-    /// Its signer does not count.
     #[error("the lock `{path}` was signed by {signer}, a key that {why}")]
     Signer {
-        /// The file.
         path: PathBuf,
-        /// The key.
         signer: Fingerprint,
-        /// Why it does not count, and the fix.
+        /// Reason why the key does not count, and the fix.
         why: String,
     },
-    /// There is no lock of such a version.
+    /// The version is not of the form `N.N.N`.
     #[error(
         "`{tool}` has the version `{version}`, and a lock is of a version such as 1.0.0; correct it, and run `ryectl sign tool:{tool}`"
     )]
     Version {
-        /// The tool.
         tool: ItemId,
-        /// What it says.
         version: String,
     },
-    /// The operating system refused.
     #[error("failed to write the lock `{path}`")]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -94,32 +80,27 @@ impl Kinded for Error {
     }
 }
 
-/// A lock that was found.
+/// A lock file that was found.
 #[derive(Debug, Clone)]
 pub struct Lock {
-    /// Its file.
     pub path: PathBuf,
-    /// What it says.
     pub content: Map<String, Value>,
-    /// Who signed it; `None` if nobody did, and it holds nothing.
+    /// Key that signed the lock; `None` if it is unsigned and therefore not binding.
     pub signer: Option<Fingerprint>,
 }
 
-/// A lock in a list.
+/// A lock file in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its file.
     pub path: PathBuf,
-    /// Its space.
     pub space: Space,
-    /// The tool, as the name of the file says.
+    /// The tool according to the file name.
     pub tool: String,
-    /// The version of the tool.
     pub version: String,
 }
 
 impl Listed {
-    /// The tool, if the file is named after one.
+    /// Id of the tool. Fails if the file name does not hold a valid id and version.
     pub fn id(&self) -> Result<ItemId, Error> {
         let malformed = |problem: String| Error::Malformed {
             path: self.path.clone(),
@@ -136,14 +117,15 @@ impl Listed {
     }
 }
 
-/// Where the lock of a tool lies, below `.ai`. What is no version of ours has none: it could be a path to anywhere.
+/// Path of the lock of a tool below `.ai`. `None` for an invalid version, which could be a path to anywhere.
 fn place(tool: &ItemId, version: &str) -> Option<PathBuf> {
     let name = || format!("{tool}@{version}{SUFFIX}");
     is_version(version).then(|| Path::new(LOCKS).join(name()))
 }
 
 impl Library {
-    /// The lock of this version of `tool` that is signed: the project's, else the user's. If none is, the first that is there.
+    /// The signed lock of this version of `tool`: the project's, else the user's. If none is signed, the first that
+    /// exists.
     pub fn lock(&self, tool: &ItemId, version: &str) -> Result<Option<Lock>, Error> {
         let Some(relative) = place(tool, version) else {
             return Ok(None);
@@ -160,7 +142,8 @@ impl Library {
             if lock.signer.is_some() {
                 return Ok(Some(lock));
             }
-            // Anybody who writes to the project could have put it there, and may not switch off what the user signed.
+            // An unsigned lock could come from anyone who can write to the project; it must not disable a lock the user
+            // signed.
             unsigned = unsigned.or(Some(lock));
         }
         Ok(unsigned)
@@ -221,7 +204,8 @@ fn lapse_text(lapse: Lapse, at: Timestamp) -> String {
     format!("{lapse} {at}; write the lock anew with `ryectl lock create`")
 }
 
-/// Signs `content` with `key` and writes it as the lock of this version of `tool`, into the project, or into the user space if there is none.
+/// Signs `content` with `key` and writes it as the lock of this version of `tool`: into the project, or into the user
+/// space if there is no project.
 pub fn write(
     spaces: &Spaces,
     tool: &ItemId,
@@ -244,7 +228,7 @@ pub fn write(
     let folder = spaces::make(space, root, relative.parent().unwrap_or(Path::new("")))?;
     let name = relative.file_name().unwrap_or_default();
     let path = root.join(FOLDER).join(&relative);
-    // The folder that was opened, wherever its path leads by now.
+    // Names the opened folder, independent of the current target of its path.
     let open = PathBuf::from(format!("/proc/self/fd/{}", folder.as_raw_fd()));
     match file::replace(&open.join(name), text.as_bytes(), 0o644) {
         Ok(()) => Ok(path),
@@ -252,7 +236,7 @@ pub fn write(
     }
 }
 
-/// All locks, those of the project first, each by the name of its file.
+/// All locks, those of the project first, ordered by file name within a space.
 pub fn list(spaces: &Spaces) -> Vec<Listed> {
     let mut found = Vec::new();
     for space in SEARCHED {

@@ -1,8 +1,8 @@
-//! What an item says about itself: version, category, the next element of its chain, its schema.
+//! Metadata of an item: version, category, the next element of its chain, its schema.
 //!
-//! **Owns** the reading of these fields from Python, YAML, JavaScript and Markdown. **Never** runs or imports
-//! anything: Python is parsed, and only literals count. A text that does not parse is an error with its line; the
-//! original took it for a tool without metadata.
+//! **Owns** the reading of these fields from Python, YAML, JavaScript and Markdown. **Never** runs or imports anything:
+//! Python is parsed, and only literals count. A text that does not parse is an error with its line; the original
+//! treated it as a tool without metadata.
 
 mod keys;
 mod markdown;
@@ -19,50 +19,42 @@ use serde_json::{Map, Value};
 
 use keys::Fields;
 
-/// Why metadata cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The text does not parse.
     #[error("line {line}: {message}")]
     Syntax {
-        /// Line, from 1; 0 if the parser does not say.
+        /// Line, from 1; 0 if the parser does not report one.
         line: usize,
-        /// What the parser says.
         message: String,
     },
-    /// A Python or JavaScript name that is read has a value that would have to be computed.
+    /// The value of a Python or JavaScript constant is not a literal.
     #[error("line {line}: `{name}` must be a literal; items are read, not run")]
     NotLiteral {
         /// Line, from 1.
         line: usize,
-        /// The name.
         name: String,
     },
-    /// A field has the wrong type.
     #[error("`{field}` must be {expected}")]
     WrongType {
-        /// The field.
         field: String,
-        /// What it must be, with its article.
+        /// Expected type, with its article.
         expected: String,
     },
-    /// The file as a whole is not what this type of item is.
+    /// The whole file does not have the form of this type of item.
     #[error("the file must hold {expected}")]
     WrongShape {
-        /// What it must hold.
         expected: &'static str,
     },
-    /// A shell script without its block.
+    /// A shell script has no metadata block.
     #[error(
         "a .sh tool describes itself in YAML between two lines `# ---` of the comment at its top, each line with `# ` before it"
     )]
     NoBlock,
-    /// Files of this type say nothing about themselves.
+    /// Files of this type have no metadata.
     #[error(
         "a .{extension} file cannot be a tool; write it as YAML, Python, JavaScript, TypeScript or a shell script"
     )]
     NoMetadata {
-        /// The file's extension.
         extension: String,
     },
 }
@@ -80,78 +72,73 @@ impl Kinded for Error {
     }
 }
 
-/// What an item says about itself.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Metadata {
-    /// Its version, `N.N.N`.
+    /// Version, `N.N.N`.
     pub version: Option<String>,
     /// `graph`, `runtime`, `primitive`, `native`, or free text.
     pub tool_type: Option<String>,
-    /// The next element of its chain; `None` if it ends there.
+    /// Next element of the chain; `None` if it ends here.
     pub executor_id: Option<String>,
-    /// The folder it belongs in, below its type folder.
+    /// Folder below its type folder in which the item belongs.
     pub category: Option<String>,
-    /// Its file stem.
     pub name: Option<String>,
-    /// What it is for.
     pub description: Option<String>,
-    /// What it is called, for people.
+    /// Title for people.
     pub title: Option<String>,
-    /// What else it is about.
     pub tags: Vec<String>,
-    /// What a second execution means; `None` if it does not say.
+    /// Effect of a second execution; `None` if not declared.
     pub effect: Option<Effect>,
-    /// Most bytes of its result that a model is told whole; `None` if it does not say.
+    /// Maximum size in bytes of a result that a model gets whole; `None` if not declared.
     pub result_limit: Option<u32>,
     /// JSON schema of its parameters.
     pub config_schema: Option<Value>,
     /// Interpreter and environment.
     pub env_config: Option<Map<String, Value>>,
-    /// Settings merged along the chain; the graph itself in a graph.
+    /// Settings merged along the chain. In a graph it is the graph itself.
     pub config: Option<Map<String, Value>>,
-    /// What its configuration files are to be given to it as: `{path, mode}`, or a list of these.
+    /// Configuration files passed to the tool: `{path, mode}`, or a list of these.
     pub config_resolve: Option<Value>,
-    /// What an executor takes: names of which each must be among the outputs of what it runs.
+    /// Inputs of an executor: each name must be among the outputs of the element it runs.
     pub inputs: Option<Vec<String>>,
-    /// What it hands to its executor.
+    /// Outputs passed to its executor.
     pub outputs: Option<Vec<String>>,
-    /// Which versions of what it runs an executor takes: `{min_version, max_version}`.
+    /// Versions of the child that an executor accepts: `{min_version, max_version}`.
     pub child_constraints: Option<Map<String, Value>>,
-    /// How the files of a tool of several are found.
+    /// Rule that finds the files of a tool of several files.
     pub anchor: Option<Map<String, Value>>,
-    /// Which of its files have to be verified.
+    /// Files of the tool that must be verified.
     pub verify_deps: Option<Map<String, Value>>,
-    /// Variables without which it does not start.
+    /// Environment variables required for a start.
     pub env_requires: Vec<String>,
-    /// Keys that say something this release does not do, or nothing at all. An executor must refuse the item: what it asks for
-    /// would not happen.
+    /// Keys that this release does not implement, or that mean nothing. An executor must refuse the item, because the
+    /// requested behaviour would be missing.
     pub unread: Vec<Unread>,
-    /// Keys by which the original decided how to start an item; nothing depends on them here.
+    /// Keys by which the original decided how to start an item. They have no effect here.
     pub ignored: Vec<String>,
 }
 
-/// A key that is there and not read.
+/// A key that is present but not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unread {
-    /// The key.
     pub key: String,
-    /// The line it stands in, from 1, if it is known.
+    /// Line of the key, from 1, if it is known.
     pub line: Option<usize>,
-    /// Whether the key means something, but not to this release.
+    /// True if the key has a meaning that this release does not implement.
     pub is_known: bool,
-    /// The key that may be meant.
+    /// Suggested key.
     pub near: Option<&'static str>,
 }
 
 impl Metadata {
-    /// Reads the metadata of the text of an item, its signature line included or not.
+    /// Reads the metadata of an item's text, with or without its signature line.
     pub fn parse(kind: ItemKind, extension: &str, text: &str) -> Result<Self, Error> {
         match (kind, extension) {
             (ItemKind::Tool, _) => Self::of_tool(&tool_fields(extension, text)?),
             (ItemKind::Config, _) => Self::of_any(&configuration(extension, text)?),
             (ItemKind::Knowledge, "md") => Self::of_any(&markdown::knowledge(text)?),
             (ItemKind::Knowledge, _) => {
-                // The signature of a knowledge file is an HTML comment, which is no YAML.
+                // The signature of a knowledge file is an HTML comment, which is not YAML.
                 let (above, text) = markdown::below_signature(text);
                 Self::of_any(&mapping(text, above)?)
             }
@@ -159,7 +146,7 @@ impl Metadata {
         }
     }
 
-    /// From the fields of a tool, under their YAML names.
+    /// Makes metadata of a tool's fields, by their YAML names.
     fn of_tool(fields: &Fields) -> Result<Self, Error> {
         let said = Said(&fields.values);
         let mut metadata = Self {
@@ -176,7 +163,7 @@ impl Metadata {
             verify_deps: said.mapping("verify_deps")?,
             ..Self::of_any(&fields.values)?
         };
-        // A graph has a closed list of keys of its own, which its parser checks with line and column.
+        // A graph has its own closed list of keys; its parser checks them with line and column.
         if metadata.tool_type.as_deref() != Some("graph") {
             metadata.env_requires = said.names("env_requires")?.unwrap_or_default();
             metadata.unread = fields.unread();
@@ -185,7 +172,7 @@ impl Metadata {
         Ok(metadata)
     }
 
-    /// The fields every type of item has.
+    /// Reads the fields that every type of item has.
     fn of_any(fields: &Map<String, Value>) -> Result<Self, Error> {
         let said = Said(fields);
         Ok(Self {
@@ -195,7 +182,7 @@ impl Metadata {
             category: said.owned("category")?,
             name: said.owned("name")?,
             description: said.owned("description")?,
-            // These two are for people who look for items; what they cannot be makes no difference.
+            // These two serve only searches by people, so an invalid value is ignored.
             title: said
                 .find("title")
                 .and_then(Value::as_str)
@@ -206,12 +193,12 @@ impl Metadata {
     }
 }
 
-/// The JSON Schema of a tool that is written as YAML, for editors.
+/// JSON Schema of a tool written as YAML, for editors.
 pub fn tool_schema() -> Value {
     keys::schema()
 }
 
-/// What a tool says about itself, under the YAML names, and where.
+/// Fields of a tool by their YAML names, with their lines.
 fn tool_fields(extension: &str, text: &str) -> Result<Fields, Error> {
     match extension {
         "py" => python::assignments(text),
@@ -227,12 +214,12 @@ fn tool_fields(extension: &str, text: &str) -> Result<Fields, Error> {
     }
 }
 
-/// The line, from 1, in which a tool says what the JSON pointer leads to, or the nearest thing above it that has a place.
+/// Line, from 1, of the field that the JSON pointer names, or of its nearest ancestor with a known position.
 pub(crate) fn line_of_field(extension: &str, text: &str, pointer: &str) -> Option<usize> {
     tool_fields(extension, text).ok()?.line(pointer)
 }
 
-/// What a knowledge file says, without its signature and its metadata.
+/// Text of a knowledge file without its signature and its metadata.
 pub(crate) fn knowledge(extension: &str, text: &str) -> String {
     match extension {
         "md" => markdown::body(text),
@@ -240,7 +227,7 @@ pub(crate) fn knowledge(extension: &str, text: &str) -> String {
     }
 }
 
-/// All that a configuration file holds.
+/// Whole content of a configuration file.
 pub(crate) fn configuration(extension: &str, text: &str) -> Result<Map<String, Value>, Error> {
     match extension {
         "toml" => toml_mapping(text),
@@ -248,7 +235,6 @@ pub(crate) fn configuration(extension: &str, text: &str) -> Result<Map<String, V
     }
 }
 
-/// The content of a file as text.
 pub(crate) fn utf8(content: &[u8]) -> Result<&str, Error> {
     str::from_utf8(content).map_err(|error| Error::Syntax {
         line: line_of_byte(content, error.valid_up_to()),
@@ -256,7 +242,7 @@ pub(crate) fn utf8(content: &[u8]) -> Result<&str, Error> {
     })
 }
 
-/// What an item says, by the YAML names.
+/// Fields of an item by their YAML names.
 struct Said<'m>(&'m Map<String, Value>);
 
 impl<'m> declared::Fields<'m> for Said<'m> {
@@ -296,7 +282,7 @@ impl Said<'_> {
     }
 }
 
-/// The schema of the parameters: a tool of another server has it under the name that servers use.
+/// Schema of the parameters. A tool of an MCP server may declare it as `input_schema`, the name that servers use.
 fn schema(said: &Said<'_>) -> Result<Option<Value>, Error> {
     let (own, of_server) = (said.given("config_schema"), said.given("input_schema"));
     let is_of_server = said.find("tool_type").and_then(Value::as_str) == Some("mcp");
@@ -323,7 +309,7 @@ fn effect(said: &Said<'_>) -> Result<Option<Effect>, Error> {
     })
 }
 
-/// Most bytes of its result that a tool may have a model told whole.
+/// Upper bound of `result_limit`, in bytes.
 const MOST_RESULT: u32 = 64 << 10;
 
 fn result_limit(said: &Said<'_>) -> Result<Option<u32>, Error> {
@@ -337,12 +323,12 @@ fn result_limit(said: &Said<'_>) -> Result<Option<u32>, Error> {
     )
 }
 
-/// Reads a YAML mapping that stands `above` lines below the top of its file.
+/// Reads a YAML mapping. `above` is the number of lines above it in its file.
 fn mapping(text: &str, above: usize) -> Result<Map<String, Value>, Error> {
     document(text, above).map(|(_, fields)| fields)
 }
 
-/// The same, with the places of what is in it.
+/// The same, with the positions of its fields.
 fn document(text: &str, above: usize) -> Result<(yaml::Document, Map<String, Value>), Error> {
     let mut document = yaml::parse(text).map_err(|fault| Error::Syntax {
         line: above + fault.line,
@@ -369,7 +355,7 @@ fn line_of(text: &str, offset: usize) -> usize {
     line_of_byte(text.as_bytes(), offset)
 }
 
-/// The line, from 1, that the byte at `offset` stands in.
+/// Line, from 1, of the byte at `offset`.
 fn line_of_byte(content: &[u8], offset: usize) -> usize {
     let before = content.get(..offset).unwrap_or(content);
     before.split(|byte| *byte == b'\n').count()

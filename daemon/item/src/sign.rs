@@ -1,8 +1,8 @@
-//! Signing files with the user's key: what `ryectl sign` does.
+//! Signing of files with the user's key, for `ryectl sign`.
 //!
-//! **Never** signs what could not be used afterwards: the item must declare its version and the place it lies in, or
-//! the signature is refused with the reason. A name that is missing is added, so that the signature covers it. The file is replaced atomically and keeps its permissions
-//! and its line ends.
+//! **Never** signs an item that could not be used afterwards: it must declare its version and match its path, or
+//! signing fails with the reason. A missing name is added, so that the signature covers it. The file is replaced
+//! atomically and keeps its permissions and line ends.
 
 mod name;
 mod past;
@@ -28,135 +28,110 @@ use crate::trust;
 
 pub use self::past::Past;
 
-/// Why a file is not signed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The name is no item name.
     #[error("failed to read the name of an item")]
     Name {
-        /// Why.
         #[source]
         source: InvalidId,
     },
-    /// The pattern is no glob.
     #[error("failed to read the pattern `{pattern}`")]
     Pattern {
-        /// The pattern.
         pattern: String,
-        /// Why.
         #[source]
         source: globset::Error,
     },
-    /// Nothing has this name.
     #[error("no file is {target} in the {searched} space")]
     NotFound {
-        /// What was asked for.
+        /// The requested name or pattern.
         target: String,
         /// The spaces that were searched, in words.
         searched: &'static str,
     },
-    /// System items are not the user's to sign.
+    /// Users cannot sign system items.
     #[error("{item} is a system item; copy it to your project or user space to change it")]
     System {
-        /// The item.
         item: ItemRef,
     },
-    /// The file cannot be opened, or is no item.
+    /// The file cannot be opened, or is not an item.
     #[error("failed to sign")]
     Unreadable {
-        /// Why.
         #[source]
         source: spaces::Error,
     },
-    /// The file is a symbolic link.
     #[error("`{path}` is a symbolic link; sign the file it points to")]
     Link {
-        /// The file.
         path: PathBuf,
     },
-    /// The file cannot be read as an item.
     #[error("failed to sign `{path}`")]
     Metadata {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: metadata::Error,
     },
-    /// The item does not say where it belongs.
+    /// The item does not declare where it belongs.
     #[error("failed to sign")]
     Misplaced {
-        /// Which field, and what it should be.
+        /// Names the field and its expected value.
         #[source]
         source: Box<library::Error>,
     },
-    /// It is a tool and says nothing about itself.
+    /// A tool has no metadata at all.
     #[error(
         "`{path}` does not say what it is: a tool has {how}; `ryectl new tool ID` writes one to begin with"
     )]
     Bare {
-        /// The file.
         path: PathBuf,
-        /// The fields it lacks.
+        /// The missing fields.
         how: &'static str,
     },
-    /// It is not what a schema asks of configuration in its place.
+    /// The configuration does not match a schema for its path.
     #[error("failed to sign `{path}`: {problem} (`{schema}`)")]
     Unfit {
-        /// The file.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         problem: String,
         /// The file with the schema.
         schema: PathBuf,
     },
-    /// It is in the folder of trusted keys and cannot be read as one: signed, it would end the trust in that key.
+    /// The file is in the folder of trusted keys and is not a valid entry. With a signature it would end the trust in
+    /// that key.
     #[error("failed to sign `{path}`: it is no trusted key: {problem}")]
     NoKey {
-        /// The file.
         path: PathBuf,
-        /// What is wrong.
         problem: String,
     },
-    /// It says what configuration has to be like, and cannot be used for that.
+    /// A schema file cannot be used.
     #[error("failed to use `{path}`: {problem}")]
     Schema {
-        /// The file.
         path: PathBuf,
-        /// What is wrong, and the fix.
+        /// The problem and the fix.
         problem: String,
     },
-    /// The item has no version, or one that is none.
+    /// The item has no version or an invalid one.
     #[error("failed to sign `{path}`: `version` must be three numbers, as in \"1.0.0\"{}",
         found.as_ref().map(|found| format!(", not \"{found}\"")).unwrap_or_default())]
     Version {
-        /// The file.
         path: PathBuf,
-        /// What stands there.
         found: Option<String>,
     },
-    /// This type of file has no place for a signature.
+    /// Files of this type cannot carry a signature.
     #[error("failed to sign `{path}`")]
     Seal {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: seal::Error,
     },
-    /// The operating system refused.
     #[error("failed to write `{path}`")]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
 impl Error {
-    /// Whether the words of the call are at fault: a name or a pattern that cannot be one.
+    /// True if the arguments of the call are invalid: a name or a pattern that cannot be one.
     pub fn is_about_the_words(&self) -> bool {
         matches!(self, Self::Name { .. } | Self::Pattern { .. })
     }
@@ -184,38 +159,35 @@ impl Kinded for Error {
     }
 }
 
-/// A file that is signed now.
+/// Result of signing a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Signed {
-    /// The item.
     pub item: ItemRef,
-    /// Its file.
     pub path: PathBuf,
-    /// SHA-256 of what the signature covers, in hex.
+    /// SHA-256 of the signed content, in hex.
     pub content_hash: String,
-    /// Whether the file was touched.
     pub change: Change,
-    /// Whether the item did not name itself, and does now.
+    /// True if the item's name was missing and has been added.
     pub named: bool,
-    /// The signature that stood in the file before, of whomever and whether or not it still fitted.
+    /// Previous signature in the file, by any signer, valid or not.
     pub before: Option<Token>,
-    /// What the signature covers, with line ends normalised.
+    /// The signed content, with line ends normalised.
     pub text: String,
 }
 
-/// Whether signing changed a file.
+/// Effect of signing on the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// It has a new signature.
+    /// The file has a new signature.
     Written,
-    /// This key had signed this very content; the file was left alone.
+    /// This key had already signed this content; the file was not changed.
     Current,
 }
 
-/// The files that `target` names: `TYPE:ID`, `TYPE:GLOB`, or a path.
+/// Files that `target` names: `TYPE:ID`, `TYPE:GLOB`, or a path.
 ///
-/// Names are looked up in the project, then in the user space; a glob takes what it matches in the first of them
-/// that exists. A glob without `/` matches the last part of ids at any depth.
+/// Names are looked up in the project, then in the user space. A glob matches files of the first of these spaces that
+/// exists. A glob without `/` matches the last part of ids at any depth.
 pub fn targets(spaces: &Spaces, target: &str) -> Result<Vec<Place>, Error> {
     let Some((kind, name)) = target
         .split_once(':')
@@ -237,7 +209,7 @@ pub fn targets(spaces: &Spaces, target: &str) -> Result<Vec<Place>, Error> {
     })
 }
 
-/// The files of `space` that an id, or a glob of ids, names.
+/// Files of `space` that an id, or a glob of ids, names.
 pub fn targets_in(
     spaces: &Spaces,
     space: Space,
@@ -250,12 +222,12 @@ pub fn targets_in(
     })
 }
 
-/// Whether a name stands for several.
+/// True if the name is a pattern that may match several items.
 pub fn is_glob(name: &str) -> bool {
     name.contains(['*', '?', '[', '{'])
 }
 
-/// What is named in the first of `searched` that has it; `None` if none does.
+/// Matches in the first of `searched` that has any; `None` if none has.
 fn places(
     spaces: &Spaces,
     searched: &[Space],
@@ -317,7 +289,7 @@ fn matching(
     Ok(found)
 }
 
-/// Adds the items below `folder` that match; links are not followed.
+/// Adds the matching items below `folder`; links are not followed.
 fn collect(spaces: &Spaces, folder: &Path, glob: &GlobMatcher, found: &mut Vec<Place>) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let Ok(file_type) = entry.file_type() else {
@@ -337,7 +309,7 @@ fn collect(spaces: &Spaces, folder: &Path, glob: &GlobMatcher, found: &mut Vec<P
     }
 }
 
-/// Signs the file at `place` with `key`; what the schemas of `spaces` ask of configuration holds.
+/// Signs the file at `place` with `key`. Configuration must match the schemas of `spaces`.
 pub fn sign(
     spaces: &Spaces,
     place: &Place,
@@ -417,7 +389,6 @@ pub fn sign(
     })
 }
 
-/// What the item at `place` says about itself in `text`.
 fn metadata(place: &Place, text: &str) -> Result<Metadata, Error> {
     let text = seal::normalise(text);
     let metadata = Metadata::parse(place.item.kind, place.extension, &text);
@@ -427,7 +398,7 @@ fn metadata(place: &Place, text: &str) -> Result<Metadata, Error> {
     })
 }
 
-/// `text`, or if the item does not name itself there, `text` with a line that does.
+/// Returns `text`, with a line that names the item if that is missing.
 fn with_name<'a>(place: &Place, text: &'a str) -> Result<Cow<'a, str>, Error> {
     let before = metadata(place, text)?;
     if before.name.is_some() {
@@ -457,7 +428,7 @@ fn with_name<'a>(place: &Place, text: &'a str) -> Result<Cow<'a, str>, Error> {
     }
 }
 
-/// Refuses to sign what could not be used.
+/// Refuses to sign an item that could not be used.
 fn check(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> {
     schemas::check(spaces, place, &seal::normalise(text))?;
     if place.item.kind == ItemKind::Config && trust::is_entry(&place.item.id) {
@@ -481,7 +452,7 @@ fn check(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> {
     }
 }
 
-/// Whether `text` is a version that can be signed: `N.N.N`, without leading zeros.
+/// True if `text` is a version that can be signed: `N.N.N`, without leading zeros.
 pub fn is_version(text: &str) -> bool {
     let number = |part: &str| {
         part.parse::<u64>()

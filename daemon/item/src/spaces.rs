@@ -1,8 +1,8 @@
-//! The three spaces items live in, and the way from an id to a file and back.
+//! The three spaces of items, and the mapping between ids and files.
 //!
 //! **Owns** the layout `<root>/.ai/<type folder>/<id>.<extension>`, the precedence project → user → system, and the
-//! opening of files. **Never** opens a file outside the space it was looked for in: a project may be hostile, so
-//! every symbolic link must stay within the space, and only regular files of at most [`MAX_SIZE`] are read.
+//! opening of files. **Never** opens a file outside the searched space. A project may be hostile, so every symbolic
+//! link must stay within the space, and only regular files of at most [`MAX_SIZE`] are read.
 
 mod listing;
 
@@ -24,13 +24,13 @@ pub use self::listing::{Listing, Stamp};
 use crate::file;
 use crate::within::{self, errno};
 
-/// The folder of a space.
+/// Folder of a space.
 pub const FOLDER: &str = ".ai";
 
-/// How the files end that hold the tests of a tool.
+/// Suffix of files that hold the tests of a tool.
 const TESTS: &str = ".test.yaml";
 
-/// Folders that hold no items of one's own.
+/// Folders of generated or foreign files, which hold no items.
 pub const SKIPPED: [&str; 9] = [
     "__pycache__",
     ".venv",
@@ -43,67 +43,53 @@ pub const SKIPPED: [&str; 9] = [
     ".mypy_cache",
 ];
 
-/// Most entries of a folder that is listed.
+/// Maximum number of entries of a listed folder.
 const MOST_ENTRIES: usize = 1000;
 
-/// Most folders and other entries below a folder that is listed with them.
+/// Maximum number of folders and other entries below a listed folder.
 const MOST_FOLDERS: usize = 1000;
 
-/// Largest item in bytes.
+/// Maximum size of an item in bytes.
 pub const MAX_SIZE: u64 = 8 * 1024 * 1024;
 
-/// Why a path or a file cannot be used as an item.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The path is not where items lie.
     #[error(
         "`{path}` is not an item: items are `.ai/<tools|directives|knowledge|config>/<id>.<extension>`"
     )]
     NotAnItem {
-        /// The path.
         path: PathBuf,
     },
-    /// The path leads out of its space by a symbolic link.
+    /// A symbolic link leads out of the space.
     #[error("`{path}` leads out of its `.ai` folder by a symbolic link; put the file itself there")]
     Escapes {
-        /// The path.
         path: PathBuf,
     },
     /// The path is a folder, a pipe or a device.
     #[error("`{path}` is not a regular file")]
     NotAFile {
-        /// The path.
         path: PathBuf,
     },
     /// The file is larger than [`MAX_SIZE`].
     #[error("`{path}` is larger than {} MiB, the most an item may have", MAX_SIZE / (1024 * 1024))]
     TooLarge {
-        /// The path.
         path: PathBuf,
     },
-    /// The folder holds too many entries to be a folder of items.
     #[error(
         "`{path}` holds more than {MOST_ENTRIES} entries, the most a folder that is listed may have"
     )]
     TooMany {
-        /// The folder.
         path: PathBuf,
     },
-    /// The folder cannot be made.
     #[error("failed to make the folder `{path}`")]
     Make {
-        /// The folder.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The operating system refused.
     #[error("failed to read `{path}`")]
     Read {
-        /// The path.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -122,19 +108,18 @@ impl Kinded for Error {
     }
 }
 
-/// Where an item comes from. A greater space wins; an item rests only on items of its own or a lesser space.
+/// Origin of an item. A greater space takes precedence. An item depends only on items of its own or a lesser space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Space {
     /// Shipped with this program.
     System,
     /// The user's own, for all projects.
     User,
-    /// The project's.
     Project,
 }
 
 impl Space {
-    /// The spaces an item of this space may rest on, in the order they are searched.
+    /// Spaces that an item of this space may depend on, in search order.
     pub const fn visible(self) -> &'static [Self] {
         match self {
             Self::Project => &[Self::Project, Self::User, Self::System],
@@ -143,7 +128,7 @@ impl Space {
         }
     }
 
-    /// The word users see.
+    /// Name shown to users.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -159,7 +144,7 @@ impl fmt::Display for Space {
     }
 }
 
-/// The folders that hold the `.ai` of each space.
+/// Folders that hold the `.ai` of each space.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spaces {
     project: Option<PathBuf>,
@@ -167,32 +152,29 @@ pub struct Spaces {
     system: PathBuf,
 }
 
-/// A file that is an item by its place.
+/// Path of an item, split into its parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The item.
     pub item: ItemRef,
-    /// Its space.
     pub space: Space,
-    /// The folder that holds the space's `.ai`.
+    /// Folder that holds the space's `.ai`.
     pub root: PathBuf,
-    /// The file's extension, one of those its type allows.
+    /// File extension, one of those its type allows.
     pub extension: &'static str,
 }
 
 impl Place {
-    /// The file.
     pub fn path(&self) -> PathBuf {
         self.root.join(FOLDER).join(self.relative())
     }
 
-    /// The file, seen from the `.ai` folder.
+    /// Path relative to the `.ai` folder.
     fn relative(&self) -> PathBuf {
         let name = format!("{}.{}", self.item.id, self.extension);
         Path::new(self.item.kind.folder()).join(name)
     }
 
-    /// Reads the file, once; `None` if there is none.
+    /// Reads the file once; `None` if there is none.
     pub fn read(&self) -> Result<Option<Vec<u8>>, Error> {
         match Root::open(self.space, &self.root)? {
             Some(root) => root.read(&self.relative()),
@@ -201,8 +183,8 @@ impl Place {
     }
 }
 
-/// The nearest parent of `start`, itself included, that has a `.ai` folder. The user space is no project, and
-/// nothing above it is searched. `None` if there is no project.
+/// The nearest ancestor of `start`, itself included, that has a `.ai` folder. The user space is not a project, and the
+/// search ends there. `None` if there is no project.
 pub fn find_project(start: &Path, user_space: &Path) -> Option<PathBuf> {
     let start = fs::canonicalize(start).ok()?;
     let user_space = fs::canonicalize(user_space).unwrap_or_else(|_| user_space.to_owned());
@@ -213,20 +195,20 @@ pub fn find_project(start: &Path, user_space: &Path) -> Option<PathBuf> {
         .map(Path::to_owned)
 }
 
-/// Whether `path` is a file of tests (`NAME.test.yaml`): it lies among tools, and is no item.
+/// True if `path` is a file of tests (`NAME.test.yaml`). It is in a folder of tools but is not an item.
 pub fn is_test(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| name.len() > TESTS.len() && name.ends_with(TESTS))
 }
 
-/// Whether what is called `stem` with this extension would be an item of `kind`, but for being a file of tests.
+/// True if a file `stem` with this extension holds tests; otherwise it would be an item of `kind`.
 fn holds_tests(kind: ItemKind, stem: &str, extension: &str) -> bool {
     let last = stem.rsplit_once('.').map(|(_, last)| last);
     kind == ItemKind::Tool && extension == "yaml" && last == Some("test")
 }
 
 impl Spaces {
-    /// Names the folders that hold the `.ai` of each space. `project` is `None` outside of any project.
+    /// `project` is `None` outside of any project.
     pub fn new(project: Option<PathBuf>, user: PathBuf, system: PathBuf) -> Self {
         Self {
             project,
@@ -235,7 +217,6 @@ impl Spaces {
         }
     }
 
-    /// The folder that holds the `.ai` of `space`.
     pub fn root(&self, space: Space) -> Option<&Path> {
         match space {
             Space::Project => self.project.as_deref(),
@@ -255,7 +236,7 @@ impl Spaces {
         }
     }
 
-    /// The item that lies at `path`; the file need not exist.
+    /// The item that a path names; the file need not exist.
     pub fn locate(&self, path: &Path) -> Result<Place, Error> {
         let absolute = std::path::absolute(path).map_err(|source| Error::Read {
             path: path.to_owned(),
@@ -323,7 +304,7 @@ impl Spaces {
         }
     }
 
-    /// The files `item` could be in `space`, in the order in which they win.
+    /// Existing files of `item` in `space`, in order of precedence.
     pub(crate) fn candidates(&self, item: &ItemRef, space: Space) -> Vec<PathBuf> {
         let Some(root) = self.root(space) else {
             return Vec::new();
@@ -343,13 +324,13 @@ impl Spaces {
             .collect()
     }
 
-    /// Whether the folder that `item` would lie in is in `space`.
+    /// True if `space` has the folder of `item`.
     pub(crate) fn has_category(&self, item: &ItemRef, space: Space) -> Result<bool, Error> {
         let opened = self.opened(space)?;
         opened.map_or(Ok(false), |opened| opened.has_category(item))
     }
 
-    /// The ids of the files that are items of `kind` in the folder `category` of `space`, in no order; folders below it are left out.
+    /// Ids of the items of `kind` directly in the folder `category` of `space`, in no order.
     pub(crate) fn ids(
         &self,
         kind: ItemKind,
@@ -363,7 +344,7 @@ impl Spaces {
         Ok(names.transpose()?.iter().flatten().filter_map(id).collect())
     }
 
-    /// The same with those in the folders below; `None` if there are more than `most`, or more folders than anybody keeps items in.
+    /// The same including subfolders; `None` if there are more than `most`, or more than [`MOST_FOLDERS`] folders.
     pub(crate) fn ids_below(
         &self,
         kind: ItemKind,
@@ -384,7 +365,7 @@ impl Spaces {
                     None => folders.push(format!("{folder}/{name}")),
                 }
             }
-            // What is no folder has no names in it, and is not told apart before.
+            // Other files are treated as folders until here; a name that is not an id cannot hold items.
             folders.retain(|folder| ItemId::new(folder.as_str()).is_ok());
             if ids.len() > most || looked_at + folders.len() > MOST_FOLDERS {
                 return Ok(None);
@@ -412,7 +393,7 @@ impl Spaces {
         let Some(opened) = Root::open(space, root)? else {
             return Ok(None);
         };
-        // Most lookups miss here, at the cost of one call instead of one for each extension.
+        // Most lookups end here, with one system call instead of one for each extension.
         if !opened.has_category(item)? {
             return Ok(None);
         }
@@ -434,14 +415,14 @@ impl Spaces {
     }
 }
 
-/// The id of the item of `kind` that a file of this name in the folder `category` is, if it is one.
+/// Id of the item of `kind` that a file name in the folder `category` stands for, if any.
 fn item_id(kind: ItemKind, category: &str, name: &str) -> Option<ItemId> {
     let (stem, extension) = name.rsplit_once('.')?;
     let is_known = kind.extensions().contains(&extension) && !holds_tests(kind, stem, extension);
     is_known.then(|| ItemId::new(format!("{category}/{stem}")).ok())?
 }
 
-/// Opens the folder `relative` of the space that lies in `root`, which is made as far as it is missing. No link leads out of the space.
+/// Opens the folder `relative` of the space in `root` and creates missing parts. No link may lead out of the space.
 pub(crate) fn make(space: Space, root: &Path, relative: &Path) -> Result<OwnedFd, Error> {
     let mut path = root.join(FOLDER);
     let failed = |path: &Path, source: io::Error| Error::Make {
@@ -470,15 +451,14 @@ pub(crate) fn make(space: Space, root: &Path, relative: &Path) -> Result<OwnedFd
     Ok(folder)
 }
 
-/// An opened `.ai` folder.
 struct Root {
     folder: OwnedFd,
     path: PathBuf,
 }
 
 impl Root {
-    /// Opens the `.ai` below `root`; `None` if there is none. A project's `.ai` may not be a link out of the
-    /// project; users may keep theirs where they like.
+    /// Opens the `.ai` below `root`; `None` if there is none. A project's `.ai` may not be a link out of the project.
+    /// Users may link theirs to anywhere.
     fn open(space: Space, root: &Path) -> Result<Option<Self>, Error> {
         let path = root.join(FOLDER);
         let opened = match space {
@@ -496,7 +476,7 @@ impl Root {
         Ok(refine(opened, &self.path.join(relative))?.is_some())
     }
 
-    /// The names in a folder; none if it is not there.
+    /// Names in a folder; empty if it does not exist.
     fn names(&self, relative: &Path) -> Result<Vec<String>, Error> {
         let path = self.path.join(relative);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
@@ -523,7 +503,7 @@ impl Root {
 
     fn read(&self, relative: &Path) -> Result<Option<Vec<u8>>, Error> {
         let path = self.path.join(relative);
-        // Not blocking: a pipe must not hold up the search for an item.
+        // Non-blocking: a pipe must not block the search for an item.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
         match refine(within::open(&self.folder, relative, flags), &path)? {
             Some(file) => read_limited(File::from(file), path).map(Some),
@@ -549,7 +529,7 @@ fn read_limited(file: File, path: PathBuf) -> Result<Vec<u8>, Error> {
     }
 }
 
-/// Tells absence and escape from other failures.
+/// Distinguishes absence and escape from other failures.
 fn refine(opened: nix::Result<OwnedFd>, path: &Path) -> Result<Option<OwnedFd>, Error> {
     let path = path.to_owned();
     match opened {

@@ -1,7 +1,7 @@
-//! The system space: the items in this repository's `.ai`, below `rye` and `agent`, part of the program itself.
+//! The system space: items of this repository's `.ai`, below `rye` and `agent`, embedded in the program.
 //!
-//! They are used from the program, whose integrity is theirs. [`install`] writes signed copies below the state
-//! directory for people to read and tools to verify; nothing is ever run from there.
+//! They are used from the program, whose integrity covers them. [`install`] writes signed copies below the state
+//! directory for people to read and tools to verify; the copies are never run.
 
 use std::fs;
 use std::io;
@@ -21,27 +21,22 @@ static TOOLS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/tools/rye");
 static DIRECTIVES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/directives/rye");
 static AGENT_DIRECTIVES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/directives/agent");
 static KNOWLEDGE: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/knowledge/rye");
-// Not all of `agent`: beside `core` lie the pages that threads leave when they run in this repository.
+// Only `core` of `agent`: its other folders hold the pages that threads write when they run in this repository.
 static AGENT_KNOWLEDGE: Dir<'_> =
     include_dir!("$CARGO_MANIFEST_DIR/../../.ai/knowledge/agent/core");
 static CONFIG: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../../.ai/config/agent");
 
-/// Why the copies cannot be installed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The operating system refused.
     #[error("failed to write the system item `{path}`")]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The node key cannot be entered in the system space.
+    /// The node key cannot be added to the trusted keys of the system space.
     #[error("failed to trust the node key")]
     Trust {
-        /// Why.
         #[source]
         source: trust::Error,
     },
@@ -56,7 +51,7 @@ impl Kinded for Error {
     }
 }
 
-/// The folder that holds the system space's `.ai`, given the state directory.
+/// Folder that holds the system space's `.ai`, given the state directory.
 pub fn root(state_dir: &Path) -> PathBuf {
     state_dir.join("system")
 }
@@ -65,13 +60,12 @@ pub fn root(state_dir: &Path) -> PathBuf {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Embedded {
     kind: ItemKind,
-    /// The part of its id above the folder that is embedded.
+    /// Prefix of its id above the embedded folder.
     above: &'static str,
     file: &'static File<'static>,
 }
 
 impl Embedded {
-    /// All of them.
     pub(crate) fn all() -> Vec<Self> {
         let mut folders = vec![
             (ItemKind::Tool, "rye", &TOOLS),
@@ -89,14 +83,13 @@ impl Embedded {
         items
     }
 
-    /// Its text, unsigned.
     pub(crate) fn text(self) -> &'static str {
         self.file
             .contents_utf8()
             .expect("a test reads every system item as text")
     }
 
-    /// Where its copy lies below `root`.
+    /// Place of its copy below `root`.
     pub(crate) fn place(self, root: &Path) -> Place {
         let path = self.file.path();
         let extension = path.extension().and_then(|extension| extension.to_str());
@@ -120,8 +113,8 @@ impl Embedded {
     }
 }
 
-/// Writes the system items below `state_dir`, signed with the node's key, and enters that key in the system space's
-/// trust folder. Files that are as they should be are left alone; each write is atomic.
+/// Writes the system items below `state_dir`, signed with the node's key, and adds that key to the system space's
+/// trusted keys. Correct files are not changed; each write is atomic.
 pub fn install(state_dir: &Path, key: &SecretKey, at: Timestamp) -> Result<(), Error> {
     let root = root(state_dir);
     for item in Embedded::all() {

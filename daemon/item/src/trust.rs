@@ -1,20 +1,20 @@
-//! Whose signatures count: `config/keys/trusted/<fingerprint>.toml` in the user and the system space.
+//! Trusted keys: `config/keys/trusted/<fingerprint>.toml` in the user and the system space.
 //!
-//! **Owns** reading, checking and writing of these files. A key shipped inside a project counts for nothing until
-//! the user has accepted it, which writes it to the user space.
+//! **Owns** reading, checking and writing of these files. A key shipped inside a project does not count until the user
+//! has accepted it, which writes it to the user space.
 //!
-//! An entry counts if its name is the fingerprint of the key in it and it is unsigned, or signed by itself or by a
-//! key that counts. The time in a token proves nothing, so a revoked key is refused for everything it ever signed,
-//! and an expired one from its day on.
+//! An entry counts if its file name is the fingerprint of its key, and if it is unsigned, signed by its own key, or
+//! signed by a key that counts. The time in a token proves nothing. A revoked key is therefore refused for everything
+//! it ever signed, and an expired one from its day on.
 //!
-//! A key that was taken out stays out: `<fingerprint>.untrusted` beside the entries says so, for both spaces, until the key
+//! A removed key stays removed: `<fingerprint>.untrusted` next to the entries denies it for both spaces until the key
 //! is trusted again.
 //!
-//! A signature over an entry, such as `ryectl sign` makes, may add the `name` that all items have. An entry that was edited after it was
-//! signed does not count until it is signed or trusted again; the errors that result name the file and the command.
+//! A signature over an entry, such as `ryectl sign` makes, may add the `name` that all items have. An entry that was
+//! edited after it was signed does not count until it is signed or trusted again. The resulting errors name the file
+//! and the command.
 //!
-//! **Order.** The store notices changed files by itself, at each lookup; [`TrustStore::refresh`] returns a number
-//! that changes with them.
+//! **Order.** Each lookup detects changed files; [`TrustStore::refresh`] returns a number that changes with them.
 
 mod entry;
 
@@ -38,54 +38,41 @@ pub(crate) use self::entry::check_entry;
 pub use self::entry::{KeyFile, read_key};
 use self::entry::{form_of, read_form};
 
-/// What the user's own key is called.
+/// Owner name of the user's own key.
 pub const OWN: &str = "self";
 
-/// Extension of the files that say that a key was taken out.
+/// Extension of the files that deny a key.
 const UNTRUSTED: &str = "untrusted";
 
-/// Why a key cannot be trusted or forgotten.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No entry has this fingerprint.
     #[error("no key {fingerprint} is trusted (there is no `{path}`)")]
     Unknown {
-        /// The fingerprint.
         fingerprint: Fingerprint,
-        /// Where it was looked for.
+        /// Expected path of the entry.
         path: PathBuf,
     },
     /// The text is neither a PEM public key nor a trusted-key file.
     #[error("{subject} holds no public key; give a PEM file or a trusted-key TOML file")]
     NotAKey {
-        /// What was read.
         subject: String,
-        /// Why.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The owner's name cannot stand in the file.
+    /// The owner's name holds a control character.
     #[error("the owner `{owner}` holds a control character")]
     Owner {
-        /// The name.
         owner: String,
     },
-    /// The entry could not be read after it was written.
     #[error("the entry `{path}` cannot be read back: {reason}")]
     Unread {
-        /// The entry.
         path: PathBuf,
-        /// Why.
         reason: String,
     },
-    /// The operating system refused.
     #[error("failed to {operation} `{path}`")]
     Io {
-        /// What was tried.
         operation: &'static str,
-        /// On what.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -101,55 +88,50 @@ impl Kinded for Error {
     }
 }
 
-/// Whether signatures that leave out parts of a file count.
+/// Acceptance of signatures that do not cover the whole file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PartialCoverage {
-    /// They count: the original system's files are accepted as they are.
+    /// They count, so the original system's files are accepted as they are.
     Accepted,
-    /// They do not.
     Refused,
 }
 
 /// A key whose signatures count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedKey {
-    /// The key.
     pub key: PublicKey,
-    /// Whose it is, in the words of the user who trusted it.
+    /// Owner, as named by the user who trusted the key.
     pub owner: String,
-    /// The space its entry stands in.
+    /// Space that holds its entry.
     pub space: Space,
-    /// Its entry.
     pub path: PathBuf,
-    /// The last moment it counts.
+    /// The last moment at which it counts.
     pub not_after: Option<Timestamp>,
-    /// From when on nothing it signed counts any more.
+    /// From this moment on nothing it ever signed counts.
     pub revoked_at: Option<Timestamp>,
-    /// Whether it may sign as the original system does.
+    /// Acceptance of its signatures that do not cover the whole file, as the original system makes them.
     pub partial: PartialCoverage,
 }
 
-/// A file in a trust folder that does not count, and why.
+/// A file in a folder of trusted keys that does not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// The file.
     pub path: PathBuf,
-    /// Why it does not count.
     pub reason: String,
 }
 
-/// Reads the entry of a key below `root`, signed or not; `None` if there is none that can be read.
+/// Reads the entry of a key below `root`, signed or not; `None` if no entry can be read.
 pub fn entry(root: &Path, fingerprint: &Fingerprint) -> Option<KeyFile> {
     let text = fs::read_to_string(entry_in(&folder(root), fingerprint)).ok()?;
     read_form(&seal::normalise(&text)).ok()
 }
 
-/// True if items of configuration with this id are trusted keys.
+/// True if configuration items with this id are trusted keys.
 pub(crate) fn is_entry(id: &ItemId) -> bool {
     id.as_str().starts_with("keys/trusted/")
 }
 
-/// The trust folder below the folder that holds a space's `.ai`.
+/// Folder of trusted keys, given the folder that holds a space's `.ai`.
 pub fn folder(root: &Path) -> PathBuf {
     root.join(FOLDER).join("config/keys/trusted")
 }
@@ -158,23 +140,23 @@ fn entry_in(folder: &Path, fingerprint: &Fingerprint) -> PathBuf {
     folder.join(format!("{fingerprint}.toml"))
 }
 
-/// The file that says that a key was taken out.
+/// File that denies a key.
 fn denial_in(folder: &Path, fingerprint: &Fingerprint) -> PathBuf {
     folder.join(format!("{fingerprint}.{UNTRUSTED}"))
 }
 
-/// What the owner of a space has said about a key.
+/// Statement of a space's owner about a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// Nothing, so it was entered.
+    /// There was none, so the key was entered.
     Entered,
     /// There is an entry; it may say that the key is revoked.
     Present,
-    /// That it counts for nothing.
+    /// The key is denied.
     TakenOut,
 }
 
-/// Enters `key` below `root`, unless the owner of that space has said something about it already.
+/// Enters `key` below `root`, unless the space already has an entry or a denial of it.
 pub fn introduce(root: &Path, key: &SecretKey, owner: &str, at: Timestamp) -> Result<Word, Error> {
     let (folder, fingerprint) = (folder(root), key.public().fingerprint());
     if fs::exists(denial_in(&folder, fingerprint)).unwrap_or(true) {
@@ -198,7 +180,8 @@ pub fn trust(
     enter(root, &entry, signer, at)
 }
 
-/// Writes `entry` below `root`, signed by `signer`; one that is there is replaced, but not by one that cannot be read. Returns its file.
+/// Writes `entry` below `root`, signed by `signer`, and returns its path. An existing entry is replaced only if the new
+/// one can be read back.
 pub fn enter(
     root: &Path,
     entry: &KeyFile,
@@ -248,8 +231,7 @@ fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> E
     }
 }
 
-/// Takes a key out of the user's trusted keys, and lets it count for nothing in the system space either. Returns the file
-/// that says so.
+/// Removes a key from the user's trusted keys, and denies it in the system space too. Returns the path of the denial.
 pub fn untrust(spaces: &Spaces, fingerprint: &Fingerprint) -> Result<PathBuf, Error> {
     let [(_, user), (_, system)] = folders(spaces);
     let (entry, denial) = (entry_in(&user, fingerprint), denial_in(&user, fingerprint));
@@ -273,7 +255,7 @@ pub fn untrust(spaces: &Spaces, fingerprint: &Fingerprint) -> Result<PathBuf, Er
     }
 }
 
-/// The trust folders, the user's first.
+/// Folders of trusted keys, the user's first.
 fn folders(spaces: &Spaces) -> [(Space, PathBuf); 2] {
     [Space::User, Space::System].map(|space| {
         let root = spaces
@@ -283,7 +265,7 @@ fn folders(spaces: &Spaces) -> [(Space, PathBuf); 2] {
     })
 }
 
-/// The keys whose signatures count.
+/// Keys whose signatures count.
 #[derive(Debug)]
 pub struct TrustStore {
     folders: [(Space, PathBuf); 2],
@@ -298,7 +280,7 @@ struct Loaded {
     refused: Vec<Refused>,
 }
 
-/// What changes when a file or folder does.
+/// Identity and version of a file or folder, to detect changes.
 #[derive(Debug, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -318,7 +300,7 @@ impl Stamp {
 }
 
 impl TrustStore {
-    /// The trusted keys of the user and the system space.
+    /// Loads the trusted keys of the user and the system space.
     pub fn open(spaces: &Spaces) -> Self {
         let folders = folders(spaces);
         let loaded = RwLock::new(Arc::new(load(&folders, 1)));
@@ -330,17 +312,17 @@ impl TrustStore {
         self.current().generation
     }
 
-    /// The key of this fingerprint, if it counts. Neither expiry nor revocation is looked at.
+    /// The key of this fingerprint, if it counts. Checks neither expiry nor revocation.
     pub fn key(&self, fingerprint: &Fingerprint) -> Option<Arc<TrustedKey>> {
         if let Some(key) = self.current().keys.get(fingerprint) {
             return Some(Arc::clone(key));
         }
-        // A file added within one tick of the file system's clock leaves no trace in the folder's time; a key that
-        // is not known is worth a second look.
+        // A file added within one tick of the file system's clock does not change the folder's time, so an unknown key
+        // is worth a reload.
         self.reload().keys.get(fingerprint).cloned()
     }
 
-    /// All keys that count, by fingerprint.
+    /// All keys that count, ordered by fingerprint.
     pub fn keys(&self) -> Vec<Arc<TrustedKey>> {
         self.reload().keys.values().cloned().collect()
     }
@@ -356,7 +338,7 @@ impl TrustStore {
         refused.find(|refused| is_named(&refused.path)).cloned()
     }
 
-    /// The files in the trust folders that do not count.
+    /// Files in the folders of trusted keys that do not count.
     pub fn refused(&self) -> Vec<Refused> {
         self.reload().refused.clone()
     }
@@ -381,7 +363,7 @@ impl TrustStore {
     }
 }
 
-/// A file that was read but whose signature is not judged yet.
+/// An entry that was read but whose signature is not verified yet.
 struct Candidate {
     entry: TrustedKey,
     token: Option<seal::Token>,
@@ -395,7 +377,7 @@ fn load(folders: &[(Space, PathBuf)], generation: u64) -> Loaded {
     let mut candidates = Vec::new();
     let mut taken_out = HashSet::new();
     for (space, folder) in folders {
-        // The stamp is taken first: what changes while we read is read again.
+        // The stamp is taken first: a change during the read causes another read.
         loaded.stamps.push((folder.clone(), Stamp::of(folder)));
         if *space == Space::User {
             let denials = with_extension(folder, UNTRUSTED).into_iter();
@@ -424,7 +406,7 @@ fn load(folders: &[(Space, PathBuf)], generation: u64) -> Loaded {
     loaded
 }
 
-/// The files in `folder` with this extension, in order.
+/// Files in `folder` with this extension, ordered by path.
 fn with_extension(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(folder)
         .into_iter()
@@ -457,7 +439,7 @@ fn candidate(path: &Path, space: Space) -> Result<Candidate, String> {
     Ok(Candidate { entry, token })
 }
 
-/// `reason`, and the command by which the user accepts the entry all the same.
+/// Appends to `reason` the command that accepts the entry anyway.
 fn with_way_out(reason: &dyn std::fmt::Display, path: &Path) -> String {
     let path = path.to_string_lossy();
     format!(
@@ -466,7 +448,8 @@ fn with_way_out(reason: &dyn std::fmt::Display, path: &Path) -> String {
     )
 }
 
-/// Takes in what is unsigned, signed by itself, or signed by what was taken in, until nothing is added.
+/// Admits entries that are unsigned, signed by their own key, or signed by an admitted key, until no more can be
+/// admitted.
 fn admit(mut candidates: Vec<Candidate>, loaded: &mut Loaded) {
     while !candidates.is_empty() {
         let before = candidates.len();
@@ -497,7 +480,7 @@ fn admit(mut candidates: Vec<Candidate>, loaded: &mut Loaded) {
     }
 }
 
-/// Whether the signature of an entry is good; `None` if its signer is not known, or revoked.
+/// Verifies the signature of an entry; `None` if its signer is unknown or revoked.
 fn vouched(
     candidate: &Candidate,
     keys: &BTreeMap<Fingerprint, Arc<TrustedKey>>,
@@ -515,7 +498,7 @@ fn vouched(
         .then(|| token.verify(&signer.key))
 }
 
-/// Of two entries for one key the user's counts.
+/// Of two entries for one key the user's takes precedence.
 fn insert(entry: TrustedKey, keys: &mut BTreeMap<Fingerprint, Arc<TrustedKey>>) {
     let fingerprint = entry.key.fingerprint();
     if keys

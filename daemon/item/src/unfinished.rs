@@ -1,8 +1,8 @@
-//! Files that are written beside their place, and moved there when they are whole: what they are called, and what becomes of those whose
-//! writer died.
+//! Temporary files of atomic writes: their names, and the removal of those whose writer died.
 //!
-//! **Rule.** What is more than an hour older than a file of the same folder that is being written has no writer any more, and goes with that write.
-//! **Never** touches what is called otherwise, or is no plain file. Nobody waits for it, and what cannot be removed stays.
+//! **Rule.** A write removes temporary files of the same folder that are more than one hour older than the written
+//! file; they have no writer any more. **Never** touches other names, or anything but regular files. A file that cannot
+//! be removed is left; this is not an error.
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd as _};
@@ -11,26 +11,26 @@ use std::time::{Duration, SystemTime};
 
 const BEGIN: &str = ".rye-";
 const END: &str = ".tmp";
-/// Far longer than anything is written.
+/// Far longer than any write takes.
 const OLD: Duration = Duration::from_hours(1);
-/// Most entries of a folder that are looked at for one write.
+/// Maximum number of directory entries examined per write.
 const MOST_ENTRIES: usize = 1000;
 
-/// A name that nobody else uses, if `unique` is of nobody else.
+/// Name of a temporary file; it is unique if `unique` is.
 pub fn name(unique: &str) -> String {
     format!("{BEGIN}{unique}{END}")
 }
 
-/// Removes what dead writers left in the open directory `folder`, in which `written` was just written.
+/// Removes files of dead writers in the open directory `folder`, in which `written` was just written.
 pub fn sweep_open(folder: &impl AsFd, written: &File) {
     if let Ok(now) = written.metadata().and_then(|about| about.modified()) {
-        // The directory that is open, wherever its path leads by now.
+        // Names the opened directory, independent of the current target of its path.
         let open = format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd());
         sweep(Path::new(&open), now);
     }
 }
 
-/// Removes what dead writers left in `folder`, where something is being written at the time `now` of its file system.
+/// Removes files of dead writers in `folder`; `now` is the current time of its file system.
 pub(crate) fn sweep(folder: &Path, now: SystemTime) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries.take(MOST_ENTRIES) {
@@ -41,7 +41,7 @@ pub(crate) fn sweep(folder: &Path, now: SystemTime) {
         if !is_ours {
             continue;
         }
-        // Links are not followed.
+        // Does not follow links.
         let Ok(about) = entry.metadata() else {
             continue;
         };

@@ -1,7 +1,7 @@
-//! Opening what lies below a directory that somebody else may be rearranging.
+//! Opens paths below a directory that another process may be rearranging.
 //!
-//! **Never** leaves the directory: symbolic links are followed as long as they stay below it, and refused if they lead out, whatever
-//! is renamed meanwhile. On kernels that cannot promise that, every link is refused.
+//! **Never** leaves the directory. Symbolic links are followed while they stay below it and refused if they lead out,
+//! even during concurrent renames. On kernels that cannot guarantee this, every link is refused.
 
 use std::ffi::OsStr;
 use std::io;
@@ -17,7 +17,7 @@ pub fn open(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedF
     resolve(folder, path, flags, ResolveFlag::RESOLVE_NO_MAGICLINKS)
 }
 
-/// Opens `path` below `folder`, where no part of it may be a symbolic link.
+/// Opens `path` below `folder`; no part of it may be a symbolic link.
 pub fn open_without_links(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let flags = flags | OFlag::O_NOFOLLOW;
     let links = ResolveFlag::RESOLVE_NO_SYMLINKS | ResolveFlag::RESOLVE_NO_MAGICLINKS;
@@ -36,7 +36,7 @@ fn resolve(
         .resolve(ResolveFlag::RESOLVE_BENEATH | links);
     for _ in 0..ATTEMPTS {
         match openat2(folder, path, how) {
-            // Something was renamed meanwhile and the kernel cannot vouch for the path.
+            // A concurrent rename prevented the kernel from verifying the path.
             Err(Errno::EAGAIN) => {}
             // An old kernel, or a container that does not know the call.
             Err(Errno::ENOSYS | Errno::EPERM) => return walk_beneath(folder, path, flags),
@@ -46,7 +46,7 @@ fn resolve(
     Err(Errno::EAGAIN)
 }
 
-/// [`open`] without the kernel's help: every symbolic link is refused, and every step upwards.
+/// [`open`] without the kernel's help: refuses every symbolic link and every `..`.
 fn walk_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let strict = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let folder_flags = strict | OFlag::O_PATH | OFlag::O_DIRECTORY;

@@ -7,7 +7,7 @@ fn object(value: &Value) -> Map<String, Value> {
     value.as_object().cloned().unwrap()
 }
 
-/// `upper`, of the project, over `base`, of the system, without the marks.
+/// Merges `upper`, of the project, into `base`, of the system, and removes the origins.
 fn laid_over(base: &Value, upper: &Value) -> Result<Value, Error> {
     let mut merged = mark(object(base), Space::System)?;
     merge(&mut merged, mark(object(upper), Space::Project)?)?;
@@ -96,7 +96,7 @@ fn entries_know_the_space_they_come_from() {
         Space::User,
     );
     merge(&mut merged, user.unwrap()).unwrap();
-    // The very entry of the system, written by a project, is the project's.
+    // The project's entry counts as the project's, though it equals the system's.
     let project = mark(object(&json!({"a": [{"id": "x"}]})), Space::Project);
     merge(&mut merged, project.unwrap()).unwrap();
     assert_eq!(
@@ -143,7 +143,7 @@ fn an_entry_without_an_id_cannot_be_added_to_a_list_with_ids() {
     );
 }
 
-/// Files as people write them: maps, values, and lists whose entries have ids (under names of their own) or have not.
+/// Typical files: maps, values, and lists whose entries have ids (under names of their own) or have none.
 fn files() -> impl Strategy<Value = Map<String, Value>> {
     let scalar = prop_oneof![
         Just(Value::Null),

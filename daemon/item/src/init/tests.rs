@@ -71,7 +71,7 @@ fn a_new_project_runs_at_once_and_an_edit_needs_a_signature() {
         (Verdict::Full, Some("self"))
     );
 
-    // Again: nothing is overwritten, nothing of the user's is signed.
+    // A second call overwrites nothing and signs nothing of the user's.
     fs::write(&greet, &edited).unwrap();
     let again = init(&project, &home, &keys, Timestamp::default()).unwrap();
     assert_eq!(

@@ -1,6 +1,7 @@
-//! What a project sees, item by item, whether or not it may be used.
+//! Catalog of the items of a project, including items that must not be used.
 //!
-//! **Never** says that a text may be used but by its [`Report`]: what an item says of itself is told all the same.
+//! **Never** states that a text may be used except by its [`Report`]: the metadata of a refused item is returned as
+//! well.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,23 +16,22 @@ use super::verify::{Report, accepted};
 use crate::metadata::{self, Metadata};
 use crate::spaces::{Place, Space};
 
-/// Most files of a space that are listed.
+/// Maximum number of files listed per space.
 const MOST_FILES: usize = 20_000;
 
-/// An item as it lies in a space.
+/// An item of a space with the result of its verification.
 #[derive(Debug)]
 pub struct Entry {
-    /// How it stands.
+    /// Result of the verification.
     pub report: Report,
-    /// Its space.
     pub space: Space,
-    /// What it says of itself; nothing if that cannot be read.
+    /// Metadata of the item; empty if it cannot be read.
     pub metadata: Metadata,
-    /// Its text; nothing if it is none.
+    /// Text of the item; empty if the file is not text.
     pub text: Arc<str>,
 }
 
-/// Where an item was seen, before its file is read.
+/// Location of an item whose file has not been read yet.
 #[derive(Debug, Clone)]
 pub struct Seen(Lies);
 
@@ -53,7 +53,7 @@ impl Entry {
 }
 
 impl Library {
-    /// The items of `space`, or those that the project uses, by type and id. No file is read.
+    /// Returns the items of `space`, or those that the project uses, ordered by type and id. Reads no file.
     pub fn catalog(&self, space: Option<Space>) -> BTreeMap<ItemRef, Seen> {
         let mut seen: BTreeMap<ItemRef, Seen> = BTreeMap::new();
         let all = Space::Project.visible();
@@ -69,7 +69,7 @@ impl Library {
                 continue;
             }
             let mut files = self.spaces.listing(space, MOST_FILES).files;
-            // Of several files of one item the first extension wins.
+            // If an item has several files, the first extension wins.
             files.sort_by_key(|(place, _)| {
                 let mut known = place.item.kind.extensions().iter();
                 known.position(|extension| *extension == place.extension)
@@ -82,7 +82,7 @@ impl Library {
         seen
     }
 
-    /// What is known of an item that was seen; `None` if it is not there any more.
+    /// Reads and verifies a listed item; `None` if it no longer exists.
     pub fn entry(&self, seen: &Seen) -> Option<Entry> {
         let place = match &seen.0 {
             Lies::BuiltIn(item) => return Some(Entry::of(item)),
@@ -96,7 +96,7 @@ impl Library {
         (!is_gone).then(|| self.refused(place, error))
     }
 
-    /// The file at `place`, which may not be used because of `error`.
+    /// Entry of the file at `place`, which must not be used because of `error`.
     fn refused(&self, place: &Place, error: Error) -> Entry {
         let (text, metadata) = Self::read(place).unwrap_or_default();
         let mut report = self.report(&place.item, Err(error));
@@ -109,7 +109,7 @@ impl Library {
         }
     }
 
-    /// The text at `place` and what it says of itself, whoever wrote it; `None` if it cannot be read as a text.
+    /// Text and metadata at `place`, without any verification; `None` if it cannot be read as text.
     pub(super) fn read(place: &Place) -> Option<(String, Metadata)> {
         let content = place.read().ok()??;
         let text = seal::normalise(metadata::utf8(&content).ok()?);
@@ -117,7 +117,7 @@ impl Library {
         Some((text.into_owned(), metadata.unwrap_or_default()))
     }
 
-    /// What a project would use under this name. Fails only if there is nothing, or it cannot be opened.
+    /// Describes the item that a project resolves this name to. Fails only if there is none, or it cannot be opened.
     pub fn describe(&self, item: &ItemRef) -> Result<Entry, Error> {
         let refusal = match self.resolve(item, Space::Project) {
             Ok(item) => return Ok(Entry::of(&item)),
@@ -141,7 +141,7 @@ impl Library {
         Err(refusal)
     }
 
-    /// The id that `item` was probably meant to have, of those that a project sees.
+    /// Returns the id most similar to that of `item`, of those that a project sees.
     pub fn nearest(&self, item: &ItemRef) -> Option<ItemId> {
         let mut known: Vec<String> = Vec::new();
         for space in [Space::Project, Space::User] {
@@ -158,7 +158,7 @@ impl Library {
     }
 }
 
-/// The id that comes nearest: by its letters, or one that ends in the same name in another folder.
+/// The most similar id: by spelling, or the only one with the same name in another folder.
 fn near(wanted: &str, known: &[String]) -> Option<ItemId> {
     let spelled = rye_core::expr::nearest(wanted, known.iter().map(String::as_str));
     let name = wanted.rsplit('/').next().unwrap_or(wanted);
@@ -167,14 +167,14 @@ fn near(wanted: &str, known: &[String]) -> Option<ItemId> {
             .iter()
             .filter(|id| id.rsplit('/').next() == Some(name));
         let one = same.next()?;
-        // Of several nobody knows which.
+        // Several ids with this name are ambiguous.
         same.all(|other| other == one).then_some(one.as_str())
     };
     ItemId::new(spelled.or_else(moved)?).ok()
 }
 
 impl Error {
-    /// The same error, with the id that may have been meant if there is no such item.
+    /// Adds a suggested id to a `NotFound` error.
     #[must_use]
     pub fn suggesting(mut self, library: &Library) -> Self {
         if let Self::NotFound { item, near, .. } = &mut self {
@@ -196,7 +196,7 @@ mod tests {
             ("smaple/hello", Some("sample/hello")),
             ("deploy", Some("app/deploy")),
             ("team/deploy", Some("app/deploy")),
-            // Two have this name.
+            // Two ids have this name.
             ("echo", None),
             ("nothing/like/it", None),
         ];

@@ -1,4 +1,4 @@
-//! The items of one folder.
+//! Items of one folder.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::state::Library;
 use crate::spaces::Space;
 
 impl Library {
-    /// The items of `kind` in the folder `category`, each as a project sees it, in the order of their ids. One that is refused is
-    /// an error, not passed over.
+    /// Items of `kind` in the folder `category`, each as a project resolves it, ordered by id. A refused item is an
+    /// error; it is not skipped.
     pub fn category(&self, kind: ItemKind, category: &ItemId) -> Result<Vec<Arc<Item>>, Error> {
         let of_system = self.built_in.keys().filter(|item| item.kind == kind);
         let of_system = of_system.map(|item| item.id.clone());
@@ -35,8 +35,8 @@ impl Library {
             .collect()
     }
 
-    /// The ids of the items of `kind` in the folder `category` and below it, as a project sees them; `None` if there are more than
-    /// `most`. None of them has been verified.
+    /// Ids of the items of `kind` in the folder `category` and below it, as a project sees them; `None` if there are
+    /// more than `most`. They are not verified.
     pub fn below(
         &self,
         kind: ItemKind,

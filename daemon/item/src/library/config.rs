@@ -1,4 +1,4 @@
-//! The configuration that decides how runs behave, as a project sees it.
+//! Configuration that affects the behaviour of runs, as a project sees it.
 
 use std::sync::{Arc, OnceLock, PoisonError};
 
@@ -15,8 +15,8 @@ use crate::spaces::Space;
 use crate::system::Embedded;
 use crate::{cascade, metadata};
 
-/// Files of `.ai/config/agent` that are part of the hash of the configuration: those of the original, by whose hash it
-/// finds cached results, and the two that decide about hooks and retries, which change what a graph does as well.
+/// Files of `.ai/config/agent` that are part of the hash of the configuration. They are those of the original, which
+/// finds cached results by this hash, and the two about hooks and retries, which also change the result of a graph.
 const FILES: [&str; 6] = [
     "agent",
     "coordination",
@@ -26,7 +26,7 @@ const FILES: [&str; 6] = [
     "resilience",
 ];
 
-/// Those among them that a graph run holds on to.
+/// Files among them that a graph run keeps in its snapshot.
 const OF_RUNS: [&str; 4] = [
     "coordination",
     "error_classification",
@@ -34,26 +34,26 @@ const OF_RUNS: [&str; 4] = [
     "resilience",
 ];
 
-/// The one that holds limits.
+/// File that holds limits.
 const RESILIENCE: &str = "agent/resilience";
 
-/// The spaces that may lay something over what is shipped, in their order.
+/// Spaces that may override the shipped files, lowest first.
 const UPPER: [Space; 2] = [Space::User, Space::Project];
 
-/// The verified files that something was made of.
+/// Verified files that a result was made of.
 type Verified = Vec<Arc<Item>>;
 
-/// How files of one name in several spaces make one.
+/// Rule that combines the files of one name in several spaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layers {
-    /// They are laid over each other: system, user, project.
+    /// They are merged: system, user, project.
     Merged,
-    /// The first that is there counts alone: project, user, system.
+    /// Only the first existing file counts: project, user, system.
     First,
 }
 
 impl Snapshot {
-    /// What is shipped, without anything of a user or a project.
+    /// Configuration as shipped, without files of a user or a project.
     pub fn shipped() -> Self {
         static SHIPPED: OnceLock<Snapshot> = OnceLock::new();
         let make = || {
@@ -72,7 +72,7 @@ impl Snapshot {
         SHIPPED.get_or_init(make).clone()
     }
 
-    /// From the merged content of each of [`FILES`].
+    /// Makes a snapshot of the merged content of each of [`FILES`].
     fn of(merged: [Map<String, Value>; FILES.len()], ignored: Vec<String>) -> Self {
         let there = FILES.iter().zip(merged).filter(|(_, map)| !map.is_empty());
         let (mut of_runs, mut all) = (Map::new(), Map::new());
@@ -98,7 +98,7 @@ fn item_ref(name: &str) -> ItemRef {
     }
 }
 
-/// What a file of the system space holds.
+/// Content of a file of the system space.
 fn shipped(extension: &str, text: &str) -> Map<String, Value> {
     metadata::configuration(extension, text)
         .ok()
@@ -107,23 +107,23 @@ fn shipped(extension: &str, text: &str) -> Map<String, Value> {
 }
 
 impl Library {
-    /// The configuration `item` as this project sees it: the files of the system, the user and the project, laid over
-    /// each other by the rules of [`cascade`]. Empty if there is none. A file of the user or the project counts only if
-    /// it is verified like any item; one that is refused is an error, not passed over.
+    /// Configuration `item` as this project sees it: the files of the system, the user and the project, merged by the
+    /// rules of [`cascade`]. Empty if there is none. A file of the user or the project must be verified like any item;
+    /// a refused one is an error and is not skipped.
     pub fn config(&self, item: &ItemRef) -> Result<Map<String, Value>, Error> {
         let upper = UPPER.map(|space| self.config_file(item, space));
         let upper: Vec<_> = upper.into_iter().collect::<Result<_, _>>()?;
         Ok(self.merged(item, upper.iter().flatten())?.0)
     }
 
-    /// The same without the files of projects, for what a project must not decide about itself.
+    /// The same without the files of projects, for settings that a project must not decide itself.
     pub fn own_config(&self, item: &ItemRef) -> Result<Map<String, Value>, Error> {
         let of_user = self.config_file(item, Space::User)?;
         Ok(self.merged(item, of_user.iter())?.0)
     }
 
-    /// The configuration `item` for a tool, without the marks of where an entry came from, and the files it was made of, the
-    /// lowest space first. Empty if there is none.
+    /// Configuration `item` for a tool, without the origins of its entries, and the files it was made of, lowest space
+    /// first. Empty if there is none.
     pub fn layered(
         &self,
         item: &ItemRef,
@@ -148,8 +148,8 @@ impl Library {
         Ok((content, files))
     }
 
-    /// The configuration that decides about runs. Merged again only when a file has changed; otherwise it costs a look
-    /// for the files, and a read of those that are there.
+    /// Configuration that affects runs. It is merged again only if a file has changed. Otherwise a call looks for the
+    /// files and reads those that exist.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         let items = FILES.map(item_ref);
         let of = self.config_files(&items)?;
@@ -178,14 +178,14 @@ impl Library {
         Ok(snapshot)
     }
 
-    /// The files of `items` above the system's: all of one space, then all of the next.
+    /// Files of `items` above the system's: all of one space, then all of the next.
     fn config_files(
         &self,
         items: &[ItemRef; FILES.len()],
     ) -> Result<Vec<Option<Arc<Item>>>, Error> {
         let mut files = Vec::with_capacity(UPPER.len() * items.len());
         for space in UPPER {
-            // Most projects have none: that costs one look instead of one for each name.
+            // Most projects have none. This costs one lookup instead of one for each name.
             let there = self.spaces.has_category(&items[0], space);
             let there = there.map_err(|source| Error::Unreadable {
                 item: items[0].clone(),
@@ -199,13 +199,13 @@ impl Library {
         Ok(files)
     }
 
-    /// The verified file of `item` in `space`. A copy of the system's own adds nothing.
+    /// The verified file of `item` in `space`. A copy of the system's own file adds nothing and is left out.
     fn config_file(&self, item: &ItemRef, space: Space) -> Result<Option<Arc<Item>>, Error> {
         let found = self.find(item, space)?;
         Ok(found.filter(|found| found.space != Space::System))
     }
 
-    /// What the system ships under this name, with the files `upper` laid over it; and what of them does not count.
+    /// Merges the files `upper` into the shipped file of this name. Also returns messages about ignored settings.
     fn merged<'f>(
         &self,
         item: &ItemRef,
@@ -215,7 +215,7 @@ impl Library {
     }
 }
 
-/// What `below` holds, with the files `upper` laid over it; and what of them does not count.
+/// Merges the files `upper` into `below`. Also returns messages about ignored settings.
 fn laid_over<'f>(
     below: Option<&Arc<Item>>,
     item: &ItemRef,
@@ -244,7 +244,7 @@ fn laid_over<'f>(
     Ok((merged, ignored))
 }
 
-/// Whether these are the very files; a changed file is another item.
+/// True if both lists hold the same file objects. A changed file is another object.
 fn same(one: &[Option<Arc<Item>>], other: &[Option<Arc<Item>>]) -> bool {
     one.len() == other.len()
         && one.iter().zip(other).all(|pair| match pair {

@@ -1,10 +1,10 @@
-//! That an item lies where it says it belongs.
+//! Check that an item is at the path it declares.
 
 use super::error::Error;
 use crate::metadata::Metadata;
 use crate::spaces::Place;
 
-/// That the item does not name itself.
+/// Error of an item that does not declare its name.
 pub(crate) fn nameless(place: &Place) -> Error {
     Error::Misplaced {
         item: place.item.clone(),
@@ -15,7 +15,7 @@ pub(crate) fn nameless(place: &Place) -> Error {
     }
 }
 
-/// Checks that an item lies where it says it belongs.
+/// Checks that the declared category and name match the item's path.
 pub(crate) fn declared_place(place: &Place, metadata: &Metadata) -> Result<(), Error> {
     let id = &place.item.id;
     let misplaced = |field, declared: &Option<String>, expected: &str| {
@@ -27,7 +27,7 @@ pub(crate) fn declared_place(place: &Place, metadata: &Metadata) -> Result<(), E
             expected: expected.to_owned(),
         })
     };
-    // At the top of the type folder there is nothing to declare.
+    // Directly in the folder of a type there is no category to declare.
     if metadata.category.as_deref().unwrap_or("") != id.category() {
         return misplaced("category", &metadata.category, id.category());
     }

@@ -1,6 +1,6 @@
-//! Items as texts, for those who look for items whose names they do not know.
+//! Items as texts for a search.
 //!
-//! **Never** says that a text may be used: it is what lies there, and is verified when it is shown.
+//! **Never** states that a text may be used. The text is unverified; verification happens when the item is shown.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,22 +13,17 @@ use super::state::Library;
 use crate::metadata::Metadata;
 use crate::spaces::{Place, Space};
 
-/// What somebody who searches sees of an item.
+/// Content of an item for a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Document {
-    /// The item.
     pub item: ItemRef,
-    /// Its space.
     pub space: Space,
-    /// Its file.
     pub path: PathBuf,
-    /// What it is called, for people.
+    /// Title for people.
     pub title: Option<String>,
-    /// What it is for.
     pub description: Option<String>,
-    /// What else it is about.
     pub tags: Vec<String>,
-    /// What it says, without its signature.
+    /// Text without its signature.
     pub content: String,
 }
 
@@ -47,14 +42,13 @@ impl Document {
 }
 
 impl Item {
-    /// Its text without the line of its signature.
     pub fn unsigned(&self) -> String {
         without_signature(&self.text)
     }
 }
 
 impl Library {
-    /// The items that are part of this program.
+    /// Items that are part of this program.
     pub fn shipped(&self) -> impl Iterator<Item = Document> + '_ {
         self.built_in.values().map(|item| {
             let (name, path) = (item.item.clone(), item.path.clone());
@@ -62,14 +56,14 @@ impl Library {
         })
     }
 
-    /// The text at `place`, whoever wrote it; `None` if it cannot be read as a text.
+    /// Text at `place`, unverified; `None` if it cannot be read as text.
     pub fn document(&self, place: &Place) -> Option<Document> {
         let (text, metadata) = Self::read(place)?;
         let (item, path) = (place.item.clone(), place.path());
         Some(Document::new(item, place.space, path, &text, &metadata))
     }
 
-    /// The verified item at `place`.
+    /// Verifies and returns the item at `place`.
     pub fn at(&self, place: &Place) -> Result<Arc<Item>, Error> {
         let unreadable = |source| Error::Unreadable {
             item: place.item.clone(),
@@ -84,7 +78,7 @@ impl Library {
         self.admit(place, &content)
     }
 
-    /// The verified item of this name in `space`, and nowhere else; `None` if that has none.
+    /// The verified item of this name in `space` and in no other; `None` if that space has none.
     pub fn in_space(&self, item: &ItemRef, space: Space) -> Result<Option<Arc<Item>>, Error> {
         match space {
             Space::System => Ok(self.built_in.get(item).cloned()),
@@ -93,7 +87,7 @@ impl Library {
     }
 }
 
-/// A signature stands on the first line, or below a shebang.
+/// The signature is in the first line, or in the second after a shebang.
 fn without_signature(text: &str) -> String {
     let lines = text.split_inclusive('\n').enumerate();
     lines

@@ -1,4 +1,4 @@
-//! Files that are looked at, whether or not they may be used.
+//! Unverified files, for display only.
 
 use std::path::PathBuf;
 
@@ -10,19 +10,17 @@ use super::state::Library;
 use crate::metadata;
 use crate::spaces::Space;
 
-/// A file as it lies there: to be looked at, never to be run.
+/// An unverified file. It may be shown, never run.
 #[derive(Debug)]
 pub struct Draft {
-    /// The file.
     pub path: PathBuf,
-    /// Its extension.
     pub extension: &'static str,
-    /// Its text, with `\n` line ends.
+    /// Text with `\n` line ends.
     pub text: String,
 }
 
 impl Library {
-    /// The file a project would use under this name, unchecked. Fails if there is none, or it is not text.
+    /// The unverified file a project would use under this name. Fails if there is none, or it is not text.
     pub fn draft(&self, item: &ItemRef) -> Result<Draft, Error> {
         for space in [Space::Project, Space::User] {
             let found = self.spaces.find(item, space);

@@ -1,4 +1,4 @@
-//! What other spaces have under the name of an item: files that it hides, and files that may not be used instead.
+//! Files of the same name in other spaces: those that an item shadows, and those out of reach.
 
 use std::path::{Path, PathBuf};
 
@@ -9,17 +9,15 @@ use super::item::Item;
 use super::state::Library;
 use crate::spaces::Space;
 
-/// A file that would have been found, had another one not come first.
+/// A file that is not used because another space comes first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shadowed {
-    /// Its space.
     pub space: Space,
-    /// The file.
     pub path: PathBuf,
 }
 
 impl Library {
-    /// Why `item` cannot be used from `referrer`, if a space above that one has it.
+    /// Error for an `item` that only a space above `referrer` has; `None` if no such space has it.
     pub(super) fn out_of_reach(&self, item: &ItemRef, referrer: Space) -> Option<Error> {
         let above = Space::Project.visible().iter();
         let mut above = above.filter(|space| !referrer.visible().contains(space));
@@ -34,12 +32,12 @@ impl Library {
         })
     }
 
-    /// What `item`, found from `referrer`, hides: for the trace of an execution.
+    /// Files that `item`, found from `referrer`, shadows; for the trace of an execution.
     pub fn shadowed(&self, item: &Item, referrer: Space) -> Vec<Shadowed> {
         self.shadowed_by(&item.item, item.space, &item.path, referrer)
     }
 
-    /// The files of `item` that are not used because the one at `path` comes first for `referrer`.
+    /// Files of `item` that are not used because the one at `path` comes first for `referrer`.
     pub fn shadowed_by(
         &self,
         item: &ItemRef,

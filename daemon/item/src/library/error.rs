@@ -1,4 +1,4 @@
-//! Reasons for which an item cannot be used.
+//! Reasons to refuse an item.
 
 use std::path::PathBuf;
 
@@ -14,190 +14,149 @@ use crate::metadata::{self};
 use crate::spaces::{self, Space};
 use crate::trust::Refused;
 
-/// Why an item cannot be used.
+/// Reason to refuse an item.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// No space that may be searched has it.
+    /// No searched space has the item.
     #[error(
         "{item} does not exist in {searched}{}; `.ai/{}/{}.*` is where it would be",
         did_you_mean(near.as_ref()), item.kind.folder(), item.id
     )]
     NotFound {
-        /// The item.
         item: ItemRef,
         /// The spaces that were searched, in words.
         searched: String,
-        /// The id that may have been meant, if that was asked.
+        /// Suggested id, if a suggestion was requested and found.
         near: Option<ItemId>,
     },
-    /// Only a space that may not be searched has it.
+    /// Only a space that must not be searched has the item.
     #[error(
         "{item} lies in the {space} space (`{path}`), where nothing of the {referrer} space may rest on it: put it into the \
          {referrer} space, or put what needs it into the {space} space"
     )]
     OutOfReach {
-        /// The item.
         item: ItemRef,
-        /// Its file.
         path: PathBuf,
-        /// Its space.
         space: Space,
-        /// The space of what asked for it.
+        /// Space of the item that refers to it.
         referrer: Space,
     },
-    /// It carries no signature.
     #[error("{item} (`{path}`) is not signed; read it, then run `ryectl sign {item}`")]
     Unsigned {
-        /// The item.
         item: ItemRef,
-        /// Its file.
         path: PathBuf,
     },
-    /// Its content is not what was signed.
     #[error(
         "{item} (`{path}`) was changed after {signer} signed it; if the change is yours, run `ryectl sign {item}`"
     )]
     Modified {
-        /// The item.
         item: ItemRef,
-        /// Its file.
         path: PathBuf,
-        /// Who signed the former content, if the token tells the truth.
+        /// Signer of the previous content according to the unverified token.
         signer: Fingerprint,
     },
-    /// Its signer is not trusted.
     #[error(
         "{item} (`{path}`) is signed by {signer}, whom you do not trust{}; \
          accept the key with `ryectl key trust FILE`, or read the item and run `ryectl sign {item}`",
         .entry.as_ref().map_or_else(String::new, |entry| format!(" (`{}` does not count: {})", entry.path.display(), entry.reason))
     )]
     Untrusted {
-        /// The item.
         item: ItemRef,
-        /// Its file.
         path: PathBuf,
-        /// The key the token names.
+        /// Key that the token names.
         signer: Fingerprint,
-        /// The entry of that key, if there is one that does not count.
+        /// Entry of that key that does not count, if there is one.
         entry: Option<Box<Refused>>,
     },
-    /// The named key did not make the signature.
     #[error(
         "{item} (`{path}`) claims to be signed by {signer}, but that key did not make the signature; \
          get the file again from its author, or read it and run `ryectl sign {item}`"
     )]
     BadSignature {
-        /// The item.
         item: ItemRef,
-        /// Its file.
         path: PathBuf,
-        /// The key the token names.
+        /// Key that the token names.
         signer: Fingerprint,
     },
-    /// The signing key does not count any more.
+    /// The signing key is revoked or has expired.
     #[error(
         "{item} (`{path}`) is signed by {signer} (`{owner}`), which {state} {since}; \
          read the item and run `ryectl sign {item}`"
     )]
     Lapsed {
-        /// The item.
         item: ItemRef,
-        /// Its file.
         path: PathBuf,
-        /// The key.
         signer: Fingerprint,
-        /// Whose it is.
+        /// Owner of the key.
         owner: String,
-        /// What happened to it.
         state: Lapse,
-        /// When.
         since: Timestamp,
     },
-    /// Its signature leaves out parts of the file, or the name under which it lies there.
+    /// The signature does not cover the whole file, or not the item's name.
     #[error(
         "{item} (`{path}`) is signed by {signer} without {left_out}; run `ryectl sign {item}` to sign it whole, \
          or let such signatures of that key count with `ryectl key trust {} --accept-partial`",
         shell_word(&.entry.to_string_lossy())
     )]
     PartialOnly {
-        /// The item.
         item: ItemRef,
-        /// Its file.
         path: PathBuf,
-        /// The key that signed.
         signer: Fingerprint,
-        /// The entry of that key.
+        /// File of the key's entry.
         entry: PathBuf,
-        /// What the signature does not cover.
+        /// The uncovered part, in words.
         left_out: &'static str,
     },
-    /// It does not lie where it says it belongs.
+    /// The declared category or name does not match the path.
     #[error(
         "{item} (`{path}`) {}; move the file, or correct the field and run `ryectl sign {item}`",
         misplacement(.field, declared.as_deref(), .expected)
     )]
     Misplaced {
-        /// The item.
         item: ItemRef,
-        /// Its file.
         path: PathBuf,
         /// `category` or `name`.
         field: &'static str,
-        /// What it declares.
         declared: Option<String>,
-        /// What its place asks for.
+        /// Value that the path requires.
         expected: String,
     },
-    /// It is not text, or its metadata cannot be read.
+    /// The file is not text, or its metadata cannot be read.
     #[error("failed to read the metadata of {item} (`{path}`)")]
     Metadata {
-        /// The item.
         item: ItemRef,
-        /// Its file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: metadata::Error,
     },
-    /// Its type of file cannot carry a signature.
+    /// Files of this type cannot carry a signature.
     #[error("{item} (`{path}`) cannot be an item")]
     Unsupported {
-        /// The item.
         item: ItemRef,
-        /// Its file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: seal::Error,
     },
-    /// It is configuration that cannot be laid over what is below it.
+    /// The configuration file cannot be merged into the lower ones.
     #[error("failed to merge {item} (`{path}`); fix the file and run `ryectl sign {item}`")]
     Config {
-        /// The item.
         item: ItemRef,
-        /// Its file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: cascade::Error,
     },
-    /// Its file cannot be opened.
     #[error("failed to open {item}")]
     Unreadable {
-        /// The item.
         item: ItemRef,
-        /// Why.
         #[source]
         source: spaces::Error,
     },
 }
 
-/// Why a key that once counted does not.
+/// Reason why a formerly trusted key no longer counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lapse {
-    /// It was revoked.
     Revoked,
-    /// Its time is over.
     Expired,
 }
 
@@ -229,7 +188,6 @@ impl Kinded for Error {
     }
 }
 
-/// What is wrong with a field that says where an item belongs.
 fn misplacement(field: &str, declared: Option<&str>, expected: &str) -> String {
     match declared {
         Some(declared) => {

@@ -1,4 +1,4 @@
-//! Items that were verified.
+//! Verified items.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,60 +10,51 @@ use crate::metadata::{self, Metadata};
 use crate::spaces::Space;
 use crate::trust::TrustedKey;
 
-/// A verified item.
 #[derive(Debug, PartialEq)]
 pub struct Item {
-    /// Its type and id.
+    /// Type and id.
     pub item: ItemRef,
-    /// Where it came from.
     pub space: Space,
-    /// Its file. Shown to people; the content is in `text`.
+    /// Path for display; the content is in `text`.
     pub path: PathBuf,
-    /// The file's extension.
     pub extension: &'static str,
-    /// The verified text, signature line included, with `\n` line ends: what may be run.
+    /// The verified text, which may be run: signature line included, with `\n` line ends.
     pub text: Arc<str>,
-    /// SHA-256 of what the signature covers, in hex.
+    /// SHA-256 of the signed content, in hex.
     pub content_hash: String,
-    /// Why it may be used.
     pub origin: Origin,
-    /// What it says about itself.
     pub metadata: Metadata,
 }
 
-/// Why an item may be used.
+/// Reason why an item may be used.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
-    /// It is part of this program.
+    /// The item is part of this program.
     BuiltIn,
-    /// A trusted key signed it.
+    /// A trusted key signed the item.
     Signed {
-        /// The signature.
         token: Token,
-        /// What it covers.
         coverage: Coverage,
-        /// Who signed.
         signer: Arc<TrustedKey>,
     },
 }
 
 impl Item {
-    /// Its id within its type.
     pub fn id(&self) -> &ItemId {
         &self.item.id
     }
 
-    /// What an item of type knowledge says: its text without the signature and the block that describes it.
+    /// Text of a knowledge item without its signature and its metadata block.
     pub fn knowledge(&self) -> String {
         metadata::knowledge(self.extension, &self.text)
     }
 
-    /// The line, from 1, in which a tool says what the JSON pointer leads to, or the nearest thing above it that has a place.
+    /// Line, from 1, of the field that the JSON pointer names, or of its nearest ancestor with a known position.
     pub fn line(&self, pointer: &str) -> Option<usize> {
         metadata::line_of_field(self.extension, &self.text, pointer)
     }
 
-    /// The key that signed it, unless it is built in.
+    /// Key that signed the item; `None` if it is built in.
     pub fn signer(&self) -> Option<&TrustedKey> {
         match &self.origin {
             Origin::BuiltIn => None,

@@ -1,21 +1,21 @@
-//! What a project may say about limits: less than the user and the system do, never more.
+//! Limits of a project: it may lower the limits of the user and the system, and never raise them.
 
 use std::path::Path;
 
 use rye_core::money::Usd;
 use serde_json::{Map, Value};
 
-/// The part of `resilience` that holds limits.
+/// Section of `resilience` that holds limits.
 const LIMITS: &str = "limits";
-/// Below that, the limits of runs which nobody limits.
+/// Section of `limits` with the limits of runs that have none of their own.
 const DEFAULTS: &str = "defaults";
-/// The part that says how many runs there may be at once.
+/// Section with the maximum number of concurrent runs.
 const CONCURRENCY: &str = "concurrency";
-/// Below `limits`, how often a model may make one call in a row: 0 is no limit.
+/// Key in `limits`: how often a model may repeat one call in a row; 0 means no limit.
 const REPEATED: &str = "repeated_calls";
 
-/// Takes out of `file`, which a project lays over `below`, every limit that is higher than the one below it, or none where there
-/// is one. Answers with what to say about each.
+/// Removes from `file`, which a project merges into `below`, every limit that is higher than the lower file's, or lifts
+/// it. Returns a message for each.
 pub(super) fn narrow(
     below: &Map<String, Value>,
     file: &mut Map<String, Value>,
@@ -55,14 +55,14 @@ pub(super) fn narrow(
     narrowed.ignored
 }
 
-/// What does not count.
+/// Messages about ignored limits.
 struct Narrowed<'a> {
     path: &'a Path,
     ignored: Vec<String>,
 }
 
 impl Narrowed<'_> {
-    /// Keeps a project from taking all limits of a part away at once.
+    /// Ignores `null` in place of a whole section, which would remove all of its limits.
     fn keep_whole(&mut self, map: &mut Map<String, Value>, key: &str, name: &str) {
         if map.get(key).is_some_and(Value::is_null) {
             map.shift_remove(key);
@@ -73,7 +73,7 @@ impl Narrowed<'_> {
         }
     }
 
-    /// Keeps of `given` what does not raise a limit of `before`.
+    /// Keeps the entries of `given` that do not raise a limit of `before`.
     fn retain(
         &mut self,
         before: &Map<String, Value>,
@@ -95,7 +95,7 @@ impl Narrowed<'_> {
     }
 }
 
-/// True if `value` allows more than `limit`. What is no limit at all is left for those who read it to refuse.
+/// True if `value` allows more than `limit`. An invalid value is left for its readers to refuse.
 fn is_higher(value: &Value, limit: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -107,7 +107,7 @@ fn is_higher(value: &Value, limit: &Value) -> bool {
     }
 }
 
-/// The number that a limit is. An amount of money may be a text.
+/// Numeric value of a limit. An amount of money may be a string.
 fn amount(value: &Value) -> Option<f64> {
     match value {
         Value::Number(number) => number.as_f64(),
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_limit_can_be_lowered_and_not_raised() {
         let below = map(json!({"limits": {"defaults": {"spend": 1.0, "turns": 25}}}));
-        // What the project says, and whether it counts.
+        // The project's value, and true if it counts.
         let table = [
             (json!({"spend": 0.5}), true),
             (json!({"spend": 1}), true),
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn no_more_runs_at_once_are_to_be_had_than_below() {
         let below = map(json!({"concurrency": {"max_concurrent_children": 10}}));
-        // What the project says, and what counts of it.
+        // The project's values, and those that count.
         let table = [
             (json!({"max_concurrent_children": 3}), true),
             (json!({"max_concurrent_children": 11}), false),

@@ -1,20 +1,20 @@
-//! The configuration of one moment.
+//! The configuration at one moment.
 
 use std::sync::Arc;
 
 use super::item::Item;
 
-/// The configuration of one moment.
+/// The configuration at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot {
-    /// JSON text of `{file name: merged content}` of the files that decide about a graph run; a file that is in no space
-    /// is left out.
+    /// JSON text of `{file name: merged content}` of the files that affect a graph run. A file that no space has is
+    /// left out.
     pub policy: Arc<str>,
-    /// SHA-256, in hex, of the canonical JSON of `{file name: merged content}` of all files that may decide about what a
-    /// tool or a graph comes to: `agent`, `coordination`, `error_classification`, `hook_conditions`, `hooks` and
+    /// SHA-256, in hex, of the canonical JSON of `{file name: merged content}` of all files that may affect the result
+    /// of a tool or a graph: `agent`, `coordination`, `error_classification`, `hook_conditions`, `hooks` and
     /// `resilience`, each with the extension `.yaml`.
     pub hash: Arc<str>,
-    /// What files of the project say and may not, each with the reason: it does not count.
+    /// Messages about ignored settings of project files, each with its reason.
     pub ignored: Arc<[String]>,
 }
 

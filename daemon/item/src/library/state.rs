@@ -1,4 +1,4 @@
-//! A library, and what it remembers of the items that it verified.
+//! A library and its cache of verified items.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use super::snapshot::Made;
 use crate::spaces::Spaces;
 use crate::trust::TrustStore;
 
-/// The items of one view: a project (or none), the user, the system.
+/// Items of one view: a project (or none), the user, the system.
 #[derive(Debug)]
 pub struct Library {
     pub(super) spaces: Spaces,

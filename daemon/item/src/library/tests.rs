@@ -38,7 +38,7 @@ struct World {
 }
 
 impl World {
-    /// A project, a user who trusts their own key, and the system.
+    /// Makes a project, a user who trusts their own key, and the system.
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let key = SecretKey::from_seed(&[1; 32]);
@@ -243,7 +243,7 @@ fn a_nearer_space_wins_and_lesser_spaces_never_see_it() {
     let world = World::new();
     world.write_signed("home/.ai/tools/a/x.yaml", &yaml("a"));
     assert_eq!(world.resolve("a/x").unwrap().space, Space::User);
-    // A new file that shadows is seen at once.
+    // The next lookup sees a new file that shadows.
     world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a"));
     let item = world.resolve("a/x").unwrap();
     assert_eq!(item.space, Space::Project);
@@ -257,7 +257,7 @@ fn a_nearer_space_wins_and_lesser_spaces_never_see_it() {
     assert_eq!(error.kind(), ErrorKind::NotFound);
     let none = world.library.resolve(&tool("a/none"), Space::User);
     assert!(matches!(none, Err(Error::NotFound { .. })));
-    // A bad file in a nearer space is an error, not passed over.
+    // A bad file in a nearer space is an error; it is not skipped.
     world.write("project/.ai/tools/a/x.yaml", &yaml("a"));
     assert!(matches!(world.resolve("a/x"), Err(Error::Unsigned { .. })));
 }
@@ -271,7 +271,7 @@ fn system_items_need_no_file_and_can_be_shadowed() {
         (Space::System, &Origin::BuiltIn)
     );
     assert_eq!(world.verdict("rye/bash"), Verdict::BuiltIn);
-    // This repository as a project: the very file is the system item, unsigned as it is.
+    // This repository as a project: the file of the system item itself, unsigned.
     let path = "project/.ai/tools/rye/bash.yaml";
     let file = world.write(path, &item.text);
     assert!(Arc::ptr_eq(&world.resolve("rye/bash").unwrap(), &item));
@@ -313,7 +313,7 @@ fn the_same_bytes_are_verified_once() {
     let path = world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a"));
     let item = world.resolve("a/x").unwrap();
     assert!(Arc::ptr_eq(&world.resolve("a/x").unwrap(), &item));
-    // Touched, but the same; then changed.
+    // Touched but unchanged; then changed.
     fs::write(&path, &*item.text).unwrap();
     assert!(Arc::ptr_eq(&world.resolve("a/x").unwrap(), &item));
     fs::write(&path, world.signed(&format!("{}# more\n", yaml("a")))).unwrap();
@@ -398,7 +398,7 @@ fn the_original_knowledge_file_verifies_with_its_published_key() {
 #[test]
 fn partial_coverage_counts_only_where_the_trust_entry_says_so() {
     let world = World::new();
-    // As the original signs a file with a shebang: without it.
+    // Signed as the original signs a file with a shebang: without it.
     let theirs = format!("#!/usr/bin/env x\n{}", world.signed(&yaml("a")));
     world.write("project/.ai/tools/a/x.yaml", &theirs);
     assert!(matches!(
@@ -463,7 +463,6 @@ fn every_system_item_declares_where_it_lies_and_holds_nothing_unread() {
     }
 }
 
-/// A configuration item of `agent/providers`.
 fn provider(name: &str, words: &str) -> String {
     format!("version: \"1.0.0\"\ncategory: agent/providers\nname: {name}\ndescription: {words}\n")
 }
@@ -493,7 +492,7 @@ fn a_folder_is_listed_over_all_spaces_and_a_higher_file_replaces_a_lower_one() {
     write("home", "mine", &provider("mine", "the user's"));
     write("project", "mine", &provider("mine", "the project's"));
     write("home", "anthropic", &provider("anthropic", "the user's"));
-    // No items: a name that is no id, another extension, a folder.
+    // Not items: an invalid id, another extension, a folder.
     world.write("project/.ai/config/agent/providers/a:b.yaml", "");
     world.write("project/.ai/config/agent/providers/notes.txt", "");
     world.write("project/.ai/config/agent/providers/deep/x.yaml", "");
@@ -554,7 +553,7 @@ fn the_ids_below_a_folder_are_those_of_all_spaces_unless_there_are_too_many() {
     assert_eq!(below("team", 2), None);
     let shipped = below("rye/core/processes", 20).unwrap();
     assert_eq!(shipped.len(), 4, "{shipped:?}");
-    // A folder without an end.
+    // A folder that contains a link to itself.
     let project = world.root.path().join("project/.ai/tools/round");
     fs::create_dir_all(&project).unwrap();
     std::os::unix::fs::symlink(".", project.join("again")).unwrap();

@@ -1,4 +1,4 @@
-//! What `ryectl verify` says about a file.
+//! Verification reports of `ryectl verify`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,35 +12,30 @@ use super::item::{Item, Origin};
 use super::state::Library;
 use crate::spaces::{self, Space};
 
-/// The outcome of all checks in one word.
+/// Summary of all checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
     /// A trusted key signed the whole file.
     Full,
     /// A trusted key signed it as the original system does, without shebang, front matter or prose.
     Partial,
-    /// It is part of this program.
+    /// The item is part of this program.
     BuiltIn,
-    /// It carries no signature.
     Unsigned,
-    /// It was changed after it was signed.
     Modified,
-    /// Its signer is not trusted.
     Untrusted,
-    /// Its signature is not the named key's.
+    /// The named key did not make the signature.
     BadSignature,
-    /// Its signer was revoked.
     Revoked,
-    /// Its signer's time is over.
     Expired,
-    /// It does not lie where it says it belongs.
+    /// The item is not at the path it declares.
     Misplaced,
-    /// It cannot be read as an item at all.
+    /// The file cannot be read as an item.
     Invalid,
 }
 
 impl Verdict {
-    /// The word for people and for JSON.
+    /// Name in texts and in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -64,20 +59,17 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What is known about one file.
+/// Result of the verification of one file.
 #[derive(Debug)]
 pub struct Report {
-    /// The file.
     pub path: PathBuf,
-    /// The item it is.
     pub item: ItemRef,
-    /// The outcome.
     pub verdict: Verdict,
-    /// The key that signed it, or that its token names.
+    /// Key that signed the item, or that its token names.
     pub fingerprint: Option<Fingerprint>,
-    /// Whose key that is, if it is trusted.
+    /// Owner of that key, if it is trusted.
     pub owner: Option<String>,
-    /// Why it would be refused, with the fix; `None` if it may be used.
+    /// Reason to refuse the item, with the fix; `None` if it may be used.
     pub refusal: Option<Error>,
 }
 
@@ -94,7 +86,7 @@ impl Library {
         }
     }
 
-    /// Verifies the file at `path`, whatever the project. Fails only if it is no item or cannot be opened.
+    /// Verifies the file at `path`, independent of any project. Fails only if it is not an item or cannot be opened.
     pub fn verify_path(&self, path: &Path) -> Result<Report, spaces::Error> {
         let place = self.spaces.locate(path)?;
         let content = place.read()?.ok_or_else(|| spaces::Error::Read {

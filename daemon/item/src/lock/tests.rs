@@ -31,7 +31,7 @@ struct World {
 }
 
 impl World {
-    /// A project, and a user who trusts their own key.
+    /// Makes a project, and a user who trusts their own key.
     fn new() -> Self {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
@@ -45,7 +45,7 @@ impl World {
         Self { root, key, library }
     }
 
-    /// Writes a lock of the project, or of the user if there is none.
+    /// Writes a lock of the project, or of the user if there is no project.
     fn write(&self, spaces: &Spaces, version: &str) -> Result<PathBuf, Error> {
         let content = Map::from_iter([("root".to_owned(), json!({}))]);
         write(
@@ -58,7 +58,6 @@ impl World {
         )
     }
 
-    /// The user alone.
     fn user(&self) -> Spaces {
         let at = |name: &str| self.root.path().join(name);
         Spaces::new(None, at("home"), at("system"))
@@ -85,11 +84,11 @@ fn no_unsigned_file_switches_off_a_lock_that_is_signed() {
     let found = world.found().unwrap();
     assert_eq!(found.path, of_user);
     assert!(found.signer.is_some());
-    // One that is damaged is no unsigned one.
+    // A damaged lock does not count as an unsigned one.
     fs::write(&of_project, "{").unwrap();
     let damaged = world.library.lock(&tool(), "1.0.0");
     assert!(matches!(damaged, Err(Error::Malformed { .. })));
-    // The project's own counts before the user's, and an unsigned one only where there is no other.
+    // The project's lock precedes the user's; an unsigned one counts only if there is no other.
     assert_eq!(
         world.write(world.library.spaces(), "1.0.0").unwrap(),
         of_project
@@ -128,7 +127,7 @@ fn a_lock_is_written_into_its_space_and_through_no_link_out_of_it() {
     ));
     assert_eq!(fs::read_dir(at("elsewhere")).unwrap().count(), 0);
     fs::remove_file(at("project/.ai/lockfiles")).unwrap();
-    // A file that is a link is replaced, and what it leads to stays as it is.
+    // A link is replaced, and its target is not changed.
     let first = world.write(world.library.spaces(), "1.0.0").unwrap();
     fs::write(at("elsewhere/file"), "kept").unwrap();
     fs::remove_file(&first).unwrap();
@@ -136,7 +135,7 @@ fn a_lock_is_written_into_its_space_and_through_no_link_out_of_it() {
     assert_eq!(world.write(world.library.spaces(), "1.0.0").unwrap(), first);
     assert_eq!(fs::read_to_string(at("elsewhere/file")).unwrap(), "kept");
     assert!(world.found().unwrap().signer.is_some());
-    // Without an `.ai` of its own the user space gets one.
+    // A user space without an `.ai` gets one.
     fs::remove_dir_all(at("home")).unwrap();
     let of_user = world.write(&world.user(), "2.0.0").unwrap();
     assert_eq!(of_user, at("home/.ai/lockfiles/t/one@2.0.0.lock.json"));

@@ -1,4 +1,4 @@
-//! The closed list of keys of a tool, and where a file has them.
+//! The closed list of keys of a tool, and their positions in a file.
 
 use rye_core::declared::is_free;
 use rye_core::expr::nearest;
@@ -30,7 +30,7 @@ pub(super) const READ: [&str; 19] = [
     "result_limit",
 ];
 
-/// Keys that are for people.
+/// Keys for people.
 const INFORMATIVE: [&str; 6] = [
     "author",
     "tags",
@@ -40,7 +40,7 @@ const INFORMATIVE: [&str; 6] = [
     "created_at",
 ];
 
-/// Keys that mean something, but not to this release.
+/// Known keys that this release does not implement.
 const LATER: [&str; 3] = ["permissions", "isolation", "resources"];
 
 /// Keys by which the original decided how to start an item.
@@ -51,7 +51,8 @@ const IGNORED: [&str; 4] = [
     "tool_id",
 ];
 
-/// The JSON Schema of a tool that is written as YAML, for editors. It is looser than what reads a tool, and never stricter.
+/// JSON Schema of a tool written as YAML, for editors. It accepts everything that the reader of tools accepts, and
+/// more.
 pub(super) fn schema() -> Value {
     let (text, object, names) = (json!("string"), json!("object"), json!("array"));
     let of = |key: &str| match key {
@@ -87,7 +88,7 @@ pub(super) fn schema() -> Value {
     })
 }
 
-/// What a key is for.
+/// Description of a key.
 fn about(key: &str) -> &'static str {
     match key {
         "version" => "Three numbers, in quotes: \"1.0.0\".",
@@ -114,7 +115,7 @@ fn about(key: &str) -> &'static str {
     }
 }
 
-/// The fields of a tool, under their YAML names, and where they stand.
+/// Fields of a tool by their YAML names, with their positions.
 #[derive(Debug)]
 pub(super) struct Fields {
     pub(super) values: Map<String, Value>,
@@ -123,14 +124,14 @@ pub(super) struct Fields {
 
 #[derive(Debug)]
 enum Places {
-    /// The line of each field.
+    /// Line of each field.
     Lines(Vec<(String, usize)>),
-    /// Those of a YAML text that stands so many lines below the top of its file.
+    /// Number of lines above a YAML text, and that text.
     Yaml(usize, yaml::Document),
 }
 
 impl Fields {
-    /// No fields yet, of a file whose fields stand in lines.
+    /// Makes an empty set of fields for a notation that records one line for each.
     pub(super) fn new() -> Self {
         Self {
             values: Map::new(),
@@ -138,7 +139,7 @@ impl Fields {
         }
     }
 
-    /// Those of a YAML text that stands `above` lines below the top of its file.
+    /// Reads the fields of a YAML text. `above` is the number of lines above it in its file.
     pub(super) fn of_yaml(text: &str, above: usize) -> Result<Self, Error> {
         let (document, values) = document(text, above)?;
         Ok(Self {
@@ -147,7 +148,7 @@ impl Fields {
         })
     }
 
-    /// Adds what stands in `line`; the last one of a name wins.
+    /// Adds a field from `line`; the last one of a name wins.
     pub(super) fn put(&mut self, field: &str, value: Value, line: usize) {
         self.values.insert(field.to_owned(), value);
         if let Places::Lines(lines) = &mut self.places {
@@ -155,7 +156,7 @@ impl Fields {
         }
     }
 
-    /// Where the value at the JSON pointer stands, or the nearest one above it that has a place.
+    /// Line of the value at the JSON pointer, or of its nearest ancestor with a known position.
     pub(super) fn line(&self, pointer: &str) -> Option<usize> {
         match &self.places {
             Places::Yaml(above, document) => Some(above + document.key_position(pointer).line),
@@ -168,7 +169,7 @@ impl Fields {
         }
     }
 
-    /// The keys of the original that nothing depends on.
+    /// Keys of the original that have no effect.
     pub(super) fn ignored(&self) -> Vec<String> {
         let keys = self.values.keys();
         keys.filter(|key| IGNORED.contains(&key.as_str()))
@@ -176,7 +177,7 @@ impl Fields {
             .collect()
     }
 
-    /// The keys that say something that would not happen.
+    /// Keys whose requested behaviour is missing.
     pub(super) fn unread(&self) -> Vec<Unread> {
         let is_read = |key: &str| {
             READ.contains(&key)

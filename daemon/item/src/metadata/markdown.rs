@@ -1,4 +1,4 @@
-//! The fenced metadata of knowledge and directives, as far as verifying and signing need it.
+//! Fenced metadata of knowledge and directives, as far as verifying and signing need it.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +14,7 @@ pub(super) fn knowledge(text: &str) -> Result<Map<String, Value>, Error> {
     mapping(block, line)
 }
 
-/// What a knowledge file says beside the block that [`knowledge`] reads.
+/// Text of a knowledge file without the block that [`knowledge`] reads.
 pub(super) fn body(text: &str) -> String {
     let (_, text) = below_signature(text);
     let (above, below) = match (rye_core::markdown::fence(text, "yaml"), front_matter(text)) {
@@ -52,13 +52,13 @@ pub(super) fn directive(text: &str) -> Result<Map<String, Value>, Error> {
         .collect())
 }
 
-/// The lines between the first fence of `language` and its end, with the number of lines above them.
+/// Content of the first fence of `language`, with the number of lines above it.
 fn fence<'a>(text: &'a str, language: &str) -> Option<(usize, &'a str)> {
     let fence = rye_core::markdown::fence(text, language)?;
     Some((fence.line, &text[fence.content]))
 }
 
-/// The text below the signature line, if there is one, and the number of lines above it.
+/// Text below the signature line, if there is one, and the number of lines above it.
 pub(super) fn below_signature(text: &str) -> (usize, &str) {
     match text.split_once('\n') {
         Some((first, rest)) if first.starts_with("<!--") => (1, rest),
@@ -66,7 +66,8 @@ pub(super) fn below_signature(text: &str) -> (usize, &str) {
     }
 }
 
-/// The block between two `---` lines at the top, below the signature, with the number of lines above it; and what follows it.
+/// Block between two `---` lines at the top, below the signature, with the number of lines above it; then the rest of
+/// the text.
 fn front_matter(text: &str) -> Option<(usize, &str, &str)> {
     let (above, text) = below_signature(text);
     let block = text.strip_prefix("---\n")?;

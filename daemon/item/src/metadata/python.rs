@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::keys::Fields;
 use super::{Error, line_of};
 
-/// Python names and the fields they are.
+/// Python names and their fields.
 const NAMES: [(&str, &str); 18] = [
     ("__version__", "version"),
     ("__tool_type__", "tool_type"),
@@ -28,7 +28,7 @@ const NAMES: [(&str, &str); 18] = [
     ("__env_requires__", "env_requires"),
 ];
 
-/// The assignments to the names we read, under their YAML names; the last one of a name wins.
+/// Assignments to known names, by their YAML names; the last one of a name wins.
 pub(super) fn assignments(text: &str) -> Result<Fields, Error> {
     let module = ruff_python_parser::parse_module(text).map_err(|error| Error::Syntax {
         line: line_of(text, error.location.start().to_usize()),
@@ -61,7 +61,7 @@ pub(super) fn assignments(text: &str) -> Result<Fields, Error> {
     Ok(fields)
 }
 
-/// The value of a literal; `None` if it would have to be computed, or JSON has no such value.
+/// Value of a literal; `None` if it would have to be computed, or JSON has no such value.
 #[expect(
     clippy::wildcard_enum_match_arm,
     reason = "every other expression of Python would have to be computed"
@@ -102,7 +102,7 @@ fn literal(expression: &Expr) -> Option<Value> {
     }
 }
 
-/// The integer `text`; `None` if 64 bits do not hold it, for it would be rounded.
+/// The integer `text`; `None` if it does not fit 64 bits, because it would be rounded.
 fn exact(text: &str) -> Option<Value> {
     let signed = text.parse::<i64>().map(Value::from);
     signed

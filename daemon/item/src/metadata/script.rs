@@ -1,17 +1,17 @@
 //! Constants at the top level of a JavaScript or TypeScript file: `export const VERSION = "1.0.0";`.
 //!
-//! **Owns** the finding of these constants: strings, templates, comments, regular expressions and brackets are told apart, and what
-//! stands inside one of them is no constant. The literal itself is JSON5, without its comments. **Never** runs or transforms anything, and
-//! never takes more time than the length of the text asks for, or more stack than its bounds of nesting: any file may be read, also one that
-//! nobody signed.
+//! **Owns** the search for these constants. It distinguishes strings, templates, comments, regular expressions and
+//! brackets; text inside one of them is not a constant. The literal itself is JSON5, without its comments. **Never**
+//! runs or transforms anything. Time is linear in the length of the text, and nesting is bounded, which bounds the
+//! stack: the reader accepts any file, also an unsigned one.
 
 use serde_json::Value;
 
 use super::Error;
 use super::keys::Fields;
 
-/// Names and the fields they are, in our spelling and in that of the original. A capital name counts if it is exported, for modules
-/// have constants of their own; those of the original count either way.
+/// Names and their fields, in Rye's spelling and in that of the original. A capitalised name counts only if it is
+/// exported, because modules have constants of their own. The original's names count in both cases.
 const NAMES: [(&str, &str); 27] = [
     ("VERSION", "version"),
     ("NAME", "name"),
@@ -42,22 +42,22 @@ const NAMES: [(&str, &str); 27] = [
     ("__execution_owner__", "execution_owner"),
 ];
 
-/// Capital names that count unexported as well.
+/// Capitalised names that also count unexported.
 const OF_THE_ORIGINAL: [&str; 3] = ["CONFIG_SCHEMA", "ENV_CONFIG", "CONFIG"];
 
-/// Deepest nesting of a literal, and of templates in what is put into templates; what is deeper is not looked into.
+/// Maximum nesting of a literal, and of templates inside templates; deeper content is not parsed.
 const DEEPEST: usize = 64;
 
-/// What ends a line, and with it a comment.
+/// Line terminators, which also end a comment.
 const LINE_ENDS: [char; 4] = ['\n', '\r', '\u{2028}', '\u{2029}'];
 
-/// The constants we read, under their YAML names.
+/// Known constants by their YAML names.
 pub(super) fn constants(text: &str) -> Result<Fields, Error> {
     let mut fields = Fields::new();
     let mut scanner = Scanner::new(text);
     let mut depth = 0_usize;
     let mut is_exported = false;
-    // The line of the last constant, and where it begins.
+    // Line of the last constant, and the offset of its start.
     let (mut line, mut counted) = (1, 0);
     while let Some(token) = scanner.next() {
         let behind_export = std::mem::replace(&mut is_exported, token.text == "export");
@@ -86,7 +86,7 @@ fn is_declaration(word: &str) -> bool {
     matches!(word, "const" | "let" | "var")
 }
 
-/// The name that is declared next and the field it is, if it is one of ours; what follows is its value.
+/// Reads the next declared name and returns it with its field, if it is a known one. The scanner is then at its value.
 fn declared<'t>(scanner: &mut Scanner<'t>, is_exported: bool) -> Option<(&'t str, &'static str)> {
     let before = scanner.clone();
     let name = scanner.next()?.text;
@@ -96,7 +96,7 @@ fn declared<'t>(scanner: &mut Scanner<'t>, is_exported: bool) -> Option<(&'t str
         *scanner = before;
         return None;
     };
-    // A type may stand before the value, with brackets of its own.
+    // A type annotation, with brackets of its own, may precede the value.
     let mut depth = 0_usize;
     loop {
         let token = scanner.next()?;
@@ -116,7 +116,7 @@ enum Kind {
     Word,
     /// A string, a template or a regular expression.
     Text,
-    /// A string or a template that does not end.
+    /// An unterminated string or template.
     Cut,
     Open,
     Close,
@@ -135,11 +135,11 @@ struct Token<'t> {
 struct Scanner<'t> {
     text: &'t str,
     at: usize,
-    /// Whether a slash would begin a regular expression: a value may stand here.
+    /// True if a value may begin here, so that a slash begins a regular expression.
     before_value: bool,
-    /// Up to where a slash begins none: one before it did not, and looked so far for its end.
+    /// Offset below which a slash begins no regular expression: an earlier slash found no end up to here.
     lone_until: usize,
-    /// Of how many templates this is the inside.
+    /// Number of enclosing templates.
     depth: usize,
 }
 
@@ -158,7 +158,7 @@ impl<'t> Scanner<'t> {
         &self.text[self.at..]
     }
 
-    /// Passes over blanks and comments.
+    /// Skips blanks and comments.
     fn skip_blank(&mut self) {
         loop {
             let rest = self.rest();
@@ -203,8 +203,9 @@ impl<'t> Scanner<'t> {
         Some(Token { kind, text, start })
     }
 
-    /// The value that begins here, if it is a literal and nothing but the end of the declaration follows it. What is parsed holds the tokens
-    /// alone, so that it is nested as deep as was counted here: on the end of a comment there is nothing to disagree about.
+    /// Parses the value that begins here. Returns `None` unless it is a literal directly followed by the end of the
+    /// declaration. Only the tokens are given to the JSON5 parser, so its nesting equals the nesting counted here: both
+    /// parsers cannot disagree about the end of a comment.
     fn literal(&mut self) -> Option<Value> {
         let mut tokens = String::new();
         let mut end = None;
@@ -219,9 +220,9 @@ impl<'t> Scanner<'t> {
             match token.kind {
                 Kind::Open => depth += 1,
                 Kind::Close => depth = depth.checked_sub(1)?,
-                // The sign of a number.
+                // Sign of a number.
                 Kind::Sign if depth == 0 && matches!(token.text, "-" | "+") => continue,
-                // The fraction of a number that begins with its point.
+                // Fraction of a number that begins with its point.
                 Kind::Sign if depth == 0 && token.text == "." => continue,
                 Kind::Text if token.text.starts_with(['`', '/']) => return None,
                 Kind::Cut => return None,
@@ -238,7 +239,7 @@ impl<'t> Scanner<'t> {
         self.is_at_end().then_some(value)
     }
 
-    /// Whether the declaration ends here: behind a word on its type, by a semicolon, or with its line.
+    /// True if the declaration ends here: at a type assertion, a semicolon or the end of the line.
     fn is_at_end(&self) -> bool {
         const ENDS: [&str; 5] = [";", "}", "//", "as ", "satisfies "];
         let is_blank = |c: char| c.is_whitespace() && !LINE_ENDS.contains(&c);
@@ -248,7 +249,8 @@ impl<'t> Scanner<'t> {
             || ENDS.iter().any(|end| rest.starts_with(end))
     }
 
-    /// The length of the string or template that begins here; a string ends with its line. All that is looked for is ASCII.
+    /// Length of the string or template that begins here; a string ends with its line. All searched characters are
+    /// ASCII.
     fn quoted(&mut self, quote: char) -> (Kind, usize) {
         let is_template = quote == '`';
         let bytes = self.text.as_bytes();
@@ -259,7 +261,7 @@ impl<'t> Scanner<'t> {
                 b'\\' => at += 2,
                 byte if char::from(byte) == quote => return (Kind::Text, at + 1 - self.at),
                 b'\n' if !is_template => return (Kind::Cut, at - self.at),
-                // What is put into a template is code, with strings of its own.
+                // A template's `${…}` is code, with strings of its own.
                 b'$' if is_template && self.depth < DEEPEST && bytes.get(at + 1) == Some(&b'{') => {
                     at = self.block(at + 2);
                 }
@@ -269,7 +271,7 @@ impl<'t> Scanner<'t> {
         (Kind::Cut, self.text.len() - self.at)
     }
 
-    /// Where the code ends that begins at `at` in a template, behind the bracket which closes it.
+    /// Offset after the bracket that closes the code beginning at `at` in a template.
     fn block(&mut self, at: usize) -> usize {
         let mut inner = Self {
             text: self.text,
@@ -293,7 +295,7 @@ impl<'t> Scanner<'t> {
         inner.at
     }
 
-    /// The length of the regular expression that begins here; of a lone slash if its line ends before it.
+    /// Length of the regular expression that begins here; 1 for a lone slash, if the line ends first.
     fn expression(&mut self) -> (Kind, usize) {
         let lone = (Kind::Text, 1);
         if self.at < self.lone_until {

@@ -1,4 +1,4 @@
-//! The block at the top of a shell script: YAML between two lines `# ---` of the comment that begins the file.
+//! Metadata block of a shell script: YAML between two lines `# ---` of the comment at its top.
 
 /// The block without its comment signs, and the number of lines above it; `None` if there is none.
 pub(super) fn block(text: &str) -> Option<(usize, String)> {

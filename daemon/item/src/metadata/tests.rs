@@ -178,7 +178,7 @@ export const ENV_REQUIRES = ["A", "B",];
     assert!(matches!(tool("js", &deep), Err(Error::NotLiteral { .. })));
 }
 
-/// What comes of reading a script of one MiB that `begins` so and goes on with `part`, by a thread with little stack.
+/// Reads a script of one MiB that starts with `begins` and repeats `part`, on a thread with a small stack.
 fn of_a_long_script(begins: &str, part: &str) -> Result<Metadata, Error> {
     let text = format!("{begins}{}", part.repeat((1 << 20) / part.len()));
     let reader = std::thread::Builder::new().stack_size(256 * 1024);
@@ -213,7 +213,7 @@ fn a_script_costs_no_more_stack_and_time_than_its_length_whatever_stands_in_it()
 fn what_json5_and_javascript_end_at_different_places_is_no_literal_that_hides_brackets() {
     let deep = "[".repeat(5000);
     for hidden in [
-        // A string that goes on in the next line, after which all quotes would be taken for each other.
+        // A string that continues in the next line; misread, it would swap the inside and outside of all later quotes.
         format!("{{a: \"x\\\r\n\", b: {deep}\n\"}}"),
         format!("{{a: 'x\r', b: {deep}\n'}}"),
         format!("{{a: 'x\n', b: {deep}\n'}}"),
@@ -349,7 +349,6 @@ fn what_a_second_execution_means_is_one_of_three_words() {
     }
 }
 
-/// The YAML files below `folder`.
 fn yaml_files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder)
         .unwrap()

@@ -1,14 +1,14 @@
-//! The line by which an item names itself: a signature covers the name only if the text holds it, and without it the file could be
-//! copied over another one of its folder.
+//! Adds the line by which an item names itself. A signature covers the name only if the text holds it; without it, the
+//! file could be copied over another one of its folder.
 
 use rye_core::id::ItemKind;
 use rye_core::yaml;
 
-/// Fields behind which the name is put, the best place first.
+/// Fields after which the name is inserted, preferred one first.
 const NEIGHBOURS: [&str; 2] = ["category", "version"];
 
-/// `text` with a line that names the item; `None` if no line of it is a good place for that. Whether the name can be read
-/// there is for the caller to see.
+/// Inserts a line that names the item; `None` if no line of `text` is a suitable place. The caller checks that the name
+/// can be read there.
 pub(super) fn added(kind: ItemKind, extension: &str, text: &str, name: &str) -> Option<String> {
     // A directive is named by an attribute of its element.
     if kind == ItemKind::Directive {
@@ -44,7 +44,7 @@ pub(super) fn added(kind: ItemKind, extension: &str, text: &str, name: &str) -> 
     Some(format!("{above}{end}{line}{line_end}{below}"))
 }
 
-/// `name` as a text of YAML: some names would be read as numbers.
+/// `name` as a YAML string: some names would be read as numbers.
 fn scalar(name: &str) -> String {
     match yaml::parse(name) {
         Ok(document) if document.value == name => name.to_owned(),
@@ -52,7 +52,7 @@ fn scalar(name: &str) -> String {
     }
 }
 
-/// Where the first line ends that assigns `key`.
+/// Offset of the end of the first line that assigns `key`.
 fn end_of(text: &str, key: &str) -> Option<usize> {
     let mut end = 0;
     for line in text.split_inclusive('\n') {

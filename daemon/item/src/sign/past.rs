@@ -1,7 +1,8 @@
-//! What was signed before: copies of signed texts, so that who signs again is shown what has changed.
+//! Copies of signed texts, so that a later signer can be shown the changes.
 //!
-//! **Owns** `cache/signed` in the user's `.ai`, a file for each text, by the hash that its signature covers. **Never** trusts a copy: one
-//! that does not have its hash is none. **Failure**: what is not kept, or was removed, cannot be compared with; nothing else depends on it.
+//! **Owns** `cache/signed` in the user's `.ai`: one file for each text, named by the hash that its signature covers.
+//! **Never** trusts a copy: one whose content does not match its hash is ignored. **Failure**: a missing copy only
+//! prevents the comparison; nothing else depends on it.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -14,20 +15,20 @@ use super::Signed;
 use crate::file;
 use crate::spaces::FOLDER;
 
-/// Longest text that is kept.
+/// Maximum length of a kept text, in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// The copies of a user.
+/// Copies of one user.
 #[derive(Debug, Clone)]
 pub struct Past(PathBuf);
 
 impl Past {
-    /// Those of the user whose `.ai` lies in `user_space`.
+    /// Copies of the user whose `.ai` is in `user_space`.
     pub fn of(user_space: &Path) -> Self {
         Self(user_space.join(FOLDER).join("cache/signed"))
     }
 
-    /// Keeps what was signed.
+    /// Stores the signed text.
     pub fn keep(&self, signed: &Signed) -> io::Result<()> {
         let path = self.0.join(&signed.content_hash);
         if signed.text.len() > MOST_BYTES || path.exists() {
@@ -40,7 +41,7 @@ impl Past {
         file::replace(&path, signed.text.as_bytes(), 0o600)
     }
 
-    /// What the signature covered that `signed` took the place of, if a copy of it is there.
+    /// Text covered by the signature that `signed` replaced, if there is a copy.
     pub fn before(&self, signed: &Signed) -> Option<String> {
         let hash = &signed.before.as_ref()?.hash;
         if *hash == signed.content_hash {

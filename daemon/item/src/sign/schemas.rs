@@ -1,8 +1,9 @@
-//! What files `*.config-schema.yaml` ask of configuration before it is signed.
+//! Schemas of configuration, `*.config-schema.yaml`, which are checked before signing.
 //!
-//! Such a file is a tool with two keys more: `target_config`, a path or a pattern of paths below `.ai/config`, and `schema`, a JSON schema. One of the
-//! space that a file lies in, or of a lesser one, counts whether or not it is signed itself: it can only keep something from being signed.
-//! **Failure.** One that cannot be used is an error of its own, and nothing that it may be about is signed until it is corrected.
+//! Such a file is a tool with two more keys: `target_config`, a path or a pattern of paths below `.ai/config`, and
+//! `schema`, a JSON schema. A schema of the file's own space or of a lesser one counts whether or not it is signed: it
+//! can only prevent a signature. **Failure.** An unusable schema is an error, and blocks the signing of all
+//! configuration until it is fixed.
 
 use std::fs;
 use std::path::Path;
@@ -18,10 +19,10 @@ use crate::metadata;
 use crate::spaces::{FOLDER, MAX_SIZE, Place, SKIPPED, Space, Spaces};
 
 const SUFFIX: &str = ".config-schema.yaml";
-/// Most problems that are told at once.
+/// Maximum number of problems reported at once.
 const MOST_TOLD: usize = 5;
 
-/// Refuses configuration that a schema does not fit, and a schema that is none.
+/// Refuses configuration that does not match a schema, and an invalid schema.
 pub(super) fn check(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> {
     let path = place.path();
     match place.item.kind {
@@ -39,7 +40,7 @@ fn is_schema(path: &Path) -> bool {
 fn against_all(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> {
     let target = format!("{}.{}", place.item.id, place.extension);
     for &space in place.space.visible() {
-        // What is shipped has no schemas of configuration.
+        // The system space has no schemas of configuration.
         let root = spaces.root(space).filter(|_| space != Space::System);
         let mut open: Vec<_> = root
             .map(|root| root.join(FOLDER).join(ItemKind::Tool.folder()))
@@ -64,7 +65,7 @@ fn against_all(spaces: &Spaces, place: &Place, text: &str) -> Result<(), Error> 
     Ok(())
 }
 
-/// Holds configuration to the schema in the file `path`, if it is about that.
+/// Checks configuration against the schema in the file `path`, if its target matches.
 fn against(path: &Path, place: &Place, target: &str, text: &str) -> Result<(), Error> {
     let wrong = |problem: String| Error::Schema {
         path: path.to_owned(),
@@ -110,7 +111,7 @@ fn against(path: &Path, place: &Place, target: &str, text: &str) -> Result<(), E
     }
 }
 
-/// What the file `path` is about, and what it asks for.
+/// Target pattern and schema of the file `path`.
 fn read(path: &Path, text: &str) -> Result<(String, Schema), Error> {
     let wrong = |problem: String| Error::Schema {
         path: path.to_owned(),

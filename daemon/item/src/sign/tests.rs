@@ -96,13 +96,13 @@ fn line_ends_stay_as_they_are_and_the_signature_does_not_depend_on_them() {
         );
         let body = |text: &str| text.replace("\r\n", "\n");
         assert_eq!(body(&written), signed, "{name}");
-        // Once more, with another content: one signature stays one.
+        // Signed again with other content: there is still one signature.
         fs::write(&path, format!("{written}# more\r\n")).unwrap();
         let _changed = hash(&path);
         let again = fs::read_to_string(&path).unwrap();
         assert_eq!(again.matches("rye:signed:").count(), 1);
         assert!(again.ends_with("# more\r\n"));
-        // What is mixed stays mixed.
+        // Mixed line ends stay mixed.
         fs::write(&path, format!("{signed}# mixed\r\n")).unwrap();
         let _mixed = hash(&path);
         let mixed = fs::read_to_string(&path).unwrap();
@@ -152,7 +152,7 @@ fn configuration_is_signed_if_the_schemas_of_its_place_fit_it() {
         &schema("web/search.yaml", wanted),
     );
     assert!(config("project/.ai/config/web/search.yaml", "retries: y\n").is_err());
-    // One that is none is not signed, and is told where it would have to be used.
+    // An invalid schema is not signed, and is reported where it would have to be used.
     world.write(file, &schema("web/*.yaml", "{type: nonsense}"));
     let error = world.sign("tool:web/limits.config-schema").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
@@ -247,7 +247,7 @@ fn a_name_that_is_missing_is_added_and_covered() {
             assert!(error.contains(part), "no {part} in {error}");
         }
     }
-    // No line of these is a place for it, or what is put there would not be the name.
+    // No line of these is suitable, or the added line would not be read as the name.
     for (path, text) in [
         ("tools/a/flow.yaml", "{version: \"1.0.0\", category: a}\n"),
         (
@@ -351,7 +351,7 @@ fn what_was_signed_before_is_known_again_unless_its_copy_is_not_what_was_signed(
     past.keep(&first).unwrap();
     let second = signed("two");
     assert_eq!(past.before(&second).as_deref(), Some(first.text.as_str()));
-    // What nobody kept cannot be compared with, nor what somebody has changed since.
+    // There is no comparison without a copy, or with a changed one.
     let third = signed("three");
     assert_eq!(third.before.as_ref().unwrap().hash, second.content_hash);
     assert_eq!(past.before(&third), None);
@@ -360,7 +360,7 @@ fn what_was_signed_before_is_known_again_unless_its_copy_is_not_what_was_signed(
     let copy = format!("home/.ai/cache/signed/{}", second.content_hash);
     world.write(&copy, "x-a: forged\n");
     assert_eq!(past.before(&third), None);
-    // One that is signed already is what it was.
+    // If the file is signed already, its previous text is its own.
     let again = world.sign("tool:a/x").unwrap().remove(0);
     assert_eq!(again.change, Change::Current);
     assert_eq!(past.before(&again), Some(third.text));

@@ -1,7 +1,7 @@
-//! What lies in a space, for those who look for items whose names they do not know.
+//! Listing of the items of a space, for searches.
 //!
-//! **Never** opens a file and never follows a link. Folders that hold no items of one's own are passed over, and so are names that begin
-//! with `_` or a dot: they are parts of something else.
+//! **Never** opens a file and never follows a link. Skips folders that hold no items, and names that begin with `_` or
+//! a dot, which are parts of something else.
 
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use rye_core::id::{ItemId, ItemKind, ItemRef};
 use super::{Place, Root, SKIPPED, Space, Spaces, holds_tests};
 use crate::within;
 
-/// How deep folders of items lie in each other.
+/// Maximum nesting of folders.
 const MOST_DEPTH: usize = 32;
 
-/// What tells a file or a folder from what it was.
+/// Identity and version of a file or folder, to detect changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     inode: u64,
@@ -34,30 +34,30 @@ impl Stamp {
         }
     }
 
-    /// What is at `path` now; `None` if there is nothing, or nobody may look.
+    /// Current stamp of `path`; `None` if there is nothing, or access is denied.
     pub fn at(path: &Path) -> Option<Self> {
         stat(path).ok().as_ref().map(Self::of)
     }
 }
 
-/// The files of a space that are items by their places.
+/// Files of a space that are items by their paths.
 #[derive(Debug, Default)]
 pub struct Listing {
     /// The files, in no order.
     pub files: Vec<(Place, Stamp)>,
-    /// The folders that were looked into, and where one would be that is not there.
+    /// The folders that were read, and the expected path of a missing one.
     pub folders: Vec<(PathBuf, Option<Stamp>)>,
-    /// Whether there are more files than were asked for.
+    /// True if there are more files than requested.
     pub has_more: bool,
 }
 
 impl Spaces {
-    /// The items of `space`, at most `most` of them. What cannot be looked into is passed over.
+    /// Items of `space`, at most `most`. Unreadable folders are skipped.
     pub fn listing(&self, space: Space, most: usize) -> Listing {
         self.list(&ItemKind::ALL, space, most)
     }
 
-    /// The same of one type.
+    /// The same for one type.
     pub fn listing_of(&self, kind: ItemKind, space: Space, most: usize) -> Listing {
         self.list(&[kind], space, most)
     }
@@ -97,7 +97,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Takes in the folder `category` and those below it.
+    /// Lists the folder `category` and its subfolders.
     fn folder(&mut self, category: &str, depth: usize) {
         let relative = Path::new(self.kind.folder()).join(category);
         let path = self.opened.path.join(&relative);

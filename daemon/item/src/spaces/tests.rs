@@ -38,7 +38,7 @@ fn the_nearest_parent_with_items_is_the_project_but_never_the_user_space() {
     assert_eq!(find_project(&home.join("other"), &home), None);
     assert_eq!(find_project(&home, &home), None);
     assert_eq!(find_project(&home.join("missing"), &home), None);
-    // What lies above the user space is not the user's project either.
+    // A folder above the user space is not the user's project either.
     fs::create_dir_all(root.path().join(".ai")).unwrap();
     assert_eq!(find_project(&home.join("other"), &home), None);
 }

@@ -1,4 +1,4 @@
-//! The text of a trusted-key file: read, checked and written.
+//! Text of a trusted-key file: reading, checking and writing.
 
 use std::path::Path;
 
@@ -8,23 +8,21 @@ use serde::Deserialize;
 
 use super::{Error, PartialCoverage};
 
-/// The content of a trusted-key file, or of a PEM file, which has no terms.
+/// Content of a trusted-key file, or of a PEM file, which has no terms.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFile {
-    /// The key.
     pub key: PublicKey,
-    /// Its owner, if the file names one.
     pub owner: Option<String>,
-    /// The last moment it counts.
+    /// The last moment at which it counts.
     pub not_after: Option<Timestamp>,
-    /// The moment from which on nothing that it signed counts.
+    /// From this moment on nothing it ever signed counts.
     pub revoked_at: Option<Timestamp>,
-    /// How far its signatures have to reach.
+    /// Acceptance of its signatures that do not cover the whole file.
     pub partial: PartialCoverage,
 }
 
 impl KeyFile {
-    /// A key without terms.
+    /// Makes the entry of a key without terms.
     pub fn new(key: PublicKey, owner: Option<String>) -> Self {
         Self {
             key,
@@ -36,7 +34,7 @@ impl KeyFile {
     }
 }
 
-/// The form of the file. Unknown keys are refused: a misspelt `revoked_at` must not be overlooked.
+/// Fields of the file. Unknown keys are refused: a misspelt `revoked_at` must not be overlooked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Form {
@@ -130,7 +128,7 @@ pub(crate) fn check_entry(path: &Path, text: &str) -> Result<KeyFile, String> {
     Ok(entry)
 }
 
-/// The text of an entry, unsigned: a file of the original system, with a line for each of its terms.
+/// Unsigned text of an entry: a file of the original system, with a line for each of its terms.
 pub(super) fn form_of(entry: &KeyFile) -> String {
     let time = |name: &str, time: Option<Timestamp>| time.map(|at| format!("{name} = \"{at}\""));
     let mut lines = vec![

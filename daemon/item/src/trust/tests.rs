@@ -73,7 +73,7 @@ fn an_entry_counts_if_its_signer_does() {
     let (own, friend, stranger, lost) = (key(1), key(2), key(3), key(4));
     trust(&home, own.public(), "self", &own, at()).unwrap();
     trust(&home, friend.public(), "friend", &own, at()).unwrap();
-    // Two keys that vouch for each other vouch for nothing.
+    // Two keys that sign each other's entries do not become trusted.
     trust(&home, stranger.public(), "stranger", &lost, at()).unwrap();
     trust(&home, lost.public(), "lost", &stranger, at()).unwrap();
     let store = TrustStore::open(&spaces(root.path()));
@@ -176,7 +176,7 @@ fn a_key_that_was_taken_out_stays_out_until_it_is_trusted_again() {
         introduce(&home, &node, "ryed", at()).unwrap(),
         Word::TakenOut
     );
-    // Its entry in the system space counts no more, and neither does what it vouches for.
+    // Its entry in the system space no longer counts, nor do the entries it signed.
     assert_eq!(fingerprints(&store), Vec::<String>::new());
     let refused = store.refused();
     assert!(
@@ -244,7 +244,7 @@ fn an_edited_entry_is_refused_with_the_command_that_accepts_it() {
     let reason = store.refusal(fingerprint).unwrap().reason;
     let command = format!("`ryectl key trust {}`", path.display());
     assert!(reason.contains(&command), "{reason}");
-    // The command reads what the file says, and enters that.
+    // The command reads the file's content and enters it.
     enter(&home, &read_key("x", &edited).unwrap(), &own, at()).unwrap();
     let entry = store.key(fingerprint).unwrap();
     assert_eq!(entry.partial, PartialCoverage::Accepted);

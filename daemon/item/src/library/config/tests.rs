@@ -48,7 +48,7 @@ impl World {
         Self { root, key, library }
     }
 
-    /// Writes `.ai/config/agent/<name>.yaml` of a space, as it stands.
+    /// Writes `.ai/config/agent/<name>.yaml` of a space without signing it.
     fn write(&self, space: &str, name: &str, text: &str) -> PathBuf {
         let path = self.root.path().join(space);
         let path = path.join(format!(".ai/config/agent/{name}.yaml"));
@@ -138,7 +138,7 @@ fn a_hook_that_is_written_outside_of_the_system_loses_its_mark() {
     };
     let shipped = json!("default_retry_transient");
     assert_eq!(origins(), [(shipped.clone(), json!("system"))]);
-    // Word for word the shipped hook, and one more.
+    // An exact copy of the shipped hook, and one more.
     world.write_signed(
         "project",
         "hook_conditions",
