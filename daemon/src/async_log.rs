@@ -1,14 +1,16 @@
-//! What the tools of a run print, as it comes: `async.log` beside the transcript of the run, and those who read it meanwhile.
+//! Live output of a run's tools: `async.log` next to the transcript of the run, and its readers.
 //!
-//! **Owns** `state/threads/<run>/async.log` below the run's `files` directory, which is there once a tool had something to say, and
-//! which its user alone may read. A [`Voice`] takes the bytes of one attempt and hands on whole lines; where the file goes over
-//! to another attempt stands a heading, `== step 3 build[1] ==`. A [`Reader`] reads the file and, if it follows, waits for more.
-//! **Never** holds a tool up: what is printed faster than it is written, or than an attempt may print, is dropped and counted.
+//! **Owns** `state/threads/<run>/async.log` below the run's `files` directory. The first output creates the file, and
+//! only its user may read it. A [`Voice`] takes the bytes of one attempt and writes whole lines. Where the file changes
+//! from one attempt to another it has a heading, `== step 3 build[1] ==`. A [`Reader`] reads the file and, if it
+//! follows, waits for more. **Never** blocks a tool: output that exceeds the rate of the writer, or the allowance of
+//! the attempt, is dropped and counted.
 //!
-//! **Order.** Through the gate of the project, one writer or reader of a run at a time; the lines of an attempt are in the file before
-//! what it came to is on record, unless its run is to stop and the project hangs. **Bounds.** The file grows to 8 MiB, then takes
-//! the place of `async.log.1`; a reader that follows reads from the files and keeps nothing, and one that is further behind is told how
-//! it lost its place. **Failure**: what cannot be written is lost, with a warning; a run never fails for it.
+//! **Order.** All access passes the file pool of the project, with one writer or reader of a run at a time. The lines
+//! of an attempt are in the file before its outcome is recorded, unless its run must stop while the project hangs.
+//! **Bounds.** The file grows to 8 MiB, then replaces `async.log.1`. A following reader reads from the files and keeps
+//! no lines in memory; one that falls further behind gets a note that lines are missing. **Failure**: lines that cannot
+//! be written are lost, with a warning; a run never fails for it.
 
 mod read;
 mod voice;
@@ -29,23 +31,23 @@ use rye_host::safe_path::Dir;
 pub use self::read::{Piece, Reader, Wanted};
 pub use self::voice::{Source, Voice};
 
-/// Longest file; beyond it begins the next.
+/// Maximum length of the file in bytes; then the next one begins.
 const MOST_BYTES: u64 = 8 << 20;
-/// The file that grows.
+/// Current file.
 const NEW: &str = "async.log";
-/// The one before it.
+/// Previous file.
 const OLD: &str = "async.log.1";
-/// Runs that are looked through for those that nobody has any more.
+/// Number of entries from which on unused logs are removed from the map.
 const SWEEP: usize = 256;
 
-/// The logs that somebody writes or reads.
+/// Logs that have a writer or a reader.
 #[derive(Debug, Default)]
 pub struct Logs {
     open: Mutex<HashMap<RunId, Weak<Log>>>,
 }
 
 impl Logs {
-    /// The log of `run`; the same for all that have it at once.
+    /// Log of `run`; all concurrent callers get the same one.
     pub fn of(&self, run: &RunId, spec: &Arc<Spec>) -> Arc<Log> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(log) = open.get(run).and_then(Weak::upgrade) {
@@ -60,29 +62,28 @@ impl Logs {
     }
 }
 
-/// The log of one run.
 #[derive(Debug)]
 pub struct Log {
     run: RunId,
     spec: Arc<Spec>,
-    /// Held while somebody works on the files.
+    /// Held during each access to the files.
     at: Mutex<At>,
-    /// Counts what was written, for those who wait for more.
+    /// Counts writes, to wake waiting readers.
     written: watch::Sender<u64>,
 }
 
-/// Where the writing is.
+/// Position of the writer.
 #[derive(Debug, Default)]
 struct At {
-    /// How many files of this life came before the one that grows.
+    /// Number of earlier files since the daemon started.
     file: u64,
-    /// Whose lines came last.
+    /// Attempt that wrote the last lines.
     heading: Option<Arc<str>>,
-    /// Kept as long as an attempt writes.
+    /// Kept open while an attempt writes.
     open: Option<Open>,
 }
 
-/// The file that grows, and its directory.
+/// The current file and its directory.
 #[derive(Debug)]
 struct Open {
     directory: Dir,
@@ -133,7 +134,7 @@ impl Log {
         Ok(())
     }
 
-    /// The file that grows, opened again if somebody removed `known`; and its length.
+    /// The current file and its length. Reopens it if `known` was removed from its directory.
     fn opened(&self, known: Option<Open>) -> io::Result<(Open, u64)> {
         if let Some(open) = known {
             let found = open.file.metadata()?;
@@ -148,7 +149,7 @@ impl Log {
         Ok((Open { directory, file }, length))
     }
 
-    /// One of the two files, if it is there. Blocks.
+    /// Opens one of the two files, if it exists. Blocks.
     fn look(&self, name: &str) -> io::Result<Option<File>> {
         let place = Path::new("state/threads").join(self.run.as_str());
         let directory = Dir::of_run(&self.spec).and_then(|root| root.enter(&place));
@@ -160,7 +161,7 @@ impl Log {
     }
 }
 
-/// The heading that a line of the file is, if it is one.
+/// Text of the heading if `line` is one.
 fn heading(line: &[u8]) -> Option<&[u8]> {
     line.strip_prefix(b"== ")?.strip_suffix(b" ==")
 }

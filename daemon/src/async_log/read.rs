@@ -1,4 +1,4 @@
-//! Reading the log of a run, from its end or while it grows.
+//! Reads the log of a run, from its end or while it grows.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -9,33 +9,33 @@ use tokio::sync::watch;
 use super::{Log, NEW, OLD, heading};
 use rye_host::file_pool::FilePool;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const CHUNK: u64 = 256 << 10;
-/// Bytes that a reader keeps who asked for the last lines, with what each takes beside its text.
+/// Maximum memory in bytes for a reader of the last lines, overhead per line included.
 const MOST_TAIL: usize = 8 << 20;
-/// What a line takes beside its text: its place in the list, and what an allocation takes.
+/// Overhead in bytes of a line: its list entry and its allocation.
 const ENTRY: usize = 96;
 
-/// Lines of one attempt, one after the other.
+/// Consecutive lines of one attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
-    /// The attempt, such as `step 3 build[1]`; empty for a word of our own.
+    /// The attempt, such as `step 3 build[1]`; empty for a note of the daemon.
     pub heading: String,
     /// Whole lines.
     pub text: String,
 }
 
-/// Of which attempts lines are wanted.
+/// Filter of attempts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// The node, or the tool of a thread's call.
     pub node: Option<String>,
-    /// What stands in the brackets behind it: the position of an item, the name of a branch.
+    /// The text in brackets after it: the index of an item, or the name of a branch.
     pub item: Option<String>,
 }
 
 impl Wanted {
-    /// Whether lines below `heading` are wanted.
+    /// True if lines below `heading` match.
     fn has(&self, heading: &str) -> bool {
         let mut words = heading.splitn(3, ' ');
         let place = match (words.next(), words.next(), words.next()) {
@@ -57,7 +57,6 @@ impl Wanted {
     }
 }
 
-/// A reader of the log of a run.
 #[derive(Debug)]
 pub struct Reader {
     log: Arc<Log>,
@@ -67,19 +66,19 @@ pub struct Reader {
     place: Place,
 }
 
-/// Up to where a reader has read.
+/// Read position.
 #[derive(Debug, Clone, Default)]
 struct Place {
-    /// The file, counted as the writer counts; none before the first look.
+    /// File number, as the writer counts; `None` before the first read.
     file: Option<u64>,
-    /// Bytes of it.
+    /// Offset in bytes.
     offset: u64,
-    /// Whose lines come next.
+    /// Heading of the next line.
     heading: String,
 }
 
 impl Reader {
-    /// A reader that begins with the oldest line there is.
+    /// Makes a reader that begins with the oldest available line.
     pub fn new(log: Arc<Log>, gate: FilePool, wanted: Wanted) -> Self {
         Self {
             written: log.written.subscribe(),
@@ -90,7 +89,7 @@ impl Reader {
         }
     }
 
-    /// Leaves out what is there: only what is printed from now on is read.
+    /// Skips all existing lines: only later output is read.
     pub async fn skip(&mut self) -> io::Result<()> {
         self.written.mark_unchanged();
         let log = Arc::clone(&self.log);
@@ -101,12 +100,12 @@ impl Reader {
         Ok(())
     }
 
-    /// Whether something was written that [`Reader::next`] has not looked for.
+    /// True if there was a write since [`Reader::next`] last read.
     pub fn has_grown(&self) -> bool {
         self.written.has_changed().unwrap_or(false)
     }
 
-    /// The lines that are there and were not read, some at a time; none if there are no more now.
+    /// Returns a batch of unread lines; empty if there are no more at present.
     pub async fn next(&mut self) -> io::Result<Vec<Piece>> {
         loop {
             self.written.mark_unchanged();
@@ -128,11 +127,11 @@ impl Reader {
 
     /// Resolves when there may be more.
     pub async fn grown(&mut self) {
-        // The log is held: its writer is there.
+        // Cannot fail: `log` keeps the sender alive.
         drop(self.written.changed().await);
     }
 
-    /// The last `count` lines there are; what comes then is read by [`Reader::next`].
+    /// Returns the last `count` lines. [`Reader::next`] continues after them.
     pub async fn tail(&mut self, count: usize) -> io::Result<Vec<Piece>> {
         let mut last: VecDeque<(Arc<str>, String)> = VecDeque::new();
         let mut bytes = 0;
@@ -173,7 +172,7 @@ fn push(pieces: &mut Vec<Piece>, heading: &str, line: &str) {
     }
 }
 
-/// The end of what is there. Blocks.
+/// Position at the end of the log. Blocks.
 fn end(log: &Log) -> io::Result<Place> {
     let at = log.at();
     let open = log.look(NEW)?;
@@ -185,7 +184,7 @@ fn end(log: &Log) -> io::Result<Place> {
     })
 }
 
-/// Reads on from `place`: what is wanted of it, where that ends, and whether there may be more. Blocks.
+/// Reads from `place`. Returns the matching lines, the next position, and true if there may be more. Blocks.
 fn read(log: &Log, wanted: &Wanted, mut place: Place) -> io::Result<(Vec<Piece>, Place, bool)> {
     let at = log.at();
     let mut pieces = Vec::new();
@@ -220,7 +219,7 @@ fn read(log: &Log, wanted: &Wanted, mut place: Place) -> io::Result<(Vec<Piece>,
         }
     }
     if whole == 0 && name == OLD {
-        // That file is at its end for good.
+        // The previous file is at its end and does not grow.
         place.file = Some(file.wrapping_add(1));
         place.offset = 0;
         place.heading.clear();

@@ -85,7 +85,7 @@ async fn what_is_being_written_when_a_tool_ends_is_waited_for() {
     {
         let write = pin!(voice.write());
         assert!(write.poll(&mut looking).is_pending());
-        // It is let go when the tool ends, whether its work has begun or not.
+        // The write is cancelled when the tool ends, whether or not it has begun.
     }
     let mut close = pin!(voice.close());
     assert!(close.as_mut().poll(&mut looking).is_pending());
@@ -245,7 +245,7 @@ async fn a_flood_leaves_whole_lines_and_a_count_of_what_is_left_out() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
-    // Lines of their number; chunks end within them.
+    // Numbered lines; chunks end within them.
     let mut lines = String::new();
     for number in 0..400_000 {
         writeln!(lines, "{number:063}").unwrap();

@@ -1,4 +1,4 @@
-//! What one attempt prints, made into lines and written.
+//! Output of one attempt, split into lines and written.
 
 use std::convert::Infallible;
 use std::io;
@@ -11,27 +11,25 @@ use tokio::sync::Notify;
 use super::{Log, heading};
 use rye_host::file_pool::FilePool;
 
-/// Bytes of lines that wait to be written.
+/// Maximum bytes of lines that wait for a write.
 const MOST_WAITING: usize = 1 << 20;
-/// Bytes that an attempt may print at once, of which all are kept: what a file of the log holds.
+/// Bytes of a burst that are kept in full: the size of one file of the log.
 const BURST: usize = 8 << 20;
-/// Bytes that are kept in a millisecond beyond that, some eight megabytes a second.
+/// Bytes kept per millisecond beyond a burst; about 8 MB per second.
 const RATE: usize = 8 << 10;
-/// Bytes that are kept or left out together.
+/// Granularity in bytes of keeping or dropping output.
 const PART: usize = 64 << 10;
-/// A line that is longer is cut into several.
+/// Maximum length of a line in bytes; a longer one is split.
 const LONGEST_LINE: usize = 16 << 10;
 
-/// A stream of an attempt: its lines are its own.
+/// Stream of an attempt. Its lines are not mixed with those of the other stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
 }
 
-/// One attempt on its way into the log.
+/// Writer of one attempt's output to the log.
 #[derive(Debug)]
 pub struct Voice {
     gate: FilePool,
@@ -39,7 +37,7 @@ pub struct Voice {
     more: Notify,
 }
 
-/// What an attempt says, shared with the work that writes it.
+/// Output of an attempt, shared with the work that writes it.
 #[derive(Debug)]
 struct Said {
     log: Arc<Log>,
@@ -49,24 +47,25 @@ struct Said {
     writing: Mutex<()>,
 }
 
-/// What was printed and not written.
+/// Output that is not written yet.
 #[derive(Debug, Default)]
 struct Heard {
     lines: Vec<u8>,
-    /// The beginning of the next line of stdout, and of stderr.
+    /// Incomplete last line of stdout, and of stderr.
     begun: [Vec<u8>; 2],
-    /// Whether the rest of a line is left out, as its beginning is.
+    /// True if the rest of a line is dropped because its beginning was.
     skips: [bool; 2],
-    /// Bytes that were dropped since lines were last taken.
+    /// Bytes dropped since lines were last taken.
     dropped: usize,
     allowance: Allowance,
 }
 
-/// How many bytes are kept now. What comes faster is not even looked at: a tool that floods costs the daemon what reading it takes.
+/// Number of bytes that are kept at present. Excess output is not even inspected, so a tool that floods costs the
+/// daemon only the read.
 #[derive(Debug)]
 struct Allowance {
     left: usize,
-    /// Up to when it has grown.
+    /// Time of its last increase.
     at: Instant,
 }
 
@@ -80,7 +79,7 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Takes `bytes` of it, if there are as many.
+    /// Takes `bytes` of it if enough is left. Returns true if so.
     fn spend(&mut self, bytes: usize) -> bool {
         if self.left < bytes {
             let passed = self.at.elapsed();
@@ -96,7 +95,7 @@ impl Allowance {
 }
 
 impl Voice {
-    /// What an attempt says whose lines stand below `heading`; it goes through `gate`.
+    /// Makes a writer for an attempt whose lines are below `heading`; writes pass the file pool `gate`.
     pub fn new(log: Arc<Log>, gate: FilePool, heading: &str) -> Self {
         Self {
             gate,
@@ -111,14 +110,15 @@ impl Voice {
         }
     }
 
-    /// Takes in what was printed. Neither waits nor blocks.
+    /// Buffers output. Neither waits nor blocks.
     pub fn hear(&self, source: Source, bytes: &[u8]) {
         if self.said.heard().take(source, bytes) {
             self.more.notify_one();
         }
     }
 
-    /// Writes lines as they come. Nothing is lost when this is dropped midway: what is being written is written, and the rest stays.
+    /// Writes lines as they arrive. Dropping the future loses nothing: a write in progress completes, and the rest
+    /// stays buffered.
     pub async fn write(&self) -> Infallible {
         loop {
             self.more.notified().await;
@@ -126,7 +126,7 @@ impl Voice {
         }
     }
 
-    /// Writes the rest, with lines that have no end. All that was heard is in the file when this returns.
+    /// Writes the rest, unterminated lines included. All output is in the file when this returns.
     pub async fn close(&self) {
         self.said.heard().end();
         self.flush().await;
@@ -150,14 +150,14 @@ impl Said {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is nothing to write, and nobody is about it.
+    /// True if nothing is buffered and no write is in progress.
     fn is_written(&self) -> bool {
-        // In this order: whoever took the lines has been writing since before.
+        // The order matters: a writer holds `writing` before it takes the lines.
         let is_empty = self.heard().is_empty();
         is_empty && !matches!(self.writing.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Writes what was heard, behind what is being written. Blocks.
+    /// Writes the buffered lines, after a write in progress. Blocks.
     fn write(&self) -> io::Result<()> {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = self.heard().lines();
@@ -169,12 +169,11 @@ impl Said {
 }
 
 impl Heard {
-    /// Whether there are no lines to write, and none were dropped.
     const fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.dropped == 0
     }
 
-    /// Whether there are lines to write.
+    /// Buffers output. Returns true if there are lines to write.
     fn take(&mut self, source: Source, bytes: &[u8]) -> bool {
         let place = match source {
             Source::Stdout => 0,
@@ -195,7 +194,7 @@ impl Heard {
         !self.lines.is_empty()
     }
 
-    /// Takes a line, or a part of one.
+    /// Buffers a line, or a part of one.
     fn take_piece(&mut self, place: usize, piece: &[u8]) {
         let is_end = piece.ends_with(b"\n");
         if self.skips[place] {
@@ -227,7 +226,7 @@ impl Heard {
 
     fn keep(&mut self, line: &[u8]) {
         let text = line.strip_suffix(b"\n").unwrap_or(line);
-        // A line that looks like a heading is none, whatever else is in it.
+        // A line that looks like a heading gets a leading space, so that it cannot be read as one.
         if heading(text).is_some() {
             self.lines.push(b' ');
         }
