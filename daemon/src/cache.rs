@@ -1,12 +1,13 @@
-//! The node cache of projects, and the way to their objects.
+//! The node cache of projects, and access to their objects.
 //!
-//! **Owns** `cache/nodes` below a project's objects: under the hash over graph, node, action, chain and
-//! configuration ([`rye_core::cas::InputScope`]) a pointer to the result, signed by the node. **Never** trusts the project: a pointer that is not
-//! ours, is not of its key, or leads to an object that is not what it was is a miss, with a warning. So the worst that
-//! somebody who may write to the project can do is to have a node carried out.
+//! **Owns** `cache/nodes` below a project's objects. The key is a hash over graph, node, action, chain and
+//! configuration ([`rye_core::cas::InputScope`]); the value is a pointer to the result, signed by the node. **Never**
+//! trusts the project. A pointer that this node did not sign, that is for another key, or that leads to a changed
+//! object is a miss, with a warning. An attacker with write access to the project can at worst cause a node to be
+//! executed.
 //!
-//! **Order**: the result is there before the pointer to it. Whoever looks must have checked before that the action may be
-//! carried out at all. **Failure**: what cannot be stored is a warning; the run continues without.
+//! **Order**: the result is stored before the pointer to it. A caller of a lookup must have checked that the action may
+//! be executed at all. **Failure**: a result that cannot be stored is a warning; the run continues without it.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -25,42 +26,36 @@ use crate::object::{ProjectObjects, ProjectObjectsError};
 use rye_host::file_pool::FilePool;
 use rye_journal::Signer;
 
-/// Why something about a project's objects cannot be answered.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was given is no hash.
     #[error(transparent)]
     Digest(#[from] InvalidDigest),
-    /// The object.
     #[error(transparent)]
     Object(#[from] ProjectObjectsError),
-    /// The project keeps no objects.
+    /// The project has no objects.
     #[error("{files} holds no objects: no graph has run there")]
     Empty {
-        /// Its `.ai`, or the stand-in.
+        /// The project's `.ai`, or its stand-in.
         files: String,
     },
-    /// The beginning of a key is that of several.
+    /// Several keys begin with the given prefix.
     #[error("`{beginning}` is the beginning of several keys; write more of it")]
     Vague {
-        /// What was asked for.
+        /// The given prefix.
         beginning: String,
     },
-    /// The file system refused.
     #[error("failed to reach the objects of {files}")]
     Reach {
-        /// Its `.ai`, or the stand-in.
+        /// The project's `.ai`, or its stand-in.
         files: String,
-        /// What the system said.
         #[source]
         source: std::io::Error,
     },
-    /// A file is not one this node signed.
+    /// This node did not sign the file.
     #[error("the ref of run `{run}` in {files} is not one this node signed for it")]
     Forged {
-        /// The run.
         run: RunId,
-        /// The project's `.ai`, or the stand-in.
+        /// The project's `.ai`, or its stand-in.
         files: String,
     },
 }
@@ -80,32 +75,32 @@ impl Kinded for Error {
 /// A result in the cache.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
-    /// Its key: the hash over graph, node, action, chain and configuration.
+    /// Hash over graph, node, action, chain and configuration.
     pub key: String,
-    /// The node that gave it; empty if the entry is not ours.
+    /// Graph node of the result; empty if the entry is not trusted.
     pub node: String,
-    /// The name of its `node_result` object; empty if the entry is not ours.
+    /// Name of the `node_result` object; empty if the entry is not trusted.
     pub node_result_hash: String,
-    /// When it was stored.
+    /// Time of the write.
     pub cached_at: Option<Timestamp>,
-    /// Whether this node signed it: any other is never used.
+    /// True if this node signed the entry. Other entries are never used.
     pub trusted: bool,
 }
 
-/// Runs that are remembered because an object was found with them.
+/// Capacity of the list of runs in which objects were found.
 const MAX_FOUND: usize = 16;
-/// Digits of a key.
+/// Number of digits of a key.
 const WHOLE: usize = 64;
-/// Fewest digits that stand for a key.
+/// Minimum number of digits of a key prefix.
 const SHORTEST: usize = 4;
 
-/// Whether a text can be the beginning of a key.
+/// True if `text` can be a prefix of a key.
 fn is_beginning(text: &str) -> bool {
     let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     text.len() >= SHORTEST && text.bytes().all(is_digit)
 }
 
-/// The key among `keys` that begins so, if there is one.
+/// The key among `keys` that begins with `beginning`, if any; an error if there are several.
 fn begun(keys: Vec<Digest>, beginning: String) -> Result<Vec<Digest>, Error> {
     let found: Vec<Digest> = keys
         .into_iter()
@@ -117,20 +112,19 @@ fn begun(keys: Vec<Digest>, beginning: String) -> Result<Vec<Digest>, Error> {
     }
 }
 
-/// What is to be forgotten.
+/// Selection of entries to drop.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
-    /// What has this key, or a key that begins so and no other does.
+    /// The entry with this key, or with the only key that has this prefix.
     Key(String),
-    /// Everything.
     All,
 }
 
-/// The objects of all projects. Cheap to clone; every call passes the gate of the project whose files it is about.
+/// Objects of all projects. Cheap to clone; every call passes the file pool of its project.
 #[derive(Clone)]
 pub struct Store {
     signer: Arc<dyn Signer>,
-    /// Runs in which an object was found lately, with the projects' `files`; the last one at the end.
+    /// Runs in which an object was found, with the `files` of their projects; the most recent last.
     found: Arc<Mutex<VecDeque<(String, RunId)>>>,
 }
 
@@ -141,7 +135,7 @@ impl std::fmt::Debug for Store {
 }
 
 impl Store {
-    /// A store whose pointers are signed by `signer`.
+    /// Makes a store whose pointers are signed by `signer`.
     pub fn new(signer: Arc<dyn Signer>) -> Self {
         Self {
             signer,
@@ -149,8 +143,8 @@ impl Store {
         }
     }
 
-    /// The result stored under `key` in the project whose files are below `files`. Everything that is not exactly what this
-    /// node stored is a miss.
+    /// Returns the result stored under `key` in the project with the directory `files`. An entry that is not exactly as
+    /// this node stored it is a miss.
     pub async fn find(&self, gate: &FilePool, files: &str, key: &str) -> Option<Value> {
         let this = self.clone();
         let (files, key) = (files.to_owned(), key.to_owned());
@@ -186,7 +180,7 @@ impl Store {
         Ok(object.get_mut("result").map(Value::take))
     }
 
-    /// Stores the `result` of `node` under `key`. The next look that finds it may come from another run.
+    /// Stores the `result` of `node` under `key`, for later lookups of any run.
     pub async fn store(
         &self,
         gate: &FilePool,
@@ -220,7 +214,7 @@ impl Store {
         }
     }
 
-    /// Every entry of the cache of a project, by key.
+    /// All entries of a project's cache, ordered by key.
     pub async fn list(&self, gate: &FilePool, files: &str) -> Result<Vec<Entry>, Error> {
         let this = self.clone();
         let files = files.to_owned();
@@ -240,7 +234,8 @@ impl Store {
         .await
     }
 
-    /// Forgets entries of the cache of a project, and says how many. Their results stay as objects: receipts name them.
+    /// Drops entries of a project's cache and returns their number. Their results stay as objects because receipts
+    /// refer to them.
     pub async fn drop(&self, gate: &FilePool, files: &str, which: Which) -> Result<u64, Error> {
         let files = files.to_owned();
         gate.pass("drop from the node cache", move || {
@@ -264,7 +259,7 @@ impl Store {
         .await
     }
 
-    /// The object named `hash` of a project, verified.
+    /// Reads and verifies the object `hash` of a project.
     pub async fn object(&self, gate: &FilePool, files: &str, hash: &str) -> Result<Value, Error> {
         let digest: Digest = hash.parse()?;
         let (this, files) = (self.clone(), files.to_owned());
@@ -281,7 +276,8 @@ impl Store {
         .await
     }
 
-    /// The name of the newest `execution_snapshot` of `run`, verified; `None` if the run was neither suspended nor ended yet.
+    /// Name of the newest `execution_snapshot` of `run`, verified; `None` if the run has not been suspended or ended
+    /// yet.
     pub async fn snapshot_of(
         &self,
         gate: &FilePool,
@@ -309,7 +305,8 @@ impl Store {
         .await
     }
 
-    /// The runs of a project in which an object was found lately: they are looked through first, for what one object names is there too.
+    /// Runs of a project in which an object was found recently, the most recent first. They are searched first, because
+    /// an object's references are usually in the same file.
     fn likely(&self, files: &str) -> Vec<RunId> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let runs = found.iter().rev().filter(|(project, _)| project == files);
@@ -326,7 +323,7 @@ impl Store {
         found.push_back(entry);
     }
 
-    /// What a pointer under `key` says, if it is ours and of this key.
+    /// Content of a pointer; the fields are empty unless this node signed it for `key`.
     fn entry(&self, key: &Digest, pointer: &[u8]) -> Entry {
         let key = key.to_string();
         let ours = self
@@ -346,7 +343,7 @@ impl Store {
         }
     }
 
-    /// The signed object in `text`, if it is signed by this node.
+    /// Parses the signed object in `text`; `None` if this node did not sign it.
     fn signed(&self, text: &[u8]) -> Option<Value> {
         let value: Value = serde_json::from_slice(text).ok()?;
         let token = seal::verify_json(value.as_object()?).ok()?;

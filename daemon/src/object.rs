@@ -1,4 +1,4 @@
-//! The objects of projects: what their runs did, under the SHA-256 of its content.
+//! Objects of projects, which record the results of runs; each is named by the SHA-256 of its content.
 
 mod project_objects;
 pub mod run_objects;

@@ -124,14 +124,14 @@ async fn a_pointer_that_this_node_did_not_make_for_this_key_is_a_miss() {
             "{forged}"
         );
     }
-    // A good one of another key.
+    // A valid pointer for another key.
     fs::write(project.pointer(OTHER), &good).unwrap();
     assert_eq!(
         ours.find(&FilePool::default(), project.files(), OTHER)
             .await,
         None
     );
-    // A good one of another node.
+    // A valid pointer of another node.
     fs::write(project.pointer(KEY), &good).unwrap();
     assert_eq!(
         store(2)

@@ -1,16 +1,16 @@
-//! The objects of one project: what its runs did, kept under the hash of their content.
+//! The objects of one project, named by the hash of their content.
 //!
 //! **Owns** the layout below `<files>/state/objects`:
 //!
 //! ```text
-//! runs/<run id>.jsonl            objects of a run, a line for each (see [`run_objects`](super::run_objects))
+//! runs/<run id>.jsonl            objects of a run, one per line (see [`run_objects`](super::run_objects))
 //! objects/ab/cd/<sha256>.json    an object that several runs share, as canonical JSON: a result in the cache
 //! refs/graphs/<run id>.json      the newest snapshot of a run, signed by the node
 //! cache/nodes/<key>.json         the result of a node, signed by the node
 //! ```
 //!
-//! **Never** follows a symbolic link, and never hands out an object whose content does not have its name. **Order**: an object
-//! is there, whole, before anything names it; two writers of one object both succeed. **Failure**: a crash leaves
+//! **Never** follows a symbolic link, and never returns an object whose content does not match its name. **Order**: an
+//! object is complete before anything refers to it. Two writers of one object both succeed. **Failure**: a crash leaves
 //! at most a hidden temporary file. Nothing is synced.
 
 use std::io::{self, BufWriter, Write as _};
@@ -26,56 +26,47 @@ use super::run_objects;
 use rye_host::blobs::{PIECE, digest_of_file};
 use rye_host::safe_path::Dir;
 
-/// Longest object that is read back: more than the largest state a run may have.
+/// Maximum length in bytes of an object that is read; more than the largest state of a run.
 pub(super) const MAX_BYTES: u64 = 256 << 20;
 
 /// Directory of the objects of a project below its `files` directory.
 pub const OBJECTS: &str = "state/objects";
 const SHARED: &str = "objects";
-/// Directory of the refs.
 pub const REFS: &str = "refs/graphs";
 const NODES: &str = "cache/nodes";
 
-/// Tells the temporary files of this process apart.
+/// Counter that makes the temporary files of this process unique.
 static TEMPORARIES: AtomicU64 = AtomicU64::new(0);
 
-/// Why an object of a project is not handed out.
 #[derive(Debug, thiserror::Error)]
 pub enum ProjectObjectsError {
-    /// It is not there.
     #[error("there is no object {digest} in {}", path.display())]
     NotFound {
-        /// Its name.
         digest: Digest,
-        /// Where it was looked for.
+        /// Directory of the project's objects.
         path: PathBuf,
     },
-    /// The file system refused.
     #[error("failed to read {}", path.display())]
     Read {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
         #[source]
         source: io::Error,
     },
-    /// The file is there, its content is not what it was.
+    /// The content of the file does not match its name.
     #[error(
         "{} was changed after it was written: its content is {found}",
         path.display()
     )]
     Damaged {
-        /// The file.
         path: PathBuf,
-        /// What its bytes hash to.
+        /// Hash of the content.
         found: Digest,
     },
-    /// The file has its name and is no JSON.
+    /// The content matches the name but is not JSON.
     #[error("{} is not JSON", path.display())]
     Foreign {
-        /// The file.
         path: PathBuf,
-        /// What the parser said.
         #[source]
         source: serde_json::Error,
     },
@@ -91,7 +82,7 @@ impl Kinded for ProjectObjectsError {
     }
 }
 
-/// The objects of a project. Everything here blocks.
+/// Objects of a project. All methods block.
 #[derive(Debug)]
 pub struct ProjectObjects {
     root: Dir,
@@ -108,7 +99,7 @@ impl ProjectObjects {
         }
     }
 
-    /// Opens the objects below `files`, which are made if they are not there.
+    /// Opens the objects below `files`, and creates their directory if necessary.
     pub fn make(files: &Path) -> io::Result<Self> {
         let root = Dir::root(files)?.state()?.make(Path::new("objects"))?;
         Ok(Self::at(root, files))
@@ -121,7 +112,7 @@ impl ProjectObjects {
         }
     }
 
-    /// Keeps `object`. One that is there already, unharmed, is not touched.
+    /// Stores `object`. An intact existing file is not touched.
     pub fn put(&self, object: &Written) -> io::Result<()> {
         let leaf = leaf(&object.hash);
         let directory = match self.root.enter(&leaf) {
@@ -129,7 +120,7 @@ impl ProjectObjects {
             directory => directory?,
         };
         let name = format!("{}.json", object.hash);
-        // What is there instead is put right.
+        // A damaged file is replaced.
         if let Some(mut there) = directory.look(&name)?
             && there.metadata()?.len() == object.bytes
             && digest_of_file(&mut there)?.to_string() == object.hash
@@ -144,8 +135,8 @@ impl ProjectObjects {
         })
     }
 
-    /// The object named `digest`, verified, and the run that has it. It is looked for among those that runs share, then with the runs
-    /// `likely`, then with all runs of the project.
+    /// Reads and verifies the object `digest`, and returns the run that has it. Searches the shared objects, then the
+    /// runs `likely`, then all runs of the project.
     pub fn get(
         &self,
         digest: &Digest,
@@ -182,7 +173,7 @@ impl ProjectObjects {
         Err(missing)
     }
 
-    /// The object named `digest` among those that runs share, verified.
+    /// Reads and verifies the shared object `digest`.
     pub fn shared(&self, digest: &Digest) -> Result<Value, ProjectObjectsError> {
         let name = digest.to_string();
         let leaf = leaf(&name);
@@ -211,23 +202,23 @@ impl ProjectObjects {
             .map_err(|source| ProjectObjectsError::Foreign { path, source })
     }
 
-    /// What names the newest snapshot of `run`, unverified; `None` if nothing does.
+    /// Pointer to the newest snapshot of `run`, unverified; `None` if there is none.
     pub fn get_ref(&self, run: &RunId) -> io::Result<Option<Vec<u8>>> {
         self.pointer(REFS, &format!("{run}.json"))
     }
 
-    /// Remembers the signed `pointer` under the cache key `key`.
+    /// Stores the signed `pointer` under the cache key `key`.
     pub fn put_cached(&self, key: &Digest, pointer: &[u8]) -> io::Result<()> {
         let nodes = self.root.make(Path::new(NODES))?;
         replace(&nodes, &format!("{key}.json"), pointer)
     }
 
-    /// What is remembered under the cache key `key`, unverified; `None` if nothing is.
+    /// Pointer under the cache key `key`, unverified; `None` if there is none.
     pub fn get_cached(&self, key: &Digest) -> io::Result<Option<Vec<u8>>> {
         self.pointer(NODES, &format!("{key}.json"))
     }
 
-    /// Every cache key under which something is remembered, in order.
+    /// All keys of the cache, in order.
     pub fn cached(&self) -> io::Result<Vec<Digest>> {
         let names = match self.root.enter(Path::new(NODES)) {
             Ok(nodes) => nodes.names()?,
@@ -238,7 +229,7 @@ impl ProjectObjects {
         Ok(keys.filter_map(|key| key.parse().ok()).collect())
     }
 
-    /// Forgets what is remembered under the cache key `key`; `false` if nothing is. The object stays.
+    /// Removes the pointer under the cache key `key`; returns false if there is none. The object stays.
     pub fn drop_cached(&self, key: &Digest) -> io::Result<bool> {
         match self.root.enter(Path::new(NODES)) {
             Ok(nodes) => nodes.remove(&format!("{key}.json")),
@@ -256,17 +247,17 @@ impl ProjectObjects {
     }
 }
 
-/// The directory of an object.
+/// Directory of an object.
 fn leaf(hash: &str) -> PathBuf {
     Path::new(SHARED).join(&hash[..2]).join(&hash[2..4])
 }
 
-/// Replaces a file that others may be replacing too.
+/// Atomically replaces a file; concurrent writers are allowed.
 fn replace(directory: &Dir, name: &str, content: &[u8]) -> io::Result<()> {
     directory.replace_through(&temporary(name), name, content)
 }
 
-/// A name for the file of that name, until it is whole.
+/// Unique temporary name for the file `name`.
 fn temporary(name: &str) -> String {
     let number = TEMPORARIES.fetch_add(1, Ordering::Relaxed);
     format!(".{name}.{number}.tmp")

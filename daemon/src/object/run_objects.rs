@@ -1,9 +1,10 @@
-//! The objects of one run in one file, `runs/<run>.jsonl` below the objects of its project: a line for each, `<sha256> <canonical JSON>`.
-//! The bytes after the space hash to the name, so `grep ^HASH` finds an object and `sha256sum` verifies it.
+//! Objects of one run in one file, `runs/<run>.jsonl` below the objects of its project. Each line is `<sha256>
+//! <canonical JSON>`. The bytes after the space hash to the name, so `grep ^HASH` finds an object and `sha256sum`
+//! verifies it.
 //!
-//! **Never** trusts a file: what is read back is verified, and a line of any length is passed over without being held in memory.
-//! **Order**: lines are appended; a name that occurs twice names the same bytes. **Failure**: a crash leaves at most a last line without
-//! its end, which names nothing.
+//! **Never** trusts a file: content is verified, and a line of any length is skipped without being held in memory.
+//! **Order**: lines are appended; a name that occurs twice names the same bytes. **Failure**: a crash leaves at most an
+//! unterminated last line, which is ignored.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write};
@@ -28,7 +29,7 @@ pub fn file_name(run: &RunId) -> String {
     format!("{run}.jsonl")
 }
 
-/// The run whose file has the name `name`.
+/// Run whose file has the name `name`.
 pub(super) fn run_of(name: &str) -> Option<RunId> {
     RunId::new(name.strip_suffix(".jsonl")?).ok()
 }
@@ -43,14 +44,14 @@ pub fn write(out: &mut impl Write, object: &Written) -> io::Result<()> {
     writeln!(out, "{} {object}", object.hash)
 }
 
-/// A line of a file.
+/// Position of a line in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Row {
-    /// Byte at which it begins.
+    /// Offset of its first byte.
     pub offset: u64,
-    /// Its length with its LF.
+    /// Length including LF.
     pub bytes: u64,
-    /// The name that it begins with; `None` if that is no digest.
+    /// Name at its start; `None` if that is not a digest.
     pub name: Option<Digest>,
 }
 
@@ -61,7 +62,7 @@ impl Row {
         (self.offset + HEAD_BYTES, bytes)
     }
 
-    /// True if the object in `file` has its name.
+    /// True if the object in `file` matches its name.
     pub fn is_intact(&self, file: &File) -> io::Result<bool> {
         let mut hasher = Sha256::new();
         let (at, bytes) = self.object();
@@ -72,13 +73,13 @@ impl Row {
         Ok(self.name == Some(<[u8; 32]>::from(hasher.finalize()).into()))
     }
 
-    /// Writes the line in `file` to `out`.
+    /// Copies the line from `file` to `out`.
     pub fn copy(&self, file: &File, out: &mut impl Write) -> io::Result<()> {
         each_piece(file, self.offset, self.bytes, |piece| out.write_all(piece))
     }
 }
 
-/// Hands `bytes` bytes of `file` from `at` on to `take`, a piece at a time.
+/// Passes `bytes` bytes of `file` from `at` to `take`, in pieces.
 fn each_piece(
     file: &File,
     mut at: u64,
@@ -97,7 +98,7 @@ fn each_piece(
     Ok(())
 }
 
-/// The whole lines of a file, from its beginning. A last line without its end is left out.
+/// Whole lines of a file, from its beginning. An unterminated last line is left out.
 #[derive(Debug)]
 pub struct Rows<'a> {
     input: BufReader<&'a File>,
@@ -106,7 +107,7 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The lines of `file`, whose position is at its beginning.
+    /// Makes an iterator over `file`, whose position must be at its beginning.
     pub fn of(file: &'a File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         let input = BufReader::with_capacity(PIECE, file);
@@ -114,12 +115,11 @@ impl<'a> Rows<'a> {
         Ok(Self { input, length, at })
     }
 
-    /// Length of the lines that were read.
+    /// Total length of the lines read so far.
     pub const fn read_bytes(&self) -> u64 {
         self.at
     }
 
-    /// The next line.
     pub fn read(&mut self) -> io::Result<Option<Row>> {
         let mut head = Vec::new();
         let input = &mut self.input;
@@ -153,8 +153,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// The bytes of the object `digest` in the file `name` of `runs`, verified; `None` if it is not there. A line that has the name and other
-/// bytes is passed over.
+/// Verified bytes of the object `digest` in the file `name` of `runs`; `None` if it is missing. A line with this name
+/// and other bytes is skipped.
 pub(super) fn find(runs: &Dir, name: &str, digest: &Digest) -> io::Result<Option<Vec<u8>>> {
     let Some(file) = runs.look(name)? else {
         return Ok(None);
