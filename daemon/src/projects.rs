@@ -1,13 +1,14 @@
-//! Which project a directory belongs to, and the items that can be seen from it.
+//! Maps a directory to its project and to the items visible from it.
 //!
-//! **Owns** one [`Library`] and one [`FilePool`] per project, shared by all its runs, so that a verified item is verified once
-//! and no project gets more than its share of threads; and one [`Policy`] per configuration, so that its patterns are
-//! compiled once. **Never** lends a library but to work that has passed the gate ([`Project::visit`], [`Projects::visit`]), though it
-//! never reads a file under a lock that another project needs, and never writes to a project.
+//! **Owns** one [`Library`] and one [`FilePool`] per project, shared by all its runs: an item is verified once, and no
+//! project gets more than its share of threads. Also owns one [`Policy`] per configuration, so that its patterns are
+//! compiled once. **Never** lends a library to work outside the file pool ([`Project::visit`], [`Projects::visit`]),
+//! except for lookups that need no file ([`Project::glance`]). Never reads a file under a lock that another project
+//! needs, and never writes to a project.
 //!
-//! **Order.** A directory that somebody names has a gate of its own until it is known which project it belongs to; runs pass
-//! that of their project. **Failure.** A directory that is gone, or not a directory, is an error that names it. So is one that is not the
-//! one that it was: each visit on behalf of a run compares.
+//! **Order.** A directory has a file pool of its own until its project is known; runs use the pool of their project.
+//! **Failure.** A path that does not exist or is not a directory is an error that names it. So is a directory that
+//! replaced the original one: each visit for a run compares them.
 
 #[cfg(test)]
 pub(crate) mod hang;
@@ -34,50 +35,43 @@ use rye_host::file_pool::FilePool;
 use rye_host::safe_path;
 use rye_host::task;
 
-/// Configurations whose policy is kept; more different ones in use at once are read again.
+/// Capacity of the policy cache; beyond it policies are parsed again.
 const MOST_POLICIES: usize = 64;
-/// Projects whose verified items are kept although no run works there now, and gates that nobody passes.
+/// Number of entries from which on libraries without runs, and unused file pools, are dropped.
 const MOST_IDLE: usize = 64;
 
-/// Why a directory cannot be worked in.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not absolute.
     #[error("the project directory `{path}` is not absolute")]
     Relative {
-        /// As given.
+        /// Path as given.
         path: PathBuf,
     },
-    /// It cannot be opened.
     #[error("failed to use the project directory `{path}`")]
     Unusable {
-        /// As given.
+        /// Path as given.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// It is not the one in which a run began.
+    /// The directory is not the one in which the run began.
     #[error(
         "the project directory `{path}` is not the one that the run began in: {problem}; put that back, or cancel the run and resume \
          it, which continues in what is there now"
     )]
     Replaced {
-        /// The directory.
         path: PathBuf,
-        /// What is there.
         problem: String,
     },
-    /// The configuration of its runs says what cannot be.
     #[error("the configuration of runs is invalid: {problem}")]
     Policy {
-        /// What, where, and the fix.
+        /// The problem, its position, and the fix.
         problem: String,
     },
 }
 
 impl Error {
-    /// Whether the directory is not there, which may pass.
+    /// True if the directory is missing, which may be temporary.
     pub fn is_gone(&self) -> bool {
         let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
         match self {
@@ -87,7 +81,7 @@ impl Error {
         }
     }
 
-    /// Why an action of a run has not begun, if the directory is not there.
+    /// Failure of an action that has not begun, if the directory is missing.
     pub fn gone(&self) -> Option<Failure> {
         self.is_gone().then(|| Exhausted::Project.failure(self))
     }
@@ -110,14 +104,13 @@ impl Kinded for Error {
     }
 }
 
-/// A project, or a directory that belongs to none.
+/// A project, or a directory outside any project.
 #[derive(Debug)]
 pub struct Project {
-    /// Its root, or the directory itself where there is no project.
+    /// Root of the project, or the directory itself outside any project.
     pub directory: PathBuf,
-    /// The `.ai` that receives the files of runs; a stand-in below the state directory where there is no project.
+    /// The `.ai` that receives the files of runs; outside any project, a stand-in below the state directory.
     pub files: PathBuf,
-    /// Which directory it is.
     pub identity: DirectoryIdentity,
     items: Arc<Items>,
     gate: FilePool,
@@ -126,7 +119,7 @@ pub struct Project {
 }
 
 impl Project {
-    /// Does `work` with the items seen from here, away from the runtime's workers, if the directory is still the same.
+    /// Runs `work` with the visible items in the file pool, if the directory is still the same.
     pub async fn visit<T: Send + 'static>(
         self: &Arc<Self>,
         name: &'static str,
@@ -141,7 +134,7 @@ impl Project {
         self.gate.pass(name, work).await
     }
 
-    /// An error if another directory lies here by now, or none.
+    /// Fails if the directory was replaced or removed.
     fn look_again(&self) -> Result<(), Error> {
         let path = &self.directory;
         let found = std::fs::symlink_metadata(path);
@@ -155,7 +148,7 @@ impl Project {
         Ok(())
     }
 
-    /// The way to its files.
+    /// File pool of this project.
     pub const fn gate(&self) -> &FilePool {
         &self.gate
     }
@@ -167,34 +160,32 @@ impl Project {
     }
 }
 
-/// The items seen from a project, and the index by which they are searched.
+/// Items visible from a project, and their search index.
 #[derive(Debug)]
 struct Items {
     library: Library,
     search: Search,
 }
 
-/// What work sees that has passed the gate of a project.
+/// View of a project for work in its file pool.
 #[derive(Debug, Clone, Copy)]
 pub struct Inside<'a> {
-    /// The project.
     pub project: &'a Arc<Project>,
-    /// The items seen from it.
+    /// Items visible from the project.
     pub library: &'a Library,
-    /// The index by which they are searched.
+    /// Search index of these items.
     pub search: &'a Search,
 }
 
-/// Which project is meant.
+/// Designates a project.
 #[derive(Debug, Clone)]
 pub enum Site {
-    /// The one that a directory belongs to.
+    /// Project that contains the directory.
     Of(PathBuf),
-    /// The one that a run began in.
+    /// Project in which a run began.
     OfRun {
-        /// Its directory.
         directory: PathBuf,
-        /// Which one that was.
+        /// Identity of the directory when the run began.
         identity: Option<DirectoryIdentity>,
     },
 }
@@ -227,7 +218,7 @@ impl Site {
         }
     }
 
-    /// An error if `found` is not what is meant.
+    /// Fails if `found` is not the designated project.
     fn check(&self, found: &Project) -> Result<(), Error> {
         let Self::OfRun {
             directory,
@@ -247,7 +238,8 @@ impl Site {
     }
 }
 
-/// That the project in `path` is not the one that a run began in; the path may lead to `other`.
+/// Error that the project in `path` is not the one in which a run began. `other` is the directory that the path now
+/// resolves to, if it differs.
 fn replaced(path: &Path, other: Option<&Path>) -> Error {
     Error::Replaced {
         path: path.to_owned(),
@@ -258,7 +250,7 @@ fn replaced(path: &Path, other: Option<&Path>) -> Error {
     }
 }
 
-/// Items, which the first who needs them opens.
+/// Items that the first user opens.
 type Opened = Arc<OnceLock<Arc<Items>>>;
 
 /// All projects in use.
@@ -274,7 +266,6 @@ pub struct Projects {
 }
 
 impl Projects {
-    /// No project is in use yet.
     pub fn new(config: Arc<Config>, clock: Arc<dyn Clock>) -> Self {
         Self {
             config,
@@ -287,18 +278,17 @@ impl Projects {
         }
     }
 
-    /// What is set for the daemon.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// The project that is meant.
+    /// Opens the designated project.
     pub async fn open(self: &Arc<Self>, site: impl Into<Site>) -> Result<Arc<Project>, Error> {
         let work = |inside: &Inside<'_>| Ok(Arc::clone(inside.project));
         self.visit(site, "open a project", work).await
     }
 
-    /// Does `work` in the project that is meant, away from the runtime's workers.
+    /// Runs `work` for the designated project in its file pool.
     pub async fn visit<T, E>(
         self: &Arc<Self>,
         site: impl Into<Site>,
@@ -323,7 +313,7 @@ impl Projects {
         gate.pass(name, work).await
     }
 
-    /// The gate of `directory`, spelt like that; no file is looked at.
+    /// File pool of `directory`, by its spelling; reads no file.
     pub fn gate_of(&self, directory: &Path) -> FilePool {
         let mut gates = lock(&self.gates);
         if gates.len() >= MOST_IDLE && !gates.contains_key(directory) {
@@ -371,13 +361,12 @@ impl Projects {
         })
     }
 
-    /// The policy that a run was given as `text`; what is shipped if that is empty, as in records of old releases. For work
-    /// that may block.
+    /// Parses the policy `text` of a run. An empty text, as in records of old releases, is the shipped policy. Blocks.
     pub fn read_policy(&self, text: &str) -> Result<Arc<Policy>, Error> {
         policy(&self.policies, text)
     }
 
-    /// As [`Projects::read_policy`], for tasks.
+    /// Same as [`Projects::read_policy`], for async tasks.
     pub async fn policy(&self, text: &str) -> Result<Arc<Policy>, Error> {
         if let Some(policy) = self.policies.get(text) {
             return Ok(policy);
@@ -417,7 +406,7 @@ impl Projects {
         Arc::clone(items)
     }
 
-    /// Stands in for the `.ai` of a directory that has none, below the state directory.
+    /// Creates the stand-in for the missing `.ai` of a directory, below the state directory.
     fn stand_in(&self, directory: &Path) -> Result<PathBuf, Error> {
         let name = sha256_hex(directory.as_os_str().as_encoded_bytes());
         let path = self.config.state_dir.join("projects").join(&name[..32]);
@@ -428,7 +417,7 @@ impl Projects {
     }
 }
 
-/// Whether somebody works with a library, or is about to open it.
+/// True if a library is in use, or about to be opened.
 fn is_in_use(opened: &Opened) -> bool {
     Arc::strong_count(opened) > 1
         || opened
@@ -447,7 +436,7 @@ fn policy(policies: &Memo<Policy>, text: &str) -> Result<Arc<Policy>, Error> {
 }
 
 fn lock<T>(map: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic elsewhere leaves the map whole: every use is one insert, remove or read.
+    // A panic elsewhere leaves the map consistent: every use is one insert, remove or read.
     map.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,16 +1,17 @@
-//! A project on a file system that hangs, for tests: a thread that touches its files stands still until it is released.
+//! Simulates a project on a hanging file system, for tests: a thread that touches its files blocks until it is
+//! released.
 //!
-//! Items and `.env` are opened so that a pipe in their place does not block, so only what lies below us could hang them, and
-//! that takes privileges. So the hang is put where the files of a project are reached, on whatever thread that is.
+//! Items and `.env` are opened non-blocking, so that a pipe in their place cannot hang. A real hang of the file system
+//! needs privileges. The simulation therefore blocks where the files of a project are accessed, on any thread.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A test that forgets to release, or cannot any more because its own threads stand still, is released after this.
+/// Automatic release, for a test that does not release, or whose own threads are blocked.
 const LONGEST: Duration = Duration::from_secs(20);
 
-/// The project that hangs, if one does.
+/// The hanging project, if any.
 #[derive(Debug, Default)]
 pub(crate) struct Hang {
     state: Mutex<State>,
@@ -25,12 +26,12 @@ struct State {
 }
 
 impl Hang {
-    /// From now on `directory` hangs.
+    /// Makes `directory` hang.
     pub(crate) fn begin(&self, directory: &Path) {
         self.state().directory = Some(directory.to_owned());
     }
 
-    /// It does so no more; whether it had to be released before.
+    /// Ends the hang. Returns true if the automatic release had ended it before.
     pub(crate) fn release(&self) -> bool {
         let mut state = self.state();
         state.directory = None;
@@ -38,7 +39,7 @@ impl Hang {
         state.gave_up
     }
 
-    /// Blocks until so many threads stand still; whether they do in time.
+    /// Blocks until `threads` threads are blocked. Returns true if that happens in time.
     pub(crate) fn holds(&self, threads: usize) -> bool {
         let (state, _) = self
             .changed
@@ -47,12 +48,12 @@ impl Hang {
         state.held >= threads
     }
 
-    /// How many threads stand still now.
+    /// Number of blocked threads.
     pub(crate) fn held(&self) -> usize {
         self.state().held
     }
 
-    /// Somebody reaches for files of `directory`.
+    /// Blocks while `directory` hangs.
     pub(super) fn touch(&self, directory: &Path) {
         let mut state = self.state();
         if state.directory.as_deref() != Some(directory) {
