@@ -1,10 +1,10 @@
 //! The models that a project offers.
 //!
-//! **Owns** the reading of provider files (`config:agent/providers/*`) and of `config:agent/agent` as a project sees them. **Never** looks
-//! a secret up, and never passes over a file that is refused: a model that is missing would be taken for one that does not exist.
+//! **Owns** the reading of provider files (`config:agent/providers/*`) and of `config:agent/agent` as a project sees
+//! them. **Never** reads the value of a secret, and never skips a refused file: its models would seem not to exist.
 //!
-//! **Order.** A provider file of a higher space replaces the one of that name in a lower space, whole; the files of `agent` are
-//! merged. **Failure.** All that is wrong with any of the files is told, with the file and the place in it.
+//! **Order.** A provider file of a higher space replaces the one of that name in a lower space as a whole; the files of
+//! `agent` are merged. **Failure.** All errors of all files are reported, with the file and the position.
 
 mod list;
 
@@ -22,21 +22,20 @@ use crate::provider::names;
 
 pub use self::list::{Listing, Offer, Offerer};
 
-/// The folder of provider files.
+/// Folder of provider files.
 const PROVIDERS: &str = "agent/providers";
-/// What says which models are meant.
+/// Configuration of tiers, aliases and the default model.
 const AGENT: &str = "agent/agent";
 
-/// Why the models of a project are not known.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file is refused; its own error names it and the fix.
     #[error(transparent)]
     Item(Box<library::Error>),
-    /// Files say what cannot be.
+    /// The content of files is invalid.
     #[error("the configuration of models does not validate:\n{findings}")]
     Invalid {
-        /// The findings, one a line.
+        /// The findings, one per line.
         findings: String,
     },
 }
@@ -50,16 +49,15 @@ impl Kinded for Error {
     }
 }
 
-/// The providers of a project, and the words for their models.
+/// Providers of a project, with its tiers and aliases.
 #[derive(Debug)]
 pub struct Models {
     agent: Agent,
     providers: BTreeMap<String, Provider>,
-    /// What the authors of the files should know.
     pub warnings: Vec<String>,
 }
 
-/// What is found in the files, one a line.
+/// Findings in the files, one per line.
 #[derive(Default)]
 struct Found {
     errors: Vec<String>,
@@ -106,8 +104,8 @@ impl Models {
         }
     }
 
-    /// Chooses a model, and says why it is not the one asked for, if so. `has_secret` tells whether there is a secret of that name for
-    /// files of that owner.
+    /// Chooses a model. The text explains a choice that differs from the request. `has_secret` is true if there is a
+    /// secret of that name for files of that owner.
     pub fn choose(
         &self,
         asked: &Asked<'_>,
@@ -117,8 +115,8 @@ impl Models {
     }
 }
 
-/// The names of the secrets that any provider file asks for which `library` sees: variables that neither prompts nor processes get.
-/// Those of a file that another one replaces are among them: a project does not lay a secret open by a file of its own. Blocks.
+/// Names of the secrets that provider files refer to: variables that are withheld from prompts and processes. Files
+/// that another one replaces are included, so that a project cannot expose a secret by a file of its own. Blocks.
 pub fn secrets(library: &Library) -> Result<BTreeSet<String>, Error> {
     let mut found = Found::default();
     let mut secrets = BTreeSet::new();
@@ -158,7 +156,7 @@ fn refused(source: library::Error) -> Error {
     Error::Item(Box::new(source))
 }
 
-/// The provider files of a project, those of the user and of the system included.
+/// Provider files of a project, those of the user and of the system included.
 fn provider_files(library: &Library) -> Result<Vec<Arc<Item>>, Error> {
     let folder = ItemId::new(PROVIDERS).expect("the folder is a plain path");
     let files = library.category(ItemKind::Config, &folder);
@@ -172,7 +170,7 @@ fn owner(file: &Item) -> Owner {
     }
 }
 
-/// What the merged files of `agent` say, unless they say what cannot be.
+/// Parses the merged files of `agent`; `None` if they are invalid.
 fn agent(library: &Library, found: &mut Found) -> Result<Option<Agent>, Error> {
     let item = ItemRef {
         kind: ItemKind::Config,

@@ -1,11 +1,13 @@
-//! Verified copies of the files of tools that consist of several.
+//! Verified copies of tools that consist of several files.
 //!
-//! **Owns** `<state directory>/trees/<SHA-256 of paths, contents and links>/`: a directory that holds the files of a [`Tree`], and nothing
-//! else. **Never** reads a file of a project, and never hands out a copy that was not compared, byte by byte, since it was asked for.
+//! **Owns** `<state directory>/trees/<SHA-256 of paths, contents and links>/`: a directory that holds the files of a
+//! [`Tree`], and nothing else. **Never** reads a file of a project, and never returns a copy without comparing it byte
+//! by byte during the same call.
 //!
-//! **Order.** A copy is written beside its place, made read-only, and renamed: it is there whole or not at all. Two that write the
-//! same one at once write the same. **Failure.** A copy that is not what it should be is written anew; if it cannot be taken away it is put aside. What
-//! an end of the daemon left unfinished or aside, and copies that nobody asked for in seven days, go at the next start.
+//! **Order.** A copy is written under a temporary name, made read-only, and renamed: it exists complete or not at all.
+//! Two concurrent writers of one copy write the same content. **Failure.** A wrong copy is rewritten; if it cannot be
+//! removed it is renamed. The next start removes unfinished and renamed copies, and copies that were not requested for
+//! seven days.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirEntry, File, OpenOptions, Permissions};
@@ -22,22 +24,22 @@ use nix::sys::time::TimeSpec;
 use rye_core::clock::Timestamp;
 use rye_core::seal::sha256_hex;
 
-/// The folder of all copies.
+/// Folder of all copies.
 const FOLDER: &str = "trees";
-/// What the names begin with of copies that are unfinished, or put aside.
+/// Prefix of unfinished copies, and of wrong copies that were renamed.
 const UNFINISHED: &str = ".new-";
-/// How long a copy is kept that nobody asks for.
+/// Retention in milliseconds after the last request.
 const KEPT_MS: u64 = 7 * 24 * 60 * 60 * 1000;
 
-/// How many copies were begun. One daemon has a state directory; what an earlier one left keeps its names.
+/// Counter for unique names. A state directory has one daemon; copies of an earlier one keep their names.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 
-/// Most files of a tree.
+/// Maximum number of files of a tree.
 pub const MOST_FILES: usize = 2_000;
-/// Most bytes of all its files.
+/// Maximum total size of its files in bytes.
 pub const MOST_BYTES: usize = 64 << 20;
 
-/// Files by their paths, which are relative and plain, and links out of them.
+/// Files by relative paths without `..`, and links to outside directories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tree {
     files: BTreeMap<PathBuf, Arc<[u8]>>,
@@ -45,17 +47,17 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Adds a file; one that is there already stays.
+    /// Adds a file; an existing one is kept.
     pub fn file(&mut self, path: PathBuf, content: Arc<[u8]>) {
         self.files.entry(path).or_insert(content);
     }
 
-    /// Adds a link to a directory whose content nobody vouches for.
+    /// Adds a link to a directory whose content is not verified.
     pub fn link(&mut self, path: PathBuf, target: PathBuf) {
         self.links.insert(path, target);
     }
 
-    /// Puts all of `other` below `directory`.
+    /// Adds all of `other` below `directory`.
     pub fn join(&mut self, directory: &Path, other: Self) {
         let files = other.files.into_iter();
         self.files
@@ -65,7 +67,7 @@ impl Tree {
             .extend(links.map(|(path, target)| (directory.join(path), target)));
     }
 
-    /// Whether something of it lies below the directory `path`.
+    /// True if the tree has entries below the directory `path`.
     fn has_below(&self, path: &Path) -> bool {
         let is_above = |name: Option<&PathBuf>| {
             name.is_some_and(|name| name != path && name.starts_with(path))
@@ -76,28 +78,28 @@ impl Tree {
         is_above(file.map(|(name, _)| name)) || is_above(link.map(|(name, _)| name))
     }
 
-    /// How many files it has.
+    /// Number of files.
     pub fn count(&self) -> usize {
         self.files.len()
     }
 
-    /// The bytes of all its files.
+    /// Total size of the files.
     pub fn bytes(&self) -> usize {
         self.files.values().map(|content| content.len()).sum()
     }
 
-    /// The SHA-256 of each file, by name.
+    /// Path and SHA-256 of each file, ordered by path.
     pub fn hashes(&self) -> impl Iterator<Item = (&Path, String)> {
         let files = self.files.iter();
         files.map(|(path, content)| (&**path, sha256_hex(content)))
     }
 
-    /// The links, by name.
+    /// Path and target of each link, ordered by path.
     pub fn links(&self) -> impl Iterator<Item = (&Path, &Path)> {
         self.links.iter().map(|(path, target)| (&**path, &**target))
     }
 
-    /// Stands for all of it.
+    /// SHA-256 over all paths, contents and links.
     pub fn hash(&self) -> String {
         let mut all = Vec::new();
         let mut add = |kind: u8, path: &Path, of: &[u8]| {
@@ -117,7 +119,7 @@ impl Tree {
     }
 }
 
-/// The directory that holds a copy of `tree`, below `state`. Blocks.
+/// Returns a directory below `state` that holds a copy of `tree`. Blocks.
 pub fn place(state: &Path, tree: &Tree) -> io::Result<PathBuf> {
     let folder = state.join(FOLDER);
     private().recursive(true).create(&folder)?;
@@ -142,7 +144,7 @@ pub fn place(state: &Path, tree: &Tree) -> io::Result<PathBuf> {
     }
 }
 
-/// A name in `folder` that nothing has.
+/// An unused name in `folder`.
 fn unfinished(folder: &Path) -> PathBuf {
     loop {
         let unique = BEGUN.fetch_add(1, Ordering::Relaxed);
@@ -153,8 +155,8 @@ fn unfinished(folder: &Path) -> PathBuf {
     }
 }
 
-/// Takes away what an earlier life of the daemon left unfinished, and what nobody has asked for long before `now`; tells of the first that does not
-/// go, and goes on. Blocks.
+/// Removes copies that an earlier daemon left unfinished, and those not requested for [`KEPT_MS`] before `now`. Returns
+/// the first error, after trying all. Blocks.
 pub fn sweep(state: &Path, now: Timestamp) -> io::Result<()> {
     let folder = state.join(FOLDER);
     let entries = match fs::read_dir(&folder) {
@@ -187,8 +189,8 @@ fn private() -> fs::DirBuilder {
     builder
 }
 
-/// Puts the finished copy in its place. Another one that came first is as good, and may be in use; one that is wrong goes, at once if it lets itself be
-/// taken away.
+/// Renames the finished copy to `path`. A correct copy that another writer put there is kept, because it may be in use.
+/// A wrong one is renamed first, and then removed if possible.
 fn put(unfinished: &Path, path: &Path, tree: &Tree) -> io::Result<()> {
     if fs::rename(unfinished, path).is_ok() {
         return Ok(());
@@ -199,7 +201,7 @@ fn put(unfinished: &Path, path: &Path, tree: &Tree) -> io::Result<()> {
     let aside = self::unfinished(path.parent().unwrap_or(path));
     match fs::rename(path, &aside) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        // It may be gone by now.
+        // Another writer may have removed it.
         Ok(()) | Err(_) => fs::rename(unfinished, path)?,
     }
     if let Err(error) = remove(&aside) {
@@ -242,7 +244,7 @@ fn write(root: &Path, tree: &Tree) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether `path` holds `tree` and nothing else.
+/// True if `path` holds `tree` and nothing else.
 fn is_copy(path: &Path, tree: &Tree) -> io::Result<bool> {
     let mut seen = 0;
     let mut open = vec![PathBuf::new()];
@@ -284,7 +286,7 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the file holds these bytes. A pipe or a device does not, and is not waited for.
+/// True if the file holds exactly these bytes. False for a pipe or a device; does not wait for them.
 fn holds(path: &Path, content: &[u8]) -> bool {
     let read = || -> io::Result<bool> {
         let mut options = OpenOptions::new();
@@ -301,7 +303,7 @@ fn holds(path: &Path, content: &[u8]) -> bool {
     read().unwrap_or(false)
 }
 
-/// Takes a copy away, which is read-only.
+/// Removes a copy, which is read-only.
 fn remove(path: &Path) -> io::Result<()> {
     let about = match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

@@ -1,4 +1,4 @@
-//! What there is to choose from, for people: the models of a project with what they cost, and what is missing to use them.
+//! Listing of a project's models for people, with prices and missing prerequisites.
 
 use std::collections::BTreeMap;
 
@@ -7,57 +7,49 @@ use rye_core::provider::{Api, Owner, Prices, Provider};
 
 use super::Models;
 
-/// The models of a project.
 #[derive(Debug)]
 pub struct Listing {
-    /// Its providers, by name.
+    /// Providers, ordered by name.
     pub providers: Vec<Offerer>,
-    /// Of each tier, what may be taken, the best first.
+    /// Models of each tier, the preferred one first.
     pub tiers: BTreeMap<String, Vec<String>>,
-    /// The tier that is meant if nobody names a model.
+    /// Tier used if no model is named.
     pub default_tier: String,
-    /// Other names of tiers and models.
+    /// Aliases of tiers and models.
     pub aliases: BTreeMap<String, String>,
-    /// What the authors of the files should know.
     pub warnings: Vec<String>,
 }
 
-/// A provider.
 #[derive(Debug)]
 pub struct Offerer {
-    /// Its name.
     pub name: String,
-    /// How it is talked to.
     pub api: Api,
-    /// When what its file says was looked up.
+    /// Date of the information in its file.
     pub as_of: Option<Timestamp>,
-    /// Whether models that are not listed are taken as well.
+    /// True if models that are not listed may be used too.
     pub open: bool,
-    /// What it lacks to be called, and how to give it.
+    /// Missing prerequisites, with the fix.
     pub lacks: Option<String>,
-    /// Its models, in the order of the file.
+    /// Models in the order of the file.
     pub models: Vec<Offer>,
 }
 
-/// A model.
 #[derive(Debug)]
 pub struct Offer {
-    /// By which it is asked for.
     pub id: String,
-    /// Other names.
     pub aliases: Vec<String>,
-    /// Tokens of input and output together.
+    /// Context window in tokens, input and output together.
     pub window: u32,
-    /// Most tokens of one answer.
+    /// Maximum tokens of one answer.
     pub max_output: u32,
-    /// Whether it calls tools.
+    /// True if the model can call tools.
     pub tools: bool,
-    /// What it costs; a model without a price is refused.
+    /// Prices; a model without a price is refused.
     pub prices: Option<Prices>,
 }
 
 impl Models {
-    /// All of them, as they are at `now`. `has_secret` tells whether there is a secret of that name for files of that owner.
+    /// Lists all models as of `now`. `has_secret` is true if there is a secret of that name for files of that owner.
     pub fn list(self, now: Timestamp, has_secret: &dyn Fn(Owner, &str) -> bool) -> Listing {
         let mut warnings = self.warnings;
         for provider in self.providers.values().filter(|one| one.is_stale(now)) {

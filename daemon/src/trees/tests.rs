@@ -67,7 +67,7 @@ fn a_wrong_copy_that_cannot_be_taken_away_is_put_aside_and_keeps_nothing_else() 
     let state = tempfile::tempdir().unwrap();
     let path = place(state.path(), &tree()).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
-    // No path leads to the end of these.
+    // Paths deeper than the maximum path length.
     let mut planted = Dir::root(&path).unwrap();
     for _ in 0..30 {
         planted = planted.make(Path::new(&"d".repeat(200))).unwrap();
@@ -75,7 +75,7 @@ fn a_wrong_copy_that_cannot_be_taken_away_is_put_aside_and_keeps_nothing_else() 
     assert!(remove(&path).is_err());
     assert_eq!(place(state.path(), &tree()).unwrap(), path);
     assert!(is_copy(&path, &tree()).unwrap());
-    // Nor does it keep others from going at the next start.
+    // It does not prevent the removal of other copies at the next start.
     let folder = state.path().join("trees");
     for name in [".new-x", ".new-y"] {
         fs::create_dir(folder.join(name)).unwrap();
