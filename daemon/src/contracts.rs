@@ -1,8 +1,8 @@
-//! What threads go by, each contract read once.
+//! Parsed contracts of threads.
 //!
-//! **Owns** the contracts in use by the SHA-256 of their text. Threads of one directive and one model go by the same, and the patterns by
-//! which the errors of a provider are classed take some hundred kilobytes once they are compiled. **Never** parses under a lock.
-//! **Failure.** A text that is no contract is read again at each request.
+//! **Owns** the contracts in use, by the SHA-256 of their text. Threads of one directive and one model share a
+//! contract. The compiled error patterns of a provider take some hundred kilobytes. **Never** parses under a lock.
+//! **Failure.** An invalid text is parsed again at each request.
 
 use std::sync::Arc;
 
@@ -11,10 +11,9 @@ use rye_core::thread::Terms;
 
 use crate::memo::Memo;
 
-/// How many are kept. Those that a thread goes by stay as long as it does.
+/// Cache capacity. A contract in use by a thread stays alive after eviction.
 const MOST: usize = 64;
 
-/// The contracts in use.
 #[derive(Debug)]
 pub struct Contracts {
     read: Memo<Terms>,
@@ -29,7 +28,7 @@ impl Default for Contracts {
 }
 
 impl Contracts {
-    /// The contract that `text` holds, or why it holds none.
+    /// Returns the contract that `text` holds, or the reason why it is invalid.
     pub fn read(&self, text: &str) -> Result<Arc<Terms>, String> {
         let read = || Terms::read(text);
         self.read.get_or_make(&sha256_hex(text), 1, read)

@@ -1,8 +1,9 @@
-//! From a directive file to all that a thread goes by.
+//! Resolution of a directive file to the effective directive of a thread.
 //!
-//! **Owns** the way from a verified directive to those that it extends: each is verified like the first, and looked for from the space of
-//! the one that names it, so that nobody changes a directive from a higher space. **Never** decides whether a thread may begin.
-//! **Failure.** All findings of a file are told, with the file and the place in it.
+//! **Owns** the resolution of the directives that a verified directive extends. Each is verified like the first and is
+//! looked up from the space of the one that names it, so that a directive cannot be changed from a higher space.
+//! **Never** decides whether a thread may start. **Failure.** All findings of a file are reported, with the file and
+//! the position.
 
 use rye_core::definition::Finding;
 use rye_core::directive::{self, Directive, Effective, Lineage, LineageError};
@@ -10,19 +11,18 @@ use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::ItemRef;
 use rye_item::{Item, Library, Space, library};
 
-/// Why a directive cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// One that it extends is refused or not there; its own error names it and the fix.
+    /// An extended directive is refused or missing; its own error names it and the fix.
     #[error(transparent)]
     Item(Box<library::Error>),
-    /// It, or one that it extends, cannot be read.
+    /// The directive, or one that it extends, does not parse.
     #[error("the directive does not validate:\n{findings}")]
     Invalid {
-        /// The findings, one a line.
+        /// The findings, one per line.
         findings: String,
     },
-    /// It cannot extend what it names.
+    /// The directive cannot extend the one it names.
     #[error(transparent)]
     Lineage(#[from] LineageError),
 }
@@ -37,7 +37,7 @@ impl Kinded for Error {
     }
 }
 
-/// Reads a verified directive; what its author should know is added to `warnings`.
+/// Parses a verified directive and appends its findings to `warnings`.
 pub fn read(item: &Item, warnings: &mut Vec<String>) -> Result<Directive, Error> {
     let path = item.path.display();
     let placed = |findings: &[Finding]| -> Vec<String> {
@@ -55,7 +55,7 @@ pub fn read(item: &Item, warnings: &mut Vec<String>) -> Result<Directive, Error>
     }
 }
 
-/// The directive `leaf`, which is `item` in `space`, over those it extends.
+/// Combines the directive `leaf`, which is `item` in `space`, with those it extends.
 pub fn lay_over(
     library: &Library,
     item: &ItemRef,
@@ -73,7 +73,7 @@ pub fn lay_over(
     Ok(lineage.effective())
 }
 
-/// The knowledge that goes along with a directive, each in its place.
+/// Knowledge items that the directive includes, in their order.
 pub fn knowledge(effective: &Effective) -> impl Iterator<Item = ItemRef> + '_ {
     let context = &effective.directive.context;
     let lists = [&context.system, &context.before, &context.after];

@@ -1,7 +1,7 @@
-//! What is missing for anything to begin: what the host has too little of, or the project.
+//! Shortages that prevent an action from beginning: a resource of the host, or the project's directory.
 //!
-//! **Owns** how that is recognised, and what it is called. An action that meets it has not begun, and has not failed: its run is
-//! suspended, as on a full disk, and begins it later.
+//! **Owns** their detection and their codes. An action that meets a shortage has not begun and has not failed: its run
+//! is suspended, as on a full disk, and begins the action later.
 
 use std::error::Error as StdError;
 use std::io;
@@ -10,19 +10,18 @@ use nix::errno::Errno;
 use rye_core::error::with_sources;
 use rye_core::model::Failure;
 
-/// What there is too little of.
+/// The missing resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exhausted {
-    /// Descriptors of the daemon, or of the host.
+    /// File descriptors of the daemon, or of the host.
     Files,
-    /// Memory.
     Memory,
-    /// The directory of the project: it is gone, or another one lies in its place.
+    /// The directory of the project: it is gone or was replaced by another one.
     Project,
 }
 
 impl Exhausted {
-    /// What `error`, or what it comes from, says there is too little of.
+    /// The shortage that `error` or one of its sources reports.
     pub fn of(error: &(dyn StdError + 'static)) -> Option<Self> {
         let mut next = Some(error);
         while let Some(error) = next {
@@ -36,19 +35,19 @@ impl Exhausted {
         None
     }
 
-    /// What a failure was made of that [`Exhausted::failure`] has made.
+    /// The shortage that a failure made by [`Exhausted::failure`] describes.
     pub fn of_failure(failure: &Failure) -> Option<Self> {
         Self::of_code(&failure.code)
     }
 
-    /// What has this [`code`](Self::code).
+    /// The shortage with this [`code`](Self::code).
     pub fn of_code(code: &str) -> Option<Self> {
         [Self::Files, Self::Memory, Self::Project]
             .into_iter()
             .find(|lack| code == lack.code())
     }
 
-    /// What there is too little of, for people.
+    /// Name for people.
     pub const fn in_words(self) -> &'static str {
         match self {
             Self::Files => "open files",
@@ -57,7 +56,7 @@ impl Exhausted {
         }
     }
 
-    /// What it is called, for programs.
+    /// Code for programs.
     pub const fn code(self) -> &'static str {
         match self {
             Self::Files => "too_many_files",
@@ -66,7 +65,7 @@ impl Exhausted {
         }
     }
 
-    /// Why an action has not begun.
+    /// Failure of an action that has not begun.
     pub fn failure(self, error: &(dyn StdError + 'static)) -> Failure {
         Failure {
             retryable: true,

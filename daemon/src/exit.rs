@@ -1,28 +1,25 @@
-//! The exit codes of `ryed`, as the command line reference lists them.
+//! Exit codes of `ryed`, as listed in the command line reference.
 
 use std::process::ExitCode;
 
 use rye_core::error::ErrorKind;
 
-/// How `ryed` ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitStatus {
-    /// It did what it was asked to, a shutdown on request included.
+    /// Success, a requested shutdown included.
     Done,
-    /// The command line or the settings are wrong.
+    /// The command line or the settings are invalid.
     Usage,
-    /// Something named does not exist.
+    /// A named object does not exist.
     NotFound,
-    /// Not allowed.
     Refused,
-    /// The state of the host or of the state directory does not allow it: another daemon owns it, the disk is full.
+    /// The state of the host or of the state directory prevents it: another daemon owns it, or the disk is full.
     Precondition,
-    /// We failed at our part, or stored data is damaged.
+    /// Internal error, or damaged stored data.
     Internal,
 }
 
 impl ExitStatus {
-    /// The code.
     pub const fn code(self) -> u8 {
         match self {
             Self::Done => 0,

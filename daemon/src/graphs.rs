@@ -1,8 +1,8 @@
-//! The graphs of runs, each read once.
+//! Parsed graphs of runs.
 //!
-//! **Owns** the parsed graphs by the SHA-256 of their verified text, as many as a few megabytes of text make. A task that admits
-//! a run, drives it or draws it shares one. **Never** parses under a lock, nor on a worker of the runtime. **Failure.** A text that is
-//! no graph is read again at each request.
+//! **Owns** the parsed graphs by the SHA-256 of their verified text, bounded by a few megabytes of text. Tasks that
+//! admit, drive or draw a run share one graph. **Never** parses under a lock, nor on a worker of the runtime.
+//! **Failure.** An invalid text is parsed again at each request.
 
 use std::sync::Arc;
 
@@ -13,21 +13,19 @@ use rye_core::seal::sha256_hex;
 use crate::memo::Memo;
 use rye_host::task;
 
-/// Bytes of text whose graphs are kept: some hundred graphs of ordinary size, and any four that are as long as an item may be.
+/// Bytes of text whose graphs are kept: some hundred graphs of usual size, or any four of maximum item size.
 const MOST_TEXT: usize = 32 << 20;
-/// A text of this length is hashed in less time than handing it to another thread takes.
+/// Texts up to this length, in bytes, are hashed faster than they can be moved to another thread.
 const SHORT_TEXT: usize = 16 << 10;
 
-/// A graph, and what its author should know.
+/// A graph with its warnings.
 #[derive(Debug)]
 pub struct Parsed {
-    /// The graph.
     pub graph: Arc<Graph>,
-    /// Warnings.
     pub findings: Vec<Finding>,
 }
 
-/// The graphs in use; clones share them.
+/// Cache of parsed graphs; clones share it.
 #[derive(Debug, Clone)]
 pub struct Graphs {
     parsed: Arc<Memo<Parsed>>,
@@ -42,7 +40,7 @@ impl Default for Graphs {
 }
 
 impl Graphs {
-    /// The graph that `text` holds, or all that is wrong with it. For work that may block.
+    /// Returns the graph that `text` holds, or all of its findings. Blocks.
     pub fn read(&self, text: &str) -> Result<Arc<Parsed>, Vec<Finding>> {
         self.parsed.get_or_make(&sha256_hex(text), text.len(), || {
             let (graph, findings) = definition::parse(text)?;
@@ -53,7 +51,7 @@ impl Graphs {
         })
     }
 
-    /// The graph of a run, as it was verified when the run was accepted.
+    /// Graph of a run, as verified when the run was admitted.
     pub async fn of_run(&self, source: &GraphSource) -> Result<Arc<Graph>, Failure> {
         if source.text.len() <= SHORT_TEXT
             && let Some(parsed) = self.parsed.get(&sha256_hex(&*source.text))

@@ -1,7 +1,7 @@
 //! The Rye daemon as a library: the binary only calls [`serve`].
 //!
-//! Rows of modules are separated by blank lines, the lowest first; a module uses only lower rows (ARCHITECTURE.md, "Rows").
-//! The rules that several modules rely on are written down in `daemon/docs`.
+//! Blank lines separate rows of modules, the lowest first. A module uses only lower rows (ARCHITECTURE.md, "Rows").
+//! `daemon/docs` has the rules that several modules rely on.
 
 pub mod config;
 pub mod exhausted;

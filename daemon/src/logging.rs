@@ -6,9 +6,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat};
 
-/// Starts the log of this process. Called once, before anything is logged; a second call changes nothing.
+/// Starts the log of this process. Must precede all log output; a second call has no effect.
 pub fn start(log: &Log) {
-    // The library of the Model Context Protocol would log what servers say.
+    // The library of the Model Context Protocol would log the messages of servers.
     let filter = EnvFilter::new(format!("{},rmcp=off", log.level.as_str()));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -1,4 +1,4 @@
-//! `ryed`: reads the settings, then is either the parent process or the daemon.
+//! `ryed`: reads the settings, then runs as the parent process or as the daemon.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version, or what is wrong with the command line.
+/// Prints help or version, or the error in the command line.
 fn say(answer: &clap::Error) -> ExitCode {
     let status = match (answer.print(), answer.kind()) {
         (Ok(()), Asked::DisplayHelp | Asked::DisplayVersion) => ExitStatus::Done,
@@ -56,10 +56,10 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-/// Says what failed, on standard error: the log may not be there yet.
+/// Reports the error on standard error, because the log may not be started yet.
 fn fail(error: &(impl Kinded + 'static)) -> ExitCode {
     let said = writeln!(io::stderr(), "ryed: {}", with_sources(error));
-    // With standard error gone there is nobody to tell but by the code.
+    // Without standard error, only the exit code reports the failure.
     drop(said);
     ExitStatus::from(error.kind()).into()
 }

@@ -1,8 +1,8 @@
-//! The stop signal of one run, and how its driver answered it.
+//! Stop signal of one run, and the response of its driver.
 //!
-//! **Owns** how urgently a run is to stop, and why. **Never** stops anything itself: the driver looks between steps, a
-//! call in flight is notified by [`Stop::at_least`]. **Order.** Urgency only escalates, a grace only shrinks; the first cause is
-//! kept.
+//! **Owns** the urgency of a stop, and its cause. **Never** stops anything itself: the driver checks the signal between
+//! steps, and a call in flight is notified by [`Stop::at_least`]. **Order.** Urgency only escalates, and a grace period
+//! only shrinks; the first cause is kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,19 +10,18 @@ use std::time::Duration;
 use rye_core::model::KillReceipt;
 use tokio::sync::watch;
 
-/// How long the call in flight of a cancelled run may take to end by itself: long enough for a tool to clean up, short enough
-/// to wait for.
+/// Grace period of the call in flight of a cancelled run: long enough for a tool to clean up, short enough to wait for.
 const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
-/// How urgently a run is to stop.
+/// Urgency of a stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Urgency {
-    /// Nothing is asked.
+    /// No stop is requested.
     #[default]
     None,
-    /// End before the next step; the call in flight may end by itself within its grace.
+    /// End before the next step; the call in flight may end by itself within its grace period.
     Cancel,
-    /// The daemon stops: leave the call in flight, to be repeated by the next start.
+    /// The daemon stops: leave the call in flight, to be repeated after the next start.
     Shutdown,
     /// End now.
     Kill,
@@ -43,18 +42,18 @@ impl Signal {
     }
 }
 
-/// How the driver left its run.
+/// Result of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DriverExit {
     /// The run has its terminal event.
     Ended,
-    /// The daemon is stopping, so the run is recovered at its next start; or it is being killed. With what of its call in
-    /// flight had to be ended.
+    /// The run is being killed, or the daemon stops and its next start recovers the run. The receipt lists the ended
+    /// parts of the call in flight.
     Interrupted(KillReceipt),
 }
 
 impl DriverExit {
-    /// What had to be ended when the run was left.
+    /// Receipt of the parts that had to be ended.
     pub fn into_receipt(self) -> KillReceipt {
         match self {
             Self::Ended => KillReceipt::default(),
@@ -63,7 +62,7 @@ impl DriverExit {
     }
 }
 
-/// A handle on the signal; clones are the same signal.
+/// Handle on a signal; clones share the signal.
 #[derive(Debug, Clone)]
 pub struct Stop {
     signal: Arc<watch::Sender<Signal>>,
@@ -76,31 +75,30 @@ impl Default for Stop {
 }
 
 impl Stop {
-    /// Of a run that nobody has asked to stop.
     pub fn new() -> Self {
         Self {
             signal: Arc::new(watch::Sender::new(Signal::default())),
         }
     }
 
-    /// Whether both are handles on the same signal.
+    /// True if both handles share one signal.
     pub fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.signal, &other.signal)
     }
 
-    /// Asks the run to stop before its next step.
+    /// Requests a stop before the next step.
     pub fn cancel(&self, cause: &str) {
         self.raise(Urgency::Cancel, |signal| {
             signal.cause.get_or_insert_with(|| cause.to_owned());
         });
     }
 
-    /// Asks for the run to be suspended before its next attempt.
+    /// Requests a suspension before the next attempt.
     pub fn hold(&self) {
         self.raise(Urgency::None, |signal| signal.held = true);
     }
 
-    /// Whether the run is to be suspended before its next attempt.
+    /// True if a suspension before the next attempt is requested.
     pub fn is_held(&self) -> bool {
         self.signal.borrow().held
     }
@@ -125,32 +123,31 @@ impl Stop {
         });
     }
 
-    /// How urgent it is now.
     pub fn urgency(&self) -> Urgency {
         self.signal.borrow().urgency
     }
 
-    /// Who or what asked the run to cancel.
+    /// Source of the cancel request.
     pub fn cancel_cause(&self) -> Option<String> {
         self.signal.borrow().cause.clone()
     }
 
-    /// Who or what killed the run.
+    /// Source of the kill request.
     pub fn killer(&self) -> Option<String> {
         self.signal.borrow().killer.clone()
     }
 
-    /// Time between TERM and KILL, where somebody named one; the shortest of those named.
+    /// Shortest requested time between TERM and KILL.
     pub fn grace(&self) -> Option<Duration> {
         self.signal.borrow().grace
     }
 
-    /// Whether the driver is to leave its run: the daemon stops, or the run is being killed.
+    /// True if the driver must leave its run: the daemon stops, or the run is being killed.
     pub fn is_shutdown(&self) -> bool {
         self.urgency() >= Urgency::Shutdown
     }
 
-    /// What notifies of every change of the signal from now on, however late it is asked: take it before the signal is looked at.
+    /// Subscribes to changes from now on. Subscribe before reading the signal, or a change in between is missed.
     pub fn changes(&self) -> Changes {
         Changes(self.signal.subscribe())
     }
@@ -168,8 +165,8 @@ impl Stop {
         }
     }
 
-    /// Resolves when what is in flight is to be ended: at once if the daemon stops, after its grace if the run is cancelled.
-    /// Cancel safe.
+    /// Resolves when the call in flight must be ended: at once if the daemon stops, after the grace period if the run
+    /// is cancelled. Cancel safe.
     pub async fn due(&self) {
         let cancelled = async {
             self.at_least(Urgency::Cancel).await;
@@ -182,12 +179,12 @@ impl Stop {
     }
 }
 
-/// Notifies of changes of a stop signal.
+/// Subscription to a stop signal.
 #[derive(Debug)]
 pub struct Changes(watch::Receiver<Signal>);
 
 impl Changes {
-    /// Resolves at the next change; never, if no handle on the signal is left. Cancel safe.
+    /// Resolves at the next change; never if no handle on the signal is left. Cancel safe.
     pub async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
             std::future::pending::<()>().await;

@@ -1,9 +1,9 @@
-//! Waiting for space on the disk.
+//! Waits for disk space.
 //!
-//! A run whose commit was refused on ENOSPC ([`rye_journal::Error::is_out_of_space`]) is suspended, keeps its pending events in memory, and
-//! commits them when there is space. **Owns** the pauses between its tries. **Never** commits. **Order.** While
-//! the disk that holds the log is full, nothing is tried. The store of long payloads does not tell when it has space, so it
-//! is tried again and again, after pauses that grow to half a minute.
+//! A run whose commit failed with ENOSPC ([`rye_journal::Error::is_out_of_space`]) is suspended, keeps its pending
+//! events in memory, and commits them when there is space. **Owns** the pauses between its tries. **Never** commits.
+//! **Order.** While the disk of the log is full, nothing is tried. The store of long payloads does not report free
+//! space, so it is retried after pauses that grow to 30 seconds.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use rye_journal::{Journal, Storage};
 
 /// Pause before the first try.
 const SHORTEST: Duration = Duration::from_millis(500);
-/// No pause is longer.
+/// Upper bound of a pause.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The pauses of one run.
+/// Pauses of one run.
 #[derive(Debug)]
 pub struct Pauses {
     next: Duration,
@@ -31,13 +31,13 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    /// The next pause; each is twice as long as the one before.
+    /// Returns the next pause and doubles the one after it.
     fn lengthen(&mut self) -> Duration {
         let longer = (self.next * 2).min(LONGEST);
         std::mem::replace(&mut self.next, longer)
     }
 
-    /// Resolves when the next try is due; with how the run, which is suspended, was left if it was stopped before.
+    /// Resolves with `None` when the next try is due, or with the exit of the suspended run if it is stopped before.
     pub async fn pass(
         &mut self,
         journal: &Journal,
@@ -57,7 +57,7 @@ impl Pauses {
             () = stop.at_least(Urgency::Shutdown) => {
                 Ok(Some(DriverExit::Interrupted(KillReceipt::default())))
             }
-            // The supervisor ends a suspended run itself when it is cancelled.
+            // The supervisor itself ends a suspended run that is cancelled.
             () = stop.at_least(Urgency::Cancel) => Ok(Some(DriverExit::Ended)),
             space = space => space,
         }

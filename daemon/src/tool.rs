@@ -1,6 +1,6 @@
-//! What is special to tool runs: one call, whose whole answer somebody may wait for.
+//! Tool runs: one call, whose whole answer a caller may wait for.
 //!
-//! **Failure.** A call that was in flight when the daemon went down is not repeated ([`rye_core::tool`]).
+//! **Failure.** A call in flight when the daemon stopped is not repeated ([`rye_core::tool`]).
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,15 +15,13 @@ use crate::drive::{self, Job, Kind, Reports, RunContext};
 use crate::services::{Ended, Envelope, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
 
-/// A tool run.
 struct ToolRun {
     at: RunContext,
     trace: TraceMode,
-    /// What the tool answered.
     envelope: Mutex<Option<Envelope>>,
 }
 
-/// Carries out `run`; the envelope is there if the tool answered in this life of the daemon, and that is on record.
+/// Drives `run`. The envelope is present if the tool answered since the daemon started, and the answer is recorded.
 pub async fn drive(
     at: RunContext,
     run: &Arc<Run>,
@@ -38,7 +36,7 @@ pub async fn drive(
     });
     let exit = drive::drive(&services, Arc::clone(&kind), run, stop).await?;
     let answered = kind.answered().take();
-    // What is not on record did not happen, as far as callers can see.
+    // An answer that is not recorded must not be visible to callers.
     let envelope = answered.filter(|_| exit == DriverExit::Ended);
     Ok((exit, envelope))
 }
@@ -104,7 +102,7 @@ impl Kind for ToolRun {
     }
 }
 
-/// A trace with how long the call itself took, which began at that time; the entry for times is the last.
+/// Adds the duration of the call, which began at `begun`, to the trace; the last entry holds the times.
 fn timed(mut trace: Vec<Value>, begun: Instant) -> Vec<Value> {
     if let Some(timing) = trace.last_mut() {
         let elapsed = u64::try_from(begun.elapsed().as_millis());
