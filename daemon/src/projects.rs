@@ -59,10 +59,7 @@ pub enum Error {
         "the project directory `{path}` is not the one that the run began in: {problem}; put that back, or cancel the run and resume \
          it, which continues in what is there now"
     )]
-    Replaced {
-        path: PathBuf,
-        problem: String,
-    },
+    Replaced { path: PathBuf, problem: String },
     #[error("the configuration of runs is invalid: {problem}")]
     Policy {
         /// The problem, its position, and the fix.

@@ -18,16 +18,12 @@ use crate::spaces::Space;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("`{at}`: the key `{ORIGIN}` is reserved")]
-    Reserved {
-        at: String,
-    },
+    Reserved { at: String },
     /// The file adds an entry without an id to a list that is merged by id.
     #[error(
         "`{at}`: each entry of this list needs an `id`, by which it replaces another or is added"
     )]
-    NoId {
-        at: String,
-    },
+    NoId { at: String },
     #[error(
         "`{at}`: the id {id} stands above already; each entry of this list needs one of its own"
     )]

@@ -24,14 +24,10 @@ pub enum Form {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("`{path}` is there already, and is left as it is; choose another name, or edit it")]
-    Exists {
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// The id has no folder; the folder is the item's category.
     #[error("`{id}` names no folder: an item lies in one, like `team/{id}`")]
-    NoFolder {
-        id: ItemId,
-    },
+    NoFolder { id: ItemId },
     #[error("failed to write `{path}`")]
     Write {
         path: PathBuf,

@@ -33,9 +33,7 @@ pub enum Error {
     #[error(
         "`{path}` is your user space, which is never a project; run `ryectl init` in a folder below it"
     )]
-    UserSpace {
-        path: PathBuf,
-    },
+    UserSpace { path: PathBuf },
     #[error("failed to get your signing key")]
     Key {
         #[source]

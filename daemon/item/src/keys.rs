@@ -24,15 +24,10 @@ pub enum Error {
         path: PathBuf,
     },
     #[error("there is a key at `{path}` already; it is not overwritten")]
-    Exists {
-        path: PathBuf,
-    },
+    Exists { path: PathBuf },
     /// Other users can read the private key.
     #[error("others can read the private key `{path}` (mode {mode:03o}); run `chmod 600 {path}`")]
-    Exposed {
-        path: PathBuf,
-        mode: u32,
-    },
+    Exposed { path: PathBuf, mode: u32 },
     /// Another user owns the folder or the private key.
     #[error("{} is not ours: it belongs to uid {owner}, not to uid {us}; move it away to get a key of your own", path.display())]
     Foreign {

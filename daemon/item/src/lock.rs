@@ -35,10 +35,7 @@ pub enum Error {
     Unreadable(#[from] spaces::Error),
     /// The file is not a JSON object.
     #[error("the lock `{path}` {problem}; remove it, or write it anew with `ryectl lock create`")]
-    Malformed {
-        path: PathBuf,
-        problem: String,
-    },
+    Malformed { path: PathBuf, problem: String },
     /// The file was changed, or the key it names did not sign it.
     #[error("the lock `{path}` does not count")]
     Refused {
@@ -57,10 +54,7 @@ pub enum Error {
     #[error(
         "`{tool}` has the version `{version}`, and a lock is of a version such as 1.0.0; correct it, and run `ryectl sign tool:{tool}`"
     )]
-    Version {
-        tool: ItemId,
-        version: String,
-    },
+    Version { tool: ItemId, version: String },
     #[error("failed to write the lock `{path}`")]
     Write {
         path: PathBuf,

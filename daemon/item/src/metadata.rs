@@ -42,9 +42,7 @@ pub enum Error {
     },
     /// The whole file does not have the form of this type of item.
     #[error("the file must hold {expected}")]
-    WrongShape {
-        expected: &'static str,
-    },
+    WrongShape { expected: &'static str },
     /// A shell script has no metadata block.
     #[error(
         "a .sh tool describes itself in YAML between two lines `# ---` of the comment at its top, each line with `# ` before it"
@@ -54,9 +52,7 @@ pub enum Error {
     #[error(
         "a .{extension} file cannot be a tool; write it as YAML, Python, JavaScript, TypeScript or a shell script"
     )]
-    NoMetadata {
-        extension: String,
-    },
+    NoMetadata { extension: String },
 }
 
 impl Kinded for Error {

@@ -50,9 +50,7 @@ pub enum Error {
     },
     /// Users cannot sign system items.
     #[error("{item} is a system item; copy it to your project or user space to change it")]
-    System {
-        item: ItemRef,
-    },
+    System { item: ItemRef },
     /// The file cannot be opened, or is not an item.
     #[error("failed to sign")]
     Unreadable {
@@ -60,9 +58,7 @@ pub enum Error {
         source: spaces::Error,
     },
     #[error("`{path}` is a symbolic link; sign the file it points to")]
-    Link {
-        path: PathBuf,
-    },
+    Link { path: PathBuf },
     #[error("failed to sign `{path}`")]
     Metadata {
         path: PathBuf,
@@ -97,10 +93,7 @@ pub enum Error {
     /// The file is in the folder of trusted keys and is not a valid entry. With a signature it would end the trust in
     /// that key.
     #[error("failed to sign `{path}`: it is no trusted key: {problem}")]
-    NoKey {
-        path: PathBuf,
-        problem: String,
-    },
+    NoKey { path: PathBuf, problem: String },
     /// A schema file cannot be used.
     #[error("failed to use `{path}`: {problem}")]
     Schema {

@@ -57,30 +57,20 @@ pub enum Error {
     #[error(
         "`{path}` is not an item: items are `.ai/<tools|directives|knowledge|config>/<id>.<extension>`"
     )]
-    NotAnItem {
-        path: PathBuf,
-    },
+    NotAnItem { path: PathBuf },
     /// A symbolic link leads out of the space.
     #[error("`{path}` leads out of its `.ai` folder by a symbolic link; put the file itself there")]
-    Escapes {
-        path: PathBuf,
-    },
+    Escapes { path: PathBuf },
     /// The path is a folder, a pipe or a device.
     #[error("`{path}` is not a regular file")]
-    NotAFile {
-        path: PathBuf,
-    },
+    NotAFile { path: PathBuf },
     /// The file is larger than [`MAX_SIZE`].
     #[error("`{path}` is larger than {} MiB, the most an item may have", MAX_SIZE / (1024 * 1024))]
-    TooLarge {
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     #[error(
         "`{path}` holds more than {MOST_ENTRIES} entries, the most a folder that is listed may have"
     )]
-    TooMany {
-        path: PathBuf,
-    },
+    TooMany { path: PathBuf },
     #[error("failed to make the folder `{path}`")]
     Make {
         path: PathBuf,

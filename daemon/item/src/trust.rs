@@ -61,14 +61,9 @@ pub enum Error {
     },
     /// The owner's name holds a control character.
     #[error("the owner `{owner}` holds a control character")]
-    Owner {
-        owner: String,
-    },
+    Owner { owner: String },
     #[error("the entry `{path}` cannot be read back: {reason}")]
-    Unread {
-        path: PathBuf,
-        reason: String,
-    },
+    Unread { path: PathBuf, reason: String },
     #[error("failed to {operation} `{path}`")]
     Io {
         operation: &'static str,

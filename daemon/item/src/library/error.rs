@@ -42,10 +42,7 @@ pub enum Error {
         referrer: Space,
     },
     #[error("{item} (`{path}`) is not signed; read it, then run `ryectl sign {item}`")]
-    Unsigned {
-        item: ItemRef,
-        path: PathBuf,
-    },
+    Unsigned { item: ItemRef, path: PathBuf },
     #[error(
         "{item} (`{path}`) was changed after {signer} signed it; if the change is yours, run `ryectl sign {item}`"
     )]
