@@ -1,11 +1,11 @@
-//! Exports: the files of runs in their projects, made of what the journal holds.
+//! Exports: files of runs in their projects, made from the journal.
 //!
-//! **Owns** below the `files` directory of a run: `state/threads/<run>/` with `transcript.jsonl`, `thread.json`, and of a thread
-//! `state.json` and `escalation.json`; `state/objects/runs/<run>.jsonl` and its ref; `knowledge/graphs/<graph>/<run>.md`;
-//! `knowledge/agent/threads/<item>/<run>.md`. In the state directory: `exports`, the marks.
-//! **Never** is waited for: no run, no answer and no segment of the log depends on a file of a project. **Never** syncs, and never
-//! follows a link. All files can be made again by [`Exports::rebuild`]; the bytes of a transcript are the same then, other files show the
-//! time at which they are written.
+//! **Owns** below the `files` directory of a run: `state/threads/<run>/` with `transcript.jsonl`, `thread.json`, and
+//! for a thread `state.json` and `escalation.json`; `state/objects/runs/<run>.jsonl` and its ref;
+//! `knowledge/graphs/<graph>/<run>.md`; `knowledge/agent/threads/<item>/<run>.md`. In the state directory it owns
+//! `exports`, the checkpoints. **Never** is waited for: no run, no answer and no segment of the log depends on a file
+//! of a project. **Never** syncs, and never follows a link. [`Exports::rebuild`] can recreate all files. The bytes of a
+//! transcript are then the same; other files show the time of the rebuild.
 //!
 //! ```text
 //! journal ── touches ──► router ──► queue of a project ──► thread of the project ──► files
@@ -13,10 +13,10 @@
 //!                           └──► marks
 //! ```
 //!
-//! **Order.** The journal reports which runs moved, and no more. A project has a thread while there is work; two of them work at once.
-//! A turn reads what is new of each run and writes it. What is written is on record in the marks, from which the next start
-//! continues. **Failure.** A project that is full, read-only or broken is tried again; one that hangs keeps its own thread and
-//! nothing else; one that is not there, or another one by now, is passed over.
+//! **Order.** The journal reports only which runs changed. A project has a thread while there is work; at most two
+//! threads work at once. A turn reads the new events of each run and writes them. The checkpoints record the written
+//! position; the next start continues there. **Failure.** A project that is full, read-only or broken is retried. One
+//! that hangs blocks only its own thread. One that is missing, or was replaced by another directory, is skipped.
 
 mod cancel;
 mod marks;
@@ -67,28 +67,25 @@ use rye_host::fail_point::{self, Place};
 use rye_host::task;
 use rye_journal::{ExportSource, Faults, RemovedRun, Signer, TouchKind};
 
-/// How long a stop waits for projects if nothing else is said.
+/// Maximum time that a stop waits for projects.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest time between two looks at marks and at projects that hang.
+/// Maximum time between two checks of the checkpoints and of hanging projects.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// What exports work with.
+/// Dependencies of the exports.
 #[derive(Clone)]
 pub struct Options {
-    /// The journal, as exports see it.
     pub source: ExportSource,
     /// Signs records and pages.
     pub signer: Arc<dyn Signer>,
-    /// Where times come from.
     pub clock: Arc<dyn Clock>,
-    /// The state directory.
     pub dir: PathBuf,
-    /// When the state directory was adopted, if it is a copy. Files of runs that were created before are those of the original: a rebuild
-    /// alone writes them.
+    /// Time at which the state directory was adopted, if it is a copy. The files of runs created before belong to the
+    /// original; only a rebuild writes them.
     pub adopted: Option<Timestamp>,
 }
 
-/// The exports of all projects.
+/// Exports of all projects.
 #[derive(Debug)]
 pub struct Exports {
     shared: Arc<Shared>,
@@ -105,7 +102,7 @@ impl fmt::Debug for Options {
 }
 
 impl Exports {
-    /// Starts to write the files of runs. What the last life left is found by the marks. Blocks for a moment.
+    /// Starts the export of runs. The checkpoints identify the work that an earlier daemon left. Blocks briefly.
     pub fn start(options: Options) -> Self {
         Self::start_with(options, Faults::default())
     }
@@ -145,14 +142,16 @@ impl Exports {
         }
     }
 
-    /// Compares all files of the runs below `files`, writes what is missing and replaces what differs. `None` if exports stop meanwhile.
+    /// Compares all files of the runs below `files`, writes missing files and replaces those that differ. `None` if
+    /// exports stop meanwhile.
     pub async fn rebuild(&self, files: &Name) -> Option<Rebuilt> {
         let (reply, rebuilt) = oneshot::channel();
         self.table.rebuild(&self.shared, files, reply);
         rebuilt.await.ok()
     }
 
-    /// Has the files of `runs`, which were removed, removed. Returns true if they are, and false if some remain after `patience`.
+    /// Removes the files of removed `runs`. Returns true when all are removed, or false if some remain after
+    /// `patience`.
     pub async fn remove(&self, runs: &[RemovedRun], patience: Duration) -> bool {
         let (waiting, mut done) = mpsc::channel(1);
         for run in runs {
@@ -165,7 +164,7 @@ impl Exports {
         }
     }
 
-    /// Writes what is new, and stops. What is not written within `patience` is written by the next start. Blocks.
+    /// Writes pending changes, and stops. The next start writes what takes longer than `patience`. Blocks.
     pub fn stop(&self, patience: Duration) {
         let end = Instant::now() + patience.min(PATIENCE);
         *self
@@ -191,16 +190,16 @@ impl Drop for Exports {
     }
 }
 
-/// Hands what the journal reports to the projects, and keeps the marks.
+/// Distributes the reports of the journal to the projects, and writes the checkpoints.
 struct Router {
     shared: Arc<Shared>,
     table: Arc<Table>,
     marks: Marks,
-    /// Everything up to this position was handed on.
+    /// Last position that was distributed.
     upto: Lsn,
-    /// The range in which the journal reported nothing, because nothing was taken for too long.
+    /// Range without reports, because the router fell too far behind.
     missed: Option<rye_journal::Missed>,
-    /// Where history ended when the marks were written.
+    /// End of history at the last write of the checkpoints.
     sealed: Lsn,
 }
 
@@ -249,12 +248,12 @@ impl Router {
         self.write_marks(true);
     }
 
-    /// Marks the runs that moved after `mark`, as far as history has them.
+    /// Queues the runs that changed after `mark`, as far as they are in history.
     fn scan(&self, mark: &Mark) {
         let source = &self.shared.source;
         for touch in source.touched(mark.lowest()) {
             let is_new = touch.lsn > mark.of(&touch.files);
-            // One that ended later is met again where it did.
+            // A run that ended later appears again at that position.
             let is_last = || touch.kind >= TouchKind::Ended || source.is_live(&touch.run);
             if is_new && is_last() {
                 self.table.mark(&self.shared, &touch);

@@ -1,6 +1,6 @@
-//! Requests to cancel that somebody laid into the directory of a run as a file.
+//! Cancel requests that users write as a file into the directory of a run.
 //!
-//! **Never** follows a link, and leaves the files alone: their author may want to see them.
+//! **Never** follows a link, and does not remove the files: their author may want to see them.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,12 +17,12 @@ use rye_journal::THREADS;
 
 /// Names of such a file.
 const NAMES: [&str; 2] = ["cancel", "cancel.requested"];
-/// Bytes of it that are read.
+/// Maximum size of such a file in bytes; a larger one counts as a request without a reason.
 const MOST_BYTES: u64 = 64 << 10;
-/// Characters of its reason that are kept.
+/// Maximum length of the reason in characters.
 const MOST_CHARS: usize = 1000;
 
-/// The runs of `runs` that a file asks to cancel, and the reason it gives. Blocks.
+/// Runs of `runs` with a cancel file, and the reason in it. Blocks.
 pub fn cancel_requests(runs: &[Arc<Run>]) -> Vec<(RunId, String)> {
     let places = runs.iter().map(|run| (&run.id, run.spec.files.as_str()));
     requests(places)
@@ -53,16 +53,16 @@ fn requested(directory: &Dir) -> Option<String> {
     NAMES.iter().find_map(|name| {
         let content = match directory.read(name, MOST_BYTES) {
             Ok(content) => content?,
-            // It asks, whatever it has to say.
+            // It is a request whatever its content.
             Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Vec::new(),
-            // What is not a plain file is no request.
+            // Anything but a regular file is not a request.
             Err(_) => return None,
         };
         Some(reason(&content).unwrap_or_else(|| format!("the file `{name}`")))
     })
 }
 
-/// `reason` of a JSON object; one that is no text is its own JSON.
+/// Field `reason` of a JSON object; a value that is not a string is shown as JSON.
 fn reason(content: &[u8]) -> Option<String> {
     let document: Value = serde_json::from_str(&json::decoded(content)).ok()?;
     let reason = document.get("reason").filter(|said| !said.is_null())?;

@@ -1,4 +1,4 @@
-//! What the threads of exports share, and how a turn of one may fail.
+//! Shared state of the export threads, and the errors of a turn.
 
 use std::fmt;
 use std::io;
@@ -14,16 +14,16 @@ use rye_journal::{ExportSource, Faults, Signer};
 
 use super::slots::Slots;
 
-/// What all threads share.
+/// State shared by all threads.
 pub(super) struct Shared {
     pub(super) source: ExportSource,
     pub(super) signer: Arc<dyn Signer>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) adopted: Option<Timestamp>,
     pub(super) slots: Slots,
-    /// Runs that are open in all projects.
+    /// Number of open runs in all projects.
     pub(super) open: AtomicUsize,
-    /// When threads are no longer waited for.
+    /// Deadline after which threads are not waited for.
     pub(super) end: Mutex<Option<Instant>>,
     pub(super) faults: Faults,
 }
@@ -37,7 +37,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Passed before each write to a project, where tests let it fail or the daemon die.
+/// Called before each write to a project; tests use it to inject failures and crashes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Writes<'a> {
     pub(super) faults: &'a Faults,
@@ -51,27 +51,27 @@ impl Writes<'_> {
     }
 }
 
-/// What became of lines.
+/// Effect of writing lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Change {
-    /// Something was missing in the file.
+    /// Content was missing in the file.
     pub(super) written: bool,
     /// The file was moved aside.
     pub(super) replaced: bool,
 }
 
-/// What a rebuild of a project has come to.
+/// Result of the rebuild of a project.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Rebuilt {
-    /// Runs that were compared.
+    /// Number of compared runs.
     pub runs: u64,
-    /// Those of which something was missing.
+    /// Number of runs with missing content.
     pub written: u64,
-    /// Those of which something was not as it should be.
+    /// Number of runs with wrong content.
     pub replaced: u64,
-    /// Those that could not be compared.
+    /// Number of runs that could not be compared.
     pub failed: u64,
-    /// Why the first of these could not.
+    /// Error of the first of these.
     pub failure: Option<String>,
 }
 
@@ -90,7 +90,7 @@ impl Rebuilt {
     }
 }
 
-/// Why the files of a run cannot be written.
+/// Reason why the files of a run cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Trouble {
     #[error("the project is not there")]

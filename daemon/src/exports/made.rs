@@ -1,4 +1,4 @@
-//! What the events of a run add up to, besides its transcript.
+//! State derived from the events of a run, besides its transcript.
 
 use rye_core::clock::Timestamp;
 use rye_core::digest::Written;
@@ -24,7 +24,7 @@ pub(super) struct Graph {
 }
 
 impl Made {
-    /// Nothing yet; `None` for a run of a kind that leaves neither objects nor a page.
+    /// Initial state; `None` for a run of a kind that has neither objects nor a page.
     pub(super) fn new(id: &RunId, spec: &Spec, outlines: &mut Outlines) -> Option<Self> {
         match spec.kind() {
             RunKind::Graph => Some(Self::Graph(Box::new(Graph {
@@ -36,7 +36,7 @@ impl Made {
         }
     }
 
-    /// Takes in the next event. The objects that it leaves go to `objects`.
+    /// Applies the next event. Adds its objects to `objects`.
     pub(super) fn take(&mut self, seq: Seq, at: Timestamp, event: &Event, objects: &mut Objects) {
         match self {
             Self::Graph(graph) => {
@@ -51,7 +51,7 @@ impl Made {
         }
     }
 
-    /// The unsigned page, and the time of the last event on it.
+    /// The unsigned page, and the time of its last event.
     pub(super) fn page(&self) -> (String, Timestamp) {
         match self {
             Self::Graph(graph) => (graph.page.render(graph.receipts.len()), graph.page.seen()),
@@ -59,7 +59,7 @@ impl Made {
         }
     }
 
-    /// The state and the snapshot of `run`, which has come to rest with the last event; `None` for a run without objects.
+    /// State and snapshot objects of `run`, which is suspended or ended; `None` for a run without objects.
     pub(super) fn snapshots(&self, run: &Run) -> Option<(Written, Written)> {
         match self {
             Self::Graph(graph) => Some(graph.receipts.snapshots(run)),

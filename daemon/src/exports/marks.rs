@@ -1,9 +1,9 @@
-//! How far the files of all projects are written, over restarts: the file `exports` in the state directory.
+//! Checkpoints of the exports of all projects, kept over restarts: the file `exports` in the state directory.
 //!
-//! **Owns** that file. Files of projects are never synced, so the file holds two marks: the newest one, for a start of the daemon, and
-//! one that is at least [`SETTLED`] older, for a start of the machine: until then the system has written back what was written before.
-//! **Never** is synced itself. **Failure**: a file that is missing or cannot be read means that nothing is known to be written. Then all
-//! runs are compared with their files.
+//! **Owns** that file. Files of projects are never synced, so the file holds two checkpoints: the newest one, for a
+//! restart of the daemon, and one that is at least [`SETTLED`] older, for a restart of the machine. By then the system
+//! has written back all earlier writes. **Never** is synced itself. **Failure**: a file that is missing or unreadable
+//! means that no position is known. Then all runs are compared with their files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,21 +17,20 @@ use serde::{Deserialize, Serialize};
 
 use rye_host::safe_path;
 
-/// Name of the file.
 const NAME: &str = "exports";
-/// Time after which what was written is on disk: the kernel's own bound is 35 s.
+/// Time after which writes are on disk; the kernel's own bound is 35 s.
 const SETTLED: Duration = Duration::from_mins(1);
 
-/// A point in the log up to which all files are written.
+/// Position in the log up to which all files are written.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Mark {
     pub(super) lsn: Lsn,
-    /// When it was so.
+    /// Time of the checkpoint.
     pub(super) at: Timestamp,
-    /// True if nothing was published after it in the life that wrote it.
+    /// True if the daemon that wrote it published nothing after it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) is_last: bool,
-    /// Projects whose files are written up to an earlier position only, by their `files` directories.
+    /// Earlier positions of projects that are behind, by `files` directory.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) behind: BTreeMap<String, Lsn>,
 }
@@ -61,7 +60,7 @@ struct Stored {
     #[serde(flatten)]
     newest: Mark,
     before: Mark,
-    /// The start of the machine in which it was written.
+    /// Boot id of the machine at the time of the write.
     boot: String,
 }
 
@@ -70,12 +69,12 @@ pub(super) struct Marks {
     path: PathBuf,
     newest: Mark,
     before: Mark,
-    /// The mark that is `before` next, and when it was written.
+    /// The checkpoint that becomes `before` next, and the time at which it was written.
     settling: (Mark, Instant),
 }
 
 impl Marks {
-    /// Reads the marks in the state directory `dir`. Blocks.
+    /// Reads the checkpoints in the state directory `dir`. Blocks.
     pub(super) fn open(dir: &Path) -> Self {
         let path = dir.join(NAME);
         let stored = match fs::read(&path) {
@@ -101,12 +100,12 @@ impl Marks {
         }
     }
 
-    /// The mark that this life of the daemon begins at.
+    /// Checkpoint at which this daemon starts.
     pub(super) const fn newest(&self) -> &Mark {
         &self.newest
     }
 
-    /// Replaces the newest mark. Blocks.
+    /// Replaces the newest checkpoint. Blocks.
     pub(super) fn write(&mut self, mark: Mark) -> io::Result<()> {
         self.write_at(mark, Instant::now())
     }
@@ -141,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Makes the file one of an earlier start of the machine.
+    /// Makes the file one of an earlier boot of the machine.
     fn reboot(dir: &Path) {
         let path = dir.join(NAME);
         let text = fs::read_to_string(&path).unwrap();
@@ -168,7 +167,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut marks = Marks::open(dir.path());
         let begun = Instant::now();
-        // Marks that come often do not keep each other from being settled.
+        // Frequent checkpoints do not prevent each other from settling.
         for second in 1..=130 {
             let at = begun + Duration::from_secs(second);
             marks.write_at(mark(second), at).unwrap();

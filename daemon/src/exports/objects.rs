@@ -1,8 +1,9 @@
-//! The objects of a run in its project: appended to one file, and the ref that names the newest snapshot.
+//! Objects of a run in its project: one file that is appended to, and the ref that names the newest snapshot.
 //!
-//! **Owns** which objects are not written yet. **Never** reads back what this life of the daemon wrote: the names in a file that was
-//! there before are read once, and what it holds is not appended again. **Order**: an object is written before what names it, all before
-//! the ref. **Failure**: a line that a crash cut is removed before the next one is appended.
+//! **Owns** the list of unwritten objects. **Never** reads back its own writes since the daemon started. The names in
+//! an older file are read once, and its objects are not appended again. **Order**: an object is written before its
+//! referrers, and all objects before the ref. **Failure**: a line cut by a crash is removed before the next one is
+//! appended.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -19,11 +20,11 @@ use crate::object::{OBJECTS, REFS};
 use rye_host::fail_point::Place;
 use rye_host::safe_path::Dir;
 
-/// Bytes of objects after which they are appended, whether or not the run has come to rest.
+/// Bytes of pending objects that trigger an append before the run is suspended or ended.
 const PIECE: u64 = 256 << 10;
-/// Bytes that are written at once.
+/// Bytes per write.
 const WRITE: usize = 128 << 10;
-/// Names of an existing file that are remembered; the objects after these are appended again.
+/// Maximum number of remembered names of an existing file; further objects are appended again.
 const MAX_NAMES: usize = 1 << 20;
 
 #[derive(Debug)]
@@ -31,11 +32,11 @@ pub(super) struct Objects {
     run: RunId,
     path: PathBuf,
     pending: Vec<Written>,
-    /// Bytes of what is pending.
+    /// Bytes of the pending objects.
     bytes: u64,
-    /// Length of the file as this life wrote it; `None` if it has not looked yet.
+    /// Length of the file as this daemon wrote it; `None` before the first access.
     length: Option<u64>,
-    /// Names in the file that was there before.
+    /// Names in the file of an earlier daemon.
     names: HashSet<Digest>,
 }
 
@@ -56,12 +57,13 @@ impl Objects {
         self.pending.push(object);
     }
 
-    /// True if enough is pending to be appended.
+    /// True if enough objects are pending for an append.
     pub(super) const fn is_due(&self) -> bool {
         self.bytes >= PIECE
     }
 
-    /// Appends what is pending to the file below `root`; `verify` compares the objects that it holds with their names, too. Blocks.
+    /// Appends the pending objects to the file below `root`. With `verify`, also checks existing objects against their
+    /// names. Blocks.
     pub(super) fn append(
         &mut self,
         root: &Dir,
@@ -100,7 +102,7 @@ impl Objects {
         Ok(change)
     }
 
-    /// Forgets the names in the file that was there before: what comes now is new.
+    /// Clears the names of the older file: all further objects are new.
     pub(super) fn caught_up(&mut self) {
         self.names = HashSet::new();
     }
@@ -110,7 +112,7 @@ impl Objects {
         runs.create(&run_objects::file_name(&self.run))
     }
 
-    /// Takes in what `file` holds. Returns the file to append to, and where.
+    /// Reads the content of `file`. Returns the file to append to, and the offset.
     fn look(
         &mut self,
         root: &Dir,
@@ -145,7 +147,7 @@ impl Objects {
         Ok((file, end))
     }
 
-    /// Puts a file with the lines `intact` of `file` in its place.
+    /// Replaces the file by one with only the lines `intact` of `file`.
     fn replace(&self, root: &Dir, file: &File, intact: &[Row]) -> io::Result<(File, u64)> {
         let runs = root.enter(parent(&self.path))?;
         let name = run_objects::file_name(&self.run);
@@ -164,7 +166,7 @@ impl Objects {
     }
 }
 
-/// Names the newest snapshot of `run` by the signed `pointer`.
+/// Writes the signed `pointer` to the newest snapshot of `run`.
 pub(super) fn put_ref(
     root: &Dir,
     run: &RunId,
@@ -180,7 +182,7 @@ fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
 }
 
-/// Writes into a file from a position on, whatever the position of the descriptor.
+/// Writer at a fixed offset, independent of the descriptor's own.
 #[derive(Debug)]
 struct At<'a> {
     file: &'a File,
@@ -242,7 +244,7 @@ mod tests {
         cas::node_result(Arc::new(json!(value)))
     }
 
-    /// Appends all of `values` as a life of the daemon that knows nothing of an earlier one.
+    /// Appends all of `values`, as a daemon without knowledge of an earlier one.
     fn append(files: &Files, values: &[usize], verify: bool) -> Change {
         let mut objects = Objects::of(&run());
         for value in values {

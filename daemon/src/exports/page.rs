@@ -1,8 +1,7 @@
-//! The page about a run for people: its nodes and what happened, as a pure function of its events.
+//! Page about a graph run for people: its nodes and its history, as a pure function of its events.
 //!
-//! Rendering costs the same at step 10 and at step 10,000: of the history only the last [`HISTORY`] entries are kept, each
-//! as the short text it is shown as. **Never** shows a text of the run as anything but text: names and messages are escaped
-//! for Markdown and HTML.
+//! The cost of rendering is bounded: only the last [`HISTORY`] entries of the history are kept, each as its rendered
+//! text. **Never** lets a text of the run act as markup: names and messages are escaped for Markdown and HTML.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -18,26 +17,26 @@ use serde_json::json;
 
 use super::receipts::{SYSTEM_VERSION, StepArtifacts};
 
-/// Entries of the history that are shown.
+/// Maximum number of history entries.
 const HISTORY: usize = 200;
-/// Characters of a text of the run that are shown.
+/// Maximum length in characters of a text of the run.
 const TEXT: usize = 300;
-/// Graphs whose outline is kept for their next run.
+/// Capacity of the cache of outlines.
 const OUTLINES: usize = 64;
 
-/// A node as its graph declares it.
+/// A node as declared in its graph.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Outline {
     name: String,
     action: String,
 }
 
-/// The nodes of graphs, by content hash: reading a graph costs more than most of its runs.
+/// Nodes of graphs, by content hash: parsing a graph costs more than most of its runs.
 #[derive(Debug, Default)]
 pub(super) struct Outlines(HashMap<String, Arc<[Outline]>>);
 
 impl Outlines {
-    /// The nodes of the graph that a run was born with, in the order of the file.
+    /// Nodes of the graph of a run as created, in the order of the file.
     pub(super) fn of(&mut self, spec: &Spec) -> Arc<[Outline]> {
         if let Some(outline) = self.0.get(&spec.content_hash) {
             return Arc::clone(outline);
@@ -75,14 +74,14 @@ impl Outlines {
     }
 }
 
-/// Where a node stands.
+/// State of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
     Pending,
     Running,
     Done,
     Failed,
-    /// The run ended here, and the visit did not.
+    /// The run ended during the visit.
     Interrupted,
 }
 
@@ -98,7 +97,7 @@ impl Standing {
     }
 }
 
-/// A line of the table: how its last visit ended.
+/// Table row of a node, about its last visit.
 #[derive(Debug)]
 struct Row {
     name: String,
@@ -109,7 +108,6 @@ struct Row {
     details: Vec<String>,
 }
 
-/// The page of one run.
 #[derive(Debug)]
 pub(super) struct Page {
     run: RunId,
@@ -118,14 +116,14 @@ pub(super) struct Page {
     rows: Vec<Row>,
     by_name: HashMap<String, usize>,
     history: VecDeque<String>,
-    /// Entries of the history that are not kept any more.
+    /// Number of dropped history entries.
     earlier: u64,
-    /// The step the last heading of the history speaks of.
+    /// Step of the last heading in the history.
     heading: u32,
     status: String,
-    /// The step it is at.
+    /// Current step.
     step: u32,
-    /// The last step that ended.
+    /// Last step that ended.
     steps: u32,
     began: Timestamp,
     seen: Timestamp,
@@ -133,7 +131,7 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// The page of a run of which nothing is known but its spec.
+    /// Initial page of a run, from its spec only.
     pub(super) fn new(run: &RunId, spec: &Spec, outline: &[Outline]) -> Self {
         let graph = spec.graph();
         let mut page = Self {
@@ -158,12 +156,12 @@ impl Page {
         page
     }
 
-    /// The time of the last event on it.
+    /// Time of the last event.
     pub(super) const fn seen(&self) -> Timestamp {
         self.seen
     }
 
-    /// The row of a node; one the graph does not declare comes last.
+    /// Row of a node; one that the graph does not declare is appended.
     fn row(&mut self, name: &str) -> &mut Row {
         let next = self.rows.len();
         let at = *self.by_name.entry(name.to_owned()).or_insert(next);
@@ -180,7 +178,7 @@ impl Page {
         &mut self.rows[at]
     }
 
-    /// Takes in one event, and what it left behind.
+    /// Applies one event with the objects it produced.
     pub(super) fn take(
         &mut self,
         seq: Seq,
@@ -195,7 +193,7 @@ impl Page {
         self.tell(at, event);
     }
 
-    /// What the event says about a node.
+    /// Updates the row of a node.
     fn note_node(&mut self, event: &Event, left: Option<&StepArtifacts>) {
         if let Event::Run(RunEvent::StepStarted {
             step,
@@ -261,11 +259,11 @@ impl Page {
         }
     }
 
-    /// What the event says about the run as a whole.
+    /// Updates the state of the run.
     fn note_run(&mut self, at: Timestamp, event: &Event) {
         if let Some(outcome) = event.outcome() {
             outcome.status().as_str().clone_into(&mut self.status);
-            // A step that was in flight then was not done.
+            // The step in flight was not completed.
             self.step = self.steps;
             for row in &mut self.rows {
                 if row.standing == Standing::Running {
@@ -285,7 +283,7 @@ impl Page {
         }
     }
 
-    /// Adds what the event has to say to the history.
+    /// Adds the entry of the event to the history.
     fn tell(&mut self, at: Timestamp, event: &Event) {
         if let Event::Run(RunEvent::StepStarted {
             step,
@@ -326,7 +324,7 @@ impl Page {
         self.history.push_back(entry);
     }
 
-    /// The unsigned page of a run with so many receipts.
+    /// Renders the unsigned page. `receipts` is the number of receipts.
     pub(super) fn render(&self, receipts: usize) -> String {
         let elapsed = duration(self.seen.ms_since(self.began));
         let mut out = String::with_capacity(4096);
@@ -372,7 +370,7 @@ impl Page {
         out
     }
 
-    /// The block of fields; JSON is YAML, so no text can break out of its line.
+    /// Front matter; values are written as JSON, which is YAML, so a text cannot break out of its line.
     fn front(&self, elapsed: &str) -> String {
         let name = self.graph.rsplit('/').next().unwrap_or_default();
         let fields = [
@@ -405,7 +403,7 @@ impl Page {
     }
 }
 
-/// What the process of a failed step printed last, as a quotation below its entry.
+/// Last output of a failed step's process, as a quotation below its entry.
 fn printed(event: &Event) -> String {
     let Event::Graph(GraphEvent::StepFailed { error, .. }) = event else {
         return String::new();
@@ -415,7 +413,7 @@ fn printed(event: &Event) -> String {
     lines.collect()
 }
 
-/// What the history says of an event, if it says anything.
+/// History entry of an event, if it has one.
 fn entry(event: &Event) -> Option<String> {
     if let Event::Run(event) = event {
         entry_of_run(event)
@@ -426,7 +424,7 @@ fn entry(event: &Event) -> Option<String> {
     }
 }
 
-/// The same of an event that every kind of run has.
+/// The same for an event that every kind of run has.
 pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
     Some(match event {
         RunEvent::RunStarted { .. } => "the daemon starts the run".to_owned(),
@@ -556,7 +554,7 @@ pub(super) fn duration(ms: u64) -> String {
     }
 }
 
-/// A text of the run as one line of text and nothing else: no markup, no table cell, no HTML.
+/// Escapes a text of the run to one line of plain text: no markup, no table cell, no HTML.
 pub(super) fn plain(text: &str) -> String {
     let begin: String = text.chars().take(TEXT + 1).collect();
     let seen = sight::in_line(&begin, ' ');
@@ -572,7 +570,7 @@ pub(super) fn plain(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '&' => out.push_str("&amp;"),
-            // Inside a word it is no markup.
+            // Inside a word it is not markup.
             '_' if inner => out.push(c),
             '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '#' | '!' | '$' => {
                 out.push('\\');

@@ -1,8 +1,9 @@
-//! The files of the runs of one project: a thread while there is work, and its state.
+//! Exports of the runs of one project: its state, and the work of its thread.
 //!
-//! **Owns** what is open in the project, and what the runs that have not come to rest add up to; that stays when the thread ends.
-//! **Never** does two projects at once, nor holds a lock while it works on files. **Order**: dirty runs first, then what is scanned.
-//! **Failure**: a project that is not there is passed over, and counted; what else goes wrong is tried again by the queue.
+//! **Owns** the open files of the project, and the derived state of the runs that are not suspended or ended. The state
+//! remains when the thread ends. **Never** works for two projects, and never holds a lock during file access.
+//! **Order**: queued runs first, then scans. **Failure**: a missing project is skipped and counted; the queue retries
+//! after other errors.
 
 use std::collections::HashMap;
 use std::io;
@@ -25,16 +26,15 @@ use rye_host::safe_path::Dir;
 use rye_host::task;
 use rye_journal::{ExportSource, Touch, TouchKind, Touched};
 
-/// How long a turn takes at most, but for the run that has it.
+/// Maximum duration of a turn; the run in progress may exceed it.
 const PIECE: Duration = Duration::from_millis(10);
-/// Time for which the directory of a project is taken for the one that it was.
+/// Interval between checks of the identity of the project's directory.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Runs that a project keeps open.
+/// Maximum number of open runs of a project.
 const MAX_OPEN: usize = 64;
-/// Runs that all projects together keep open, besides the one that each works on.
+/// Maximum number of open runs of all projects, besides the one that each works on.
 const MAX_OPEN_IN_ALL: usize = 256;
 
-/// State of a project.
 #[derive(Debug)]
 pub(super) struct Project {
     pub(super) shared: Arc<Shared>,
@@ -42,13 +42,13 @@ pub(super) struct Project {
     pub(super) queue: Arc<Queue>,
     root: Option<Root>,
     runs: HashMap<RunId, RunFiles>,
-    /// Open runs, in the order in which they were used, the last one at the end.
+    /// Open runs, the most recently used last.
     used: Vec<RunId>,
     outlines: Outlines,
     scans: Vec<Scan>,
-    /// True if it has been reported that files cannot be written, or that the project is not there.
+    /// True if it was reported that the project is missing or its files cannot be written.
     is_reported: bool,
-    /// Runs that were passed over since the project was last there.
+    /// Number of runs skipped since the project was last present.
     passed_over: u64,
 }
 
@@ -61,17 +61,17 @@ struct Root {
     looked: Instant,
 }
 
-/// Runs of history that are looked through.
+/// Scan of history for changed runs.
 #[derive(Debug)]
 struct Scan {
     touched: Touched,
-    /// The last position of the range.
+    /// Last position of the range.
     upto: Lsn,
-    /// Callers that wait for a rebuild, which compares all files, and what it has come to.
+    /// Callers that wait for a rebuild, which compares all files, and its result so far.
     rebuild: Option<(Vec<oneshot::Sender<Rebuilt>>, Rebuilt)>,
-    /// A run that is not done.
+    /// A run in progress.
     current: Option<Touch>,
-    /// True if that has had a turn.
+    /// True if the current run has had a turn.
     is_begun: bool,
 }
 
@@ -99,7 +99,7 @@ impl Project {
         &self.queue
     }
 
-    /// True if it holds nothing that a later thread would need.
+    /// True if it holds no state that a later thread would need.
     pub(super) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
@@ -115,7 +115,7 @@ impl Project {
         self.root = None;
     }
 
-    /// Works for a while. Blocks.
+    /// Works until the turn is over. Blocks.
     pub(super) fn turn(&mut self) {
         self.shared.faults.before_files(&self.files);
         let until = Instant::now() + PIECE;
@@ -161,7 +161,7 @@ impl Project {
         }
     }
 
-    /// Removes the files of a run that was removed.
+    /// Removes the files of a removed run.
     fn remove(&mut self, run: &RunId, item: &str) -> Result<(), Trouble> {
         self.forget(run);
         let root = Root::of(Path::new(&*self.files), Path::new(&*self.files));
@@ -173,7 +173,7 @@ impl Project {
         Ok(removal::remove(&root.dir, run, item, &writes)?)
     }
 
-    /// Reports `trouble`. Returns true if it may pass, and the run is to be tried again.
+    /// Reports `trouble`. Returns true if it may be temporary, so that the run is retried.
     fn is_passing(&mut self, run: &RunId, trouble: &Trouble) -> bool {
         match trouble {
             Trouble::Gone(error) => {
@@ -200,10 +200,10 @@ impl Project {
         }
     }
 
-    /// Writes what is new of `run`; where `verify`, compares all of it.
+    /// Writes the new events of `run`; with `verify`, compares all of its files.
     fn advance(&mut self, run: &RunId, until: Instant, verify: bool) -> Result<Progress, Trouble> {
         match self.try_advance(run, until, verify) {
-            // Somebody removed, moved or changed what was written: all of it is made again.
+            // The written files were removed, moved or changed: all are written again.
             Err(Trouble::Stale(_)) => {
                 self.forget(run);
                 self.try_advance(run, until, verify)
@@ -252,7 +252,7 @@ impl Project {
         advanced
     }
 
-    /// The `files` directory, if the project is still the one in which a run with `spec` began.
+    /// Opens the `files` directory, if the project is still the one in which a run with `spec` began.
     fn look(&mut self, spec: &Spec) -> Result<Root, Trouble> {
         let root = match self.root.take() {
             Some(root) if root.looked.elapsed() < LOOK_EVERY => root,
@@ -266,13 +266,13 @@ impl Project {
         Ok(root)
     }
 
-    /// Lets go of all that is known of `run`.
+    /// Drops the state of `run`.
     fn forget(&mut self, run: &RunId) -> Option<RunFiles> {
         self.count(run, false);
         self.runs.remove(run)
     }
 
-    /// Counts `run` among those that are open, as the last one that was used, or no longer.
+    /// Records `run` as open and most recently used, or as closed.
     fn count(&mut self, run: &RunId, is_open: bool) {
         if let Some(at) = self.used.iter().position(|used| used == run) {
             self.used.remove(at);
@@ -284,7 +284,7 @@ impl Project {
         }
     }
 
-    /// Closes the runs that were not used for the longest time, if too many are open.
+    /// Closes the least recently used runs if too many are open.
     fn make_room(&mut self) {
         while self.used.len() > MAX_OPEN
             || self.used.len() > 1 && self.shared.open.load(Ordering::Relaxed) > MAX_OPEN_IN_ALL
@@ -297,7 +297,7 @@ impl Project {
         }
     }
 
-    /// Takes a step of a scan. Returns false if there is none.
+    /// Advances a scan. Returns false if there is none.
     fn scan(&mut self, until: Instant) -> bool {
         let Some(mut scan) = self.scans.pop() else {
             return false;
@@ -318,7 +318,7 @@ impl Project {
         }
         let verify = scan.rebuild.is_some();
         if verify && !std::mem::replace(&mut scan.is_begun, true) {
-            // What is known of it does not tell what is in its files.
+            // The derived state does not show whether the files are correct.
             self.forget(&touch.run);
         }
         let advanced = self.advance(&touch.run, until, verify);
@@ -384,13 +384,13 @@ impl Project {
 }
 
 impl Scan {
-    /// The run that is to be written: the last one again if it is not done, else the next one of the project in `files`.
+    /// The run to be written: the current one until it is done, then the next one of the project in `files`.
     fn next(&mut self, source: &ExportSource, files: &str) -> Option<Touch> {
         if self.current.is_none() {
             let (upto, is_all) = (self.upto, self.rebuild.is_some());
             let mut touched = self.touched.by_ref().take_while(|touch| touch.lsn <= upto);
             self.current = touched.find(|touch| {
-                // One that ended later is met again where it did.
+                // A run that ended later appears again at that position.
                 let is_last = || touch.kind >= TouchKind::Ended || source.is_live(&touch.run);
                 *touch.files == *files && (is_all || is_last())
             });
@@ -399,7 +399,7 @@ impl Scan {
         self.current.clone()
     }
 
-    /// Enters that the run is done.
+    /// Records that the run is done.
     fn count(&mut self, change: Option<Change>) {
         self.current = None;
         if let (Some((_, rebuilt)), Some(change)) = (&mut self.rebuild, change) {
@@ -408,7 +408,7 @@ impl Scan {
     }
 }
 
-/// That the project of `spec` is not there, if it was removed meanwhile.
+/// Error that the project of `spec` is missing, if it was removed meanwhile.
 fn if_gone(spec: &Spec) -> Option<Trouble> {
     let opened = Root::open(spec).err();
     opened.filter(|trouble| matches!(trouble, Trouble::Gone(_)))

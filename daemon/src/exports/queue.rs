@@ -1,9 +1,9 @@
-//! Runs of one project that have moved since their files were last written.
+//! Queue of the runs of one project whose files are out of date.
 //!
-//! **Never** holds lines: what a run did is read when its turn comes. Above [`MAX_RUNS`] runs all are forgotten, and the range in which
-//! they moved is scanned instead, once it is in history. **Order**: by the time at which they are due: 25 ms after the last turn of the
-//! project, at once after a rest, after a growing pause if they failed. A run stays in the queue until its files are written up to the
-//! position that was known when its turn began.
+//! **Never** holds lines: the events of a run are read during its turn. Above [`MAX_RUNS`] runs the queue is cleared,
+//! and the range of their changes is scanned instead once it is in history. **Order**: by due time. A run is due 25 ms
+//! after the last turn of the project, at once when it is suspended or ended, and after a growing pause when its export
+//! failed. A run stays in the queue until its files are written up to the position that was known when its turn began.
 
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
@@ -16,13 +16,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::common::Rebuilt;
 use rye_journal::Touch;
 
-/// Runs that are known one by one.
+/// Maximum number of runs in the queue.
 const MAX_RUNS: usize = 65_536;
-/// Shortest time between two turns that nothing is in a hurry for: a turn opens the same files for one event as for a hundred.
+/// Minimum time between two turns without urgent work: a turn opens the same files for one event as for a hundred.
 const TURN_EVERY: Duration = Duration::from_millis(25);
-/// Pause before a run that failed is tried again; it doubles each time.
+/// Pause before the first retry of a failed run; it doubles each time.
 const RETRY: Duration = Duration::from_secs(1);
-/// Longest such pause.
+/// Upper bound of this pause.
 const LONGEST_RETRY: Duration = Duration::from_mins(5);
 
 #[derive(Debug, Default)]
@@ -34,41 +34,41 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct Content {
     runs: HashMap<RunId, Dirty>,
-    /// The runs that have no turn now, by the time at which they are due.
+    /// Runs without a turn in progress, by due time.
     order: BTreeMap<Place, RunId>,
     number: u64,
-    /// The range in which runs moved that were forgotten.
+    /// Range in which cleared runs changed.
     forgotten: Option<Range>,
-    /// Everything after this position is being scanned.
+    /// All positions after this one are being scanned.
     scanning: Option<Lsn>,
     rebuilds: Vec<oneshot::Sender<Rebuilt>>,
     /// True while a rebuild is in progress.
     is_rebuilding: bool,
     last_turn: Option<Instant>,
-    /// Beginning of the turn in progress.
+    /// Start of the turn in progress.
     turn: Option<Instant>,
     closing: bool,
 }
 
-/// When a run is due, and a number that tells runs of one time apart.
+/// Due time of a run, and a number that makes the key unique.
 type Place = (Instant, u64);
 
 #[derive(Debug)]
 struct Dirty {
-    /// The first position that is not written.
+    /// First position that is not written.
     since: Lsn,
-    /// The last one.
+    /// Last position that is not written.
     upto: Lsn,
-    /// `None` while it has its turn.
+    /// `None` during its turn.
     place: Option<Place>,
     failures: u32,
-    /// Its item, if it was removed.
+    /// Item of the run, if the run was removed.
     removed: Option<Name>,
-    /// Dropped when it is done.
+    /// Dropped when the run is done.
     waiting: Vec<Waiting>,
 }
 
-/// Kept as long as something of a removal is to be done: who waits for it hears that the last one was dropped.
+/// Held while a removal is incomplete; its waiter is woken when the last clone is dropped.
 pub(super) type Waiting = mpsc::Sender<Infallible>;
 
 /// Positions after `after`, up to `upto`.
@@ -78,28 +78,28 @@ pub(super) struct Range {
     pub(super) upto: Lsn,
 }
 
-/// Why [`Queue::wait`] returned.
+/// Reason why [`Queue::wait`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wake {
-    /// Something is due.
+    /// Work is due.
     Work,
-    /// Nothing is to be done.
+    /// The queue is empty.
     Idle,
-    /// Nothing is to be done any more, except what failed.
+    /// The queue is closed, and only failed runs remain.
     Closed,
 }
 
-/// A run that has its turn.
+/// A run whose turn is in progress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Turn {
     pub(super) run: RunId,
     upto: Lsn,
-    /// Its item, if it was removed.
+    /// Item of the run, if the run was removed.
     pub(super) removed: Option<Name>,
 }
 
 impl Turn {
-    /// The turn of a run that a scan has met.
+    /// Turn of a run that a scan found.
     pub(super) fn of(touch: &Touch) -> Self {
         Self {
             run: touch.run.clone(),
@@ -114,7 +114,7 @@ impl Queue {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters that `run` moved at `lsn`; `is_urgent` if it came to rest.
+    /// Records that `run` changed at `lsn`; `is_urgent` if it is suspended or ended.
     pub(super) fn mark(&self, run: &RunId, lsn: Lsn, is_urgent: bool) {
         let now = Instant::now();
         let mut content = self.content();
@@ -128,7 +128,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Enters that `run` of `item` was removed at `lsn`.
+    /// Records that `run` of `item` was removed at `lsn`.
     pub(super) fn remove(&self, run: &RunId, item: &Name, lsn: Lsn, waiting: Option<Waiting>) {
         let now = Instant::now();
         let mut content = self.content();
@@ -141,24 +141,24 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// Enters that the files of all runs of the project are to be compared. The answer goes to `reply`.
+    /// Requests a comparison of the files of all runs of the project. The result goes to `reply`.
     pub(super) fn rebuild(&self, reply: oneshot::Sender<Rebuilt>) {
         self.content().rebuilds.push(reply);
         self.changed.notify_one();
     }
 
-    /// Lets what waits be done at once, then [`Queue::wait`] return [`Wake::Closed`].
+    /// Makes all queued runs due at once; then [`Queue::wait`] returns [`Wake::Closed`].
     pub(super) fn close(&self) {
         self.content().closing = true;
         self.changed.notify_one();
     }
 
-    /// True if there are no turns after those of what waits now.
+    /// True if no turns follow those of the queued runs.
     pub(super) fn is_closing(&self) -> bool {
         self.content().closing
     }
 
-    /// Waits until something is due, at most `idle` if there is nothing at all. Blocks.
+    /// Waits until work is due; at most `idle` if the queue is empty. Blocks.
     pub(super) fn wait(&self, idle: Duration, sealed: impl Fn() -> Lsn) -> Wake {
         let end = Instant::now() + idle;
         let mut content = self.content();
@@ -174,7 +174,7 @@ impl Queue {
             if content.is_empty() && now >= end {
                 return Wake::Idle;
             }
-            // What was forgotten becomes due when it is sealed, which nothing announces.
+            // A cleared range becomes due when it is sealed, which is not announced.
             let until = due.unwrap_or(end).min(now + idle);
             let left = until.saturating_duration_since(now);
             let left = left.max(Duration::from_millis(1));
@@ -183,12 +183,12 @@ impl Queue {
         }
     }
 
-    /// True if there is nothing to be done.
+    /// True if there is nothing to do.
     pub(super) fn is_empty(&self) -> bool {
         self.content().is_empty()
     }
 
-    /// Enters that a turn of the project begins.
+    /// Records the start of a turn of the project.
     pub(super) fn begin_turn(&self) {
         let now = Instant::now();
         let mut content = self.content();
@@ -196,17 +196,17 @@ impl Queue {
         content.last_turn = Some(now);
     }
 
-    /// Enters that it has ended.
+    /// Records its end.
     pub(super) fn end_turn(&self) {
         self.content().turn = None;
     }
 
-    /// How long the turn in progress has taken.
+    /// Duration of the turn in progress.
     pub(super) fn turn_time(&self) -> Option<Duration> {
         self.content().turn.map(|begun| begun.elapsed())
     }
 
-    /// Gives the run that is due first its turn.
+    /// Starts the turn of the run that is due first.
     pub(super) fn next(&self) -> Option<Turn> {
         let mut content = self.content();
         let content = &mut *content;
@@ -225,7 +225,7 @@ impl Queue {
         })
     }
 
-    /// Enters that the files of a run are written.
+    /// Records that the files of a run are written.
     pub(super) fn done(&self, turn: &Turn) {
         let mut content = self.content();
         let Some(dirty) = content.runs.get_mut(&turn.run) else {
@@ -240,7 +240,7 @@ impl Queue {
         }
     }
 
-    /// Gives a run another turn at `due`, or earlier if it moves.
+    /// Queues a run again for `due`, or earlier if it changes.
     pub(super) fn later(&self, turn: &Turn, due: Instant) {
         let mut content = self.content();
         if let Some(dirty) = content.runs.get_mut(&turn.run) {
@@ -255,7 +255,7 @@ impl Queue {
         }
     }
 
-    /// Gives a run that failed another turn after a pause. A run of a scan that is not in the queue is entered.
+    /// Queues a failed run again after a pause. Adds a run of a scan that is not in the queue.
     pub(super) fn failed(&self, turn: &Turn) {
         let mut content = self.content();
         let known = content.runs.entry(turn.run.clone());
@@ -277,7 +277,7 @@ impl Queue {
         }
     }
 
-    /// The range to be scanned, if it is in history, which goes up to `sealed`. From now on the scan counts as in progress.
+    /// Starts the scan of the cleared range, if it is in history, which ends at `sealed`.
     pub(super) fn begin_scan(&self, sealed: Lsn) -> Option<Range> {
         let mut content = self.content();
         if content.scanning.is_some() {
@@ -288,12 +288,12 @@ impl Queue {
         Some(range)
     }
 
-    /// Enters that the scan in progress has ended.
+    /// Records the end of the scan in progress.
     pub(super) fn scanned(&self) {
         self.content().scanning = None;
     }
 
-    /// The callers that wait for a rebuild. If there are any, it counts as in progress from now on.
+    /// Callers that wait for a rebuild. If there are any, this starts one.
     pub(super) fn take_rebuilds(&self) -> Vec<oneshot::Sender<Rebuilt>> {
         let mut content = self.content();
         if !content.is_rebuilding {
@@ -303,7 +303,7 @@ impl Queue {
         Vec::new()
     }
 
-    /// Enters that the rebuild in progress has ended.
+    /// Records the end of the rebuild in progress.
     pub(super) fn rebuilt(&self) {
         self.content().is_rebuilding = false;
     }
@@ -325,7 +325,7 @@ impl Content {
         self.runs.is_empty() && no_scan && no_rebuild
     }
 
-    /// When something is due; `now` if it is at once.
+    /// Time at which work is due next; `now` if it is due already.
     fn due(&self, now: Instant, sealed: Lsn) -> Option<Instant> {
         let run = self.order.keys().next().map(|(due, _)| *due);
         if self.closing {
@@ -357,7 +357,7 @@ impl Content {
         };
         dirty.since = dirty.since.min(lsn);
         dirty.upto = dirty.upto.max(lsn);
-        // One that failed keeps its pause, one that has its turn gets another one afterwards.
+        // A failed run keeps its pause. A run whose turn is in progress gets another turn afterwards.
         let is_earlier = dirty.place.is_some_and(|(known, _)| due < known);
         if is_earlier && dirty.failures == 0 {
             self.place(run, due);

@@ -1,4 +1,4 @@
-//! The objects that a run leaves behind, as pure functions of its events.
+//! Objects that a graph run produces, as pure functions of its events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use rye_core::expr::Vars;
 use rye_core::model::{Chunks, Event, GraphEvent, Outcome, Run, RunEvent, Slot, StepStatus};
 use serde_json::{Value, json};
 
-/// The release whose walker ran it.
+/// Release of the program that ran the graph.
 pub(super) const SYSTEM_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The receipts of a run so far.
+/// Receipts of a run so far.
 #[derive(Debug, Default)]
 pub(super) struct Receipts {
-    /// Their names, in order.
+    /// Names of the receipts, in order.
     hashes: Vec<Digest>,
-    /// Input hashes of the attempts in hand: a failed step does not name its own.
+    /// Input hashes of the attempts in progress: a failed step does not name its own.
     inputs: HashMap<Slot, String>,
 }
 
-/// What one event leaves behind.
+/// Objects of one event.
 #[derive(Debug)]
 pub(super) struct StepArtifacts {
     pub(super) node_input_hash: String,
@@ -31,12 +31,11 @@ pub(super) struct StepArtifacts {
 }
 
 impl Receipts {
-    /// How many there are.
     pub(super) const fn len(&self) -> usize {
         self.hashes.len()
     }
 
-    /// Takes in `event`: the result and the receipt of a node or an item that is done.
+    /// Applies `event`. Returns the result and the receipt of a node or an item that ended with it.
     pub(super) fn take(&mut self, at: Timestamp, event: &Event) -> Option<StepArtifacts> {
         if let Event::Run(RunEvent::StepStarted {
             node_input_hash, ..
@@ -65,7 +64,7 @@ impl Receipts {
         {
             let begun = self.inputs.remove(&Slot::Main);
             self.inputs.clear();
-            // What a return node comes to is the answer of the run.
+            // The output of a return node is the answer of the run.
             let result = result.as_ref().or(output.as_ref()).map(Arc::clone);
             let done = Done {
                 input: node_input_hash.clone().or(begun),
@@ -126,7 +125,7 @@ impl Receipts {
         }
     }
 
-    /// The state and the snapshot of `run`, whose receipts these are.
+    /// State and snapshot objects of `run`.
     pub(super) fn snapshots(&self, run: &Run) -> (Written, Written) {
         let state = cas::state_snapshot(run.vars().unwrap_or(&Vars::default()));
         let receipts: Vec<String> = self.hashes.iter().map(Digest::to_string).collect();
@@ -144,7 +143,7 @@ impl Receipts {
     }
 }
 
-/// A node or an item that is done.
+/// A node or an item that ended.
 struct Done<'a> {
     input: Option<String>,
     result: Arc<Value>,
@@ -153,7 +152,7 @@ struct Done<'a> {
     error: Option<&'a str>,
 }
 
-/// Errors that were suppressed, then the one that ended the run.
+/// Suppressed errors, then the one that ended the run.
 fn errors(run: &Run) -> Vec<Value> {
     let suppressed = run.suppressed().into_iter().flat_map(Chunks::iter);
     let mut errors: Vec<Value> = suppressed.map(|error| json!(error)).collect();

@@ -1,6 +1,7 @@
-//! Removing the files of a run that was removed.
+//! Removal of the files of a removed run.
 //!
-//! **Never** removes what no export or tool output of a run is: a directory that someone put next to them stays, and so does its parent.
+//! **Never** removes anything but exports and tool outputs of the run. A directory that a user put next to them stays,
+//! and so does its parent.
 
 use std::io;
 use std::path::Path;
@@ -14,10 +15,10 @@ use rye_host::fail_point::Place;
 use rye_host::safe_path::{Dir, EntryKind};
 use rye_journal::THREADS;
 
-/// Files in the directory of a run that are looked at. It holds some ten.
+/// Maximum number of examined files in the directory of a run. It usually holds some ten.
 const MAX_FILES: usize = 1000;
 
-/// Removes the files of `run`, whose item is `item`, below `root`. What is not there is not missed. Blocks.
+/// Removes the files of `run`, whose item is `item`, below `root`. Missing files are not an error. Blocks.
 pub(super) fn remove(root: &Dir, run: &RunId, item: &str, writes: &Writes<'_>) -> io::Result<()> {
     writes.reach(Place::ExportRemoval)?;
     if let Some(threads) = enter(root, Path::new(THREADS))? {
@@ -48,7 +49,7 @@ pub(super) fn remove(root: &Dir, run: &RunId, item: &str, writes: &Writes<'_>) -
     Ok(())
 }
 
-/// Opens a directory; `None` if it is not there.
+/// Opens a directory; `None` if it does not exist.
 fn enter(root: &Dir, path: &Path) -> io::Result<Option<Dir>> {
     match root.enter(path) {
         Ok(directory) => Ok(Some(directory)),

@@ -1,5 +1,4 @@
-//! The files people and tools read about a run, as pure functions of its record and of what it has cost: `thread.json` and the
-//! state page.
+//! Files about a run for people and tools, as pure functions of its record and cost: `thread.json` and the state page.
 
 use std::io::Write as _;
 
@@ -7,7 +6,7 @@ use rye_core::ledger::Cost;
 use rye_core::model::{Object, Run};
 use serde_json::json;
 
-/// The unsigned content of `thread.json`.
+/// Unsigned content of `thread.json`.
 pub(super) fn thread(run: &Run, cost: &Cost) -> Object {
     let spec = &run.spec;
     let outcome = json!(run.outcome());
@@ -43,7 +42,7 @@ pub(super) fn thread(run: &Run, cost: &Cost) -> Object {
         .collect()
 }
 
-/// The unsigned state page of a graph run; `None` for other runs.
+/// Unsigned state page of a graph run; `None` for other runs.
 pub(super) fn state_page(run: &Run, cost: &Cost) -> Option<String> {
     let vars = run.vars()?;
     let graph = &run.spec.item.id;
@@ -71,13 +70,13 @@ pub(super) fn state_page(run: &Run, cost: &Cost) -> Option<String> {
         ("updated_at", json!(run.updated_at.to_string())),
         ("tags", json!(["graph_state", graph.name()])),
     ];
-    // JSON is YAML: every value is written as JSON, so no text can break out of its line.
+    // Every value is written as JSON, which is YAML, so a text cannot break out of its line.
     let mut page = b"```yaml\n".to_vec();
     for (key, value) in fields {
         writeln!(page, "{key}: {value}").expect("writing to memory cannot fail");
     }
     page.extend_from_slice(b"```\n\n```json\n");
-    // In its place at once, and nowhere before: a state may be large.
+    // Written directly into the page, without a copy: a state may be large.
     serde_json::to_writer_pretty(&mut page, vars).expect("a state is plain data");
     page.extend_from_slice(b"\n```\n");
     Some(String::from_utf8(page).expect("JSON is text"))

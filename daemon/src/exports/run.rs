@@ -1,8 +1,9 @@
-//! The files of one run, as far as they are written.
+//! Files of one run, and the position up to which they are written.
 //!
-//! **Owns** what its events add up to: the end of its transcript, its objects, its page. **Order**: lines before the files that show a
-//! later state; objects before what names them, all of them before the ref. Records and pages are written when the run is suspended or ends, and
-//! once a second otherwise. **Failure**: after an error this is dropped, and a new one begins with the first event of the run.
+//! **Owns** the state derived from its events: the end of its transcript, its objects, its page. **Order**: lines
+//! before the files that show a later state; objects before their referrers, and all of them before the ref. Records
+//! and pages are written when the run is suspended or ends, and otherwise once a second. **Failure**: after an error
+//! this state is dropped, and a new one begins with the first event of the run.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,25 +24,25 @@ use rye_host::fail_point::Place;
 use rye_host::safe_path::{Dir, Found};
 use rye_journal::{ExportSource, FoundRun, Money, PublishedRun, Signer, THREADS};
 
-/// Shortest time between two renderings of the record and the page of a run that has not come to rest.
+/// Minimum time between two renderings of the record and the page of a running run.
 const RENDER_EVERY: Duration = Duration::from_secs(1);
-/// Bytes of payloads that are kept as objects, after which a turn ends.
+/// Bytes of spilled payloads after which a turn ends.
 const MAX_SPILLED: usize = 4 << 20;
 
-/// What the files of a run are made with.
+/// Parameters of a turn.
 pub(super) struct Context<'a> {
     pub(super) source: &'a ExportSource,
     pub(super) signer: &'a dyn Signer,
     /// The `files` directory of the project.
     pub(super) root: &'a Dir,
     pub(super) writes: Writes<'a>,
-    /// The turn ends after this.
+    /// End of the turn.
     pub(super) until: Instant,
-    /// Files are compared with what they should be, whether or not something is new.
+    /// True if files are compared with their expected content, even without new events.
     pub(super) verify: bool,
-    /// There are no further turns: record and page are not put off.
+    /// True if there are no further turns: record and page are written now.
     pub(super) is_last: bool,
-    /// Runs that were created before have no files but by a comparison.
+    /// Files of runs created before this time are written only by a rebuild.
     pub(super) adopted: Option<Timestamp>,
 }
 
@@ -53,9 +54,9 @@ pub(super) struct RunFiles {
     made: Option<Made>,
     objects: Objects,
     open: Option<Open>,
-    /// The transcript as this left it, once it was opened.
+    /// Transcript as last written; `None` before it was opened.
     transcript: Option<Found>,
-    /// When record and page were written, and up to where.
+    /// Time and position of the last write of record and page.
     rendered: Option<(Instant, Head)>,
     pub(super) change: Change,
 }
@@ -75,16 +76,16 @@ struct Pages {
     state: Option<Dir>,
 }
 
-/// What a turn of a run came to.
+/// Result of a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// All is written, and the run has come to rest.
+    /// All is written, and the run is suspended or ended.
     Rested,
     /// All is written.
     Done,
-    /// Record and page are to be written then.
+    /// Record and page are due at this time.
     Due(Instant),
-    /// There is more to read.
+    /// There are more events to read.
     More,
 }
 
@@ -115,7 +116,7 @@ impl RunFiles {
         self.open = None;
     }
 
-    /// Writes what is new. Blocks.
+    /// Writes new content. Blocks.
     pub(super) fn advance(&mut self, context: &Context<'_>) -> Result<Progress, Trouble> {
         if self.is_foreign(context)? {
             return Ok(Progress::Rested);
@@ -127,7 +128,7 @@ impl RunFiles {
         Ok(progress)
     }
 
-    /// True if the files are those of the daemon whose state directory this one's was copied from.
+    /// True if the files belong to the daemon whose state directory was copied to this one.
     fn is_foreign(&self, context: &Context<'_>) -> Result<bool, Trouble> {
         let is_begun = self.head.seq > Seq::default();
         let Some(adopted) = context.adopted.filter(|_| !context.verify && !is_begun) else {
@@ -175,7 +176,7 @@ impl RunFiles {
         let rests = shown.run.status().is_terminal() || shown.run.suspension().is_some();
         if rests && shown.run.seq == self.head.seq {
             self.settle(context, &shown.run)?;
-            // Nothing is written to these directories any more, so this time they have to be those that are there.
+            // No later write follows, so the directories are opened again to be the current ones.
             open.pages = None;
             self.render(open, context, &shown)?;
             return Ok(Progress::Rested);
@@ -187,7 +188,7 @@ impl RunFiles {
         Ok(Progress::Done)
     }
 
-    /// Takes in the next page of events, and writes their lines. Returns false at the end.
+    /// Reads the next page of events and writes their lines. Returns false at the end.
     fn read(&mut self, open: &mut Open, context: &Context<'_>) -> Result<bool, Trouble> {
         let events = context.source.events(&self.found, self.head.seq)?;
         if events.is_empty() {
@@ -274,7 +275,6 @@ impl RunFiles {
         Ok(())
     }
 
-    /// Writes the files about where a thread is in its turns.
     fn put_thread_state(
         &mut self,
         open: &Open,
@@ -294,7 +294,7 @@ impl RunFiles {
         self.put_record(open, context, "state.json", run, &state)
     }
 
-    /// Writes what a run leaves that has come to rest: its snapshot, and the ref to it.
+    /// Writes the last objects of a suspended or ended run: its snapshot, and the ref to it.
     fn settle(&mut self, context: &Context<'_>, run: &Run) -> Result<(), Trouble> {
         let made = self.made.as_ref();
         let Some((state, execution)) = made.and_then(|made| made.snapshots(run)) else {
@@ -313,7 +313,7 @@ impl RunFiles {
         Ok(())
     }
 
-    /// Appends the objects up to now. Those that come later are new.
+    /// Appends the objects up to now. All later ones are new.
     fn append(&mut self, context: &Context<'_>) -> Result<(), Trouble> {
         let (root, verify) = (context.root, context.verify);
         let change = self.objects.append(root, verify, &context.writes)?;
@@ -337,14 +337,14 @@ impl RunFiles {
         self.put(&open.dir, context, name, &text)
     }
 
-    /// Replaces the file `name`; where files are compared, only if it differs.
+    /// Replaces the file `name`; with `verify`, only if its content differs.
     fn put(&mut self, dir: &Dir, context: &Context<'_>, name: &str, text: &[u8]) -> io::Result<()> {
         if context.verify {
             let most = u64::try_from(text.len()).map_err(io::Error::other)?;
             match dir.read(name, most) {
                 Ok(Some(there)) if there == text => return Ok(()),
                 Ok(None) => {}
-                // Whatever is there differs.
+                // Any other file or error counts as a difference.
                 Ok(Some(_)) | Err(_) => self.change.replaced = true,
             }
         }
@@ -357,7 +357,7 @@ impl RunFiles {
         self.change.replaced |= change.replaced;
     }
 
-    /// Opens its directory and its transcript, or looks whether these are still in their places.
+    /// Opens the run's directory and transcript, or checks that the open ones are still at their paths.
     fn opened(&mut self, root: &Dir) -> Result<Open, Trouble> {
         let dir = PathBuf::from(THREADS).join(self.run.as_str());
         let open = if let Some(open) = self.open.take() {
@@ -394,7 +394,7 @@ impl RunFiles {
     }
 }
 
-/// The directory of a run at `path`, which is made if it is missing.
+/// Opens the directory of a run at `path`, and creates it if it is missing.
 fn run_dir(root: &Dir, path: &Path) -> io::Result<Dir> {
     match root.enter(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

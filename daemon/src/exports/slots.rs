@@ -1,13 +1,13 @@
-//! Turns of projects at the processor and the disk: two at once over all projects.
+//! Limit on concurrent turns over all projects: two at once.
 //!
-//! **Never** lets a project that hangs keep others from their turns: a turn that takes longer than [`LONGEST`] no longer counts.
+//! **Never** lets a hanging project block others: a turn longer than [`LONGEST`] no longer counts.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Turns at once.
+/// Maximum number of concurrent turns.
 const AT_ONCE: usize = 2;
-/// Time after which a turn gives its slot away.
+/// Time after which a turn loses its slot.
 const LONGEST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
@@ -18,12 +18,12 @@ pub(super) struct Slots {
 
 #[derive(Debug, Default)]
 struct Turns {
-    /// Number and beginning of each turn that counts.
+    /// Number and start of each turn that counts.
     begun: Vec<(u64, Instant)>,
     number: u64,
 }
 
-/// A turn; its slot is free again when this is dropped.
+/// A turn; dropping it frees its slot.
 #[derive(Debug)]
 pub(super) struct Slot<'a> {
     slots: &'a Slots,

@@ -1,6 +1,7 @@
-//! The projects that have something to be written, and their threads.
+//! Projects with pending exports, and their threads.
 //!
-//! **Owns** the queue of each project, and the state of those without a thread. **Never** joins a thread: one may hang for ever.
+//! **Owns** the queue of each project, and the state of those without a thread. **Never** joins a thread, because it
+//! may hang for ever.
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,9 +19,9 @@ use rye_journal::{RemovedRun, Touch, TouchKind};
 
 /// Time after which a thread without work ends.
 const IDLE: Duration = Duration::from_secs(5);
-/// Priority of a thread: lower than that of all else.
+/// Nice value of the threads: lower priority than all other work.
 const NICE: i32 = 10;
-/// Time after which a turn is reported.
+/// Duration after which a turn is reported as hanging.
 const HANGS: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Default)]
@@ -32,14 +33,14 @@ pub(super) struct Table {
 #[derive(Debug, Default)]
 struct Content {
     projects: HashMap<Name, Entry>,
-    /// Threads that have not ended.
+    /// Number of running threads.
     threads: usize,
 }
 
 #[derive(Debug)]
 struct Entry {
     queue: Arc<Queue>,
-    /// `None` while a thread has it.
+    /// `None` while a thread owns it.
     parked: Option<Project>,
     is_reported: bool,
 }
@@ -49,7 +50,7 @@ impl Table {
         self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters that a run moved.
+    /// Queues the run of a touch.
     pub(super) fn mark(self: &Arc<Self>, shared: &Arc<Shared>, touch: &Touch) {
         let is_urgent = touch.kind != TouchKind::Moved;
         self.enter(shared, &touch.files, |queue| match &touch.item {
@@ -58,7 +59,7 @@ impl Table {
         });
     }
 
-    /// Has the files of a removed run removed. `waiting` is dropped then.
+    /// Queues the removal of a run's files. `waiting` is dropped when they are removed.
     pub(super) fn remove(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
@@ -73,7 +74,7 @@ impl Table {
         });
     }
 
-    /// Has all files of a project compared. The answer goes to `reply`.
+    /// Queues a comparison of all files of a project. The result goes to `reply`.
     pub(super) fn rebuild(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
@@ -83,8 +84,8 @@ impl Table {
         self.enter(shared, files, |queue| queue.rebuild(reply));
     }
 
-    /// Enters something in the queue of a project, and starts its thread if it has none. Under the lock, for a thread looks at its queue
-    /// under it before it ends.
+    /// Runs `enter` on the queue of a project, and starts its thread if it has none. Runs under the lock, because a
+    /// thread checks its queue under the lock before it ends.
     fn enter(self: &Arc<Self>, shared: &Arc<Shared>, files: &Name, enter: impl FnOnce(&Queue)) {
         let mut content = self.content();
         let content = &mut *content;
@@ -110,7 +111,7 @@ impl Table {
 
     fn start(self: &Arc<Self>, shared: &Arc<Shared>, files: Name, project: Project) {
         let (table, shared) = (Arc::clone(self), Arc::clone(shared));
-        // It is not joined: it may hang.
+        // Not joined, because it may hang.
         let _thread = task::worker("export", move || {
             let work = || run(project, &table);
             let worked = catch_unwind(AssertUnwindSafe(work));
@@ -127,7 +128,7 @@ impl Table {
         });
     }
 
-    /// Keeps the state of a project whose thread ends. Returns it if something is to be done after all.
+    /// Stores the state of a project whose thread ends. Returns it if there is new work.
     pub(super) fn park(&self, project: Project) -> Option<Project> {
         let mut content = self.content();
         if !project.queue().is_empty() {
@@ -142,7 +143,7 @@ impl Table {
         None
     }
 
-    /// The projects whose files are not written up to now, with the positions up to which they are.
+    /// Projects whose files are out of date, with the positions up to which they are written.
     pub(super) fn behind(&self) -> BTreeMap<String, Lsn> {
         let content = self.content();
         let projects = content.projects.iter();
@@ -153,7 +154,7 @@ impl Table {
         behind.collect()
     }
 
-    /// Reports the projects whose turn takes too long, each once.
+    /// Reports each project whose turn takes too long, once.
     pub(super) fn report_hangs(&self) {
         for (files, entry) in &mut self.content().projects {
             let hangs = entry.queue.turn_time().is_some_and(|time| time >= HANGS);
@@ -164,7 +165,7 @@ impl Table {
         }
     }
 
-    /// Lets all threads end when what waits is done, and waits for them until `end`. Blocks.
+    /// Closes all queues, and waits until `end` for the threads to finish pending work. Blocks.
     pub(super) fn close(&self, end: Instant) {
         let mut content = self.content();
         content
@@ -192,7 +193,7 @@ impl Table {
     }
 }
 
-/// Works until nothing is to be done for [`IDLE`], or the queue is closed. The body of the thread of a project.
+/// Body of a project's thread. Returns when there was no work for [`IDLE`], or the queue is closed.
 fn run(mut project: Project, table: &Table) {
     lower_priority();
     let queue = Arc::clone(&project.queue);
@@ -220,9 +221,9 @@ fn run(mut project: Project, table: &Table) {
     }
 }
 
-/// Runs come first.
+/// Gives runs precedence over exports.
 fn lower_priority() {
-    // On Linux this is about the calling thread alone.
+    // On Linux this affects only the calling thread.
     if let Err(error) = rustix::process::setpriority_process(None, NICE) {
         tracing::debug!(%error, "the priority of a thread cannot be lowered");
     }

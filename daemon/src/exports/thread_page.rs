@@ -1,8 +1,8 @@
-//! The page about a thread for people: what was said and done turn by turn, as a pure function of its events.
+//! Page about a thread for people: its messages and tool calls turn by turn, as a pure function of its events.
 //!
-//! Rendering costs no more at turn 1,000 than at turn 100: beside the prompt only the last [`KEPT`] bytes of it are kept, each section as
-//! it is shown. **Never** shows a text of the run as anything but a text: what was said is quoted line by line, what tools were given and
-//! gave back stands in fences that it cannot close.
+//! The cost of rendering is bounded: besides the prompt, only the last [`KEPT`] bytes are kept, each section as its
+//! rendered text. **Never** lets a text of the run act as markup: messages are quoted line by line, and inputs and
+//! outputs of tools are in fences that they cannot close.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -19,14 +19,13 @@ use serde_json::{Value, json};
 
 use super::page::{duration, entry_of_run, plain};
 
-/// Bytes of the sections behind the prompt that are kept.
+/// Maximum size in bytes of the sections after the prompt.
 const KEPT: usize = 512 << 10;
-/// Characters of a text that are shown.
+/// Maximum length in characters of a message.
 const SAID: usize = 20_000;
-/// Characters of what a tool is given, and of what it gives back.
+/// Maximum length in characters of a tool's input, and of its output.
 const DONE: usize = 2000;
 
-/// The page of one thread.
 #[derive(Debug)]
 pub(super) struct ThreadPage {
     run: RunId,
@@ -41,22 +40,22 @@ pub(super) struct ThreadPage {
     began: Timestamp,
     seen: Timestamp,
     seq: Seq,
-    /// What came before the first turn.
+    /// Sections before the first turn.
     prompt: String,
-    /// Whether that has begun.
+    /// True once the first turn has begun.
     has_begun: bool,
     sections: VecDeque<String>,
     bytes: usize,
-    /// Sections that are not kept any more.
+    /// Number of dropped sections.
     earlier: u64,
-    /// Sections about calls that began before all of their message was there, which stands ahead of them.
+    /// Sections about calls that began before their message was complete. The message must precede them.
     ahead: Option<Vec<String>>,
-    /// What the calls in flight do, by their ids.
+    /// Items of the calls in flight, by call id.
     calls: HashMap<String, String>,
 }
 
 impl ThreadPage {
-    /// The page of a thread of which nothing is known but its spec.
+    /// Initial page of a thread, from its spec only.
     pub(super) fn new(run: &RunId, spec: &Spec) -> Self {
         let own = spec.layers.last();
         Self {
@@ -82,12 +81,12 @@ impl ThreadPage {
         }
     }
 
-    /// The time of the last event on it.
+    /// Time of the last event.
     pub(super) const fn seen(&self) -> Timestamp {
         self.seen
     }
 
-    /// Takes in one event.
+    /// Applies one event.
     pub(super) fn take(&mut self, seq: Seq, at: Timestamp, event: &Event) {
         self.seq = seq;
         self.seen = at;
@@ -221,7 +220,7 @@ impl ThreadPage {
         self.push(format!("## Input — Turn {turn}{from}\n\n{}", quoted(text)));
     }
 
-    /// Adds a section; one about a call waits for the message that asks for it.
+    /// Adds a section; one about a call waits until the message that contains the call is complete.
     fn push(&mut self, section: String) {
         match &mut self.ahead {
             Some(ahead) => ahead.push(section),
@@ -229,7 +228,7 @@ impl ThreadPage {
         }
     }
 
-    /// What waited for the message follows it.
+    /// Adds the waiting sections after the message.
     fn settle(&mut self) {
         for section in self.ahead.take().into_iter().flatten() {
             self.keep(section);
@@ -253,7 +252,6 @@ impl ThreadPage {
         }
     }
 
-    /// The unsigned page.
     pub(super) fn render(&self) -> String {
         let elapsed = duration(self.seen.ms_since(self.began));
         let mut out = String::with_capacity(4096 + self.prompt.len() + self.bytes);
@@ -286,7 +284,7 @@ impl ThreadPage {
         out
     }
 
-    /// The block of fields; JSON is YAML, so no text can break out of its line.
+    /// Front matter; values are written as JSON, which is YAML, so a text cannot break out of its line.
     fn front(&self, elapsed: &str) -> String {
         let title = self.directive.rsplit('/').next().unwrap_or_default();
         let place = format!("agent/threads/{}", self.directive);
@@ -324,13 +322,13 @@ impl ThreadPage {
     }
 }
 
-/// The beginning of a text, without characters that are not seen.
+/// The beginning of a text, without invisible characters.
 fn shown(text: &str, most: usize) -> String {
     let text = beginning(text.trim_end(), most);
     sight::shown(&text, &['\n'], |_, out| out.push(' '))
 }
 
-/// A text as a quotation; runs of blank lines are one.
+/// Renders a text as a quotation; consecutive blank lines become one.
 fn quoted(text: &str) -> String {
     let mut out = String::new();
     let mut was_blank = true;
@@ -347,7 +345,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// A text in a fence that no line of it can close.
+/// Renders a text in a fence that none of its lines can close.
 fn fenced(language: &str, text: &str) -> String {
     let text = shown(text, DONE);
     let runs = text.split(|c| c != '`').map(str::len).max();

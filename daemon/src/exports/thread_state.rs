@@ -1,5 +1,5 @@
-//! The files about where a thread stands, as pure functions of its record and of what it has cost: `state.json`, and
-//! `escalation.json` while it waits at a limit.
+//! Files about the state of a thread, as pure functions of its record and cost: `state.json`, and `escalation.json`
+//! while it is suspended at a limit.
 
 use rye_core::ledger::Cost;
 use rye_core::model::thread::{At, State};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use rye_journal::Money;
 
-/// The unsigned content of `state.json`; `None` for other runs.
+/// Unsigned content of `state.json`; `None` for other runs.
 pub(super) fn state(run: &Run, money: &Money) -> Option<Object> {
     let thread = run.thread()?;
     let why = run.suspension();
@@ -30,7 +30,8 @@ pub(super) fn state(run: &Run, money: &Money) -> Option<Object> {
     Some(object(fields))
 }
 
-/// The unsigned content of `escalation.json`; `None` if the run does not wait at a limit of its own, or asks nobody for a higher one.
+/// Unsigned content of `escalation.json`; `None` if the run is not suspended at a limit of its own, or requests no
+/// higher one.
 pub(super) fn escalation(run: &Run, cost: &Cost) -> Option<Object> {
     let thread = run.thread()?;
     let why = run.suspension()?;
@@ -59,12 +60,12 @@ pub(super) fn escalation(run: &Run, cost: &Cost) -> Option<Object> {
     Some(object(fields))
 }
 
-/// A higher limit to continue with: the one that the thread has asked for.
+/// The higher limit that the thread requests.
 struct Proposal {
     current: Value,
     max: Value,
     proposed: Value,
-    /// As `--raise` takes it.
+    /// Argument of `--raise`.
     raise: String,
 }
 
@@ -98,7 +99,8 @@ impl Proposal {
     }
 }
 
-/// What it and all below it have used. The turns and the time are those of the thread itself, which its limits are about.
+/// Usage of the run and its descendants. Turns, tokens and time are those of the thread itself, to which its limits
+/// apply.
 fn used(run: &Run, thread: &State, cost: &Cost) -> Object {
     let mut used = cost.figures();
     let own = [
@@ -112,7 +114,7 @@ fn used(run: &Run, thread: &State, cost: &Cost) -> Object {
     used
 }
 
-/// The limits in force; that of what may be spent is its account's.
+/// Limits in force; the limit of spending is that of its account.
 fn limits(run: &Run, thread: &State, spend: Option<Usd>) -> Value {
     let limits = &thread.limits;
     let fields = [
@@ -129,7 +131,7 @@ fn limits(run: &Run, thread: &State, spend: Option<Usd>) -> Value {
     Value::Object(object(fields))
 }
 
-/// The turn in hand, or the one that comes next; 0 before the first.
+/// Current or next turn; 0 before the first.
 fn turn(at: &At) -> u32 {
     match at {
         At::Composing => 0,
@@ -139,7 +141,7 @@ fn turn(at: &At) -> u32 {
     }
 }
 
-/// What the directive asks to be allowed: the layer that its permissions added, which is the last.
+/// Permissions of the directive: the layer they added, which is the last.
 fn required(run: &Run) -> Value {
     json!(run.spec.layers.last().map(|layer| &layer.patterns))
 }

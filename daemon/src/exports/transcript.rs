@@ -1,9 +1,9 @@
-//! The transcript of a run in its project, `transcript.jsonl`.
+//! Transcript of a run in its project, `transcript.jsonl`.
 //!
-//! **Owns** that file and `transcript.aside-<n>.jsonl`. **Never** reads back what this life of the daemon wrote: a file that was there
-//! before is compared once, as its lines are rendered. One that differs or is longer than its run is moved aside, and a whole one takes
-//! its place. **Order**: lines are written at their offset, so that a line that a crash cut is completed.
-//! **Failure**: a crash leaves a file that is shorter, or a hidden temporary file next to it.
+//! **Owns** that file and `transcript.aside-<n>.jsonl`. **Never** reads back its own writes since the daemon started.
+//! An older file is compared once, while its lines are rendered. A file that differs or is longer than its run is moved
+//! aside and replaced by a complete one. **Order**: lines are written at their offset, which completes a line cut by a
+//! crash. **Failure**: a crash leaves a shorter file, or a hidden temporary file next to it.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -15,7 +15,7 @@ use rye_host::safe_path::{Dir, Found};
 
 pub(super) const NAME: &str = "transcript.jsonl";
 const TEMPORARY: &str = ".transcript.jsonl.tmp";
-/// Files that are kept aside.
+/// Maximum number of files kept aside.
 const MAX_ASIDE: u32 = 3;
 
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    /// Opens the file in `dir`, or makes an empty one.
+    /// Opens the file in `dir`, or creates an empty one.
     pub(super) fn open(dir: &Dir) -> io::Result<Self> {
         match dir.open(NAME)? {
             Some(file) => Self::of(file),
@@ -45,12 +45,12 @@ impl Transcript {
         })
     }
 
-    /// Which file this is, and its length.
+    /// Identity and length of the file.
     pub(super) const fn found(&self) -> Found {
         self.found
     }
 
-    /// Puts `lines` at `at`, up to which the file is right. What it holds there is compared.
+    /// Writes `lines` at `at`, up to which the file is correct. Existing content there is compared.
     pub(super) fn put(
         &mut self,
         dir: &Dir,
@@ -77,7 +77,7 @@ impl Transcript {
         Ok(change)
     }
 
-    /// Ends the file at `end`, up to which it is right.
+    /// Ends the file at `end`, up to which it is correct.
     pub(super) fn end(&mut self, dir: &Dir, end: u64, writes: &Writes<'_>) -> io::Result<Change> {
         let replaced = self.found.bytes > end;
         if replaced {
@@ -94,13 +94,13 @@ impl Transcript {
         let mut found = vec![0; lines.len()];
         match self.file.read_exact_at(&mut found, at) {
             Ok(()) => Ok(found == lines),
-            // It was cut meanwhile.
+            // The file was truncated meanwhile.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Puts a file with the first `right` bytes in the place of this one, which gets another name.
+    /// Moves the file aside and replaces it by one with its first `right` bytes.
     fn move_aside(&mut self, dir: &Dir, right: u64, writes: &Writes<'_>) -> io::Result<()> {
         dir.remove(TEMPORARY)?;
         let mut new = dir.create(TEMPORARY)?;
@@ -122,7 +122,7 @@ impl Transcript {
     }
 }
 
-/// A name that is free, or else the last one.
+/// A free name, or else the last one.
 fn aside(dir: &Dir) -> io::Result<String> {
     let mut name = String::new();
     for number in 1..=MAX_ASIDE {
@@ -167,7 +167,7 @@ mod tests {
             fs::read_to_string(self.path().join(name)).ok()
         }
 
-        /// Writes all lines, one by one; what became of them.
+        /// Writes all lines, one by one; returns the combined change.
         fn export(&self) -> Change {
             let dir = Dir::root(self.path()).unwrap();
             let mut transcript = Transcript::open(&dir).unwrap();

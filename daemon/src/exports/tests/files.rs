@@ -46,7 +46,7 @@ async fn transcript_that_is_behind_is_completed_byte_for_byte_by_the_next_life()
     for kept in [0, 1, whole.len() / 3, whole.len() - 1] {
         fs::write(&path, &whole[..kept]).unwrap();
         let life = Life::begin(&rig).await;
-        // It was written once: only what moves is looked at.
+        // It was written once: only changed runs are compared.
         life.journal.put(vec![emitted(&run, kept)]).await;
         let text = eventually(async || {
             let text = fs::read_to_string(&path).ok()?;
@@ -60,7 +60,7 @@ async fn transcript_that_is_behind_is_completed_byte_for_byte_by_the_next_life()
     }
 }
 
-/// Removes a directory into which exports may be writing.
+/// Removes a directory, even while exports write into it.
 fn remove(directory: &Path) {
     let removed = (0..100).any(|_| fs::remove_dir_all(directory).is_ok());
     assert!(removed, "{} is not removed", directory.display());
@@ -109,7 +109,7 @@ async fn long_transcript_that_is_right_is_left_alone() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let run = life.journal.put_run(&rig, "run-a", 1).await;
-    // Longer than what is compared in one piece.
+    // Longer than one piece of the comparison.
     let emitted = Event::Run(RunEvent::Emitted {
         name: "x".into(),
         content: json!("x".repeat(60_000)),
@@ -191,7 +191,7 @@ async fn record_of_a_run_that_does_not_rest_is_written_again_within_seconds() {
     };
     eventually(seq).await;
     life.journal.put(turn(&run, 2)).await;
-    // No later event reminds anybody of it.
+    // No later event triggers this write.
     eventually(async || (seq().await? == 8).then_some(())).await;
 }
 
@@ -226,7 +226,7 @@ async fn link_or_pipe_in_place_of_a_file_is_not_written_to() {
     life.ended(&rig, &ai, "run-a").await;
     life.ended(&rig, &ai, "run-b").await;
     let other = life.ended(&rig, &ai, "run-c").await;
-    // Neither holds the others up.
+    // Neither blocks the files of other runs.
     has_files(&ai, &other).await;
     life.end().await;
     assert_eq!(fs::read_to_string(&target).unwrap(), "untouched");

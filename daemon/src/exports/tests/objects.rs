@@ -16,7 +16,7 @@ use super::rig::*;
 use crate::object::ProjectObjects;
 use rye_journal::Change;
 
-/// A step that gave `result` back.
+/// A step that returned `result`.
 fn gave(run: &RunId, step: u32, result: &Value) -> Change {
     let mut event = completed(step, json!(step));
     if let Event::Graph(GraphEvent::StepCompleted {
@@ -31,7 +31,7 @@ fn gave(run: &RunId, step: u32, result: &Value) -> Change {
     change(run, event)
 }
 
-/// A run that has ended after steps with these results.
+/// A run that ended after steps with these results.
 async fn ended_run(life: &Life, rig: &Rig, name: &str, results: &[Value]) -> RunId {
     let run = id(name);
     life.journal.put(vec![rig.create(&run)]).await;
@@ -46,7 +46,7 @@ async fn ended_run(life: &Life, rig: &Rig, name: &str, results: &[Value]) -> Run
     run
 }
 
-/// The objects that the ref of `run` leads to: snapshot, state, receipts with their results.
+/// Objects reachable from the ref of `run`: snapshot, state, receipts with their results.
 async fn retrace(files: &Path, run: &RunId) -> (Value, Value, Vec<(Value, Value)>) {
     let named = snapshot_of(files, run).await;
     let objects = ProjectObjects::open(files).unwrap().unwrap();
@@ -231,7 +231,7 @@ async fn project_of_which_the_objects_are_in_the_way_is_tried_again() {
     let events = check_transcript(&run, &text).len();
     assert_eq!(events, 6, "the transcript does not wait");
     life.end().await;
-    // The marks say that it is not written.
+    // The checkpoints record the project as behind.
     let life = Life::begin(&rig).await;
     fs::remove_file(&in_the_way).unwrap();
     let (_, _, receipts) = retrace(&rig.ai(), &run).await;

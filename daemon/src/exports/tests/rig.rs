@@ -15,7 +15,7 @@ use rye_host::task;
 pub(super) use rye_journal::testing::*;
 use rye_journal::{Change, Journal};
 
-/// One life of journal and exports.
+/// A journal and its exports between a start and a stop.
 pub(super) struct Life {
     pub(super) journal: Journal,
     pub(super) exports: Arc<Exports>,
@@ -38,13 +38,13 @@ impl Life {
         }
     }
 
-    /// Stops exports, then the journal; what was not written is left.
+    /// Stops exports, then the journal; unwritten changes are left.
     pub(super) async fn end(self) {
         self.stop(Duration::from_secs(2)).await;
         drop(self.journal);
     }
 
-    /// Stops both in order: nothing is left for the next life to read again.
+    /// Stops both in order, with no work left for the next start.
     pub(super) async fn close(self) {
         self.stop(Duration::from_secs(2)).await;
         self.journal.close().await.unwrap();
@@ -60,7 +60,7 @@ impl Life {
         self.exports.rebuild(&files).await.unwrap()
     }
 
-    /// Creates and begins a run whose files are below `files`.
+    /// Creates and starts a run whose files are below `files`.
     pub(super) async fn begun(&self, rig: &Rig, files: &Path, name: &str) -> RunId {
         let run = id(name);
         let spec = Spec {
@@ -86,7 +86,7 @@ impl Life {
     }
 }
 
-/// The `.ai` of another project.
+/// Makes the `.ai` of another project.
 pub(super) fn project(rig: &Rig, name: &str) -> PathBuf {
     let files = rig.root.path().join(name).join(".ai");
     std::fs::create_dir_all(&files).unwrap();
@@ -102,7 +102,7 @@ pub(super) fn page_of(files: &Path, run: &RunId) -> PathBuf {
     files.join(format!("knowledge/agent/threads/demo/graph/{run}.md"))
 }
 
-/// Resolves when the files of an ended run are there, its page the last of them.
+/// Resolves when all files of an ended run exist; its page is written last.
 pub(super) async fn has_files(files: &Path, run: &RunId) {
     eventually(async || {
         let text = std::fs::read_to_string(page_of(files, run)).ok()?;
@@ -111,7 +111,7 @@ pub(super) async fn has_files(files: &Path, run: &RunId) {
     .await;
 }
 
-/// The hash that the ref of `run` names, once there is one.
+/// Hash that the ref of `run` names, once it exists.
 pub(super) async fn snapshot_of(files: &Path, run: &RunId) -> Digest {
     eventually(async || {
         let objects = ProjectObjects::open(files).ok()??;

@@ -1,4 +1,4 @@
-//! Projects that hang, take no files, are not there, or are others by now; and rebuilds.
+//! Projects that hang, reject writes, are missing, or were replaced; and rebuilds.
 
 use std::fs;
 use std::io;
@@ -26,7 +26,7 @@ async fn project_that_hangs_holds_up_its_own_files_and_nothing_else() {
         let name = format!("stuck-{}", stuck.len());
         stuck.push(life.ended(&rig, files, &name).await);
     }
-    // More than may have a turn at once: each gives its slot away.
+    // More than the concurrent turns: each loses its slot.
     eventually(async || (rig.faults.inner.hung() == 3).then_some(())).await;
     for number in 0..5 {
         let other = life.ended(&rig, &alive, &format!("other-{number}")).await;
@@ -110,7 +110,7 @@ async fn project_that_is_gone_is_passed_over_and_a_rebuild_writes_its_files() {
     let run = life.ended(&rig, &files, "run-a").await;
     let last = life.ended(&rig, &other, "run-b").await;
     has_files(&other, &last).await;
-    // It is not waited for.
+    // The stop does not wait for the project.
     life.close().await;
     fs::create_dir(&files).unwrap();
     let life = Life::begin(&rig).await;
@@ -125,7 +125,7 @@ fn page_is_complete(files: &Path, run: &RunId) -> bool {
     page.contains("**Status:** completed")
 }
 
-/// Creates and ends a run that began in the directory that the project is now.
+/// Creates and ends a run that began in the directory now at the project's path.
 async fn ended_in_place(life: &Life, rig: &Rig, name: &str) -> RunId {
     let found = fs::metadata(rig.root.path()).unwrap();
     let identity: DirectoryIdentity = safe_path::identity(&found);
