@@ -1,15 +1,15 @@
-//! Calls to other hosts: one client for everybody.
+//! HTTP calls to other hosts, with one shared client.
 //!
-//! **Owns** connections, certificates, the bounds on how long an answer is waited for and how large it may be, and the framing of
-//! streams of events. **Never** reads what a body says, follows a redirect, sends a request a second time, or lets plain HTTP leave
-//! through a proxy: an address that was checked is where the request goes. **Never** shows a header that is a secret, or a body.
+//! **Owns** connections, certificates, the bounds on the duration and size of an answer, and the framing of event
+//! streams. **Never** interprets a body, follows a redirect, sends a request a second time, or sends plain HTTP through
+//! a proxy: the request goes to the address that was checked. **Never** shows a secret header, or a body.
 //!
-//! HTTP/1.1 only, so that a call which is dropped, before or while it is answered, is a connection that is closed: the other side
-//! stops working for nobody.
+//! HTTP/1.1 only, so that dropping a call, before or during its answer, closes the connection. The server can then stop
+//! its work.
 //!
-//! **Order.** Events come in the order of the stream, and all that were complete come before the failure that ends it. Nothing is
-//! read ahead of who asks for the next one, so a slow reader slows the sender down. **Failure.** A [`Failure`] says how far a call
-//! had come, for that decides what it costs.
+//! **Order.** Events arrive in the order of the stream, and all complete events precede the failure that ends it. There
+//! is no read-ahead, so a slow reader slows the sender down. **Failure.** A [`Failure`] states how far a call had come,
+//! because that decides its cost.
 
 #[cfg(test)]
 pub(crate) mod peer;
@@ -36,55 +36,55 @@ use crate::memo::Memo;
 
 pub use roots::BadRoots;
 
-/// Most bytes of the headers of an answer.
+/// Maximum total size of the headers of an answer, in bytes.
 const MOST_HEADERS: usize = 64 << 10;
-/// Most headers of an answer. With it the connection bounds what it keeps before there is an answer that we could measure.
+/// Maximum number of headers of an answer. It bounds the memory of a connection before the size of an answer can be
+/// measured.
 const MOST_HEADER_LINES: usize = 100;
-/// Pools of connections that are kept: one for each time to connect that a provider names, with a proxy and without.
+/// Capacity of the cache of connection pools. There is one for each connect timeout that a provider names, with a proxy
+/// and without.
 const MOST_POOLS: usize = 16;
 
-/// Why there is no answer, or no more of it. No text of the other side is in it, nor the address.
+/// Reason why an answer is missing or incomplete. Holds no text of the other side, nor its address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// It cannot be sent at all.
+    /// The request is invalid and cannot be sent.
     #[error("the request cannot be sent: {0}")]
     Unsendable(String),
     /// There was no connection, so nothing was sent.
     #[error("no connection: {0}")]
     Connect(String),
-    /// There was no connection, for the other side is not who it should be.
+    /// The certificate was rejected, so nothing was sent.
     #[error("the certificate was refused: {0}")]
     Certificate(String),
-    /// It was sent, or may have been, and nothing was answered.
+    /// The request was sent, or may have been, and there was no answer.
     #[error("no answer: {0}")]
     Unanswered(String),
-    /// The headers of the answer are too large.
     #[error("the headers of the answer are larger than {} KiB", MOST_HEADERS >> 10)]
     Headers,
-    /// Nothing came for so long.
+    /// No data arrived for this time.
     #[error("the answer stopped for {} s", .0.as_secs_f64())]
     Silent(Duration),
-    /// The body is larger than is taken.
+    /// The body is larger than the limit, in bytes.
     #[error("the body of the answer is larger than {} MiB", .0 >> 20)]
     TooLarge(usize),
     /// The connection ended before the body did.
     #[error("the answer was cut: {0}")]
     Cut(String),
-    /// The body is no stream of events.
+    /// The body is not a stream of events.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
 }
 
-/// How long the beginning of an answer is waited for.
+/// Timeouts until the headers of an answer.
 #[derive(Debug, Clone, Copy)]
 pub struct Patience {
-    /// For the connection.
+    /// Time for the connection.
     pub connect: Duration,
-    /// Beyond that for the headers.
+    /// Additional time for the headers.
     pub headers: Duration,
 }
 
-/// A request.
 pub struct Request {
     method: Method,
     url: Url,
@@ -94,14 +94,14 @@ pub struct Request {
 }
 
 impl Request {
-    /// Posts `body` to `url`.
+    /// Makes a request that posts `body` to `url`.
     pub fn post(url: &str, body: Bytes, patience: Patience) -> Result<Self, Failure> {
         let url = Url::parse(url)
             .map_err(|error| Failure::Unsendable(format!("its address is none: {error}")))?;
         Self::new("POST", url, body, patience)
     }
 
-    /// Sends `body`, which may be empty, to `url`.
+    /// Makes a request with `body`, which may be empty.
     pub fn new(method: &str, url: Url, body: Bytes, patience: Patience) -> Result<Self, Failure> {
         let method = Method::from_bytes(method.as_bytes());
         let method = method.map_err(|error| Failure::Unsendable(error.to_string()))?;
@@ -114,21 +114,21 @@ impl Request {
         })
     }
 
-    /// With the header `name`, which everybody may see, in the place of one of that name.
+    /// Sets the header `name`, which may be shown in logs.
     pub fn header(mut self, name: &str, value: &str) -> Result<Self, Failure> {
         let (name, value) = checked(name, value, false)?;
         self.headers.insert(name, value);
         Ok(self)
     }
 
-    /// With the header `name`, which is never shown, in the place of one of that name. The copy that is sent is not wiped.
+    /// Sets the header `name`, which is never shown. The copy that is sent is not zeroed.
     pub fn secret_header(mut self, name: &str, value: &str) -> Result<Self, Failure> {
         let (name, value) = checked(name, value, true)?;
         self.headers.insert(name, value);
         Ok(self)
     }
 
-    /// With one more header `name`, beside those of that name.
+    /// Adds a header `name` without replacing others of that name.
     pub fn one_more(mut self, name: &str, value: &str, is_secret: bool) -> Result<Self, Failure> {
         let (name, value) = checked(name, value, is_secret)?;
         self.headers.append(name, value);
@@ -136,7 +136,7 @@ impl Request {
     }
 }
 
-/// A header; one that is a secret is never shown.
+/// Makes a header; a secret one is never shown.
 fn checked(name: &str, value: &str, is_secret: bool) -> Result<(HeaderName, HeaderValue), Failure> {
     let bad = |what: &str| Failure::Unsendable(format!("{what} of the header `{name}`"));
     let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_error| bad("the name"))?;
@@ -146,7 +146,7 @@ fn checked(name: &str, value: &str, is_secret: bool) -> Result<(HeaderName, Head
     Ok((key, value))
 }
 
-/// Bodies are as secret as what they were made of.
+/// A body is as secret as the data it was made of.
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Request")
@@ -157,14 +157,14 @@ impl fmt::Debug for Request {
     }
 }
 
-/// The client; it keeps connections for the next call to the same host.
+/// The client; it keeps connections for further calls to the same host.
 pub struct Client {
     tls: ClientConfig,
     pools: Memo<reqwest::Client>,
 }
 
 impl Client {
-    /// A client that trusts the authorities of this host. Reads their certificates, and so blocks.
+    /// Makes a client that trusts the certificate authorities of this host. Blocks while it reads their certificates.
     pub fn new(environment: &Environment) -> Result<Self, BadRoots> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
@@ -178,7 +178,7 @@ impl Client {
         })
     }
 
-    /// Sends `request` once, and waits for the headers of the answer. Dropping it closes the connection.
+    /// Sends `request` once, and waits for the headers of the answer. Dropping the future closes the connection.
     pub async fn send(&self, request: Request) -> Result<Answer, Failure> {
         let Request {
             method,
@@ -189,7 +189,7 @@ impl Client {
         } = request;
         let pool = self.pool(&url, patience.connect)?;
         let request = pool.request(method, url).headers(headers);
-        // An empty body is none: a GET has no length.
+        // An empty body is left out: a GET has no content length.
         let request = if body.is_empty() {
             request
         } else {
@@ -209,7 +209,7 @@ impl Client {
         Ok(Answer { body })
     }
 
-    /// The connections for `url`. Only TLS goes through a proxy: what is sent openly was allowed for one host, and for no other.
+    /// Connection pool for `url`. Only TLS goes through a proxy: plain HTTP was allowed for one host only.
     fn pool(&self, url: &Url, connect: Duration) -> Result<Arc<reqwest::Client>, Failure> {
         let is_open = url.scheme() != "https";
         let key = format!("{} {is_open}", connect.as_millis());
@@ -235,14 +235,13 @@ impl fmt::Debug for Client {
     }
 }
 
-/// An answer whose headers have come. Dropping it closes the connection, unless all of the body has come.
+/// An answer whose headers have arrived. Dropping it closes the connection, unless the whole body has arrived.
 #[derive(Debug)]
 pub struct Answer {
     body: reqwest::Response,
 }
 
 impl Answer {
-    /// Its status.
     pub fn status(&self) -> u16 {
         self.body.status().as_u16()
     }
@@ -252,7 +251,7 @@ impl Answer {
         self.body.headers().get(name)?.to_str().ok()
     }
 
-    /// All its headers; bytes that are not UTF-8 become U+FFFD.
+    /// All headers; invalid UTF-8 becomes U+FFFD.
     pub fn headers(&self) -> Vec<(String, String)> {
         let headers = self.body.headers().iter();
         let texts = headers.map(|(name, value)| {
@@ -262,7 +261,7 @@ impl Answer {
         texts.collect()
     }
 
-    /// The whole body, if it has no more than `most` bytes and comes to its end.
+    /// Reads the whole body. Fails if it is larger than `most` bytes, or is cut.
     pub async fn whole(mut self, most: usize) -> Result<Vec<u8>, Failure> {
         let mut whole = Vec::new();
         loop {
@@ -277,7 +276,7 @@ impl Answer {
         }
     }
 
-    /// What came of the body within `patience`, and of that no more than `most` bytes: an error is told as far as it can be.
+    /// The first `most` bytes of the body that arrive within `patience`, for error messages.
     pub async fn beginning(&mut self, most: usize, patience: Duration) -> String {
         let mut beginning = Vec::new();
         let whole = async {
@@ -289,12 +288,12 @@ impl Answer {
                 }
             }
         };
-        // Late or cut, what has come is what there is.
+        // After a timeout or a cut, the bytes so far are the result.
         timeout(patience, whole).await.unwrap_or_default();
         String::from_utf8_lossy(&beginning).into_owned()
     }
 
-    /// Its body as a stream of events.
+    /// Reads the body as a stream of events.
     pub fn events(self) -> Events {
         Events {
             body: self.body,
@@ -305,26 +304,26 @@ impl Answer {
     }
 }
 
-/// The events of an answer. Dropping it closes the connection.
+/// Events of an answer. Dropping it closes the connection.
 #[derive(Debug)]
 pub struct Events {
     body: reqwest::Response,
     splitter: Splitter,
-    /// Events of the part of the body that came last.
+    /// Events of the last part of the body.
     ready: VecDeque<Event>,
-    /// What follows behind them.
+    /// Error that follows these events.
     broken: Option<Unreadable>,
 }
 
 impl Events {
-    /// As [`Events::next`], which is waited for so long. Cancel safe.
+    /// Same as [`Events::next`], with a timeout. Cancel safe.
     pub async fn next_within(&mut self, patience: Duration) -> Result<Option<Event>, Failure> {
         timeout(patience, self.next())
             .await
             .unwrap_or(Err(Failure::Silent(patience)))
     }
 
-    /// The next event; `None` if the body ended as it should. Cancel safe.
+    /// Returns the next event; `None` if the body ended properly. Cancel safe.
     pub async fn next(&mut self) -> Result<Option<Event>, Failure> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -358,7 +357,7 @@ fn unanswered(error: reqwest::Error) -> Failure {
     }
 }
 
-/// The innermost reason, which says most.
+/// The innermost source of an error, which is the most specific.
 fn told(error: reqwest::Error) -> String {
     let error = error.without_url();
     let innermost = chain(&error).last();
@@ -371,13 +370,13 @@ fn is_refused_certificate(error: &reqwest::Error) -> bool {
         .any(|error| matches!(error, rustls::Error::InvalidCertificate(_)))
 }
 
-/// `error`, what it was made of, and so on.
+/// `error` and its sources.
 fn chain(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
     let first: &(dyn StdError + 'static) = error;
     std::iter::successors(Some(first), |error| reason(*error))
 }
 
-/// What `error` was made of. An error of I/O passes over the one that it holds, so that one is asked for.
+/// Source of `error`. The `source` of an I/O error skips the error it wraps, so that one is read directly.
 fn reason<'e>(error: &'e (dyn StdError + 'static)) -> Option<&'e (dyn StdError + 'static)> {
     let held = error
         .downcast_ref::<io::Error>()

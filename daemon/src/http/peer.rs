@@ -1,4 +1,4 @@
-//! The other side of a call, for tests: a server that says what it is told to one who calls it.
+//! The other side of a call, for tests: a server that sends a given answer to its caller.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use rye_host::task::Group;
 
-/// Longer than anything here takes.
+/// Timeout that no correct test reaches.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// The head of an answer that is a stream.
+/// Head of an answer that is a stream.
 pub(crate) const STREAM: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 
@@ -38,7 +38,7 @@ fn is_whole(request: &str) -> bool {
     length.is_none_or(|length| body.len() >= length.parse().unwrap())
 }
 
-/// A server that talks to one peer by `talk`, given its connection behind the request.
+/// A server that handles one connection with `talk`, after reading the request.
 pub(crate) async fn server<T, F>(
     talk: impl FnOnce(TcpStream, String) -> F + Send + 'static,
 ) -> (SocketAddr, Group<T>)
@@ -57,11 +57,11 @@ where
     (address, tasks)
 }
 
-/// Says `answer` and closes.
+/// A server that sends `answer` and closes the connection.
 pub(crate) async fn saying(answer: impl Into<String>) -> (SocketAddr, Group<String>) {
     let answer = answer.into();
     server(|mut peer, request| async move {
-        // Who has read enough goes away before all was said.
+        // The client may close the connection before it has read everything.
         drop(peer.write_all(answer.as_bytes()).await);
         drop(peer.shutdown().await);
         request
@@ -69,12 +69,12 @@ pub(crate) async fn saying(answer: impl Into<String>) -> (SocketAddr, Group<Stri
     .await
 }
 
-/// One piece of a body.
+/// One chunk of a body.
 pub(crate) fn chunk(text: &str) -> String {
     format!("{:x}\r\n{text}\r\n", text.len())
 }
 
-/// Whether the other side closed the connection; one that is reset is closed as well.
+/// True if the other side closed the connection; a reset counts as closed.
 pub(crate) async fn is_closed(mut peer: TcpStream) -> bool {
     let end = timeout(LONG, peer.read(&mut [0; 1])).await.unwrap();
     end.unwrap_or(0) == 0

@@ -1,4 +1,4 @@
-//! The authorities whose certificates are taken.
+//! Trusted certificate authorities.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use rustls::RootCertStore;
 
 use crate::config::Environment;
 
-/// Names the file of certificates that are trusted in place of the host's.
+/// Names a file with certificates to trust instead of the host's.
 const FILE: &str = "SSL_CERT_FILE";
 
 /// The file that `SSL_CERT_FILE` names holds no certificate.
@@ -17,8 +17,7 @@ pub struct BadRoots {
     reason: String,
 }
 
-/// Those of the file that the environment names, and no others; else those of this host; and on a host that has none, those that
-/// come with the daemon.
+/// Authorities of the file that the environment names, else those of the host, else those built into the daemon.
 pub(super) fn trusted(environment: &Environment) -> Result<RootCertStore, BadRoots> {
     if let Some(file) = environment.get(FILE) {
         return of_file(Path::new(file));

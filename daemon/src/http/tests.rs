@@ -11,7 +11,7 @@ use super::peer::{LONG, STREAM, chunk, heard, is_closed, saying, server};
 use super::*;
 use rye_host::task::Group;
 
-/// For what does not come.
+/// Timeout for events that must not arrive.
 const SHORT: Duration = Duration::from_millis(20);
 
 const PATIENCE: Patience = Patience {
@@ -215,7 +215,7 @@ fn what_cannot_be_sent_is_told_without_its_value() {
     }
 }
 
-/// The environment that trusts the authorities of `file`.
+/// Environment that trusts the authorities of `file`.
 fn trusting(file: &std::path::Path) -> Environment {
     Environment::of([(OsString::from("SSL_CERT_FILE"), file.as_os_str().to_owned())])
 }
