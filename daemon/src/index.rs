@@ -1,13 +1,13 @@
-//! Finding items of a project: by their ids, and by what they say.
+//! Search for items of a project, by id and by content.
 //!
-//! **Owns** the search index of one library ([`Search`]), which is in memory only: it is built by the first query, and dropped when
-//! nobody has asked for ten minutes, the next time that a project is visited. **Never** shows an item that the layers of whoever asks
-//! do not allow to fetch, nor counts it; never shows more of a file that is not verified than what it says of itself; and never
-//! hands out an unverified text by its id.
+//! **Owns** the search index of one library ([`Search`]), which is in memory only. The first query builds it. After ten
+//! minutes without a query, the next visit of a project drops it. **Never** shows or counts an item that the caller's
+//! layers do not allow to fetch. Never shows more of an unverified file than its metadata, and never returns an
+//! unverified text by its id.
 //!
-//! **Order.** Whether folders have changed is looked at for every query, whether files have changed when two seconds have passed.
-//! Results are verified when they are shown. **Failure.** A file that cannot be read is not found. Calls block, and are made in a visit
-//! of the project.
+//! **Order.** Changes of folders are checked for every query; changes of files are checked when two seconds have
+//! passed. Results are verified when they are shown. **Failure.** An unreadable file is not found. Calls block, and are
+//! made in the file pool of the project.
 
 mod copy;
 mod documents;
@@ -33,55 +33,42 @@ use serde_json::Value;
 
 use self::documents::Documents;
 
-/// Why nothing is fetched.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The item is refused or not there; the item's own error names it, its file and the fix.
+    /// The item is refused or missing; its own error names it, its file and the fix.
     #[error(transparent)]
     Item(Box<library::Error>),
-    /// An id, or a part of a scope, is none.
+    /// An id, or a part of a scope, is invalid.
     #[error("failed to read `{field}`")]
     Id {
-        /// The parameter.
         field: &'static str,
-        /// Why.
         #[source]
         source: InvalidId,
     },
-    /// The query cannot be read.
     #[error(transparent)]
     Query(#[from] BadQuery),
-    /// Parameters that cannot be, or not together.
+    /// Parameters are invalid, alone or together.
     #[error("{0}")]
     Invalid(String),
-    /// Nothing of any type has this id.
+    /// No item of any type has this id.
     #[error(
         "no tool, directive or knowledge `{id}` that may be fetched exists{}; look for it with a `query`",
         did_you_mean(near.as_ref())
     )]
     NotFound {
-        /// The id.
         id: String,
-        /// What may have been meant.
+        /// Suggested item.
         near: Option<ItemRef>,
     },
     /// A layer does not allow it.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// Something is in the place of a copy.
+    /// The destination of a copy exists.
     #[error("`{path}` is there already; {fix}")]
-    Exists {
-        /// The file.
-        path: PathBuf,
-        /// What to do.
-        fix: &'static str,
-    },
-    /// A copy cannot be written.
+    Exists { path: PathBuf, fix: &'static str },
     #[error("failed to write `{path}`")]
     Write {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
@@ -114,10 +101,10 @@ impl From<Box<library::Error>> for Error {
 
 pub use self::listed::{Described, Wanted, describe, list};
 
-/// The types that are tried if nobody says which.
+/// Types that are tried if the type is not given.
 const TRIED: [ItemKind; 3] = [ItemKind::Tool, ItemKind::Directive, ItemKind::Knowledge];
 
-/// What is asked for: an item by its id, or items by a query.
+/// Parameters of a request: an item by its id, or items by a query.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {
@@ -136,7 +123,7 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Reads parameters; those that are null count as absent.
+    /// Reads parameters; null counts as absent.
     pub fn read(mut params: rye_core::model::Object) -> Result<Self, Error> {
         params.retain(|_, value| !value.is_null());
         let asked: Self = serde_json::from_value(Value::Object(params))
@@ -156,14 +143,14 @@ impl Asked {
     }
 }
 
-/// On whose behalf something is fetched.
+/// Context of a request.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
-    /// Each of these must allow it.
+    /// Each of these must allow the access.
     pub layers: &'a [Layer],
-    /// When, for what grows old.
+    /// Current time, for the age of the index.
     pub now: Uptime,
-    /// What tells a file that is being written from those of others.
+    /// Random number for the name of a temporary file.
     pub random: u64,
 }
 
@@ -173,14 +160,14 @@ impl Caller<'_> {
     }
 }
 
-/// The search index of one library.
+/// Search index of one library.
 #[derive(Debug, Default)]
 pub struct Search {
     documents: Mutex<Option<Documents>>,
 }
 
 impl Search {
-    /// What `asked` names, or finds.
+    /// Answers the request `asked`.
     pub fn fetch(
         &self,
         library: &Library,
@@ -200,9 +187,9 @@ impl Search {
         }
     }
 
-    /// Drops the index if nobody has asked for a while.
+    /// Drops the index if it was idle for long.
     pub fn drop_if_idle(&self, now: Uptime) {
-        // Whoever holds it is using it.
+        // A locked index is in use.
         if let Ok(mut documents) = self.documents.try_lock() {
             documents.take_if(|documents| documents.is_old(now));
         }
@@ -212,7 +199,7 @@ impl Search {
         self.documents
             .lock()
             .unwrap_or_else(|poisoned: PoisonError<_>| {
-                // Half of an update is worse than none.
+                // A partial update is discarded.
                 let mut documents = poisoned.into_inner();
                 *documents = None;
                 documents

@@ -9,7 +9,7 @@ use rye_item::{Item, Library, Space, unfinished};
 use super::Error;
 use rye_host::safe_path::Dir;
 
-/// Writes the verified text of `item` into `space`, where it keeps its id.
+/// Writes the verified text of `item` into `space` under the same id.
 pub(super) fn copy(
     library: &Library,
     item: &Item,
@@ -63,7 +63,7 @@ pub(super) fn copy(
     Ok(path(item.extension))
 }
 
-/// The `.ai` of a space. That of a project may not be a link; users keep theirs where they like.
+/// Opens the `.ai` of a space. A project's may not be a link; users may link theirs.
 fn space_folder(root: &Path, space: Space) -> io::Result<Dir> {
     match space {
         Space::Project => Dir::root(root)?.make(Path::new(FOLDER)),

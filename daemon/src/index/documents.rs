@@ -1,4 +1,4 @@
-//! The documents of one library, kept like the files are.
+//! Documents of one library, kept in step with the files.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -11,44 +11,43 @@ use rye_item::library::Document;
 use rye_item::spaces::{Place, Stamp};
 use rye_item::{Library, Space};
 
-/// For how long an index is kept that nobody uses.
+/// Retention of an unused index.
 const IDLE: Duration = Duration::from_mins(10);
-/// For how long a file that changes in place is not noticed.
+/// Maximum delay until a change of a file's content is noticed.
 const FRESH: Duration = Duration::from_secs(2);
-/// Most documents of a space.
+/// Maximum number of documents per space.
 const MOST_DOCUMENTS: usize = 20_000;
-/// Most memory of an index; beyond it, of further documents only what they say of themselves is kept.
+/// Memory limit of an index in bytes; beyond it, only the metadata of further documents is indexed.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
-/// Most of a text that is looked into.
+/// Maximum indexed length of a text, in bytes.
 const MOST_CONTENT: usize = 64 * 1024;
-/// After so many changes the index is built anew: words that nobody uses any more stay in it.
+/// Number of changes after which the index is rebuilt, because unused words remain in it.
 const MOST_CHANGES: usize = 20_000;
 
-/// What is known of a document beside its words.
+/// Data about a document besides its words.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) item: ItemRef,
     pub(super) space: Space,
     pub(super) path: PathBuf,
-    /// Where to read it; `None` for what is part of this program.
+    /// Location of the file; `None` for an item that is part of this program.
     pub(super) place: Option<Place>,
     pub(super) title: Option<String>,
     pub(super) description: Option<String>,
-    /// Which of several files of one item comes first.
+    /// Precedence among several files of one item.
     pub(super) rank: Rank,
 }
 
-/// The place of a space, then that of an extension.
+/// Rank of the space, then of the extension; lower is preferred.
 pub(super) type Rank = (u8, usize);
 
-/// The documents of a library.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     pub(super) index: Index,
-    /// At the place of each.
+    /// Indexed by document id.
     known: Vec<Option<Known>>,
     by_item: HashMap<ItemRef, Vec<DocId>>,
-    /// The document of each file, if it is a text.
+    /// Document of each file; `None` if the file is not text.
     files: HashMap<PathBuf, (Stamp, Option<DocId>)>,
     folders: Vec<(PathBuf, Option<Stamp>)>,
     looked: Option<Uptime>,
@@ -57,12 +56,12 @@ pub(super) struct Documents {
 }
 
 impl Documents {
-    /// Whether nobody has asked for a while.
+    /// True if the index was unused for [`IDLE`].
     pub(super) fn is_old(&self, now: Uptime) -> bool {
         now.since(self.used) >= IDLE
     }
 
-    /// Takes in what has changed.
+    /// Updates the index with changed files.
     pub(super) fn refresh(&mut self, library: &Library, now: Uptime) {
         let is_fresh = self
             .looked
@@ -178,12 +177,12 @@ impl Documents {
         }
     }
 
-    /// What is known of `doc`.
+    /// Data about `doc`.
     pub(super) fn known(&self, doc: DocId) -> Option<&Known> {
         self.known.get(doc.place())?.as_ref()
     }
 
-    /// The other files of this item, those first that come first.
+    /// Other files of this item, in order of precedence.
     pub(super) fn namesakes(&self, doc: DocId, item: &ItemRef) -> Vec<&Known> {
         let docs = self.by_item.get(item).into_iter().flatten();
         let others = docs.filter(|other| **other != doc);
@@ -193,7 +192,7 @@ impl Documents {
     }
 }
 
-/// Which of several files of `item` the one at `path` is.
+/// Precedence of the file at `path` among the files of `item`.
 fn rank(item: &ItemRef, space: Space, path: &Path) -> Rank {
     let space = match space {
         Space::Project => 0,

@@ -1,4 +1,4 @@
-//! The items that a project sees, one by one: listed, and described whether or not they may be used.
+//! Listing and description of the items that a project sees, including items that must not be used.
 
 use globset::{GlobBuilder, GlobMatcher};
 use rye_core::capability::Primary;
@@ -12,20 +12,20 @@ use serde_json::Value;
 use super::one::meant;
 use super::{Caller, Error};
 
-/// Which items are listed.
+/// Filter of a listing.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     kind: Option<ItemKind>,
     ids: Option<GlobMatcher>,
     space: Option<Space>,
-    /// The last item of the page before.
+    /// Last item of the previous page.
     after: Option<ItemRef>,
     most: usize,
 }
 
 impl Wanted {
-    /// At most `most` items of a type, whose ids match a pattern, of a space; empty texts leave it open. `after` is what an earlier
-    /// answer ended with.
+    /// Filters at most `most` items by type, id pattern and space; an empty text matches all. `after` is the page token
+    /// of the previous answer.
     pub fn new(
         kind: Option<ItemKind>,
         pattern: &str,
@@ -65,7 +65,8 @@ impl Wanted {
     }
 }
 
-/// The items that are wanted and may be fetched, by type and id, and after which the next page begins if there is one.
+/// Returns the matching items that may be fetched, ordered by type and id, and the token of the next page if there is
+/// one.
 pub fn list(
     library: &Library,
     wanted: &Wanted,
@@ -85,20 +86,20 @@ pub fn list(
     (entries, next)
 }
 
-/// All that is told of an item.
+/// Description of an item.
 #[derive(Debug)]
 pub struct Described {
-    /// What it is and how it stands.
+    /// Metadata and verification of the item.
     pub entry: Entry,
     /// JSON Schema of its inputs.
     pub inputs: Option<Value>,
-    /// What it declares that it needs.
+    /// Permissions it declares.
     pub permissions: Option<Vec<String>>,
-    /// The files that it shadows.
+    /// Files that it shadows.
     pub shadows: Vec<Shadowed>,
 }
 
-/// The item `id`, whose type may be left open, if it may be fetched.
+/// Describes the item `id`, whose type is optional, if it may be fetched.
 pub fn describe(
     library: &Library,
     id: &str,
@@ -118,7 +119,7 @@ pub fn describe(
     })
 }
 
-/// What an item declares that it takes, and that it needs.
+/// Declared inputs and permissions of an item.
 fn declared(entry: &Entry) -> (Option<Value>, Option<Vec<String>>) {
     let (item, metadata) = (&entry.report.item, &entry.metadata);
     match item.kind {

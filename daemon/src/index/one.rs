@@ -1,4 +1,4 @@
-//! One item by its id.
+//! Fetches one item by its id.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::copy::copy;
 use super::query::kind;
 use super::{Asked, Caller, Error, TRIED, space};
 
-/// The verified item `id`, and a copy of it if one is asked for.
+/// Returns the verified item `id`, and copies it if requested.
 pub(super) fn fetch(
     library: &Library,
     id: &str,
@@ -37,7 +37,7 @@ pub(super) fn fetch(
     Ok(answer)
 }
 
-/// The item that is meant, if it may be fetched.
+/// Resolves the requested item, if it may be fetched.
 fn named(
     library: &Library,
     id: &str,
@@ -50,7 +50,7 @@ fn named(
     meant(library, id, of_type, caller, look)
 }
 
-/// What `look` finds under the name `id`, which may leave its type open, among what may be fetched.
+/// Result of `look` for the item `id`, whose type is optional, among the items that may be fetched.
 pub(super) fn meant<T>(
     library: &Library,
     id: &str,
@@ -108,7 +108,7 @@ pub(super) fn meant<T>(
     }
 }
 
-/// What may have been meant by `item`, if that may be fetched.
+/// Suggestion for `item`, if it may be fetched.
 fn near(library: &Library, item: &ItemRef, caller: &Caller<'_>) -> Option<ItemRef> {
     let id = library.nearest(item)?;
     let near = ItemRef {
@@ -118,7 +118,7 @@ fn near(library: &Library, item: &ItemRef, caller: &Caller<'_>) -> Option<ItemRe
     caller.may(Primary::Fetch, &near).is_ok().then_some(near)
 }
 
-/// Puts into the error what may have been meant, if there is no such item.
+/// Adds a suggestion to a `NotFound` error.
 fn suggest(error: &mut library::Error, library: &Library, caller: &Caller<'_>) {
     if let library::Error::NotFound {
         item, near: meant, ..
@@ -180,7 +180,7 @@ fn told(library: &Library, item: &Item) -> Value {
     })
 }
 
-/// The parts of a directive.
+/// Parsed parts of a directive.
 fn parsed(item: &Item) -> Result<Value, Error> {
     if item.item.kind != ItemKind::Directive {
         return Err(Error::Invalid(format!(

@@ -1,4 +1,4 @@
-//! Items by a query.
+//! Searches items by a query.
 
 use std::cmp::Ordering;
 
@@ -12,14 +12,14 @@ use serde_json::{Map, Value, json};
 use super::documents::{Documents, Known};
 use super::{Caller, Error, space};
 
-/// Results of an answer if nobody says how many.
+/// Default number of results.
 const RESULTS: usize = 10;
-/// Most results of an answer.
+/// Maximum number of results.
 const MOST_RESULTS: usize = 100;
-/// Characters of a preview.
+/// Length of a preview in characters.
 const PREVIEW: usize = 200;
 
-/// A query that was read.
+/// A parsed query.
 pub(super) struct Asked<'a> {
     text: &'a str,
     query: Query,
@@ -30,7 +30,7 @@ pub(super) struct Asked<'a> {
     offset: usize,
 }
 
-/// Which items are looked through.
+/// Filter of searched items.
 struct Scope {
     kinds: Vec<ItemKind>,
     folder: Option<ItemId>,
@@ -102,7 +102,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// The best first; of those as good the nearer space, then in the order of their names.
+/// By score, best first, then by space, nearest first, then by name.
 fn in_order((one, known): &(Hit, &Known), (other, beside): &(Hit, &Known)) -> Ordering {
     let by_score = other.score.total_cmp(&one.score);
     let by_space = by_score.then(known.rank.0.cmp(&beside.rank.0));
@@ -110,7 +110,7 @@ fn in_order((one, known): &(Hit, &Known), (other, beside): &(Hit, &Known)) -> Or
     by_item.then(known.rank.cmp(&beside.rank))
 }
 
-/// A result. What is shown of the text of an item is verified.
+/// A result. The shown text of an item is verified.
 fn shown(documents: &Documents, library: &Library, hit: Hit, known: &Known) -> Value {
     let verified = match &known.place {
         None => library.in_space(&known.item, known.space).ok().flatten(),
@@ -154,7 +154,7 @@ fn place(known: &Known) -> Value {
     json!({"path": known.path.display().to_string(), "space": known.space.as_str()})
 }
 
-/// What is looked through if nobody says what; configuration is no reading.
+/// Types searched by default; configuration is left out.
 fn every_kind() -> Vec<ItemKind> {
     vec![ItemKind::Tool, ItemKind::Directive, ItemKind::Knowledge]
 }
@@ -167,8 +167,8 @@ pub(super) fn kind(word: &str) -> Result<ItemKind, Error> {
 }
 
 impl Scope {
-    /// `TYPE`, `TYPE.a.b` or `TYPE.a.b.*`, also behind `rye.fetch.` and the like: the items in the folder `a/b` and below it, and the
-    /// item `a/b` itself.
+    /// Parses `TYPE`, `TYPE.a.b` or `TYPE.a.b.*`, also with a prefix such as `rye.fetch.`: the items in the folder
+    /// `a/b` and below it, and the item `a/b` itself.
     fn read(text: &str) -> Result<Self, Error> {
         let words = ["rye.fetch.", "rye.search.", "rye.load.", "rye.*."];
         let stripped = words.iter().find_map(|start| text.strip_prefix(start));

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use super::*;
 use rye_host::clock::HostClock;
 
-/// The directory of an empty project and a user, a key that this user trusts, and what is found there.
+/// Directory of an empty project and a user, a key that this user trusts, and the library.
 pub(crate) fn project() -> (TempDir, SecretKey, Library) {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().canonicalize().unwrap().join(name);
@@ -70,7 +70,7 @@ impl Stage {
         path
     }
 
-    /// Writes a signed tool that says this of itself.
+    /// Writes a signed tool with this description.
     fn tool(&self, space: &str, id: &str, about: &str) -> PathBuf {
         let (category, name) = id.rsplit_once('/').unwrap();
         let text = format!(
@@ -117,7 +117,7 @@ impl Stage {
         assert_eq!(error.kind(), kind, "{asked}: {text}");
     }
 
-    /// The ids that a query finds, and how many there are.
+    /// Ids of the results of a query, and their total.
     fn find(&self, params: Value) -> (Vec<String>, u64) {
         let answer = self.ok(params);
         let results = answer["results"].as_array().unwrap();
@@ -262,7 +262,7 @@ fn what_may_not_be_fetched_is_neither_shown_nor_counted_nor_told_apart_from_noth
     assert_eq!(found, (vec!["tool:open/mail".to_owned()], 1));
     let denied = json!({"item_id": "secret/mail", "item_type": "tool"});
     stage.refused(denied, ErrorKind::Denied, "rye.fetch.tool.secret.mail");
-    // Who names no type learns nothing.
+    // A request without a type reveals nothing.
     for id in ["secret/mail", "secret/none"] {
         stage.refused(
             json!({"item_id": id}),
@@ -270,7 +270,7 @@ fn what_may_not_be_fetched_is_neither_shown_nor_counted_nor_told_apart_from_noth
             "may be fetched",
         );
     }
-    // To execute is not to read, and no layers are none.
+    // The permission to execute does not include reading, and an empty list of layers allows nothing.
     stage.layers = vec![layer(&["rye.execute.*"])];
     assert_eq!(stage.find(all.clone()).1, 0);
     stage.layers.clear();
@@ -426,7 +426,7 @@ fn a_copy_is_made_of_verified_bytes_by_who_may_sign_there_and_over_nothing_unask
     );
     let onto_itself = json!({"item_id": "tool:t/x", "destination": "project"});
     stage.refused(onto_itself, ErrorKind::Invalid, "not where the item lies");
-    // A link in the project leads no copy out of it.
+    // A copy does not leave the project through a link.
     let outside = stage.root.path().join("outside");
     fs::create_dir(&outside).unwrap();
     stage.tool("home", "evil/y", "y");
