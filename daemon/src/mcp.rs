@@ -1,9 +1,9 @@
-//! Servers of the Model Context Protocol: sessions, what they offer, and one call.
+//! Client of the Model Context Protocol: sessions with servers, their tools, and calls.
 //!
-//! **Owns** the sessions of all runs ([`Sessions`]): who starts a server, how long it stays, and how it ends; what passes between us and
-//! a server, and how much of it; whether a tool still is what its user signed. **Never** decides which server a tool has, or which program
-//! that is: a [`Plan`] says so, made of verified items. **Never** answers a server that asks for a model or for a person: what it asks
-//! for is declined, but for the root, which is the project.
+//! **Owns** the sessions of all runs ([`Sessions`]): their start, lifetime and end; the messages exchanged with a
+//! server, and their bounds; and the check that a tool still is what its user signed. **Never** decides which server a
+//! tool has, or which program runs it: a [`Plan`], made from verified items, states both. **Never** answers a server's
+//! request for a model or a person. Such requests are declined, except for the root, which is the project.
 //!
 //! ```text
 //! (root run, server) ──first call──► starting: process or connection, handshake, tools/list
@@ -15,11 +15,11 @@
 //!                                      over: stdin closed, TERM, KILL; the next call starts it anew
 //! ```
 //!
-//! **Bounds.** A message has at most 8 MiB. A server may send so many messages, and so many bytes, that answer nothing we asked; then its
-//! session is over. A root run has at most [`MOST_SERVERS`]. **Order.** A process is a leaf of its own with the tag of its session, which
-//! the next start of the daemon finds by the id of the root run. **Races.** Calls that come while a session starts wait for it; one that
-//! comes while it ends starts it anew. **Failure.** A [`Failure`] says whether the call had left: what was sent and not answered may
-//! have been done.
+//! **Bounds.** A message has at most 8 MiB. The number and total size of messages that answer no request are bounded;
+//! beyond the bounds the session ends. A root run has at most [`MOST_SERVERS`]. **Order.** A process is a leaf of its
+//! own with the tag of its session; the next start of the daemon finds it by the id of the root run. **Races.** Calls
+//! during the start of a session wait for it; a call during its end starts it again. **Failure.** A [`Failure`] states
+//! whether the call was sent: a call that was sent and not answered may have been executed.
 
 mod answer;
 mod inbox;
@@ -42,39 +42,37 @@ use crate::process;
 
 pub use sessions::{Caller, Sessions};
 
-/// Most servers that one root run has at a time.
+/// Maximum number of concurrent servers of one root run.
 pub const MOST_SERVERS: usize = 16;
-/// How long a call may take in all, whatever the server reports of its progress.
+/// Maximum duration of a call, whatever progress the server reports.
 pub const LONGEST_CALL: Duration = Duration::from_mins(10);
 
-/// A server, and how it is reached.
+/// A server and its transport.
 #[derive(Debug, Clone)]
 pub struct Server {
-    /// Its item.
     pub id: ItemId,
-    /// The content hash of its item.
+    /// Content hash of its item.
     pub hash: String,
-    /// How it is reached.
     pub reached: Reached,
-    /// The project it works for.
+    /// Project that it works for.
     pub project: String,
-    /// How long it may take until it has told its tools.
+    /// Time limit from its start until it has listed its tools.
     pub start_timeout: Duration,
-    /// How long it may take to answer, or to report progress.
+    /// Time limit for an answer or a report of progress.
     pub timeout: Duration,
 }
 
-/// How a server is reached.
+/// Transport to a server.
 #[derive(Debug, Clone)]
 pub enum Reached {
-    /// It is a process of ours, which reads and writes lines.
+    /// A process that reads and writes lines.
     Stdio(Box<process::Plan>),
-    /// It is another host.
+    /// A server on another host.
     Http(Box<Remote>),
 }
 
 impl Reached {
-    /// The word of the server's item for it.
+    /// Name of the transport in the server's item.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Stdio(_) => "stdio",
@@ -86,11 +84,10 @@ impl Reached {
 /// A server on another host.
 #[derive(Clone)]
 pub struct Remote {
-    /// Where it is.
     pub url: Url,
-    /// What each request carries: name, value, and whether the value is never shown.
+    /// Headers of each request: name, value, and true if the value is secret.
     pub headers: Vec<(String, String, bool)>,
-    /// What no answer may give away; the longest first.
+    /// Texts that no answer may reveal; the longest first.
     pub secrets: Vec<String>,
 }
 
@@ -103,35 +100,31 @@ impl fmt::Debug for Remote {
     }
 }
 
-/// What is asked of a server.
+/// A request to a server.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The server.
     pub server: Server,
-    /// What is asked.
     pub asked: Asked,
-    /// Longest time it may take in all, if whoever calls says so.
+    /// Caller's time limit for the whole request.
     pub within: Option<Duration>,
 }
 
-/// What is asked of a server.
+/// The kind of request.
 #[derive(Debug, Clone)]
 pub enum Asked {
-    /// Which tools it has.
+    /// List the tools.
     Tools,
-    /// One of them.
+    /// Call one tool.
     Call {
-        /// Its name there.
         tool: String,
-        /// What its name, description and schema must hash to, if that is pinned.
+        /// Expected hash of its name, description and schema, if it is pinned.
         pinned: Option<String>,
-        /// The parameters.
         params: Object,
     },
 }
 
 impl Plan {
-    /// What would be asked, for somebody who wants to see it first.
+    /// Description of the request, for display before it is sent.
     pub fn described(&self) -> Value {
         let mut shown = json!({
             "primitive": "mcp",
@@ -149,7 +142,7 @@ impl Plan {
         shown
     }
 
-    /// What no answer may give away.
+    /// Texts that no answer may reveal.
     pub fn secrets(&self) -> &[String] {
         match &self.server.reached {
             Reached::Stdio(_) => &[],
@@ -158,25 +151,23 @@ impl Plan {
     }
 }
 
-/// A tool as its server tells it.
+/// A tool as listed by its server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offered {
-    /// Its name there.
     pub name: String,
-    /// What it is for, in the server's words.
+    /// Purpose in the server's words.
     pub description: String,
-    /// The schema of its parameters.
+    /// JSON Schema of its parameters.
     pub input_schema: Value,
 }
 
 impl Offered {
-    /// What stands for all that a model is told of it: name, description and schema.
+    /// SHA-256 over all that a model gets of it: name, description and schema.
     pub fn hash(&self) -> String {
         let told = json!([self.name, self.description, self.input_schema]);
         sha256_hex(canonical(&told))
     }
 
-    /// It, as data.
     pub fn to_json(&self) -> Value {
         json!({
             "name": self.name,
@@ -187,130 +178,96 @@ impl Offered {
     }
 }
 
-/// What a server answered.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// Which tools it has.
     Tools(Vec<Offered>),
-    /// What a tool answered, as the protocol has it.
+    /// Result of a tool in the form of the protocol.
     Called {
-        /// An object with the list `content`, the bool `isError`, and `structuredContent` if there is any.
+        /// Object with the list `content`, the bool `isError`, and `structuredContent` if there is any.
         result: Value,
-        /// What was not as the protocol says, in words.
+        /// Deviations from the protocol, in words.
         remarks: Vec<String>,
-        /// Whether nothing pins the tool.
+        /// True if the tool is not pinned.
         is_unpinned: bool,
     },
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// There are too many servers.
     #[error(
         "the runs below {root} have {MOST_SERVERS} servers already; let tools use fewer, or wait until one is idle"
     )]
-    TooMany {
-        /// The root run.
-        root: RunId,
-    },
-    /// The program of the server cannot be started.
+    TooMany { root: RunId },
     #[error("the server `{server}` cannot be started: {problem}")]
-    Program {
-        /// The server.
-        server: ItemId,
-        /// Why.
-        problem: String,
-    },
-    /// There is no session.
+    Program { server: ItemId, problem: String },
+    /// The session could not be opened.
     #[error("the server `{server}` did not get ready: {problem}")]
     Start {
-        /// The server.
         server: ItemId,
-        /// Why, with the last that it wrote to stderr.
+        /// The reason, with the last lines of its stderr.
         problem: String,
     },
-    /// The server has no such tool.
     #[error(
         "the server `{server}` has no tool `{tool}`{known}; `ryectl mcp import {server}` writes tools for what it has"
     )]
     UnknownTool {
-        /// The server.
         server: ItemId,
-        /// The tool.
         tool: String,
-        /// What is near, in words; empty if nothing is.
+        /// Suggestion, in words; empty if there is none.
         known: String,
     },
-    /// The tool is not what its user signed.
+    /// The tool differs from the one its user signed.
     #[error(
         "the tool `{tool}` of the server `{server}` is not what was signed: its name, description and schema hash to {found}, and \
          `schema_hash` is {pinned}; look at it and sign it anew with `ryectl mcp import {server} --tools '{tool}' --replace`"
     )]
     Changed {
-        /// The server.
         server: ItemId,
-        /// The tool.
         tool: String,
-        /// What was signed.
         pinned: String,
-        /// What the server tells.
+        /// Hash of the server's current tool.
         found: String,
     },
-    /// The server refuses the call.
     #[error("the server `{server}` refused the call: {message}")]
-    Refused {
-        /// The server.
-        server: ItemId,
-        /// Its words.
-        message: String,
-    },
-    /// The server carried the call out, and what it answered cannot be used.
+    Refused { server: ItemId, message: String },
+    /// The server executed the call, but its answer cannot be used.
     #[error("the server `{server}` answered what cannot be used: {problem}")]
-    Unclear {
-        /// The server.
-        server: ItemId,
-        /// Why.
-        problem: String,
-    },
-    /// The session ended before the answer came.
+    Unclear { server: ItemId, problem: String },
+    /// The session ended before the answer arrived.
     #[error("the server `{server}` gave no answer: {problem}")]
     Lost {
-        /// The server.
         server: ItemId,
-        /// Why, with the last that it wrote to stderr.
+        /// The reason, with the last lines of its stderr.
         problem: String,
     },
-    /// There was no answer in time.
     #[error("the server `{server}` gave no answer and no progress for {} s (more with `config.timeout` of the server, at most {} s){odd}",
         .waited.as_secs_f64(), LONGEST_CALL.as_secs())]
     Silent {
-        /// The server.
         server: ItemId,
-        /// How long it was waited for.
+        /// Duration of the wait.
         waited: Duration,
-        /// What it sent instead, in words that follow a sentence; empty if nothing.
+        /// Unexpected messages of the server, as a clause to append; empty if there were none.
         odd: String,
     },
 }
 
-/// Why a call has no answer.
+/// Reason why a call has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// It failed.
     Failed(Failure),
-    /// Its run is to stop.
+    /// The run is being stopped.
     Stopped,
-    /// Whoever called gave it no more time.
+    /// The caller's time limit expired.
     Late,
 }
 
-/// A call without an answer, and what is known of it.
+/// A call without an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// Why there is none.
+    /// The reason.
     pub ending: Ending,
-    /// Whether nothing has reached the server.
+    /// True if nothing was sent to the server.
     pub is_unsent: bool,
 }
 
@@ -336,7 +293,7 @@ impl Trouble {
     }
 }
 
-/// The beginning of the tag of all servers of `root`; see [`process::Leftover`].
+/// Prefix of the tags of all servers of `root`; see [`process::Leftover`].
 pub fn tags_of(root: &RunId) -> String {
     format!("{root}.mcp.")
 }

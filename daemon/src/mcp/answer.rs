@@ -1,7 +1,8 @@
-//! What a tool of a server answered, brought into the shape that the protocol gives it.
+//! Conversion of a tool's answer to the form of the protocol.
 //!
-//! Servers send other shapes as well, and their tools have done their work by then. **Rule.** Nothing of an answer is dropped: a value of another kind
-//! is taken where its meaning is plain, with a remark, and an answer that may be a failure or a success is neither.
+//! Some servers send other forms, after their tools have already done their work. **Rule.** Nothing of an answer is
+//! dropped. A value of another type is accepted with a remark where its meaning is clear. An answer that could mean
+//! failure or success counts as neither.
 
 use rye_core::error::beginning;
 use rye_core::model::Object;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::message::words;
 
-/// Types of content that the protocol names.
+/// Content types of the protocol.
 const TYPES: [&str; 5] = ["text", "image", "audio", "resource", "resource_link"];
 /// Keys of a result of the protocol.
 const KEYS: [&str; 5] = [
@@ -19,30 +20,29 @@ const KEYS: [&str; 5] = [
     "resultType",
     "_meta",
 ];
-/// Characters of a value in a remark.
+/// Maximum length in characters of a value in a remark.
 const SHOWN: usize = 60;
-/// Most remarks about one answer.
+/// Maximum number of remarks about one answer.
 const MOST_REMARKS: usize = 5;
 
-/// The answer of a tool.
+/// Answer of a tool.
 #[derive(Debug, PartialEq)]
 pub(super) struct ToolAnswer {
-    /// An object with the list `content`, the bool `isError`, and `structuredContent` if there is any.
+    /// Object with the list `content`, the bool `isError`, and `structuredContent` if there is any.
     pub(super) result: Value,
-    /// What was not as the protocol says, in words.
+    /// Deviations from the protocol, in words.
     pub(super) remarks: Vec<String>,
 }
 
-/// Why an answer cannot be used.
+/// Reason why an answer cannot be used.
 #[derive(Debug, PartialEq)]
 pub(super) enum Unusable {
-    /// The server has not carried the call out.
+    /// The server did not execute the call.
     Refused(String),
-    /// It has, and its answer can be read in more than one way.
+    /// The server executed the call, and its answer is ambiguous.
     Unclear(String),
 }
 
-/// Reads `result`.
 pub(super) fn read(result: Value) -> Result<ToolAnswer, Unusable> {
     let mut remarks = Vec::new();
     if !is_of_the_protocol(&result) {
@@ -70,7 +70,7 @@ pub(super) fn read(result: Value) -> Result<ToolAnswer, Unusable> {
     })
 }
 
-/// True if `result` has a key of the protocol, or nothing that would be dropped.
+/// True if `result` has a key of the protocol, or is an empty object.
 fn is_of_the_protocol(result: &Value) -> bool {
     let has_key = |object: &Object| KEYS.iter().any(|key| object.contains_key(*key));
     result
@@ -78,7 +78,7 @@ fn is_of_the_protocol(result: &Value) -> bool {
         .is_some_and(|object| object.is_empty() || has_key(object))
 }
 
-/// The result as an object of the protocol.
+/// Converts the result to an object of the protocol.
 fn object_of(result: Value) -> Object {
     let is_of_the_protocol = is_of_the_protocol(&result);
     let (key, value) = match result {
@@ -121,7 +121,7 @@ fn is_error(value: Option<&Value>) -> Result<bool, Unusable> {
     )))
 }
 
-/// The blocks of the content: one block, or a text, is a list of itself.
+/// Blocks of the content; a single block or text counts as a list of one.
 fn content(content: Option<Value>, remarks: &mut Vec<String>) -> Result<Vec<Value>, Unusable> {
     let blocks = match content.unwrap_or_default() {
         Value::Null => Vec::new(),
@@ -139,7 +139,7 @@ fn content(content: Option<Value>, remarks: &mut Vec<String>) -> Result<Vec<Valu
         .collect())
 }
 
-/// One block: what is no object is its text.
+/// Converts one block; a value that is not an object becomes its text.
 fn block(at: usize, value: Value, remarks: &mut Vec<String>) -> Value {
     let Value::Object(mut block) = value else {
         remarks.push(format!(
@@ -170,7 +170,7 @@ fn block(at: usize, value: Value, remarks: &mut Vec<String>) -> Value {
     Value::Object(block)
 }
 
-/// The beginning of a value, for a message.
+/// Beginning of a value, for a message.
 fn short(value: &Value) -> String {
     beginning(&value.to_string(), SHOWN).into_owned()
 }

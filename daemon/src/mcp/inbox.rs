@@ -1,7 +1,8 @@
-//! What a server sends, on its way in: bounded, and sorted.
+//! Incoming messages of a server: bounded and classified.
 //!
-//! **Owns** the count of what answers nothing. Answers to what was asked and questions pass; of all else only progress is told.
-//! **Failure.** A fault is the end of the session; the first one is kept, for whoever waits.
+//! **Owns** the counters of unrequested messages. Answers to requests pass, and so do requests of the server. Of all
+//! other messages, only progress is reported. **Failure.** A fault ends the session; the first one is kept for waiting
+//! callers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,21 +18,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::message::{Incoming, Request, read};
 
-/// Most bytes of a message.
+/// Maximum size of a message in bytes.
 pub(super) const MOST_MESSAGE: usize = 8 << 20;
-/// Most messages in a row that answer nothing.
+/// Maximum number of consecutive messages that answer no request.
 const MOST_UNASKED: usize = 10_000;
-/// Most bytes of them.
+/// Maximum total size of these in bytes.
 const MOST_UNASKED_BYTES: usize = 64 << 20;
-/// Reports of progress that wait for whoever listens; beyond that the oldest are dropped.
+/// Capacity of the queue of progress reports; beyond it the oldest are dropped.
 const MOST_PROGRESS: usize = 64;
-/// Characters of a line that is no message, in what is told of it.
+/// Maximum length in characters of a quoted line that is not a message.
 const SHOWN: usize = 120;
 
-/// What comes of a message.
 pub(super) type Message = RxJsonRpcMessage<RoleClient>;
 
-/// The way in of one session; clones share it.
+/// Receiver of one session; clones share it.
 #[derive(Debug, Clone)]
 pub(super) struct Inbox {
     shared: Arc<Shared>,
@@ -69,7 +69,7 @@ impl Inbox {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what is asked, so that its answer is known.
+    /// Records an outgoing request, so that its answer is recognised.
     pub(super) fn note(&self, message: &TxJsonRpcMessage<RoleClient>) {
         if let JsonRpcMessage::Request(request) = message {
             let is_call = matches!(&request.request, ClientRequest::CallToolRequest(_));
@@ -82,7 +82,7 @@ impl Inbox {
         }
     }
 
-    /// Takes a message in; `None` if it is for nobody.
+    /// Classifies an incoming message; `None` if it is not passed on.
     pub(super) fn take(&self, text: &[u8]) -> Option<Message> {
         let read = read(text, &self.state().asked);
         let message = match read {
@@ -106,7 +106,7 @@ impl Inbox {
         self.set_aside(text.len(), odd).then_some(message)?
     }
 
-    /// Takes in a line that is no message, such as one of a log.
+    /// Counts a line that is not a message, such as log output.
     pub(super) fn noise(&self, line: &[u8]) {
         let odd = format!("it wrote to its stdout what is no message: {}", shown(line));
         self.set_aside(line.len(), Some(odd));
@@ -126,7 +126,7 @@ impl Inbox {
         is_answer
     }
 
-    /// What passes of a message that answers nothing, and what is odd about it.
+    /// Separates a message that answers no request into the part that passes and a note about a deviation.
     fn unasked(&self, message: Message) -> (Option<Message>, Option<String>) {
         let JsonRpcMessage::Notification(notification) = message else {
             let passes = matches!(message, JsonRpcMessage::Request(_));
@@ -134,7 +134,7 @@ impl Inbox {
         };
         let notification = notification.notification;
         if let ServerNotification::ProgressNotification(progress) = notification {
-            // Nobody may be listening.
+            // There may be no listener.
             let _heard = self.shared.progress.send(progress.params);
             return (None, None);
         }
@@ -143,7 +143,7 @@ impl Inbox {
         (None, is_progress.then(|| odd.to_owned()))
     }
 
-    /// Counts what answers nothing, and keeps the first that is odd; false if it was too much.
+    /// Counts a message that answers no request, and keeps the first deviation. Returns false if a bound is exceeded.
     fn set_aside(&self, bytes: usize, odd: Option<String>) -> bool {
         let mut state = self.state();
         state.odd = state.odd.take().or(odd);
@@ -160,39 +160,38 @@ impl Inbox {
         !is_flood
     }
 
-    /// The first odd thing since this was asked last, in words.
+    /// Takes the first deviation since the last call, in words.
     pub(super) fn odd(&self) -> Option<String> {
         self.state().odd.take()
     }
 
-    /// What is reported of progress from now on.
+    /// Subscribes to reports of progress from now on.
     pub(super) fn progress(&self) -> broadcast::Receiver<ProgressNotificationParam> {
         self.shared.progress.subscribe()
     }
 
-    /// Ends the session; `fault` says why, if nothing did before.
+    /// Ends the session with `fault`, unless it already has one.
     pub(super) fn break_off(&self, fault: &str) {
         self.state().fault.get_or_insert_with(|| fault.to_owned());
         self.shared.broken.cancel();
     }
 
-    /// Resolves when the session is to end. Cancel safe.
+    /// Resolves when the session must end. Cancel safe.
     pub(super) async fn broken(&self) {
         self.shared.broken.cancelled().await;
     }
 
-    /// Whether the session is to end.
+    /// True if the session must end.
     pub(super) fn is_broken(&self) -> bool {
         self.shared.broken.is_cancelled()
     }
 
-    /// Why it ends.
     pub(super) fn fault(&self) -> Option<String> {
         self.state().fault.clone()
     }
 }
 
-/// The beginning of a text, on one line.
+/// Beginning of a text, on one line.
 fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     format!("{:?}", beginning(text.trim(), SHOWN))

@@ -1,9 +1,10 @@
-//! Reading one message of a server.
+//! Parsing of one message of a server.
 //!
-//! A value of another kind than the protocol says is taken where its meaning is plain: the id `"3"` for 3, an `error` that is a text,
-//! `"error": null` next to a result. The result of a call passes through the library as it came, for the library refuses all of an answer if
-//! one part of it is unknown to it; [`super::answer`] reads it. **Failure.** What is no message is an error; an answer to a call that cannot be
-//! taken over without loss is an answer all the same, so that only its call fails.
+//! A value of another type than the protocol requires is accepted where its meaning is clear: the id `"3"` for 3, an
+//! `error` that is a string, `"error": null` next to a result. The result of a call passes through the library
+//! unparsed, because the library rejects the whole answer if one part is unknown to it; [`super::answer`] parses it.
+//! **Failure.** A text that is not a message is an error. An answer to a call that cannot be converted without loss
+//! still counts as an answer, so that only its call fails.
 
 use std::collections::HashMap;
 
@@ -15,37 +16,33 @@ use serde_json::Value;
 
 use super::inbox::Message;
 
-/// Code of an error that names none: an internal error, as JSON-RPC has it.
+/// Code of an error that has none: internal error of JSON-RPC.
 const NO_CODE: i32 = -32603;
 
-/// What a request asks for.
+/// Kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
-    /// A call of a tool.
     Call,
-    /// Anything else.
     Other,
 }
 
-/// The result of a call on its way through the library.
+/// Result of a call on its way through the library.
 #[derive(Debug, PartialEq)]
 pub(super) enum CallResult {
-    /// The result, as it came.
+    /// The unchanged result.
     Whole(Value),
-    /// Why it cannot be taken over.
+    /// Reason why it cannot be converted.
     Unusable(String),
 }
 
-/// What was read.
 #[derive(Debug)]
 pub(super) enum Incoming {
-    /// A message.
     Message(Box<Message>),
-    /// An answer that no request can be found for, in words.
+    /// Description of an answer that belongs to no request.
     Stray(String),
 }
 
-/// Reads `text`; `asked` has the requests that are not answered yet.
+/// Parses `text`; `asked` has the unanswered requests.
 pub(super) fn read(text: &[u8], asked: &HashMap<RequestId, Request>) -> Result<Incoming, String> {
     let text = &*json::decoded(text);
     let (message, loss) = match parse_json(text) {
@@ -105,7 +102,7 @@ fn typed(mut message: Object) -> Result<Incoming, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The request that `id` names: a number may come as a text, and the other way round.
+/// The request that `id` names; a number may be sent as a string, and vice versa.
 fn known_id(id: Value, asked: &HashMap<RequestId, Request>) -> Option<RequestId> {
     let id: RequestId = serde_json::from_value(id).ok()?;
     let other = match &id {
@@ -118,7 +115,7 @@ fn known_id(id: Value, asked: &HashMap<RequestId, Request>) -> Option<RequestId>
         .find(|id| asked.contains_key(id))
 }
 
-/// The error of an answer; one that is no object is its own message.
+/// Error of an answer; a value that is not an object becomes its message.
 fn error_data(error: Value) -> ErrorData {
     let Value::Object(mut error) = error else {
         return ErrorData::new(ErrorCode(NO_CODE), words(&error), None);
@@ -137,14 +134,14 @@ fn error_data(error: Value) -> ErrorData {
     ErrorData::new(ErrorCode(code.unwrap_or(NO_CODE)), message, data)
 }
 
-/// A text, or what else there is as JSON.
+/// The string, or another value as JSON.
 pub(super) fn words(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// Keys of what passes through the library.
+/// Keys of the envelope in which results pass through the library.
 const WHOLE: &str = "whole";
 const UNUSABLE: &str = "unusable";
 
@@ -157,7 +154,7 @@ fn passing(result: CallResult) -> ServerResult {
     ServerResult::CustomResult(CustomResult(Value::Object(result)))
 }
 
-/// The result of a call that has passed through the library.
+/// Unpacks the result of a call that has passed through the library.
 pub(super) fn passed(result: ServerResult) -> CallResult {
     let ServerResult::CustomResult(CustomResult(Value::Object(mut result))) = result else {
         return CallResult::Unusable("it is no answer to a call".to_owned());

@@ -1,4 +1,4 @@
-//! A server on another host: each message is a request, its answer is a message or a stream of them.
+//! Transport to a server on another host: each message is a POST, answered by a message or a stream of messages.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,35 +17,32 @@ use super::{LONGEST_CALL, Remote};
 use crate::http::{self, Answer, Client, Patience, Request};
 use rye_host::task;
 
-/// How long a connection may take.
+/// Time limit for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// How long the end of a session is told for.
+/// Time limit for the notification that a session ends.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Messages that wait to be taken; behind these nothing is read.
+/// Capacity of the queue of received messages; beyond it nothing is read.
 const MOST_WAITING: usize = 64;
 
-/// Why a message did not come through.
+/// Reason why a message was not delivered or answered.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// The call of the other host failed.
     #[error(transparent)]
     Http(#[from] http::Failure),
-    /// It is no message of ours.
+    /// The message cannot be serialised.
     #[error("the message cannot be written: {0}")]
     Unwritable(#[from] serde_json::Error),
-    /// It answered with this status.
     #[error("it answered with status {0}")]
     Status(u16),
-    /// It answered with something else than a message.
     #[error("it answered with `{0}`, which is neither JSON nor a stream of events")]
     ContentType(String),
-    /// It ended its stream, or the session ended, before the answer.
+    /// The stream, or the session, ended before the answer.
     #[error("it ended its answer before there was one")]
     Cut,
 }
 
 impl Error {
-    /// Whether nothing has left this host.
+    /// True if nothing has left this host.
     pub(super) fn was_not_sent(&self) -> bool {
         use http::Failure as F;
         match self {
@@ -59,7 +56,7 @@ impl Error {
     }
 }
 
-/// The exchange with one server.
+/// Exchange of messages with one server.
 #[derive(Debug)]
 pub(super) struct Exchange {
     shared: Arc<Shared>,
@@ -77,10 +74,10 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The name of the session, and its version, once the server has told them.
+    /// Session id and protocol version, once the server has sent them.
     session: Option<String>,
     version: Option<String>,
-    /// Requests whose answers are read.
+    /// Requests whose answers are being read.
     open: HashMap<RequestId, CancellationToken>,
 }
 
@@ -130,7 +127,7 @@ impl Shared {
         Ok(request)
     }
 
-    /// Sends `message` and takes in what is answered.
+    /// Sends `message` and receives its answer.
     async fn send(&self, message: TxJsonRpcMessage<RoleClient>) -> Result<(), Error> {
         let id = match &message {
             JsonRpcMessage::Request(request) => Some(request.id.clone()),
@@ -211,7 +208,7 @@ impl Shared {
         Err(Error::Cut)
     }
 
-    /// Hands a message on; answers whether it is the answer to `id`.
+    /// Passes a message on. Returns true if it is the answer to `id`.
     async fn deliver(&self, text: &[u8], id: &RequestId) -> bool {
         let Some(message) = self.inbox.take(text) else {
             return false;
@@ -226,12 +223,12 @@ impl Shared {
             JsonRpcMessage::Error(error) => error.id.as_ref() == Some(id),
             JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => false,
         };
-        // Whoever takes them is gone only when the session is.
+        // The receiver is dropped only with the session.
         let _taken = self.messages.send(message).await;
         is_answer
     }
 
-    /// Tells the server that the session is over.
+    /// Tells the server that the session has ended.
     async fn leave(&self) -> Result<(), Error> {
         if self.state().session.is_none() {
             return Ok(());

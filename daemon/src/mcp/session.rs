@@ -1,4 +1,4 @@
-//! One session: what its server offers, and calls of that.
+//! One session: the tools of its server, and calls of them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,40 +27,40 @@ use super::sessions::Host;
 use super::{Answer, Asked, Ending, Failure, LONGEST_CALL, Offered, Plan, Trouble};
 use crate::stop::Stop;
 
-/// Most tools of a server.
+/// Maximum number of tools of a server.
 const MOST_TOOLS: usize = 1000;
-/// How long a server may take to be told that a call is cancelled.
+/// Time limit for the notification that a call is cancelled.
 const CANCELLING: Duration = Duration::from_secs(2);
-/// How long the end of a server is waited for, once it gave no answer.
+/// Time limit for the exit of a server that gave no answer.
 const END: Duration = Duration::from_secs(5);
-/// Bytes kept of what a server writes to stderr last.
+/// Bytes kept of the end of a server's stderr.
 const TAIL: usize = 4096;
-/// Lines of it that are told.
+/// Maximum number of quoted stderr lines.
 const TAIL_LINES: usize = 3;
-/// Characters of a line that are told, and of a report of progress.
+/// Maximum length in characters of a quoted line, and of a report of progress.
 const TOLD: usize = 200;
 
-/// A session that is open.
+/// An open session.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) server: ItemId,
     pub(super) service: RunningService<RoleClient, Host>,
     pub(super) inbox: Inbox,
     pub(super) tools: Vec<Offered>,
-    /// How many calls are in flight.
+    /// Number of calls in flight.
     pub(super) used: watch::Sender<usize>,
     pub(super) end: End,
 }
 
-/// How a server ends, as far as it is known.
+/// Information about the end of a server.
 #[derive(Debug, Clone)]
 pub(super) struct End {
     pub(super) tail: Arc<Tail>,
-    /// How its process ended, in words; empty for a server without one.
+    /// Exit of its process in words; empty for a server without a process.
     pub(super) exit: watch::Receiver<Option<String>>,
 }
 
-/// The last that a process wrote to stderr.
+/// End of a process's stderr.
 #[derive(Debug, Default)]
 pub(super) struct Tail(Mutex<VecDeque<u8>>);
 
@@ -90,7 +90,7 @@ impl Tail {
 }
 
 impl End {
-    /// Why there is no answer: what broke the session, how the server ended, and what it wrote last.
+    /// Reason why there is no answer: the fault of the session, the exit of the server, and its last output.
     pub(super) async fn told(&self, inbox: &Inbox) -> String {
         let mut exit = self.exit.clone();
         let ended = timeout(END, exit.wait_for(Option::is_some)).await;
@@ -108,7 +108,7 @@ impl End {
     }
 }
 
-/// All tools of a server, page by page.
+/// Lists all tools of a server, page by page.
 pub(super) async fn tools(peer: &Peer<RoleClient>) -> Result<Vec<Offered>, String> {
     let mut tools = Vec::new();
     let mut page = None;
@@ -132,7 +132,7 @@ pub(super) async fn tools(peer: &Peer<RoleClient>) -> Result<Vec<Offered>, Strin
     }
 }
 
-/// A call in flight.
+/// A call in flight, counted until it is dropped.
 struct InUse<'s>(&'s watch::Sender<usize>);
 
 impl<'s> InUse<'s> {
@@ -149,7 +149,7 @@ impl Drop for InUse<'_> {
 }
 
 impl Session {
-    /// Asks what `plan` says; progress is told to `report`.
+    /// Executes `plan`. Progress is passed to `report`.
     pub(super) async fn ask(
         &self,
         plan: &Plan,
@@ -177,7 +177,7 @@ impl Session {
         })
     }
 
-    /// Refuses a tool that is not there, or not what was signed.
+    /// Refuses a tool that does not exist, or differs from the signed one.
     fn check(&self, tool: &str, pinned: Option<&str>) -> Result<(), Failure> {
         let server = self.server.clone();
         let Some(offered) = self.tools.iter().find(|offered| offered.name == tool) else {
@@ -263,13 +263,13 @@ impl Session {
         }
     }
 
-    /// The session ended before the answer.
+    /// Error of a session that ended before the answer.
     async fn broken(&self) -> Trouble {
         let problem = self.end.told(&self.inbox).await;
         Trouble::sent(self.lost(problem))
     }
 
-    /// Tells the server that nobody waits any more; one that does not even read that is given up.
+    /// Notifies the server of a cancelled call. Ends the session if the server does not read that in time.
     async fn cancel(&self, handle: RequestHandle<RoleClient>, reason: &str) {
         let told = timeout(CANCELLING, handle.cancel(Some(reason.to_owned()))).await;
         if !matches!(told, Ok(Ok(()))) {
@@ -312,7 +312,7 @@ impl Session {
                     .error
                     .downcast_ref::<remote::Error>()
                     .is_some_and(remote::Error::was_not_sent);
-                // What broke the session is the reason of what was not sent or answered then, and says more.
+                // The fault of the session is the cause of the failed send, and more specific.
                 let problem = match self.inbox.fault() {
                     Some(_) => self.end.told(&self.inbox).await,
                     None => error.error.to_string(),
@@ -327,12 +327,12 @@ impl Session {
     }
 }
 
-/// True if a report names the call with `token`, as a number or as its text.
+/// True if a report names the call with `token`, as a number or as a string.
 fn is_same(told: &ProgressToken, token: &ProgressToken) -> bool {
     told.0.to_string() == token.0.to_string()
 }
 
-/// A report of progress, as a line.
+/// Formats a report of progress as a line.
 fn words(told: &ProgressNotificationParam) -> String {
     let of = told.total.map(|total| format!(" of {total}"));
     let message = told.message.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The sessions of all runs: who starts a server, and who ends it.
+//! Sessions of all runs: start and end of their servers.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -35,33 +35,31 @@ use crate::stop::Stop;
 use rye_host::task::{self, Group};
 use rye_journal::Journal;
 
-/// How long a server stays that nobody calls.
+/// Lifetime of an idle server.
 const IDLE: Duration = Duration::from_mins(5);
-/// How long a server may take to end when its input is closed, before it is asked by a signal.
+/// Time for a server to exit after its input is closed, before it gets a signal.
 const END_OF_INPUT: Duration = Duration::from_secs(1);
 
-/// On whose behalf a server is called.
+/// Context of a call.
 #[derive(Clone, Copy)]
 #[expect(
     missing_debug_implementations,
     reason = "who hears of progress and of processes cannot be shown"
 )]
 pub struct Caller<'a> {
-    /// The run.
     pub run: &'a RunId,
-    /// Where it stands.
     pub journal: &'a Arc<Journal>,
-    /// For servers on other hosts.
+    /// HTTP client for servers on other hosts.
     pub client: Option<&'a Arc<Client>>,
-    /// Whether the run is to stop.
+    /// Stop signal of the run.
     pub stop: &'a Stop,
-    /// Hears of progress.
+    /// Receives reports of progress.
     pub report: &'a (dyn Fn(&str) + Sync),
-    /// Puts the process of a server on record that was started for this call.
+    /// Records the process of a server started for this call.
     pub started: &'a (dyn Fn(ProcessIdentity) + Sync),
 }
 
-/// One server of one root run.
+/// Identifies one server of one root run.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Key {
     root: RunId,
@@ -70,22 +68,21 @@ struct Key {
     hash: String,
 }
 
-/// Held while a session is made: others wait for it.
+/// Locked while a session is opened; other callers wait for it.
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
 type Open = Arc<Mutex<HashMap<Key, Slot>>>;
 
-/// The sessions of all runs.
 #[derive(Debug)]
 pub struct Sessions {
     spawner: Spawner,
     open: Open,
     keepers: Mutex<Group<()>>,
-    /// How many were made in this life of the daemon: no two have the same tag.
+    /// Number of sessions opened since the daemon started; it makes their tags unique.
     made: AtomicU64,
 }
 
 impl Sessions {
-    /// No sessions yet; processes are started through `spawner`.
+    /// Starts without sessions; processes are started through `spawner`.
     pub fn new(spawner: Spawner) -> Self {
         Self {
             spawner,
@@ -95,7 +92,7 @@ impl Sessions {
         }
     }
 
-    /// Asks what `plan` says on behalf of `caller`.
+    /// Executes `plan` for `caller`.
     pub async fn ask(&self, plan: &Plan, caller: Caller<'_>) -> Result<Answer, Trouble> {
         let began = tokio::time::Instant::now();
         let key = Key {
@@ -120,7 +117,7 @@ impl Sessions {
                 Err(trouble) => Err(trouble),
             };
             match asked {
-                // It ended between the look and the call.
+                // The session ended between its lookup and the call.
                 Err(Trouble {
                     ending: Ending::Failed(Failure::Lost { .. }),
                     is_unsent: true,
@@ -135,7 +132,7 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session of `key`, which is made if there is none.
+    /// Returns the session of `key`, and opens one if there is none.
     async fn session(
         &self,
         key: &Key,
@@ -172,7 +169,7 @@ impl Sessions {
         made
     }
 
-    /// Starts a server and learns what it offers.
+    /// Starts a server and lists its tools.
     async fn open(
         &self,
         key: &Key,
@@ -186,7 +183,7 @@ impl Sessions {
             used,
             end,
         } = self.begin(key, server, caller).await?;
-        // Dropped before the session is open, whatever was begun ends.
+        // Ends the session if this future is dropped before it is open.
         let mut unready = Unready(Some(inbox.clone()));
         let ready = tokio::select! {
             biased;
@@ -200,7 +197,7 @@ impl Sessions {
         let (service, tools) = match ready {
             Ok(ready) => ready,
             Err(problem) => {
-                // What broke the session before says more.
+                // An earlier fault is more specific.
                 inbox.break_off(&problem);
                 return Err(Failure::Start {
                     server: server.id.clone(),
@@ -219,7 +216,7 @@ impl Sessions {
         }))
     }
 
-    /// Starts the process of a server, or the exchange with it, and what keeps it.
+    /// Starts the process of a server, or the exchange with it, and its keeper.
     async fn begin(
         &self,
         key: &Key,
@@ -291,7 +288,7 @@ impl Sessions {
     }
 }
 
-/// The pipes to a server, and from it.
+/// Pipes to and from a server.
 type Pipes = (
     tokio::net::unix::pipe::Sender,
     tokio::net::unix::pipe::Receiver,
@@ -306,13 +303,13 @@ struct Begun {
     end: End,
 }
 
-/// How messages go to a server.
+/// Transport of messages.
 enum Link {
     Lines(Lines),
     Exchange(Exchange),
 }
 
-/// Ends a session that does not get ready.
+/// Ends a session that does not become ready.
 struct Unready(Option<Inbox>);
 
 impl Drop for Unready {
@@ -323,7 +320,7 @@ impl Drop for Unready {
     }
 }
 
-/// The handshake, and the list of tools.
+/// Performs the handshake and lists the tools.
 async fn ready(
     link: Link,
     host: Host,
@@ -347,7 +344,7 @@ async fn serve(
     serve_client_with_lifecycle_and_ct(host, transport, lifecycle, token).await
 }
 
-/// What a server may ask of us: the root. All else is declined.
+/// Answers requests of a server: it may request the root; all others are declined.
 #[derive(Debug, Clone)]
 pub(super) struct Host {
     root: Option<String>,
@@ -381,7 +378,7 @@ impl ClientHandler for Host {
     }
 }
 
-/// Keeps one session: ends it when its root run has ended, when nobody calls for long, or when it is broken.
+/// Ends a session when its root run has ended, when it is idle for long, or when it has a fault.
 struct Keeper {
     key: Key,
     open: Open,
@@ -393,7 +390,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Resolves when the session is to end.
+    /// Resolves when the session must end.
     async fn due(&self) {
         let fault = tokio::select! {
             () = self.inbox.broken() => return,
@@ -403,7 +400,7 @@ impl Keeper {
         self.inbox.break_off(fault);
     }
 
-    /// A session with a process of ours.
+    /// Keeps a session with a process.
     async fn process(self, running: Running, tail: Arc<Tail>) {
         let stopper = Stopper::new();
         let tap = Tap::new(move |source, piece, _kept| match source {
@@ -416,10 +413,10 @@ impl Keeper {
             () = self.due() => None,
         };
         if ended.is_some() {
-            // What it said last is still to be read.
+            // Its last output is still to be read.
             let _read = timeout(END_OF_INPUT, self.inbox.broken()).await;
         }
-        // The input of the server is closed with its transport.
+        // The transport closes the input of the server when it is dropped.
         self.token.cancel();
         let ended = if let Some(ended) = ended {
             ended
@@ -445,7 +442,7 @@ impl Keeper {
         self.over(told);
     }
 
-    /// Resolves if its root run was ended by force; else never.
+    /// Resolves if its root run was killed; otherwise never.
     async fn is_killed(&self) {
         let run = self.journal.snapshot(&self.key.root);
         if run.is_none_or(|run| run.status() != Status::Killed) {
@@ -453,7 +450,7 @@ impl Keeper {
         }
     }
 
-    /// A session with another host.
+    /// Keeps a session with another host.
     async fn connection(self) {
         self.due().await;
         self.token.cancel();
@@ -466,7 +463,7 @@ impl Keeper {
     }
 }
 
-/// How a process ended; nothing if it was ended, or ended as it should.
+/// Exit of a process in words; empty if the daemon ended it.
 fn in_words(exited: &Exited) -> String {
     match exited.ended_by {
         None => format!("its process ended with {}", exited.exit),
@@ -474,7 +471,7 @@ fn in_words(exited: &Exited) -> String {
     }
 }
 
-/// Resolves when there was no call for long.
+/// Resolves when there was no call for [`IDLE`].
 async fn idle(mut calls: watch::Receiver<usize>) {
     loop {
         if calls.wait_for(|calls| *calls == 0).await.is_err() {
@@ -487,14 +484,14 @@ async fn idle(mut calls: watch::Receiver<usize>) {
     }
 }
 
-/// Whether a session is open in `slot`, or about to be.
+/// True if `slot` has an open session, or one is being opened.
 fn is_open(slot: &Slot) -> bool {
     slot.try_lock().map_or(true, |session| {
         session.as_ref().is_some_and(|open| !open.inbox.is_broken())
     })
 }
 
-/// Drops the slot of `key`, if nobody works with it. One who does finds a session that is over, and makes another.
+/// Removes the slot of `key` if it is unused. A user of the slot finds its session ended and opens another.
 fn forget(open: &Open, key: &Key) {
     let mut slots = open.lock().unwrap_or_else(PoisonError::into_inner);
     if slots
@@ -505,7 +502,8 @@ fn forget(open: &Open, key: &Key) {
     }
 }
 
-/// The run whose end ends the servers of `run`: the topmost of those that wait for it.
+/// The run whose end ends the servers of `run`: the topmost ancestor that is reached through parents that wait for
+/// their children.
 fn root_of(journal: &Journal, run: &RunId) -> RunId {
     let mut root = run.clone();
     while let Some(known) = journal.snapshot(&root) {

@@ -1,4 +1,4 @@
-//! A server that is a process: a message is a line.
+//! Transport to a server that is a process: each message is a line.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 
 use super::inbox::{Inbox, MOST_MESSAGE, Message};
 
-/// Bytes read at once: what a pipe holds by default.
+/// Bytes per read: the default capacity of a pipe.
 const CHUNK: usize = 64 * 1024;
 
 /// The two pipes of a server.
@@ -20,9 +20,9 @@ const CHUNK: usize = 64 * 1024;
 pub(super) struct Lines {
     stdin: Arc<Mutex<Option<pipe::Sender>>>,
     stdout: pipe::Receiver,
-    /// What was read and is not taken yet.
+    /// Received bytes that were not returned yet.
     read: Vec<u8>,
-    /// How far in it no end of a line was found.
+    /// Length of their prefix that has no line end.
     searched: usize,
     inbox: Inbox,
 }
@@ -38,7 +38,7 @@ impl Lines {
         }
     }
 
-    /// The next line that was read whole.
+    /// The next complete line.
     fn line(&mut self) -> Option<Vec<u8>> {
         let behind = &self.read[self.searched..];
         let Some(at) = behind.iter().position(|byte| *byte == b'\n') else {
@@ -51,7 +51,7 @@ impl Lines {
     }
 }
 
-/// True if a line is JSON, or was meant to be: others are of a log that the server writes to the wrong stream.
+/// True if a line is JSON or an attempt at it. Other lines are log output that the server writes to the wrong stream.
 fn is_message(line: &[u8]) -> bool {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
     line.starts_with(b"{") || line.starts_with(b"[{")
@@ -76,7 +76,7 @@ impl Transport<RoleClient> for Lines {
         }
     }
 
-    /// Cancel safe: what was read stays.
+    /// Cancel safe: received bytes stay buffered.
     async fn receive(&mut self) -> Option<Message> {
         loop {
             if self.inbox.is_broken() {
@@ -91,7 +91,7 @@ impl Transport<RoleClient> for Lines {
                 } else if !message.is_empty() {
                     self.inbox.noise(message);
                 }
-                // A server that never stops talking must not keep this worker.
+                // A server that writes without pause must not monopolise this worker.
                 tokio::task::yield_now().await;
                 continue;
             }
@@ -118,7 +118,7 @@ impl Transport<RoleClient> for Lines {
     }
 
     async fn close(&mut self) -> Result<(), io::Error> {
-        // One that is stuck in a write keeps its end; it goes with the task.
+        // A blocked write keeps the pipe open; it is closed when its task ends.
         if let Ok(mut stdin) = self.stdin.try_lock() {
             drop(stdin.take());
         }
