@@ -1,10 +1,11 @@
-//! Settings: one [`Config`], made once at the start and passed by value.
+//! Settings: one [`Config`], loaded once at the start and passed by value.
 //!
-//! **Owns** every setting with its default, and the only look at the environment. **Never** creates a file.
+//! **Owns** every setting with its default, and the only read of the environment. **Never** creates a file.
 //!
-//! **Order.** For each setting on its own: flag, then environment variable, then settings file, then default. One
-//! exception keeps daemons apart: a state directory from a stronger source than the socket's brings its own socket
-//! `<state dir>/ryed.sock`, so that `ryed --state-dir DIR` never takes the socket of the daemon the file describes.
+//! **Order.** Each setting is resolved on its own: flag, then environment variable, then settings file, then default.
+//! One exception keeps daemons apart. A state directory from a stronger source than the socket's implies the socket
+//! `<state dir>/ryed.sock`. `ryed --state-dir DIR` therefore never takes the socket of the daemon that the file
+//! describes.
 //!
 //! **Failure.** Unknown keys, wrong types and values out of range are errors that name the file with line and column,
 //! the variable, or the flag. Nothing is guessed.
@@ -32,68 +33,67 @@ pub use args::{Args, Command, LogFormat};
 pub use environment::Environment;
 use layer::{Cap, Days, Layer, Megabytes, Stack};
 
-/// The variable by which the parent process tells the daemon that it is its parent: its pid. Not a setting.
+/// Variable in which the parent process passes its pid to the daemon. Not a setting.
 pub const PARENT_VARIABLE: &str = "RYE_PARENT_PID";
 
-/// The variable by which the parent process tells the daemon how its last life ended. Not a setting.
+/// Variable in which the parent process passes the end of the previous daemon. Not a setting.
 pub const DEATH_VARIABLE: &str = "RYE_LAST_DEATH";
 
-/// The longest path a Unix socket can have, in bytes.
+/// Maximum length of the path of a Unix socket, in bytes.
 const LONGEST_SOCKET_PATH: usize = 107;
 
-/// What a segment of the journal's log may measure: enough for a few hundred events, and no more than a start can zero.
-/// There is no need to hold the longest frame: one that is longer than a segment gets a segment of its own length.
+/// Valid lengths of a segment of the journal's log: from a few hundred events up to the amount that a start can zero. A
+/// segment need not hold the largest frame: a longer frame gets a segment of its own length.
 const SEGMENT_BYTES: RangeInclusive<u64> = 64 << 10..=1 << 30;
 
 /// The daemon's own log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Log {
-    /// How lines look.
     pub format: LogFormat,
-    /// What is logged: a level, or a filter by module.
+    /// A level, or a filter by module.
     pub level: String,
 }
 
 /// Limits that apply where a graph, a tool or a caller sets none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Most steps of a graph run.
+    /// Maximum number of steps of a graph run.
     pub max_steps: NonZeroU32,
-    /// How long a tool may run.
+    /// Time limit of a tool.
     pub tool_timeout: Duration,
-    /// How long a shell command may run.
+    /// Time limit of a shell command.
     pub bash_timeout: Duration,
-    /// Most bytes kept of each output stream of a process.
+    /// Maximum number of bytes kept of each output stream of a process.
     pub output_bytes: NonZeroUsize,
-    /// Largest message on the control API, in bytes.
+    /// Maximum size of a message of the control API, in bytes.
     pub message_bytes: NonZeroUsize,
-    /// The memory that the values of all runs together may take, in MiB; half of the host's if none is set.
+    /// Memory limit for the values of all runs together, in MiB; `None` is half of the host's memory.
     pub memory_mb: Option<NonZeroUsize>,
-    /// Most runs of one tree that are not over.
+    /// Maximum number of active runs of one tree.
     pub tree_runs: NonZeroUsize,
 }
 
 /// Retention of ended runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retention {
-    /// Trees in which nothing has happened for so long are removed; none are if there is no number.
+    /// Age after its last event at which a tree is removed; `None` keeps all.
     pub older_than: Option<Duration>,
-    /// The newest trees of each project that stay, however old they are.
+    /// Number of the newest trees of each project that are kept whatever their age.
     pub keep: usize,
-    /// How long the idempotency key of a removed run starts nothing.
+    /// Time for which the idempotency key of a removed run still prevents a start.
     pub keys: Duration,
 }
 
-/// The environment of the daemon's children, before project and chain add to it.
+/// Environment of the daemon's children, before project and chain add to it.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct ChildEnv {
-    /// The names that the setting `env.pass` adds.
+    /// Names from the setting `env.pass`.
     pub pass: Vec<String>,
     /// PATH, HOME, LANG, TZ and the names of `pass`, as far as the daemon has them.
     pub base: Vec<(OsString, OsString)>,
 }
 
-/// Values are secrets: names only.
+/// Shows names only: values are secrets.
 impl fmt::Debug for ChildEnv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list()
@@ -102,56 +102,50 @@ impl fmt::Debug for ChildEnv {
     }
 }
 
-/// Everything that can be set.
+/// All settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Where log, store and keys of the daemon are.
+    /// Directory of the daemon's log, store and keys.
     pub state_dir: PathBuf,
-    /// The socket it serves on.
+    /// Path of the socket to serve on.
     pub socket: PathBuf,
-    /// The directory whose `.ai` is the user space.
+    /// Directory whose `.ai` is the user space.
     pub user_space: PathBuf,
-    /// Its own log.
     pub log: Log,
-    /// What children find in their environment.
+    /// Environment of child processes.
     pub env: ChildEnv,
-    /// What the daemon itself found in its own.
+    /// Environment of the daemon itself.
     pub environment: Environment,
-    /// Limits where nobody sets others.
     pub limits: Limits,
-    /// When a step counts as done, where a run does not say.
+    /// Default durability of a step.
     pub durability: Durability,
-    /// What happens to live runs at the next start, where a run does not say.
+    /// Default treatment of live runs at the next start.
     pub recovery: Recovery,
-    /// Programs by the variable under which a runtime calls them: these are used instead of looking for one.
+    /// Programs by the variable under which a runtime calls them. They are used without a search.
     pub interpreters: BTreeMap<String, PathBuf>,
-    /// How often in a minute the daemon is started again after it died.
+    /// Maximum number of restarts of the daemon per minute.
     pub restarts: u32,
     /// Length of a segment of the journal's log in bytes.
     pub segment_bytes: u64,
-    /// How long runs may take to stop when the daemon is asked to.
+    /// Time for runs to stop at a shutdown.
     pub shutdown_grace: Duration,
-    /// What all runs together may spend.
+    /// Spending limits of all runs together.
     pub budget: Caps,
-    /// Retention of ended runs.
     pub retention: Retention,
 }
 
-/// Where a value comes from.
+/// Source of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// The command line.
     Flag,
-    /// This environment variable.
     Variable(&'static str),
-    /// The settings file.
     File(PathBuf),
-    /// Nobody set it.
+    /// No source sets it.
     Default,
 }
 
 impl Origin {
-    /// A smaller number wins.
+    /// Precedence of the source; a smaller number takes precedence.
     const fn rank(&self) -> u8 {
         match self {
             Self::Flag => 0,
@@ -173,113 +167,74 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Settings, and where each comes from.
+/// Settings with their sources.
 #[derive(Debug, Clone)]
 pub struct Loaded {
-    /// The settings.
     pub config: Config,
     origins: Vec<(&'static str, Origin)>,
 }
 
-/// Why there are no settings. All of them are the user's to fix.
+/// Invalid settings. The user can fix all of these errors.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The settings file cannot be read.
     #[error("failed to read the settings file `{path}`")]
-    Read {
-        /// The file.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
-    /// The settings file is not what it should be.
+    Read { path: String, source: io::Error },
     #[error("the settings file `{path}` is invalid")]
     File {
-        /// The file.
         path: String,
-        /// What is wrong, with line and column.
+        /// The error, with line and column.
         source: serde_yaml::Error,
     },
-    /// An environment variable does not hold what it should.
     #[error("the environment variable {name} is invalid")]
     Variable {
-        /// Its name.
         name: &'static str,
-        /// What is wrong, with line and column.
+        /// The error, with line and column.
         source: serde_yaml::Error,
     },
-    /// An environment variable is not text.
     #[error("the environment variable {name} is not valid UTF-8")]
-    NotText {
-        /// Its name.
-        name: &'static str,
-    },
-    /// There is no home directory to put things in.
+    NotText { name: &'static str },
+    /// The home directory is unknown.
     #[error("no home directory is known; set HOME, or `{setting}`")]
     NoHome {
-        /// The setting that needs it.
+        /// Setting whose default needs it.
         setting: &'static str,
     },
-    /// A path cannot be made absolute.
     #[error("failed to make `{path}` absolute")]
-    Relative {
-        /// The path.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
+    Relative { path: String, source: io::Error },
     /// The path of the socket does not fit into a socket address.
     #[error(
         "the socket path `{path}` has {bytes} bytes, and the system allows {LONGEST_SOCKET_PATH}; choose a shorter one with --socket or RYE_SOCKET ({origin})"
     )]
     SocketTooLong {
-        /// The path.
         path: String,
-        /// Its length.
         bytes: usize,
-        /// Where it comes from.
         origin: Origin,
     },
-    /// A log filter that cannot be understood.
     #[error("`{level}` is not a log level or filter ({origin})")]
     Level {
-        /// The text.
         level: String,
-        /// Where it comes from.
         origin: Origin,
-        /// What is wrong.
         source: tracing_subscriber::filter::ParseError,
     },
-    /// A length of log segments that is out of bounds.
+    /// The length of log segments is out of range.
     #[error(
         "`journal.segment_bytes` is {bytes}, and has to be {} to {} ({origin})",
         SEGMENT_BYTES.start(),
         SEGMENT_BYTES.end()
     )]
-    SegmentBytes {
-        /// The length.
-        bytes: u64,
-        /// Where it comes from.
-        origin: Origin,
-    },
-    /// A program that cannot be meant.
+    SegmentBytes { bytes: u64, origin: Origin },
+    /// The path of an interpreter is not absolute.
     #[error("`interpreters.{name}` is `{path}`, and has to be an absolute path ({origin})")]
     Interpreter {
-        /// The variable.
         name: String,
-        /// What it is set to.
         path: String,
-        /// Where it comes from.
         origin: Origin,
     },
-    /// A name that must not be passed on.
+    /// The variable must not be passed to children.
     #[error("`{name}` cannot be passed to children: {reason} (`env.pass`, {origin})")]
     Pass {
-        /// The name.
         name: String,
-        /// Why not.
         reason: &'static str,
-        /// Where it comes from.
         origin: Origin,
     },
 }
@@ -302,7 +257,7 @@ impl Kinded for Error {
     }
 }
 
-/// The settings in force.
+/// Loads the settings in force.
 pub fn load(args: &Args, environment: &Environment) -> Result<Loaded, Error> {
     let mut layers = vec![(Origin::Flag, Layer::from_args(args))];
     layers.extend(Layer::from_environment(environment)?);
@@ -313,7 +268,7 @@ pub fn load(args: &Args, environment: &Environment) -> Result<Loaded, Error> {
     resolve(Stack::new(layers), environment)
 }
 
-/// The file that applies, with its text: a named one must be there, the user's own need not.
+/// Path and text of the settings file. A named file must exist; the user's default file is optional.
 fn settings_file(
     args: &Args,
     environment: &Environment,
@@ -339,7 +294,7 @@ fn settings_file(
     }
 }
 
-/// Picks each setting from the strongest layer that has it, and checks it.
+/// Resolves each setting from the strongest layer that has it, and validates it.
 fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error> {
     let no_home = |setting| Error::NoHome { setting };
     let state_dir = stack
@@ -384,7 +339,8 @@ fn resolve(mut stack: Stack, environment: &Environment) -> Result<Loaded, Error>
     })
 }
 
-/// Its own setting; or beside a state directory that somebody chose; or where a user's sockets are.
+/// Resolves the socket: its own setting, else a path in a configured state directory, else the runtime directory of the
+/// user.
 fn socket(
     stack: &mut Stack,
     environment: &Environment,
@@ -548,7 +504,7 @@ fn child_env(stack: &mut Stack, environment: &Environment) -> Result<ChildEnv, E
     }
     let mut base: Vec<(OsString, OsString)> = Vec::new();
     let always = ["PATH", "HOME", "LANG", "TZ"].map(|name| (name, environment.get(name)));
-    // What somebody asked to pass on is passed on as it is, be it empty.
+    // Requested variables are passed unchanged, even if they are empty.
     let asked = pass
         .iter()
         .map(|name| (name.as_str(), environment.exact(name)));

@@ -1,4 +1,4 @@
-//! The command line of `ryed`.
+//! Command line of `ryed`.
 
 use std::path::PathBuf;
 

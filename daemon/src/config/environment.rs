@@ -1,4 +1,4 @@
-//! The environment of the process, looked at once.
+//! The environment of the process, read once.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -10,15 +10,15 @@ use rye_core::model::Death;
 
 use super::{DEATH_VARIABLE, PARENT_VARIABLE};
 
-/// The variables this process was started with.
+/// Variables of this process at its start.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
     variables: BTreeMap<OsString, OsString>,
-    /// The home directory that the user database names, for processes without HOME.
+    /// Home directory from the user database, for processes without HOME.
     account_home: Option<PathBuf>,
 }
 
-/// Values are secrets: names only.
+/// Shows names only: values are secrets.
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.variables.keys()).finish()
@@ -26,7 +26,7 @@ impl fmt::Debug for Environment {
 }
 
 impl Environment {
-    /// The environment of this process.
+    /// Reads the environment of this process.
     pub fn capture() -> Self {
         let variables: BTreeMap<_, _> = std::env::vars_os().collect();
         let account_home = if variables.contains_key(OsStr::new("HOME")) {
@@ -43,7 +43,7 @@ impl Environment {
         }
     }
 
-    /// An environment that holds exactly `variables`.
+    /// Makes an environment of exactly `variables`.
     pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         Self {
             variables: variables.into_iter().collect(),
@@ -51,35 +51,34 @@ impl Environment {
         }
     }
 
-    /// The value of `name`; an empty one counts as unset.
+    /// Value of `name`; an empty one counts as unset.
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.exact(name).filter(|value| !value.is_empty())
     }
 
-    /// The value of `name`, be it empty.
+    /// Value of `name`, which may be empty.
     pub(super) fn exact(&self, name: &str) -> Option<&OsStr> {
         self.variables
             .get(OsStr::new(name))
             .map(OsString::as_os_str)
     }
 
-    /// The pid of the parent process, as it told this daemon when it started it.
+    /// Pid of the parent process, as it passed it to this daemon.
     pub fn claimed_parent(&self) -> Option<i32> {
         self.get(PARENT_VARIABLE)?.to_str()?.parse().ok()
     }
 
-    /// How the last life of the daemon ended, as its parent process says.
+    /// End of the previous daemon, as reported by its parent process.
     pub fn last_death(&self) -> Death {
         let name = self.get(DEATH_VARIABLE).and_then(OsStr::to_str);
         name.map_or(Death::Unknown, Death::named)
     }
 
-    /// The user's home directory.
     pub(super) fn home(&self) -> Option<PathBuf> {
         self.directory("HOME").or_else(|| self.account_home.clone())
     }
 
-    /// The directory below which programs keep their settings for the user.
+    /// Directory of the user's settings.
     pub fn config_home(&self) -> Option<PathBuf> {
         self.base_directory("XDG_CONFIG_HOME", ".config")
     }
@@ -97,12 +96,12 @@ impl Environment {
             .or_else(|| Some(self.home()?.join(below_home)))
     }
 
-    /// The directory in which the service manager puts the credentials of this process.
+    /// Directory in which the service manager puts credentials for this process.
     pub fn credentials(&self) -> Option<PathBuf> {
         self.directory("CREDENTIALS_DIRECTORY")
     }
 
-    /// Relative values are to be ignored (XDG base directory specification).
+    /// Ignores relative values, as the XDG base directory specification requires.
     fn directory(&self, name: &str) -> Option<PathBuf> {
         let path = Path::new(self.get(name)?);
         path.is_absolute().then(|| path.to_owned())

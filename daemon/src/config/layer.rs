@@ -1,4 +1,4 @@
-//! One source of settings, and how sources lie on each other.
+//! One source of settings, and the precedence of sources.
 
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -15,23 +15,22 @@ use super::{Args, Environment, Error, LogFormat, Origin, absolute};
 /// A setting as users know it.
 #[derive(Debug)]
 pub(super) struct Setting {
-    /// Its key in the file; a dot leads into a section.
+    /// Key in the file; a dot leads into a section.
     pub(super) key: &'static str,
-    /// Its environment variable.
     pub(super) variable: &'static str,
     shape: Shape,
-    /// What it means, for `--print-config`.
+    /// Description for `--print-config`.
     pub(super) meaning: &'static str,
 }
 
-/// How the text of an environment variable becomes a value.
+/// Conversion from the text of an environment variable to a value.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     Text,
     Number,
-    /// Parts between commas.
+    /// Comma-separated parts.
     List,
-    /// `NAME=VALUE` between commas.
+    /// Comma-separated `NAME=VALUE` pairs.
     Pairs,
 }
 
@@ -49,7 +48,7 @@ const fn setting(
     }
 }
 
-/// Every setting, sections together, in the order in which they are printed.
+/// All settings, grouped by section, in the order in which they are printed.
 pub(super) const SETTINGS: [Setting; 24] = [
     setting(
         "state_dir",
@@ -197,7 +196,7 @@ pub(super) const SETTINGS: [Setting; 24] = [
     ),
 ];
 
-/// What one source sets.
+/// Values of one source.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Layer {
@@ -316,7 +315,7 @@ impl<'de> Deserialize<'de> for Cap {
 }
 
 impl Layer {
-    /// What the flags set.
+    /// Values of the flags.
     pub(super) fn from_args(args: &Args) -> Self {
         Self {
             state_dir: args.state_dir.clone(),
@@ -329,7 +328,7 @@ impl Layer {
         }
     }
 
-    /// What the file at `path` sets. An empty file sets nothing.
+    /// Values of the file at `path`. An empty file sets nothing.
     pub(super) fn from_yaml(path: &Path, text: &str) -> Result<Self, Error> {
         match serde_yaml::from_str::<Option<Self>>(text) {
             Ok(layer) => Ok(layer.unwrap_or_default()),
@@ -340,7 +339,7 @@ impl Layer {
         }
     }
 
-    /// What each variable sets: one layer for each that is there.
+    /// Values of the variables: one layer for each variable that is set.
     pub(super) fn from_environment(
         environment: &Environment,
     ) -> Result<Vec<(Origin, Self)>, Error> {
@@ -359,11 +358,11 @@ impl Layer {
 }
 
 impl Setting {
-    /// The document that sets this, and nothing else, to `text`.
+    /// A document that sets only this setting, to `text`.
     fn nested(&self, text: &str) -> Value {
         let value = match self.shape {
             Shape::Text => Value::from(text),
-            // What is no number is left for the type to refuse, in its own words.
+            // An invalid number is left for the type to refuse, with its own message.
             Shape::Number => text
                 .parse::<u64>()
                 .map_or_else(|_| text.into(), Value::from),
@@ -376,7 +375,7 @@ impl Setting {
     }
 }
 
-/// `NAME=VALUE`; a part without a sign is left for the type to refuse.
+/// `NAME=VALUE`; a part without `=` is left for the type to refuse.
 fn pair(text: &str) -> (Value, Value) {
     match text.split_once('=') {
         Some((name, value)) => (name.trim().into(), value.trim().into()),
@@ -399,7 +398,7 @@ impl Stack {
         }
     }
 
-    /// The value of `key` from the strongest layer that has one; notes where it came from.
+    /// Value of `key` from the strongest layer that has one; records its source.
     pub(super) fn pick<T>(
         &mut self,
         key: &'static str,
@@ -417,8 +416,8 @@ impl Stack {
         value
     }
 
-    /// As [`Self::pick`], made absolute: `~` is the home directory, a path in the file is relative to the file, any
-    /// other to the working directory.
+    /// Same as [`Self::pick`], as an absolute path. `~` is the home directory. A path in the file is relative to the
+    /// file, any other to the working directory.
     pub(super) fn path(
         &mut self,
         key: &'static str,
@@ -439,7 +438,7 @@ impl Stack {
         absolute(&directory.unwrap_or_default().join(path)).map(Some)
     }
 
-    /// Where the value of `key` came from.
+    /// Source of the value of `key`.
     pub(super) fn origin(&self, key: &str) -> Origin {
         self.origins
             .iter()
@@ -447,7 +446,7 @@ impl Stack {
             .map_or(Origin::Default, |(_, origin)| origin.clone())
     }
 
-    /// Notes that `key` follows from `source`, whatever it was set to.
+    /// Records that `key` is derived from `source`, whatever it was set to.
     pub(super) fn derive(&mut self, key: &'static str, source: &str) {
         let origin = self.origin(source);
         self.origins.retain(|(known, _)| *known != key);

@@ -1,4 +1,4 @@
-//! Settings as a settings file.
+//! Output of the settings as a settings file.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::layer::SETTINGS;
 use super::{Config, Loaded, Origin};
 
 impl Loaded {
-    /// The settings as YAML that sets each of them again, with meaning, variable and origin as comments.
+    /// Settings as YAML that sets each of them again, with description, variable and source as comments.
     pub fn to_yaml(&self) -> String {
         let mut text = String::from(
             "# Settings of ryed in force. Each comes from its flag, else its environment variable, else the settings\n\
@@ -42,7 +42,7 @@ impl Loaded {
     }
 }
 
-/// The value of `key` as JSON, which is YAML.
+/// Value of `key` as JSON, which is YAML.
 fn value(config: &Config, key: &str) -> Value {
     let path = |path: &Path| json!(path.to_string_lossy());
     let cap = |cap: Option<Usd>| cap.map_or_else(|| json!("none"), |cap| json!(cap));

@@ -28,7 +28,7 @@ fn error(line: &[&str], variables: &[(&str, &str)]) -> String {
     with_sources(&load_with(line, variables).unwrap_err())
 }
 
-/// A settings file with `text`, and its path as a flag takes it.
+/// A settings file with `text`, and its path as a flag value.
 fn file(text: &str) -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("ryed.yaml");
