@@ -1,9 +1,9 @@
-//! What is special to graph runs: their machine is the [`Walker`], their calls may be answered from the cache, and a call of a
-//! graph or a directive becomes a child run.
+//! Graph runs: their machine is the [`Walker`], the cache may answer their calls, and a call of a graph or a directive
+//! becomes a child run.
 //!
-//! **Order.** A child run is created in the commit that starts its step; after a restart it is attached to, never started twice.
-//! Another try of the step continues it, or takes what it has come to meanwhile. A cancelled call gets the grace of
-//! [`crate::dispatch`] to end by itself, and its result counts if it does.
+//! **Order.** A child run is created in the commit that starts its step. After a restart it is attached to, and never
+//! started twice. A retry of the step continues the child, or takes its outcome if it has ended meanwhile. A cancelled
+//! call gets the grace period of [`crate::dispatch`] to end by itself; its result counts if it does.
 
 mod attend;
 
@@ -24,17 +24,16 @@ use crate::drive::{self, Job, Kind, Reports, RunContext};
 use crate::services::Ended;
 use crate::stop::{DriverExit, Stop};
 
-/// A graph run.
 struct GraphRun {
     at: RunContext,
     cache: cache::Store,
-    /// What the results of all nodes of the run depend on.
+    /// Inputs on which the results of all nodes depend.
     inputs: InputScope,
     graph: Arc<Graph>,
     policy: Arc<Policy>,
 }
 
-/// Walks `run` through its graph `source`, under `policy`, to its end, until it is suspended, or until the daemon stops.
+/// Drives `run` through its graph `source`, under `policy`, until it ends, is suspended, or the daemon stops.
 pub async fn drive(
     at: RunContext,
     source: &GraphSource,

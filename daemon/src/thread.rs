@@ -1,13 +1,13 @@
-//! What is special to threads: their machine is the [`ThreadMachine`], their steps are calls of a model, and what is said is kept as
-//! entries of a conversation.
+//! Threads: their machine is the [`ThreadMachine`], their steps are calls of a model, and their messages are entries of
+//! a conversation.
 //!
-//! **Owns** the conversation of a live thread in memory, and its place at the provider. **Never** decides: what follows from what is the
-//! machine's word.
+//! **Owns** the conversation of a live thread in memory, and its slot at the provider. **Never** decides: the machine
+//! does.
 //!
-//! **Order.** An entry is on disk before the commit that names it. A place at the provider is waited for before anything is held, so
-//! waiting costs nobody money; what is said is reported part by part, in the order of the stream, and the end of it last.
-//! **Failure.** An entry that is missing or damaged ends the thread, and names itself; nothing is sent then. Whatever happens to a
-//! call of the model reaches the machine with what it means ([`rye_core::provider::failure`]).
+//! **Order.** An entry is on disk before the commit that names it. The slot at the provider is acquired before money is
+//! held, so a wait costs nothing. Model output is reported part by part, in the order of the stream, and its end last.
+//! **Failure.** A missing or damaged entry ends the thread with an error that names it; nothing is sent then. The
+//! machine receives every failure of a model call with its meaning ([`rye_core::provider::failure`]).
 
 mod compose;
 mod model_call;
@@ -38,26 +38,22 @@ use crate::services::{Ended, Prepared, TraceMode};
 use crate::stop::{DriverExit, Stop};
 use rye_host::fail_point;
 
-/// A thread.
 struct ThreadRun {
     at: RunContext,
     terms: Arc<Terms>,
     talk: Talk,
-    /// The right to call the model, from when it is given until the call.
+    /// Permit to call the model, from its grant until the call.
     place: Mutex<Option<Place>>,
 }
 
-/// What a call is carried out by.
+/// Executor of a call.
 enum Planned {
-    /// The model answers.
     Model,
-    /// A tool does it.
     Tool(Box<Prepared>),
-    /// A child run does it.
     Child(Child),
 }
 
-/// Drives the thread `run`, which works on `source`, to its end, until it is suspended, or until the daemon stops.
+/// Drives the thread `run`, which works on `source`, until it ends, is suspended, or the daemon stops.
 pub async fn drive(
     at: RunContext,
     source: &ThreadSource,
@@ -87,7 +83,7 @@ impl ThreadRun {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the prompt together, and keeps the entry with which the conversation begins.
+    /// Composes the prompt, and stores the first entry of the conversation.
     async fn compose(&self) -> Result<Answer, rye_journal::Error> {
         let contract = &self.terms.contract;
         fail_point::reach(fail_point::Place::Composing);
@@ -107,7 +103,7 @@ impl ThreadRun {
         })))
     }
 
-    /// Waits for a place at the provider, and then looks what may be spent.
+    /// Waits for a slot at the provider, then checks the available money.
     async fn funds(&self) -> Answer {
         let services = &self.at.services;
         let model = &self.terms.contract.model;
@@ -136,17 +132,16 @@ impl ThreadRun {
         })
     }
 
-    /// The variables that the project gives to providers of its own.
+    /// Variables of the project for its own provider files.
     async fn project_env(&self) -> ProjectEnv {
         let project = self.at.spec.project.clone();
         let read = move |_: &Library| ProjectEnv::new(&project, dot_env(Path::new(&project)));
         let visit = self.at.project.visit("read the variables", read);
-        // One that is not there gives none.
+        // A missing project has no variables.
         let none = |_gone| ProjectEnv::new(&self.at.spec.project, []);
         visit.await.unwrap_or_else(none)
     }
 
-    /// Carries out the call of a tool.
     async fn call_tool(&self, call: &Call, prepared: Prepared, stop: &Stop) -> Ended {
         let heading = match call.slot {
             Slot::Part(place) => format!("turn {} {}[{place}]", call.step, call.item.id),
@@ -155,7 +150,7 @@ impl ThreadRun {
         self.at.carry_out(call, prepared, stop, &heading).await
     }
 
-    /// What a call came to as the model receives it: the whole of a long result is kept before.
+    /// Outcome of a call in the form the model receives. The full text of a long result is stored first.
     async fn told(&self, call: &Call, came_to: Box<CallOutcome>) -> Box<CallOutcome> {
         let record = self.at.services.journal.snapshot(&self.at.run);
         let turn = record.as_ref().and_then(|record| record.thread()?.turn());
@@ -184,7 +179,7 @@ impl ThreadRun {
         }
     }
 
-    /// Finds out what carries the call of a tool out: the tool itself, or a child run if it is a graph or starts a thread.
+    /// Looks up the executor of a tool call: the tool itself, or a child run if it is a graph or starts a thread.
     async fn look_up_tool(&self, run: &Run, call: &Call) -> Job<Planned> {
         let found = if let Some(found) = children::attached(call) {
             found
@@ -206,7 +201,7 @@ impl ThreadRun {
     }
 }
 
-/// A call that `plan` carries out, and no child run.
+/// Job of a call that needs no child run.
 fn begin(plan: Planned) -> Job<Planned> {
     Job::Begin {
         plan,

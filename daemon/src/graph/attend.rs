@@ -1,10 +1,11 @@
-//! One call of a graph run: looked up, then carried out by a tool or by a run of its own.
+//! One call of a graph run: its lookup, then its execution by a tool or a child run.
 //!
-//! **Cache.** A node with `cache_result` is answered from [`crate::cache`] if its key is known there; the key is the hash
-//! over graph, node, action, configuration and the content of its tool's whole chain ([`InputScope`](rye_core::cas::InputScope)); what a tool reads besides is not part of
-//! it. Permission and parameters are checked before. What succeeded is stored before it is concluded; failures and calls whose
-//! effect nobody knows never are. A call of a graph or a directive gets its key all the same, for its receipt, and is never cached: the
-//! key cannot cover what that will call.
+//! **Cache.** A node with `cache_result` is answered from [`crate::cache`] if its key is there. The key is the hash
+//! over graph, node, action, configuration and the content of its tool's whole chain
+//! ([`InputScope`](rye_core::cas::InputScope)). Other data that a tool reads is not part of it. Permission and
+//! parameters are checked before the lookup. A successful result is stored before its step completes. Failures, and
+//! calls whose effect is unknown, are never stored. A call of a graph or a directive gets a key for its receipt and is
+//! never cached, because the key cannot cover the calls it will make.
 
 use std::sync::Arc;
 
@@ -24,25 +25,23 @@ use crate::drive::{Job, RunContext};
 use crate::services::{Ended, Prepared, Services, TraceMode};
 use crate::stop::Stop;
 
-/// The item whose result may name a thread that another one continues.
+/// Item whose result may name a thread that another one continues.
 const THREAD: &str = "rye/agent/threads/thread_directive";
 
-/// What carries a call out.
+/// Executor of a call.
 pub(super) enum Carrier {
-    /// A tool.
     Effect(Box<Prepared>),
-    /// A child run.
     Child(Child),
 }
 
-/// What a call of a graph run is carried out by, and the key of its result.
+/// Executor of a call of a graph run, and the key of its result.
 pub(super) struct Planned {
     carrier: Carrier,
     node_input_hash: Option<String>,
 }
 
 impl Planned {
-    /// What a tool says of a second execution, where that is stricter than anything a node leaves unsaid.
+    /// Effect of a second execution as declared by a tool, if it is stricter than the default of a node.
     pub(super) fn stricter(&self) -> Option<Effect> {
         match &self.carrier {
             Carrier::Effect(prepared) => prepared
@@ -55,7 +54,7 @@ impl Planned {
     }
 }
 
-/// Finds out what each of `calls` needs, in their order. Nothing is committed and nothing begins here.
+/// Looks up the plans of `calls`, in their order. Commits nothing and starts nothing.
 pub(super) async fn look_up(context: &GraphRun, run: &Run, calls: &[&Call]) -> Vec<Job<Planned>> {
     let unattached = calls.iter().filter(|call| call.attached.is_none());
     let orders = unattached.copied();
@@ -78,7 +77,7 @@ pub(super) async fn look_up(context: &GraphRun, run: &Run, calls: &[&Call]) -> V
     join_all(jobs).await
 }
 
-/// What `call`, which was prepared, needs.
+/// Job of the prepared `call`.
 async fn by_plan(context: &GraphRun, run: &Run, call: &Call, prepared: Prepared) -> Job<Planned> {
     if let Some(lack) = prepared.lacks() {
         return Job::Exhausted(lack);
@@ -107,7 +106,7 @@ async fn by_plan(context: &GraphRun, run: &Run, call: &Call, prepared: Prepared)
     }
 }
 
-/// What a call needs that a child run carries out.
+/// Job of a call that a child run executes.
 fn by_child(found: Lookup, hashes: InputHashes) -> Job<Planned> {
     let node_input_hash = hashes.node_input.clone();
     found.job(hashes, |child| Planned {
@@ -117,17 +116,17 @@ fn by_child(found: Lookup, hashes: InputHashes) -> Job<Planned> {
 }
 
 impl GraphRun {
-    /// What people call the attempt `call`.
+    /// Display name of the attempt `call`.
     fn name_of(&self, call: &Call) -> String {
         self.graph.attempt_name(&call.node, call.slot)
     }
 
-    /// What `call` does and what it runs on, which may be a thread of this directive. Of hooks, and of what is refused, there is no
-    /// result with a key.
+    /// Input hashes of `call`, which may start a thread of the given directive. Hooks and refused calls have no result
+    /// key.
     fn hashes(&self, call: &Call, prepared: &Prepared, directive: Option<&str>) -> InputHashes {
         let hashes = prepared.hashes(call, directive);
         let is_node = matches!(call.slot, Slot::Main | Slot::Part(_));
-        // What is fetched is not part of the hash.
+        // Fetched content is not part of the hash.
         let is_fixed = prepared.is_ready && call.primary == Primary::Execute;
         let key = (is_node && is_fixed).then(|| self.inputs.key(&call.node, &hashes));
         InputHashes {
@@ -136,7 +135,7 @@ impl GraphRun {
         }
     }
 
-    /// The answer an earlier call with the same key gave.
+    /// Cached answer of an earlier call with the same key.
     async fn remembered(&self, call: &Call, key: Option<&str>) -> Option<CallOutcome> {
         let key = key.filter(|_| call.caching == Caching::On)?;
         let result = self
@@ -150,7 +149,7 @@ impl GraphRun {
         })
     }
 
-    /// Stores what `call` gave back for the next one with the same key.
+    /// Stores the result of `call` for later calls with the same key.
     async fn remember(&self, call: &Call, answer: &CallOutcome) {
         let key = answer.node_input_hash.as_deref();
         let good = answer.failure.is_none() && answer.certainty == Certainty::Known;
@@ -171,7 +170,7 @@ impl GraphRun {
     }
 }
 
-/// Carries a call out.
+/// Executes a call.
 pub(super) async fn carry_out(
     context: &GraphRun,
     call: &Call,
@@ -219,7 +218,7 @@ async fn effect(context: &GraphRun, stop: &Stop, call: &Call, prepared: Prepared
     ended
 }
 
-/// What a node sees as `${result}` of a call that failed: what it gave back, with `status` and `error` put in.
+/// The `${result}` of a failed call: its returned data, with `status` and `error` added.
 fn with_failure(data: Value, failure: &Failure) -> Value {
     let mut result = match data {
         Value::Object(result) => result,
@@ -240,7 +239,7 @@ fn with_failure(data: Value, failure: &Failure) -> Value {
     Value::Object(result)
 }
 
-/// A thread that was continued by another one: the result is that of the last.
+/// Replaces the result of a continued thread by that of its last continuation.
 async fn follow(services: &Arc<Services>, answer: &mut CallOutcome) {
     if answer.result.get("status") != Some(&json!("continued")) {
         return;

@@ -1,9 +1,9 @@
-//! What a thread begins with: the texts that its directive comes to.
+//! Composition of a thread's prompt from its directive.
 //!
-//! **Order.** All of it is one visit to the project, through its gate: knowledge is read when it is verified, so that the bytes which
-//! were verified are the bytes that the model reads. **Never** gives a secret away: a variable whose name any provider file uses for a
-//! secret has no value here, wherever it was set.
-//! **Failure.** Knowledge that is not what was signed ends the thread; what is not there any more is left out, with a warning.
+//! **Order.** All of it is one visit to the project in its file pool. The text of knowledge is the text that was
+//! verified, so the model reads exactly the verified bytes. **Never** reveals a secret: a variable that any provider
+//! file uses for a secret has no value here, wherever it is set. **Failure.** Knowledge that differs from its signature
+//! ends the thread. Missing knowledge is left out, with a warning.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::drive::RunContext;
 use crate::models;
 
-/// Puts together what the thread of `at` begins with, as its contract and its inputs say.
+/// Composes the prompt of the thread `at` from its contract and inputs.
 pub(super) async fn compose(at: &RunContext, contract: &Contract) -> Result<Prompt, Failure> {
     let (services, spec) = (Arc::clone(&at.services), Arc::clone(&at.spec));
     let directive = contract.directive.clone();
@@ -32,7 +32,7 @@ pub(super) async fn compose(at: &RunContext, contract: &Contract) -> Result<Prom
     composed.unwrap_or_else(|error| Err(error.gone().unwrap_or_else(|| failed(&error))))
 }
 
-/// The same, for work that may block. Nothing is kept.
+/// The same, synchronously. Blocks; stores nothing.
 pub fn prompt(
     library: &Library,
     directive: &Effective,
@@ -55,7 +55,7 @@ pub fn prompt(
     Ok(prompt)
 }
 
-/// The texts that go along, as they stand now.
+/// Current texts of the included knowledge.
 fn knowledge(
     library: &Library,
     directive: &Effective,
@@ -80,7 +80,7 @@ fn knowledge(
     })
 }
 
-/// The code of a thread that names what is not as it was signed.
+/// Error code of a thread whose knowledge failed verification.
 pub const INTEGRITY: &str = "integrity_failed";
 
 fn text(library: &Library, item: &ItemRef) -> Result<String, Failure> {

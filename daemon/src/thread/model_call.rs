@@ -1,6 +1,7 @@
 //! One call of the model, from its body to its end.
 //!
-//! **Order.** What the model says is sent to those who listen as it comes, and before the machine hears that it is complete.
+//! **Order.** Model output is sent to listeners as it arrives, and before the machine is notified that a part is
+//! complete.
 
 use rye_core::conversation::Message;
 use rye_core::error::with_sources;
@@ -20,7 +21,7 @@ use crate::provider::{self, Trouble};
 use crate::services::Ended;
 use crate::stop::Stop;
 
-/// Calls the model, and reports what it says. A call that is stopped is cut: the provider sees its connection close.
+/// Calls the model, and reports its output. A stopped call closes its connection, which the provider notices.
 pub(super) async fn carry_out(
     thread: &ThreadRun,
     call: &Call,
@@ -97,7 +98,8 @@ pub(super) async fn carry_out(
     }
 }
 
-/// What is sent: all that was said, and what the model receives first in this turn. Beside it, who tells what the model says.
+/// Body of the request: the conversation, and the new messages of this turn. Also returns the stream of the model's
+/// output for listeners.
 async fn body(thread: &ThreadRun) -> Result<(String, Voice), Failure> {
     let journal = &thread.at.services.journal;
     let record = journal.snapshot(&thread.at.run);
@@ -118,7 +120,7 @@ async fn body(thread: &ThreadRun) -> Result<(String, Voice), Failure> {
     Ok((body.await?, voice))
 }
 
-/// What the machine receives of a signal: parts that are complete.
+/// The report to the machine for a signal that completes a part.
 fn complete(signal: Signal) -> Option<Heard> {
     match signal {
         Signal::Block(part) => Some(Heard::Part(part)),
@@ -135,7 +137,7 @@ fn complete(signal: Signal) -> Option<Heard> {
     }
 }
 
-/// A share of the pause, in thousandths, so that many threads do not come back at once.
+/// Random fraction of the pause, in thousandths, so that many threads do not retry at once.
 fn jitter(thread: &ThreadRun) -> u16 {
     u16::try_from(thread.at.services.journal.random() % 1001).unwrap_or_default()
 }
@@ -167,7 +169,7 @@ fn failed(
     }))
 }
 
-/// What happened, for programs: the provider's own code, or the class of the failure.
+/// Error code for programs: the provider's own, or the class of the failure.
 fn code(trouble: &Trouble, class: Class) -> &str {
     match trouble {
         Trouble::Told(error) if !error.kind.is_empty() => &error.kind,
@@ -182,7 +184,7 @@ fn code(trouble: &Trouble, class: Class) -> &str {
     }
 }
 
-/// A call that was cut because the time of the thread is over.
+/// Failure of a call that was cut at the time limit of the thread.
 fn cut(received: Received) -> Heard {
     let text = "the time of the thread was over before the answer was complete";
     Heard::Failed(Box::new(CallFailure {
@@ -194,7 +196,7 @@ fn cut(received: Received) -> Heard {
     }))
 }
 
-/// A call that was never sent.
+/// Failure of a call that was never sent.
 fn unsent(failure: Failure) -> Heard {
     Heard::Failed(Box::new(CallFailure {
         failure,

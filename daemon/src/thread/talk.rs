@@ -1,7 +1,7 @@
-//! The conversation of a live thread: on disk entry by entry, in memory as it is sent.
+//! Conversation of a live thread: entries on disk, and the encoded form in memory.
 //!
-//! **Order.** What is in memory follows what is on disk. A thread that was recovered reads its conversation once, when it is needed first; one
-//! for whose conversation there is no room among what all runs hold reads it before each call of its model.
+//! **Order.** Memory follows the disk. A recovered thread reads its conversation once, at the first use. If the memory
+//! limit of all runs leaves no room for a conversation, it is read before each call of the model.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,20 +15,18 @@ use rye_core::thread::{Answer, Reading, Reseeded};
 use rye_host::task;
 use rye_journal::Journal;
 
-/// The conversation of a live thread.
 pub(super) struct Talk {
     journal: Arc<Journal>,
-    /// What is in memory of it.
+    /// Part in memory, if there is room.
     memory: Mutex<Option<Memory>>,
 }
 
 /// A conversation in memory.
 struct Memory {
-    /// The newest entry.
+    /// Newest entry.
     head: Digest,
-    /// All that was said, as it is sent.
+    /// All messages as they are sent.
     wire: Arc<Wire>,
-    /// What it takes.
     charge: Charge,
 }
 
@@ -44,7 +42,7 @@ impl Talk {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the conversation: the name of its first entry, and how much there is to read.
+    /// Starts the conversation. Returns the name of its first entry, and its length in bytes.
     pub(super) async fn begin(
         &self,
         root: Root,
@@ -59,7 +57,7 @@ impl Talk {
         Ok((head, conversation.bytes()))
     }
 
-    /// The conversation up to `head` as it is sent; it stays in memory if there is room for it.
+    /// Encodes the conversation up to `head`, and keeps it in memory if there is room.
     fn remember(
         &self,
         head: &Digest,
@@ -77,7 +75,7 @@ impl Talk {
         wire
     }
 
-    /// Adds the entry of a turn.
+    /// Appends the entry of a turn.
     pub(super) async fn push(&self, entry: Entry) -> Result<Digest, rye_journal::Error> {
         let head = self.keep(entry.encode().text).await?;
         let mut memory = self.memory();
@@ -85,7 +83,7 @@ impl Talk {
             entry.prev.as_ref() == Some(&known.head) && known.charge.grow(entry.bytes())
         });
         match &mut *memory {
-            // A plan that was refused asks for the same again.
+            // The machine repeats the request after a plan was rejected.
             Some(known) if known.head == head => {}
             Some(known) if follows => {
                 let wire = Arc::make_mut(&mut known.wire);
@@ -99,7 +97,7 @@ impl Talk {
         Ok(head)
     }
 
-    /// The body of a call of `model` behind the entry `head`, with `told` behind that.
+    /// Body of a call of `model`: the conversation up to the entry `head`, then `told`.
     pub(super) async fn body(
         &self,
         head: &Digest,
@@ -128,7 +126,7 @@ impl Talk {
         Ok(wire.body(model, max_output))
     }
 
-    /// Tells the conversation up to the entry `head` anew, without reasoning.
+    /// Starts a new conversation with the content up to the entry `head`, without reasoning.
     pub(super) async fn reseed(
         &self,
         head: &Digest,
@@ -148,12 +146,12 @@ impl Talk {
         }))
     }
 
-    /// Keeps `text` under its name.
+    /// Stores `text` and returns its name.
     pub(super) async fn keep(&self, text: String) -> Result<Digest, rye_journal::Error> {
         self.journal.keep(text).await
     }
 
-    /// The part of a long result that `reading` asks for, as the model receives it.
+    /// The part of a long result that `reading` selects, as the model receives it.
     pub(super) async fn part(&self, reading: Reading) -> Result<String, Failure> {
         let journal = Arc::clone(&self.journal);
         let read = move || {
@@ -223,7 +221,7 @@ mod tests {
         let body = talk.body(&head, &[], &model, 100).await.unwrap();
         drop(talk);
         assert_eq!(memory.taken(), before);
-        // Others have all there is.
+        // Other runs use all of the memory.
         let others = memory.most() - before;
         memory.count(0, others);
         let talk = Talk::new(&daemon.journal);

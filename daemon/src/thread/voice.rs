@@ -1,6 +1,6 @@
-//! What the model says in one call, sent to those who listen.
+//! Model output of one call, sent to listeners.
 //!
-//! **Owns** the end of the texts so far, for listeners who have missed something; nothing else is kept of what is said here.
+//! **Owns** the end of the output so far, for listeners that missed a part; nothing else is kept.
 
 use rye_core::id::{RunId, Seq};
 use rye_core::model::thread::Turn;
@@ -8,29 +8,29 @@ use rye_core::provider::stream::Signal;
 
 use rye_journal::{Delta, DeltaKind, Journal, Speaker};
 
-/// Most bytes of the texts so far that a listener gets again: less than what may wait for it.
+/// Maximum bytes of the output that a late listener receives again; less than its queue holds.
 const MOST_KEPT: usize = 16 << 10;
 
-/// What one call of the model says.
+/// Sender of the output of one model call.
 pub(super) struct Voice {
     speaker: Option<Speaker>,
-    /// What all deltas of the call have in common.
+    /// Fields that all deltas of the call share.
     call: Delta,
     said: Said,
 }
 
-/// The end of the texts so far.
+/// End of the texts so far.
 #[derive(Default)]
 struct Said {
     text: String,
-    /// Bytes of the texts that came before it.
+    /// Bytes dropped before it.
     dropped: u64,
-    /// The place of the last text in the message.
+    /// Position of the last text in the message.
     position: u32,
 }
 
 impl Said {
-    /// Takes in more of the text at `position`. Texts of several places are paragraphs, as in the message.
+    /// Appends text at `position`. Texts of different positions become paragraphs, as in the message.
     fn push(&mut self, position: u32, text: &str) {
         let is_first = self.dropped == 0 && self.text.is_empty();
         if position != self.position && !is_first {
@@ -64,7 +64,7 @@ impl Said {
 }
 
 impl Voice {
-    /// The voice of the model in a call of `turn` in `run`, whose record stands behind the event `after`.
+    /// Makes the sender for a call of `turn` in `run`; `after` is the last event of its record.
     pub(super) fn new(journal: &Journal, run: &RunId, after: Seq, turn: &Turn) -> Self {
         let call = Delta {
             after,
@@ -86,7 +86,7 @@ impl Voice {
         voice
     }
 
-    /// Tells what a signal says.
+    /// Sends the content of a signal.
     pub(super) fn say(&mut self, signal: &Signal) {
         let (kind, position, text) = match signal {
             Signal::Text { position, text } => {
@@ -116,14 +116,14 @@ impl Voice {
         speaker.tell(&delta, || self.said.so_far(&self.call));
     }
 
-    /// What was said does not count: the call broke off, or is made again.
+    /// Resets listeners: the output does not count, because the call was cut or is repeated.
     pub(super) fn take_back(&self) {
         if let Some(speaker) = &self.speaker {
             speaker.tell(&self.call, || self.call.clone());
         }
     }
 
-    /// Resolves when somebody begins to listen, and has got what was said so far. Cancel safe.
+    /// Resolves when a new listener has joined and received the output so far. Cancel safe.
     pub(super) async fn joined(&self) {
         let Some(speaker) = &self.speaker else {
             return std::future::pending().await;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::*;
 use crate::node::tests::rig::{Daemon, Rig};
 
-/// The name of a secret of a provider that is shipped.
+/// Name of a secret of a shipped provider.
 const SECRET: &str = "ANTHROPIC_API_KEY";
 
 struct World {
@@ -36,7 +36,7 @@ impl World {
             .item(&self.project, ItemKind::Knowledge, &file, &text)
     }
 
-    /// The prompt of a directive with that context and body.
+    /// Prompt of a directive with this context and body.
     async fn prompt(&self, context: &str, body: &str) -> Result<Prompt, Failure> {
         let item = ItemRef {
             kind: ItemKind::Directive,
@@ -124,7 +124,7 @@ async fn variables_are_those_of_a_tool_of_the_project_without_the_secrets_of_pro
     let prompt = world.prompt("", &body).await.unwrap();
     let shown = format!("blue {{env:{SECRET}}} none sk-own");
     assert!(prompt.message.contains(&shown), "{}", prompt.message);
-    // A name is withheld as soon as any provider file asks for it.
+    // A variable is withheld as soon as any provider file uses it for a secret.
     let provider = "version: \"1.0.0\"\ncategory: agent/providers\nname: mine\napi: openai_chat\n\
                     base_url: https://models.example\npath: /v1/chat/completions\n\
                     auth: [{header: authorization, secret: OWN_KEY}]\n\
