@@ -1,8 +1,8 @@
-//! Looking at graphs and directives without running them: what is wrong with one, and what a graph looks like.
+//! Static checks of graphs and directives, and drawings of graphs, without running them.
 //!
-//! **Owns** nothing: it reads the items of a project, through its gate, and graphs that were parsed already. **Never** runs
-//! anything, and never works on a worker of the runtime. **Failure.** A graph that cannot run is an answer of
-//! [`Inspector::validate`]; an item that is no graph, or is not there, is an error.
+//! **Owns** nothing: it reads the items of a project, through its file pool, and the cache of parsed graphs. **Never**
+//! runs anything, and never works on a worker of the runtime. **Failure.** An invalid graph is an answer of
+//! [`Inspector::validate`]; an item that is missing or not a graph is an error.
 
 mod check;
 mod directive;
@@ -28,65 +28,54 @@ use rye_host::clock::Timer;
 use rye_host::task;
 use rye_journal::Walked;
 
-/// How long a look at a file may take.
+/// Time limit of the check of a file.
 const MOST_TIME: Duration = Duration::from_secs(1);
-/// Bytes of memory that it may take, which bounds on the values and the patterns of a file see to.
+/// Memory in bytes that a check may use; bounds on the values and the patterns of a file keep it below.
 const MOST_MEMORY: usize = 64 << 20;
 
-/// Why an item cannot be looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The project directory cannot be used.
     #[error(transparent)]
     Project(#[from] projects::Error),
-    /// The item is of a type that does not run.
+    /// Items of this type do not run.
     #[error("`{item}` is a {kind}; this version of ryed runs tools and graphs, and directives by `ryectl thread run`", kind = item.kind)]
-    NotRunnable {
-        /// The item.
-        item: ItemRef,
-    },
-    /// The item is refused or not there.
+    NotRunnable { item: ItemRef },
+    /// The item is refused or missing.
     #[error("`{item}` cannot be {wanted}")]
     Unseen {
-        /// The item.
         item: ItemRef,
-        /// What was asked, in the past tense.
+        /// The requested operation, in the past tense.
         wanted: &'static str,
-        /// Why.
         #[source]
         source: Box<chain::Error>,
     },
-    /// A tool was to be looked at as a graph.
+    /// The item is a tool but not a graph.
     #[error(
         "`{item}` is no graph and cannot be {wanted} as one: its `executor_id` does not lead to \
          `rye/core/runtimes/state-graph/runtime`"
     )]
     NoGraph {
-        /// The item.
         item: ItemRef,
-        /// What was asked, in the past tense.
+        /// The requested operation, in the past tense.
         wanted: &'static str,
     },
-    /// The graph cannot be drawn, because it cannot be read.
+    /// The graph does not parse, so it cannot be drawn.
     #[error("the graph does not validate:\n{findings}")]
     Broken {
-        /// The findings, one a line.
+        /// The findings, one per line.
         findings: String,
     },
-    /// There is too little memory.
     #[error(
         "the values of all runs take so much of the memory they may have together (`limits.memory_mb`) that no file can be checked \
          beside them now; try again later"
     )]
     NoMemory,
-    /// The run does not run the graph that is to be drawn.
+    /// The run does not run the graph that was requested.
     #[error("run `{run}`: it runs `{found}`, not `{item}`")]
     OtherItem {
-        /// Its id.
         run: RunId,
-        /// What it runs.
         found: ItemRef,
-        /// What was to be drawn.
+        /// The requested graph.
         item: ItemRef,
     },
 }
@@ -105,30 +94,28 @@ impl Kinded for Error {
     }
 }
 
-/// What a closer look at a graph found.
+/// Result of a check.
 #[derive(Debug)]
 pub struct Checked {
-    /// The file.
     pub path: String,
-    /// The findings.
     pub report: Validation,
 }
 
-/// Looks at the graphs of projects.
+/// Checks and draws the graphs of projects.
 #[derive(Debug, Clone)]
 pub struct Inspector {
-    /// Where they are.
     pub projects: Arc<Projects>,
-    /// Those that are parsed.
+    /// Cache of parsed graphs.
     pub graphs: Graphs,
-    /// Where the memory is counted that a look takes.
+    /// Account for the memory of a check.
     pub memory: Arc<Memory>,
-    /// By which a look that takes too long is given up.
+    /// Clock for the time limit of a check.
     pub clock: Arc<dyn Timer>,
 }
 
 impl Inspector {
-    /// Checks a graph or a directive without running it. One that is not signed, or not as it stands, is checked all the same, and the report says so.
+    /// Checks a graph or a directive without running it. An unsigned or changed file is checked too, and the report
+    /// says so.
     pub async fn validate(&self, item: &ItemRef, site: impl Into<Site>) -> Result<Checked, Error> {
         let item = item.canonical();
         let charge = self.memory.take(MOST_MEMORY).ok_or(Error::NoMemory)?;
@@ -148,7 +135,7 @@ impl Inspector {
         self.projects.visit(site, "validate an item", work).await
     }
 
-    /// Draws a graph as it stands in its file.
+    /// Draws a graph from its current file.
     pub async fn show(
         &self,
         item: &ItemRef,
@@ -172,7 +159,7 @@ impl Inspector {
         self.projects.visit(directory, "show a graph", work).await
     }
 
-    /// Draws the graph `item` as `run` walks it, and what the run did, which is `walked`.
+    /// Draws the graph `item` of `run`, with the state of its nodes from `walked`.
     pub async fn show_run(
         &self,
         item: &ItemRef,
@@ -197,7 +184,7 @@ impl Inspector {
     }
 }
 
-/// The item without aliases, if its type is one that runs.
+/// Resolves aliases of the item. Fails if items of its type do not run.
 pub fn runnable(item: &ItemRef) -> Result<ItemRef, Error> {
     let item = item.canonical();
     if item.kind == ItemKind::Tool {
@@ -207,7 +194,7 @@ pub fn runnable(item: &ItemRef) -> Result<ItemRef, Error> {
     }
 }
 
-/// Refuses a tool that is no graph.
+/// Fails if the tool is not a graph.
 fn graph_only(item: &ItemRef, chain: &Chain, wanted: &'static str) -> Result<(), Error> {
     match chain.terminal {
         Terminal::Graph => Ok(()),
@@ -243,7 +230,7 @@ fn draw(
     }
 }
 
-/// What `run` did at each node.
+/// State of each node in `run`.
 fn overlay(run: &Run, walked: &Walked) -> BTreeMap<String, NodeState> {
     let mut nodes = BTreeMap::new();
     for step in &walked.steps {

@@ -1,8 +1,8 @@
-//! The closer look at a graph among the items of its project.
+//! Check of a graph against the items of its project.
 //!
-//! **Owns** what a graph file alone cannot tell: whether the items it names are there, may be used, and take the parameters
-//! it gives them. **Never** runs anything. A file that may not be used is looked at as a text: its author wants to know what
-//! is wrong with it before signing it.
+//! **Owns** the checks that need more than the graph file: the items it names exist, may be used, and accept the given
+//! parameters. **Never** runs anything. A file that must not be used is checked as text, because its author needs the
+//! findings before signing it.
 
 use std::collections::BTreeSet;
 
@@ -21,10 +21,10 @@ use crate::chain::{self, STATE_GRAPH, Terminal};
 use crate::directives;
 use crate::port;
 
-/// Most items below a graph whose permissions are looked at.
+/// Maximum number of items below a graph whose permissions are checked.
 const MOST_BELOW: usize = 200;
 
-/// Checks `item` and what it uses. Blocks.
+/// Checks `item` and the items it uses. Blocks.
 pub(super) fn check(
     library: &Library,
     item: ItemRef,
@@ -70,22 +70,22 @@ pub(super) fn check(
     })
 }
 
-/// Adds why the file may not be used as it stands.
+/// Adds the reason why the file must not be used in its current state.
 pub(super) fn put_refusal(report: &mut Validation, refusal: &chain::Error) {
     let (severity, code) = standing(refusal);
-    // What is wrong inside the file says it better than what cannot be read from it.
+    // Errors found in the file are more specific than the refusal.
     if severity == Severity::Warning || report.is_sound() {
         report.put_first(severity, code, with_sources(refusal));
     }
 }
 
-/// The text of a graph that cannot run for `refusal`; `None` if there is none to look at, or it is no graph.
+/// Text of a graph that `refusal` prevents from running; `None` if it cannot be read or is not a graph.
 fn draft(library: &Library, item: &ItemRef, refusal: &chain::Error) -> Option<Draft> {
     let draft = text_of(library, item, refusal)?;
     (draft.extension == "yaml" && is_graph(&draft.text)).then_some(draft)
 }
 
-/// The text of an item that cannot be used for `refusal`, if there is one to look at.
+/// Text of an item that was refused with `refusal`, if it can be read.
 pub(super) fn text_of(library: &Library, item: &ItemRef, refusal: &chain::Error) -> Option<Draft> {
     if let chain::Error::Item(error) = refusal
         && let library::Error::NotFound { item: missing, .. }
@@ -97,8 +97,8 @@ pub(super) fn text_of(library: &Library, item: &ItemRef, refusal: &chain::Error)
     library.draft(item).ok()
 }
 
-/// Whether a text that nobody has checked means to be a graph. One that says of itself neither what it is nor what runs it
-/// may be, as may one that cannot be read.
+/// True if an unverified text seems to be a graph. This includes a text that declares neither type nor executor, and
+/// one that does not parse.
 fn is_graph(text: &str) -> bool {
     let Ok(document) = yaml::parse(text) else {
         return true;
@@ -113,7 +113,7 @@ fn is_graph(text: &str) -> bool {
         || document.value.pointer("/config/nodes").is_some()
 }
 
-/// What `refusal` means for somebody who is still writing: a signature can be put on later, anything else must be fixed.
+/// Severity of `refusal` for an author: a missing signature can be added later, all else must be fixed.
 pub(super) fn standing(refusal: &chain::Error) -> (Severity, &'static str) {
     if let chain::Error::Item(error) = refusal
         && let library::Error::Unsigned { .. } = **error
@@ -133,7 +133,7 @@ pub(super) fn standing(refusal: &chain::Error) -> (Severity, &'static str) {
     }
 }
 
-/// What the graph `item` says that it may do, if it says so in a text that can be read.
+/// Declared permissions of the graph `item`, if its text can be parsed.
 fn permissions(library: &Library, item: &ItemRef) -> Option<Layer> {
     let draft = library.draft(item).ok()?;
     let (graph, _) = definition::parse(&draft.text).ok()?;
@@ -143,7 +143,8 @@ fn permissions(library: &Library, item: &ItemRef) -> Option<Layer> {
     })
 }
 
-/// What the graph `used`, and those that it uses in turn, do beyond `layer`: child runs may do no more than their parent.
+/// Permissions missing in `layer` for the graph `used` and the graphs it uses: child runs may do no more than their
+/// parent.
 fn below(
     library: &Library,
     layer: &Layer,
@@ -184,7 +185,7 @@ fn below(
     remarks
 }
 
-/// What the author of `graph` should know of its use of the item `used` with these parameters.
+/// Remarks for the author of `graph` about its use of the item `used` with these parameters.
 fn remarks(library: &Library, graph: &ItemRef, used: &ItemRef, params: &Object) -> Vec<Remark> {
     if used == graph {
         let message = "the graph calls itself; only the limit of depth ends that, with an error, unless a branch does";
@@ -207,7 +208,7 @@ fn remarks(library: &Library, graph: &ItemRef, used: &ItemRef, params: &Object) 
     }
 }
 
-/// What does not fit `inputs` of the item `used` among these parameters.
+/// Mismatches between these parameters and the `inputs` of the item `used`.
 fn misfits(used: &ItemRef, inputs: &Inputs, params: &Object) -> Vec<Remark> {
     let misfits = inputs.misfits(params).into_iter();
     misfits
@@ -219,7 +220,7 @@ fn misfits(used: &ItemRef, inputs: &Inputs, params: &Object) -> Vec<Remark> {
         .collect()
 }
 
-/// What the author of a graph should know of its use of the directive `used` with these parameters.
+/// Remarks for the author of a graph about its use of the directive `used` with these parameters.
 fn of_directive(library: &Library, used: &ItemRef, params: &Object) -> Vec<Remark> {
     let file = match library.resolve(used, Space::Project) {
         Ok(file) => file,
@@ -232,7 +233,7 @@ fn of_directive(library: &Library, used: &ItemRef, params: &Object) -> Vec<Remar
         Ok(directive) => directive,
         Err(error) => return vec![about_item("item_refused", with_sources(&error))],
     };
-    // What a template says how the thread is to go cannot be told, and neither can what its inputs are then.
+    // The thread options, and so the inputs, depend on the value of a template that is not known yet.
     let Ok(order) = ThreadOrder::of_action(used.clone(), params.clone()) else {
         return Vec::new();
     };
@@ -243,7 +244,7 @@ fn of_directive(library: &Library, used: &ItemRef, params: &Object) -> Vec<Remar
     }
 }
 
-/// Why the item a graph uses will not run.
+/// Remark about an item that will not run.
 fn refused(library: &Library, used: &ItemRef, refusal: chain::Error) -> Remark {
     let is_missing = matches!(&refusal, chain::Error::Item(error)
         if matches!(&**error, library::Error::NotFound { item, .. } if item == used));

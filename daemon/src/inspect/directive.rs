@@ -1,9 +1,10 @@
-//! The closer look at a directive among the items of its project.
+//! Check of a directive against the items of its project.
 //!
-//! **Owns** what a directive file alone cannot tell: whether those it extends, the knowledge it names, its tools and the model it asks for
-//! are there and may be used, whether its outputs can be described and its prompt fits. What a start refuses ([`offers`]), it finds.
-//! **Never** asks for a secret: who checks a directive need not be who runs it. A file that may not be used is looked
-//! at as a text, as graphs are. **Failure.** A look that takes too long, or more memory than it may, ends with the error `too_complex`.
+//! **Owns** the checks that need more than the directive file. The extended directives, the knowledge, the tools and
+//! the model must exist and be usable; the outputs must be describable, and the prompt must fit. It finds everything
+//! that a start refuses ([`offers`]). **Never** needs a secret: the person who checks a directive need not be the one
+//! who runs it. A file that must not be used is checked as text, as for graphs. **Failure.** A check that exceeds its
+//! time or memory ends with the error `too_complex`.
 
 use rye_core::capability::Layer;
 use rye_core::conversation::{Root, ToolMode};
@@ -22,7 +23,7 @@ use crate::models::Models;
 use crate::projects::Projects;
 use crate::{chain, directives, offers};
 
-/// Checks the directive `item` and what it rests on. Blocks.
+/// Checks the directive `item` and its dependencies. Blocks.
 pub(super) fn check(
     library: &Library,
     projects: &Projects,
@@ -59,7 +60,7 @@ pub(super) fn check(
     })
 }
 
-/// What is looked at, and among what.
+/// Context of a check.
 struct Look<'a> {
     library: &'a Library,
     projects: &'a Projects,
@@ -80,7 +81,7 @@ impl Look<'_> {
         report
     }
 
-    /// What is wrong with all that the directive rests on.
+    /// Findings in all dependencies of the directive.
     fn around(&self, space: Space, directive: Directive) -> Vec<Finding> {
         let mut found = Vec::new();
         let model = self
@@ -110,7 +111,8 @@ impl Look<'_> {
         found
     }
 
-    /// The knowledge that goes along with it; what cannot be used of it is added to `found`, and that it is too much.
+    /// Reads the knowledge that the directive includes. Adds to `found` the items that cannot be used, or an error if
+    /// it is too much.
     fn knowledge(&self, effective: &Effective, found: &mut Vec<Finding>) -> Option<Knowledge> {
         let context = &effective.directive.context;
         let mut left = MOST_MEMORY;
@@ -143,7 +145,7 @@ impl Look<'_> {
         })
     }
 
-    /// Whether its tools can be offered and its outputs described, and what it begins with fits the model.
+    /// Checks that its tools can be offered, its outputs can be described, and its first message fits the model.
     fn offered(
         &self,
         effective: &Effective,
@@ -180,7 +182,7 @@ impl Look<'_> {
         }
     }
 
-    /// The model that it asks for, whatever secrets there are.
+    /// Resolves its model, as if all secrets were present.
     fn model(&self, directive: &Directive) -> Result<ResolvedModel, Finding> {
         let models = Models::read(self.library).map_err(|error| finding("models", &error))?;
         let asked = Asked {
@@ -194,7 +196,7 @@ impl Look<'_> {
     }
 }
 
-/// That the prompt leaves no room for an answer, as far as can be said before there are inputs.
+/// Finding that the prompt leaves no room for an answer, as far as that is known without inputs.
 fn too_long(
     effective: &Effective,
     model: &ResolvedModel,
@@ -226,7 +228,7 @@ fn too_long(
     })
 }
 
-/// That the look was given up.
+/// Finding that the check was aborted.
 fn too_complex() -> Finding {
     let text = format!(
         "the directive takes too long to check, or more than {} MiB: it names too much that is looked at; let it name less",
@@ -249,7 +251,7 @@ fn warning(code: &'static str, message: String) -> Finding {
     }
 }
 
-/// A finding about the file as a whole. What only lacks a signature can be signed later; anything else must be fixed.
+/// Finding about the whole file. A missing signature can be added later; all else must be fixed.
 fn finding(code: &'static str, error: &(impl Kinded + 'static)) -> Finding {
     let severity = if error.kind() == ErrorKind::Denied {
         Severity::Warning

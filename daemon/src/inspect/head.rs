@@ -1,7 +1,7 @@
-//! The head of a graph that is not signed as it stands: what signing or running it would refuse later.
+//! Check of the head of a graph that is unsigned or changed: problems that would prevent signing or running it later.
 //!
-//! **Owns** the keys that tie a file to its place and to what runs it. Whether they are there, and are texts, the definition of
-//! graphs tells.
+//! **Owns** the keys that bind a file to its path and its executor. Their presence and type are checked by the graph
+//! parser.
 
 use rye_core::definition::{Finding, Severity};
 use rye_core::error::{ErrorKind, Kinded as _, with_sources};
@@ -12,7 +12,7 @@ use rye_item::{Library, sign};
 use super::check::standing;
 use crate::chain::{self, STATE_GRAPH, Terminal};
 
-/// What keeps `item`, whose file holds `text`, from being signed or run, other than its signature.
+/// Findings that prevent signing or running `item`, whose file holds `text`, other than its signature.
 pub(super) fn check(library: &Library, item: &ItemRef, text: &str) -> Vec<Finding> {
     let Ok(document) = yaml::parse(text) else {
         return Vec::new();
@@ -48,7 +48,7 @@ impl Head {
         self.finding(Severity::Error, code, key, message)
     }
 
-    /// A finding at the value of `key`, or at the top of the file if it is not there.
+    /// A finding at the value of `key`, or at the top of the file if it is missing.
     fn finding(
         &self,
         severity: Severity,
@@ -67,7 +67,7 @@ impl Head {
         }
     }
 
-    /// That `key` says something else than `expected`, which is what the place of the file says.
+    /// Finding that `key` differs from `expected`, the value that the path requires.
     fn misplaced(&self, key: &str, expected: &str, what: &str) -> Option<Finding> {
         let declared = self.text(key).filter(|declared| *declared != expected)?;
         let message = format!(
@@ -76,7 +76,7 @@ impl Head {
         Some(self.error("misplaced", key, message))
     }
 
-    /// That nothing runs it, or something that runs no graphs.
+    /// Finding that the executor is missing, or does not run graphs.
     fn executor(&self, library: &Library) -> Option<Finding> {
         const KEY: &str = "executor_id";
         let named = match self.0.value.get(KEY) {

@@ -7,7 +7,7 @@ use super::*;
 use crate::node::tests::rig::Rig;
 use crate::projects::Inside;
 
-/// A directive with these attributes and insides of `metadata`.
+/// A directive with these attributes and this content of `metadata`.
 fn file(name: &str, attributes: &str, metadata: &str) -> String {
     format!(
         "```xml\n<directive name=\"{name}\" version=\"1.0.0\"{attributes}>\n<metadata>\n<description>d</description>\
@@ -58,7 +58,7 @@ async fn a_directive_is_checked_with_all_that_it_rests_on() {
         let inspector = daemon.supervisor.inspector();
         inspector.validate(&item, &project).await
     };
-    // The codes of errors, then of warnings; nobody needs a secret for this.
+    // Codes of errors, then of warnings; no secret is needed.
     let table: [(&str, &[&str], &[&str]); 13] = [
         ("good", &[], &[]),
         ("draft", &[], &["unsigned"]),
@@ -98,7 +98,7 @@ async fn the_bases_that_we_ship_validate_and_a_directive_extends_them() {
     let project = rig.project("p", &[]);
     let outputs = file("heir", " extends=\"rye/agent/core/base_review\"", "");
     rig.item(&project, ItemKind::Directive, "t/heir.md", &outputs);
-    // To sign, or to execute whatever there is, is a risk that each start is told of.
+    // Permissions to sign, or to execute everything, are a risk that each start warns of.
     for (id, warnings) in [
         ("agent/core/base", 0),
         ("rye/agent/core/base", 1),
@@ -160,7 +160,7 @@ async fn a_look_that_takes_too_long_is_given_up_wherever_it_is_by_then() {
             .all(|found| found.code == "item_refused")
     );
     assert!(asked > 80, "{asked}");
-    // While the file is read, while knowledge is, and while tools are looked up.
+    // During the parse, the read of knowledge, and the lookup of tools.
     for patience in [0, 30, asked / 2, asked - 2] {
         let (report, _) = looked(patience).await;
         let codes: Vec<&str> = report.errors.iter().map(|found| found.code).collect();
