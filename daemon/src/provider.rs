@@ -1,20 +1,21 @@
 //! Calls of models.
 //!
-//! **Owns** where secrets are looked up, who may call a provider and when, and one call: its request, the signals of its answer, and
-//! what its failure means. **Never** decides on another try, on money, or on what follows from a message. **Never** shows a secret or
-//! a body.
+//! **Owns** the lookup of secrets, the queues for calls of a provider, and one call: its request, the signals of its
+//! answer, and the classification of its failure. **Never** decides on a retry, on money, or on the handling of a
+//! message. **Never** shows a secret or a body.
 //!
 //! ```text
 //! enter ──► Place: secret, address, a place in the line ──call──► Call ──next──► signals … then one end: the message, or a failure
 //! ```
 //!
-//! Where a call goes is part of the record of its thread (`ResolvedModel::endpoint`); what that names is looked up for each call: for a
-//! file of the user in the environment of the daemon, for a file of a project in that project's `.env`.
+//! The destination of a call is part of the record of its thread (`ResolvedModel::endpoint`). The variables it names
+//! are looked up for each call: for a file of the user in the environment of the daemon, for a file of a project in
+//! that project's `.env`.
 //!
-//! **Order.** Calls with one secret of one provider wait in one line, in the order of arrival; a provider that asks for a pause closes
-//! the line for all of them. Nothing is read from the provider before somebody asks for the next signal. **Failure.** A secret that is
-//! missing is told before anything is sent. A failure says what it means and how far the call had come; dropping a call closes its
-//! connection and gives its place back.
+//! **Order.** Calls with one secret of one provider share a queue, in the order of arrival. A provider that requests a
+//! pause closes the queue for all of them. Nothing is read from the provider before the next signal is requested.
+//! **Failure.** A missing secret is reported before anything is sent. A failure states its meaning and the progress of
+//! the call. Dropping a call closes its connection and frees its slot.
 
 mod access;
 mod call;
@@ -39,34 +40,21 @@ use gate::{Gates, Key, Pass};
 use secrets::Secrets;
 pub use secrets::{ProjectEnv, Refused, Secret, names};
 
-/// Why a provider cannot be called.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAccess {
-    /// There is no secret for it.
     #[error("the provider `{provider}` needs {lacking}")]
     NoSecret {
-        /// The provider.
         provider: String,
-        /// The names of its secrets, and how to give one.
+        /// Names of its secrets, and instructions to set one.
         lacking: String,
     },
-    /// A secret that is there cannot be taken.
+    /// A secret exists but cannot be used.
     #[error("the provider `{provider}` cannot be called")]
-    BadSecret {
-        /// The provider.
-        provider: String,
-        /// What is wrong with it.
-        source: Refused,
-    },
-    /// It is not known where it is.
+    BadSecret { provider: String, source: Refused },
+    /// The address is invalid or depends on a missing variable.
     #[error("the provider `{provider}` cannot be called: {problem}")]
-    BadAddress {
-        /// The provider.
-        provider: String,
-        /// What is wrong with its address.
-        problem: String,
-    },
-    /// No certificate can be checked.
+    BadAddress { provider: String, problem: String },
+    /// The certificate authorities cannot be loaded.
     #[error("no provider can be called")]
     NoRoots(#[from] BadRoots),
 }
@@ -82,10 +70,10 @@ impl Kinded for NoAccess {
     }
 }
 
-/// All providers.
+/// Access to all providers.
 #[derive(Debug)]
 pub struct Providers {
-    /// Made by the first who calls: it reads the certificates of this host.
+    /// Made by the first call, because it reads the certificates of this host.
     client: Arc<OnceLock<Arc<Client>>>,
     environment: Environment,
     secrets: Arc<Secrets>,
@@ -94,7 +82,7 @@ pub struct Providers {
 }
 
 impl Providers {
-    /// Providers that are called with the secrets that `environment`, which is the daemon's, leads to.
+    /// `environment` is the daemon's; it locates the secrets.
     pub fn new(environment: &Environment, clock: Arc<dyn Timer>) -> Self {
         Self {
             client: Arc::default(),
@@ -105,13 +93,13 @@ impl Providers {
         }
     }
 
-    /// Whether there is a secret `name` for files of `owner`. One that would be refused is there: the call says what is wrong with
-    /// it. Reads files, and so blocks.
+    /// True if there is a secret `name` for files of `owner`, even one that would be refused: the call then reports the
+    /// problem. Blocks, because it reads files.
     pub fn has_secret(&self, owner: Owner, name: &str, project: &ProjectEnv) -> bool {
         !matches!(self.secrets.of(owner, project).secret(name), Ok(None))
     }
 
-    /// The client by which everybody calls other hosts.
+    /// Shared client for calls to other hosts.
     pub async fn client(&self) -> Result<Arc<Client>, BadRoots> {
         let (made, environment) = (Arc::clone(&self.client), self.environment.clone());
         task::blocking("read certificates", move || client(&made, &environment)).await
@@ -158,7 +146,7 @@ impl Providers {
     }
 }
 
-/// The client, which the first who asks makes.
+/// Returns the client; the first call makes it.
 fn client(
     made: &OnceLock<Arc<Client>>,
     environment: &Environment,
@@ -170,7 +158,7 @@ fn client(
     Ok(Arc::clone(made.get_or_init(|| client)))
 }
 
-/// The right to make one call, now. It is given back when it is dropped, or when its call ends.
+/// Permit for one call. The slot is freed when the permit is dropped or its call ends.
 pub struct Place {
     client: Arc<Client>,
     clock: Arc<dyn Timer>,
@@ -179,8 +167,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Calls `model`, the one that it was entered for, in that turn of its thread; `errors` say what its errors mean. Nothing is sent
-    /// before the first [`Call::next`].
+    /// Calls `model`, for which the permit was acquired, in turn `turn` of its thread. `errors` classifies its errors.
+    /// Nothing is sent before the first [`Call::next`].
     pub fn call(
         self,
         model: &ResolvedModel,

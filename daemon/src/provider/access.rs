@@ -1,4 +1,4 @@
-//! What a call brings along: its address, its headers, and what of them must never be shown.
+//! Address and headers of a call, and the secrets among them.
 
 use std::time::Duration;
 
@@ -9,9 +9,8 @@ use super::NoAccess;
 use super::secrets::{Given, ProjectEnv, Refused, Secret, Secrets};
 use crate::http::{self, Patience, Request};
 
-/// How Rye calls itself.
 const USER_AGENT: &str = concat!("rye/", env!("CARGO_PKG_VERSION"));
-/// Headers of every call, over those of its file.
+/// Headers of every call; they override those of the provider file.
 const OURS: [(&str, &str); 4] = [
     ("user-agent", USER_AGENT),
     ("accept", "text/event-stream"),
@@ -19,20 +18,20 @@ const OURS: [(&str, &str); 4] = [
     ("content-type", "application/json"),
 ];
 
-/// All that a request needs but its body.
+/// All of a request except its body.
 pub(super) struct Access {
-    /// The name of the secret that it is made with.
+    /// Name of the secret that it uses.
     pub(super) secret: Option<String>,
     url: String,
     patience: Patience,
     headers: Vec<(String, String)>,
     private_headers: Vec<(String, Secret)>,
-    /// What no text may hold that is shown.
+    /// Values that must not occur in any shown text.
     hidden: Vec<Secret>,
 }
 
 impl Access {
-    /// Looks up what `model` names. Reads files, and so blocks.
+    /// Looks up the variables that `model` names. Blocks, because it reads files.
     pub(super) fn of(
         model: &ResolvedModel,
         secrets: &Secrets,
@@ -72,7 +71,7 @@ impl Access {
         })
     }
 
-    /// The headers of the file; those whose variable is not set are left out.
+    /// Adds the headers of the provider file; those whose variable is unset are left out.
     fn take_headers(&mut self, endpoint: &Endpoint, given: Given<'_>) {
         for (name, value) in &endpoint.headers {
             match value {
@@ -87,7 +86,7 @@ impl Access {
         }
     }
 
-    /// The first secret that there is; whether there is one.
+    /// Adds the first secret that exists. Returns false if there is none.
     fn take_secret(&mut self, endpoint: &Endpoint, given: Given<'_>) -> Result<bool, Refused> {
         for auth in &endpoint.auth {
             if let Some(secret) = given.secret(&auth.secret)? {
@@ -101,7 +100,7 @@ impl Access {
         Ok(false)
     }
 
-    /// A request that brings `body`.
+    /// Makes a request with `body`.
     pub(super) fn request(&self, body: Bytes) -> Result<Request, http::Failure> {
         let mut request = Request::post(&self.url, body, self.patience)?;
         for (name, value) in &self.headers {
@@ -116,13 +115,13 @@ impl Access {
         Ok(request)
     }
 
-    /// What no text may hold that is shown.
+    /// Values that must not occur in any shown text.
     pub(super) fn hidden(&self) -> Vec<&str> {
         self.hidden.iter().map(Secret::reveal).collect()
     }
 }
 
-/// A time of a provider file.
+/// Converts a time of a provider file.
 pub(super) fn seconds(seconds: u32) -> Duration {
     Duration::from_secs(seconds.into())
 }

@@ -20,17 +20,17 @@ use super::gate::Pass;
 use crate::http::{self, Answer, Client, Events};
 use rye_host::clock::Timer;
 
-/// Most bytes of an answer that is an error.
+/// Maximum size of an error body, in bytes.
 const MOST_ERROR: usize = 64 << 10;
-/// How long they are waited for.
+/// Time limit for reading an error body.
 const ERROR_PATIENCE: Duration = Duration::from_secs(10);
-/// Most bytes of the id of a request.
+/// Maximum length of a request id, in bytes.
 const MOST_ID: usize = 256;
 
-/// What is heard of a call.
+/// Progress of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Heard {
-    /// The answer says this; neither [`Signal::Ended`] nor [`Signal::Broken`].
+    /// A part of the answer; neither [`Signal::Ended`] nor [`Signal::Broken`].
     Signal(Signal),
     /// The message is complete; nothing follows.
     Message(Message),
@@ -38,58 +38,54 @@ pub enum Heard {
     Failed(Box<Failure>),
 }
 
-/// A complete message.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Message {
-    /// What it says.
     pub ended: Ended,
-    /// By which the provider finds the request again.
+    /// Id of the request at the provider.
     pub request_id: Option<String>,
 }
 
-/// A call that failed.
+/// A failed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// What happened.
     pub trouble: Trouble,
-    /// What that means.
     pub verdict: Verdict,
-    /// Whether the model had said something.
+    /// True if the model had produced output.
     pub begun: bool,
-    /// By which the provider finds the request again.
+    /// Id of the request at the provider.
     pub request_id: Option<String>,
 }
 
-/// What happened to a call. No secret is in it.
+/// Problem of a call. Contains no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Trouble {
-    /// The provider says so.
+    /// The provider reported an error.
     #[error("{0}")]
     Told(ApiError),
-    /// The provider was not reached, or broke off.
+    /// The provider was not reached, or the answer was cut.
     #[error("{0}")]
     Met(String),
-    /// The answer came, and cannot be read.
+    /// The answer cannot be parsed.
     #[error(
         "{0}; another try would not help: see docs/providers.md, \"Answers that cannot be read\""
     )]
     Unreadable(String),
 }
 
-/// A call. Dropping it closes its connection and gives its place back.
+/// A call. Dropping it closes its connection and frees its slot.
 pub struct Call {
     state: State,
-    /// The place in the line, until the end.
+    /// Slot in the queue, held until the end.
     pass: Option<Pass>,
     clock: Arc<dyn Timer>,
     access: Arc<Access>,
-    /// What errors of the provider mean.
+    /// Classification of the provider's errors.
     errors: Arc<ErrorRows>,
     timeouts: Timeouts,
     decoder: Decoder,
-    /// Signals of the event that came last.
+    /// Signals of the last event.
     ready: VecDeque<Signal>,
-    /// Whether the model has said something.
+    /// True if the model has produced output.
     begun: bool,
     received: Received,
     request_id: Option<String>,
@@ -101,16 +97,16 @@ enum State {
     Over,
 }
 
-/// The events of an answer, each of which is waited for so long and no longer, whoever waits.
+/// Events of an answer. The timeout of an event continues across cancelled waits.
 struct Reading {
     events: Events,
-    /// How long the next event is waited for.
+    /// Timeout of the next event.
     patience: Duration,
-    /// The same for those behind it.
+    /// Timeout of later events.
     idle: Duration,
-    /// When the next event is too late, if it is waited for. One timer for all of them: to put it off costs less than to set another.
+    /// Deadline of the awaited event. One timer serves all events, because a reset is cheaper than a new timer.
     due: Pin<Box<Sleep>>,
-    /// Whether somebody has begun to wait for the next event.
+    /// True if the wait for the next event has begun.
     is_awaited: bool,
 }
 
@@ -126,7 +122,7 @@ impl Reading {
         }
     }
 
-    /// The next event; `None` at the end of the body. Cancel safe.
+    /// Returns the next event; `None` at the end of the body. Cancel safe.
     async fn next(&mut self) -> Result<Option<Event>, http::Failure> {
         if !self.is_awaited {
             self.is_awaited = true;
@@ -180,13 +176,13 @@ impl Call {
         }
     }
 
-    /// The part of the answer that has arrived so far.
+    /// Part of the answer that has arrived so far.
     pub const fn received(&self) -> Received {
         self.received
     }
 
-    /// What is heard next; `None` behind the end. Cancel safe: what was not heard is heard by who asks again, and no time to wait
-    /// begins anew.
+    /// Returns the next progress; `None` after the end. Cancel safe: a cancelled wait loses nothing, and does not
+    /// restart a timeout.
     pub async fn next(&mut self) -> Option<Heard> {
         loop {
             if let Some(signal) = self.ready.pop_front() {
@@ -220,7 +216,7 @@ impl Call {
         }
     }
 
-    /// Takes in an event, or the end of the body.
+    /// Decodes an event, or the end of the body.
     fn decode(&mut self, event: Option<Event>) {
         let mut signals = Vec::new();
         match event {
@@ -260,7 +256,7 @@ impl Call {
         Heard::Signal(signal)
     }
 
-    /// The end of a call whose answer had begun.
+    /// Ends a call whose answer had begun.
     fn break_off(&mut self, failed: &Failed, trouble: Trouble) -> Heard {
         let verdict = classify(failed, &self.errors, |_| None, self.clock.now());
         self.fail(Failure::new(trouble, verdict))
@@ -283,7 +279,7 @@ impl Call {
 }
 
 impl Trouble {
-    /// The trouble of a stream that broke by `fault`, for which `text` is said.
+    /// Problem of a stream that ended with `fault`; `text` is its message.
     fn of(fault: &Fault, text: String) -> Self {
         match fault {
             Fault::Api(error) => Self::Told(error.clone()),
@@ -303,7 +299,7 @@ impl fmt::Debug for Call {
 }
 
 impl Failure {
-    /// A failure ahead of everything that the answer says.
+    /// Failure before any output of the model.
     fn new(trouble: Trouble, verdict: Verdict) -> Box<Self> {
         let request_id = match &trouble {
             Trouble::Told(error) => error.request_id.clone(),
@@ -347,7 +343,7 @@ async fn open(
     Err(failure)
 }
 
-/// The id that the provider gave to the request. It may be any text; one that holds a secret is none.
+/// The provider's id of the request. An overlong id, or one that contains a secret, is dropped.
 fn request_id(answer: &Answer, access: &Access) -> Option<String> {
     let names = ["request-id", "x-request-id"];
     let id = names.into_iter().find_map(|name| answer.header(name))?;
@@ -355,7 +351,7 @@ fn request_id(answer: &Answer, access: &Access) -> Option<String> {
     (id.len() <= MOST_ID && !is_secret).then(|| id.to_owned())
 }
 
-/// How far a call had come that ended like that.
+/// Progress of a call at its failure.
 fn failed(failure: &http::Failure, begun: bool) -> Failed {
     let stream = |fault| Failed::Stream { fault, begun };
     match failure {

@@ -1,10 +1,11 @@
-//! The lines in front of providers: one for each secret that calls are made with.
+//! Queues for calls of providers: one for each secret that calls use.
 //!
-//! **Owns** how many calls are made at once, who is next, and the pause that a provider asks for. **Never** knows what a call is.
+//! **Owns** the limit on concurrent calls, the order of waiting calls, and the pause that a provider requests.
+//! **Never** knows what a call is.
 //!
-//! **Order.** Places are given in the order of arrival. Who has one waits, if the line is closed, until it opens, and then for a
-//! share of the time that was asked for, of its own, so that not all call in the same moment. **Failure.** Who is dropped while it
-//! waits leaves the line; a place is given back when its [`Pass`] is dropped.
+//! **Order.** Slots are granted in the order of arrival. If the queue is closed, the holder of a slot waits until it
+//! opens, and then for a random fraction of the pause, so that not all calls start at once. **Failure.** A dropped
+//! waiter leaves the queue; dropping a [`Pass`] frees its slot.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,23 +16,22 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use rye_host::clock::Timer;
 
-/// The longest time for which a provider closes a line: the next call will hear if it is not over.
+/// Upper bound of a pause; a longer one is renewed by the next call.
 const MOST_CLOSED: Duration = Duration::from_mins(5);
-/// The most that is waited beyond that.
+/// Upper bound of the additional random delay.
 const MOST_JITTER: Duration = Duration::from_secs(10);
 
-/// Which line: a provider of a project is nobody else's, whatever its name.
+/// Identifies a queue. Providers of a project do not share one with other projects, even under the same name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    /// The project whose file names the provider; `None` for the user's.
+    /// Project whose file names the provider; `None` for the user's.
     pub(super) project: Option<String>,
-    /// The provider.
     pub(super) provider: String,
-    /// The name of the secret, if it asks for one.
+    /// Name of the secret, if the provider uses one.
     pub(super) secret: Option<String>,
 }
 
-/// All lines that somebody stands in, or that are closed.
+/// Queues that are in use or closed.
 #[derive(Debug)]
 pub(super) struct Gates {
     clock: Arc<dyn Timer>,
@@ -39,7 +39,6 @@ pub(super) struct Gates {
 }
 
 impl Gates {
-    /// No lines yet.
     pub(super) fn new(clock: Arc<dyn Timer>) -> Self {
         Self {
             clock,
@@ -47,7 +46,7 @@ impl Gates {
         }
     }
 
-    /// Waits for a place among at most `most`, and for the line to be open. Cancel safe.
+    /// Waits for one of `most` slots, and for the queue to be open. Cancel safe.
     pub(super) async fn enter(&self, key: Key, most: u32) -> Pass {
         let gate = self.gate(key);
         gate.resize(most);
@@ -78,7 +77,7 @@ impl Gates {
     }
 }
 
-/// One line.
+/// One queue.
 #[derive(Debug)]
 struct Gate {
     clock: Arc<dyn Timer>,
@@ -88,18 +87,18 @@ struct Gate {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many places there are, taken or not.
+    /// Number of slots, free or taken.
     size: usize,
-    /// How many there should be, as who came last says: two threads may have begun with different versions of a file.
+    /// Requested number of slots, by the latest caller: two threads may have started with different versions of a file.
     wanted: usize,
-    /// When it opens, or did.
+    /// Time at which the queue opens or opened.
     opens: Uptime,
-    /// The most that is waited beyond that.
+    /// Upper bound of the additional random delay.
     jitter: Duration,
 }
 
 impl Gate {
-    /// Makes room for `most` at once. What is too much and taken goes as it is given back.
+    /// Changes the number of slots to `most`. Excess slots in use are removed when they are freed.
     fn resize(&self, most: u32) {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let mut state = lock(&self.state);
@@ -112,7 +111,7 @@ impl Gate {
         }
     }
 
-    /// Resolves when it is open.
+    /// Resolves when the queue is open.
     async fn opened(&self) {
         loop {
             let (opens, jitter) = {
@@ -129,7 +128,7 @@ impl Gate {
     }
 }
 
-/// A place in front of a provider, given back when it is dropped.
+/// A slot, freed when it is dropped.
 #[derive(Debug)]
 pub(super) struct Pass {
     gate: Arc<Gate>,
@@ -137,7 +136,7 @@ pub(super) struct Pass {
 }
 
 impl Pass {
-    /// Closes the line for everybody. It never opens sooner than somebody was told before.
+    /// Closes the queue for all callers. It never shortens an earlier pause.
     pub(super) fn close(&self, pause: Duration) {
         let pause = pause.min(MOST_CLOSED);
         let opens = self.gate.clock.up().plus(pause);
@@ -161,7 +160,7 @@ impl Drop for Pass {
     }
 }
 
-/// Nothing panics while one of these is held, so that a panic elsewhere leaves it whole.
+/// A poisoned lock is usable: no code panics while it holds one.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -187,7 +186,7 @@ mod tests {
         (clock, Gates::new(timer))
     }
 
-    /// Enters at once, or not.
+    /// Enters if that is possible without waiting.
     fn try_enter(gates: &Gates, key: Key, most: u32) -> Option<Pass> {
         gates.enter(key, most).now_or_never()
     }
@@ -254,7 +253,7 @@ mod tests {
         assert!(one.as_mut().now_or_never().is_none());
         assert!(two.as_mut().now_or_never().is_none());
         clock.advance(Duration::from_secs(7));
-        // The clock draws 1 for the first, and 2 for the second.
+        // The clock's random number is 1 for the first, and 2 for the second.
         assert!(one.as_mut().now_or_never().is_none());
         clock.advance(Duration::from_millis(1));
         assert!(one.as_mut().now_or_never().is_some());
@@ -275,7 +274,7 @@ mod tests {
         caller.close(Duration::from_secs(5));
         clock.advance(Duration::from_secs(3));
         assert!(waits.as_mut().now_or_never().is_none());
-        // Dropped while it waits for the line to open, it gives its place back.
+        // Dropped while it waits for the queue to open, it frees its slot.
         drop(waits);
         assert_eq!(clock.sleepers(), 0);
         clock.advance(Duration::from_mins(1));
@@ -288,7 +287,7 @@ mod tests {
         let caller = try_enter(&gates, key("p"), 1).unwrap();
         caller.close(Duration::MAX);
         drop(caller);
-        // Lines of others come and go; this one is remembered while it is closed.
+        // Other queues come and go; a closed one is kept.
         assert!(try_enter(&gates, key("q"), 1).is_some());
         assert!(try_enter(&gates, key("p"), 1).is_none());
         clock.advance(MOST_CLOSED);
@@ -313,7 +312,7 @@ mod tests {
         let one = waits.as_mut().now_or_never().unwrap();
         assert!(try_enter(&gates, key("p"), 1).is_none());
         assert!(try_enter(&gates, key("p"), 2).is_some());
-        // None at all would be a line that nobody ever leaves.
+        // A queue without slots would block its callers for ever.
         drop(one);
         assert!(try_enter(&gates, key("q"), 0).is_some());
     }

@@ -1,12 +1,12 @@
-//! Where the secrets of providers are looked up.
+//! Lookup of the secrets of providers.
 //!
-//! **Owns** the places where a secret may be, and the type that holds one. **Never** keeps one longer than a call needs it: a file is
-//! read anew for each call, and what was read is wiped. **Never** shows one.
+//! **Owns** the sources of secrets, and the type that holds one. **Never** keeps a secret longer than a call needs it:
+//! a file is read for each call, and the buffer is zeroed. **Never** shows one.
 //!
-//! **Order.** For a file of the user: the environment of the daemon, the credentials of its service manager, and a file of the user's
-//! own. For a file of a project: the `.env` of that project, and nothing else. A place that holds nothing at all is passed over.
-//! **Failure.** A secret that is there and cannot be taken is an error that names the place and the fix; the places behind it are
-//! not asked.
+//! **Order.** For a file of the user: the environment of the daemon, the credentials of its service manager, then a
+//! file of the user's own. For a file of a project: only the `.env` of that project. A source without a value is
+//! skipped. **Failure.** A secret that exists and cannot be used is an error that names the source and the fix; later
+//! sources are not read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,17 +23,17 @@ use zeroize::Zeroizing;
 use crate::config::Environment;
 use rye_host::safe_path::Dir;
 
-/// Most bytes of a secret.
+/// Maximum size of a secret, in bytes.
 const MOST_BYTES: usize = 8 << 10;
-/// What is wrong with a secret that no header can carry.
+/// Error for a secret that a header cannot hold.
 const FOREIGN: &str = "it holds a line break, or a character that is not visible ASCII; there must be one secret and nothing else";
 
-/// A secret. It is wiped when it is dropped, and never shown.
+/// A secret. It is zeroed when it is dropped, and never shown.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// This secret, if a header can carry it; `None` if it is empty. The error says what is wrong with it.
+    /// Checks that a header can hold this secret; `None` if it is empty. The error describes the problem.
     fn checked(self) -> Result<Option<Self>, &'static str> {
         if self.0.chars().any(|c| !c.is_ascii_graphic() && c != ' ') {
             return Err(FOREIGN);
@@ -41,7 +41,7 @@ impl Secret {
         Ok(Some(self).filter(|secret| !secret.0.is_empty()))
     }
 
-    /// This secret behind `prefix`, as a header carries it.
+    /// This secret with `prefix`, as a header value.
     pub(super) fn behind(&self, prefix: &str) -> Self {
         let mut whole = Zeroizing::new(String::with_capacity(prefix.len() + self.0.len()));
         whole.push_str(prefix);
@@ -49,7 +49,7 @@ impl Secret {
         Self(whole)
     }
 
-    /// What must not be shown.
+    /// The value, which must not be shown.
     pub(super) fn reveal(&self) -> &str {
         &self.0
     }
@@ -61,15 +61,13 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Why a secret that is there is not taken.
+/// Reason why an existing secret is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the secret {name} is refused: {place}: {problem}")]
 pub struct Refused {
-    /// Its name.
     pub name: String,
-    /// Where it is.
     pub place: String,
-    /// What is wrong, and what to do.
+    /// The problem and the fix.
     pub problem: String,
 }
 
@@ -79,7 +77,7 @@ impl Kinded for Refused {
     }
 }
 
-/// What a project gives to provider files of its own: the variables of its `.env`.
+/// Variables of a project's `.env`, for its own provider files.
 #[derive(Clone, Default)]
 pub struct ProjectEnv {
     project: String,
@@ -87,7 +85,7 @@ pub struct ProjectEnv {
 }
 
 impl ProjectEnv {
-    /// The variables of `project`, by name.
+    /// Variables of `project`, by name.
     pub fn new(project: &str, variables: impl IntoIterator<Item = (String, String)>) -> Self {
         let variables = variables.into_iter();
         Self {
@@ -98,13 +96,12 @@ impl ProjectEnv {
         }
     }
 
-    /// The project.
     pub(super) fn project(&self) -> &str {
         &self.project
     }
 }
 
-/// Values are secrets: names only.
+/// Shows names only: values are secrets.
 impl fmt::Debug for ProjectEnv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProjectEnv")
@@ -114,7 +111,7 @@ impl fmt::Debug for ProjectEnv {
     }
 }
 
-/// The places of secrets.
+/// Sources of the user's secrets.
 #[derive(Debug)]
 pub(super) struct Secrets {
     environment: Environment,
@@ -123,7 +120,7 @@ pub(super) struct Secrets {
 }
 
 impl Secrets {
-    /// The places that `environment`, which is the daemon's, names.
+    /// Sources that `environment`, which is the daemon's, names.
     pub(super) fn new(environment: &Environment) -> Self {
         Self {
             environment: environment.clone(),
@@ -134,7 +131,7 @@ impl Secrets {
         }
     }
 
-    /// What a provider file of `owner` is given, on behalf of a thread of `project`.
+    /// Values available to a provider file of `owner`, for a thread of `project`.
     pub(super) fn of<'a>(&'a self, owner: Owner, project: &'a ProjectEnv) -> Given<'a> {
         match owner {
             Owner::User => Given::User(self),
@@ -143,7 +140,7 @@ impl Secrets {
     }
 
     fn in_files(&self, name: &str) -> Result<Option<Secret>, Refused> {
-        // The service manager sees to it that nobody else reads what it keeps, in ways of its own.
+        // The service manager protects its credentials by its own means.
         let places = [(&self.credentials, false), (&self.own, true)];
         for (directory, must_be_ours) in places {
             let Some(directory) = directory else {
@@ -163,17 +160,17 @@ impl Secrets {
     }
 }
 
-/// What a provider file is given.
+/// Values available to a provider file.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Given<'a> {
-    /// One of the user: what the daemon has.
+    /// For a file of the user: those of the daemon.
     User(&'a Secrets),
-    /// One of a project: what that project has.
+    /// For a file of a project: those of the project.
     Project(&'a ProjectEnv),
 }
 
 impl Given<'_> {
-    /// The value of the variable `name`, if it is set to something.
+    /// Value of the variable `name`, if it is set and not empty.
     pub(super) fn variable(&self, name: &str) -> Option<Secret> {
         let value = match self {
             Self::User(secrets) => {
@@ -185,7 +182,7 @@ impl Given<'_> {
         Some(value).filter(|value| !value.0.is_empty())
     }
 
-    /// The secret `name`. Reads files, and so blocks.
+    /// The secret `name`. Blocks, because it reads files.
     pub(super) fn secret(&self, name: &str) -> Result<Option<Secret>, Refused> {
         let place = match self {
             Self::User(_) => "the environment of the daemon",
@@ -205,7 +202,7 @@ impl Given<'_> {
     }
 }
 
-/// The secret in the file `name`. The error says what is wrong with it, and what to do.
+/// Secret in the file `name`. The error describes the problem and the fix.
 fn in_file(directory: &Path, name: &str, must_be_ours: bool) -> Result<Option<Secret>, String> {
     let directory = match Dir::root(directory) {
         Ok(directory) => directory,
@@ -234,7 +231,7 @@ fn in_file(directory: &Path, name: &str, must_be_ours: bool) -> Result<Option<Se
     Ok(Secret(text).checked()?)
 }
 
-/// That a file belongs to us, and that nobody else can read or change it.
+/// Checks that the daemon's user owns the file, and that no other user can read or change it.
 fn check_ours(file: &File) -> Result<(), String> {
     let about = file.metadata().map_err(|error| error.to_string())?;
     if about.uid() != geteuid().as_raw() {
@@ -253,7 +250,7 @@ fn check_ours(file: &File) -> Result<(), String> {
 }
 
 fn content(file: File) -> Result<Zeroizing<String>, String> {
-    // Allocated once, with room to see the end, so that growth leaves no copy of the secret behind.
+    // Allocated once, with room to detect the end: growth would leave a copy of the secret in freed memory.
     let mut text = Zeroizing::new(String::with_capacity(MOST_BYTES + 1024));
     let bound = u64::try_from(MOST_BYTES).map_or(u64::MAX, |most| most + 1);
     let read = file.take(bound).read_to_string(&mut text);
@@ -270,7 +267,7 @@ fn content(file: File) -> Result<Zeroizing<String>, String> {
     Ok(text)
 }
 
-/// The names of all secrets that may be given to `endpoints`: variables that no template and no child process may see.
+/// Names of all secrets of `endpoints`: variables that are withheld from templates and child processes.
 pub fn names<'a>(endpoints: impl IntoIterator<Item = &'a Endpoint>) -> BTreeSet<String> {
     let all = endpoints.into_iter().flat_map(Endpoint::secrets);
     all.map(ToOwned::to_owned).collect()
@@ -285,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    /// A home directory with a place for secrets, and one for credentials.
+    /// A home directory with directories for secrets and for credentials.
     struct Home(tempfile::TempDir);
 
     impl Home {
@@ -304,7 +301,7 @@ mod tests {
             self.0.path().join("credentials").join(name)
         }
 
-        /// The places, with these variables as well.
+        /// Sources with these additional variables.
         fn secrets(&self, variables: &[(&str, &[u8])]) -> Secrets {
             let path = |path: &str| self.0.path().join(path).into_os_string();
             let mut all: Vec<(OsString, OsString)> = vec![
@@ -323,7 +320,7 @@ mod tests {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    /// What is found under `K`, or why it is refused.
+    /// Value of `K`, or the reason why it is refused.
     fn found(secrets: &Secrets) -> Result<Option<String>, String> {
         let found = Given::User(secrets).secret("K");
         found

@@ -67,20 +67,19 @@ fn providers() -> (Arc<ManualClock>, Providers) {
     providers_with(&[("KEY", "k3y")])
 }
 
-/// What errors of providers mean, as it is shipped.
+/// The shipped classification of errors.
 fn errors() -> Arc<ErrorRows> {
     let policy = serde_json::from_str(&Snapshot::shipped().policy).unwrap();
     let policy = Policy::from_config(&policy).unwrap();
     ErrorRows::read(policy.provider_errors()).unwrap().into()
 }
 
-/// Calls `model`.
 async fn call(providers: &Providers, model: &ResolvedModel) -> Call {
     let place = providers.enter(model, &ProjectEnv::default()).await;
     place.unwrap().call(model, &errors(), 1, BODY.to_owned())
 }
 
-/// All that is heard of a call, up to its end.
+/// All progress of a call, up to its end.
 async fn all(call: &mut Call) -> Vec<Heard> {
     let mut all = Vec::new();
     while let Some(heard) = call.next().await {
@@ -89,7 +88,7 @@ async fn all(call: &mut Call) -> Vec<Heard> {
     all
 }
 
-/// How a call ends.
+/// Failure of a call.
 async fn failure(call: &mut Call) -> Failure {
     match all(call).await.pop() {
         Some(Heard::Failed(failure)) => *failure,
@@ -97,7 +96,7 @@ async fn failure(call: &mut Call) -> Failure {
     }
 }
 
-/// Events as a body has them.
+/// Events encoded as a body.
 fn events(events: &[Value]) -> String {
     let event = |event: &Value| format!("event: {}\ndata: {event}\n\n", event["type"]);
     events.iter().map(event).collect()
@@ -107,7 +106,7 @@ fn start() -> Value {
     json!({"type": "message_start", "message": {"model": "m-1", "usage": {"input_tokens": 10, "output_tokens": 1}}})
 }
 
-/// A message that says `Hello`, event by event.
+/// A message `Hello`, event by event.
 fn hello() -> Vec<Value> {
     vec![
         start(),

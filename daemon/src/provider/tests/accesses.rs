@@ -1,4 +1,4 @@
-//! What a provider asks for before it can be called.
+//! Prerequisites of a call.
 
 use super::*;
 use crate::http::peer::saying;
@@ -55,7 +55,7 @@ async fn an_address_that_is_none_is_told() {
     }
 }
 
-/// The head of the request that a model with these keys is sent, at an address that stands in `BASE`.
+/// Head of the request for a model with these keys; `BASE` in them stands for the address.
 async fn head_of(
     owner: Owner,
     keys: &str,

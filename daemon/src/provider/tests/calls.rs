@@ -1,4 +1,4 @@
-//! Calls, against a server.
+//! Calls to a test server.
 
 use rye_core::conversation::{Block, Stop};
 use tokio::io::AsyncWriteExt as _;
@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout};
 use super::*;
 use crate::http::peer::{LONG, STREAM, chunk, heard, is_closed, saying, server};
 
-/// The head of a stream that is named `req-1`.
+/// Head of a stream with the request id `req-1`.
 fn named_stream() -> String {
     STREAM.replacen("\r\n", "\r\nRequest-Id: req-1\r\n", 1)
 }
@@ -72,7 +72,7 @@ async fn signals_come_while_the_model_still_speaks() {
         text: "Hello".to_owned(),
     });
     while call.next().await.unwrap() != text {}
-    // Whoever stops waiting misses nothing.
+    // A cancelled wait loses nothing.
     for _ in 0..3 {
         assert!(call.next().now_or_never().is_none());
     }

@@ -1,4 +1,4 @@
-//! What failed calls come to.
+//! Failed calls.
 
 use rye_core::provider::{Received, Tokens};
 use tokio::io::AsyncWriteExt as _;
@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::http::peer::{STREAM, chunk, saying, server};
 
-/// An answer with that status, these lines of a head, and that body.
+/// An answer with this status, these header lines, and this body.
 fn answer(status: &str, lines: &str, body: &str) -> String {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\n{lines}Content-Length: {length}\r\n\r\n{body}")
@@ -17,7 +17,7 @@ fn error(kind: &str) -> String {
     json!({"type": "error", "error": {"type": kind, "message": "m"}}).to_string()
 }
 
-/// How a call ends that is answered like that, and the part of the answer that arrived.
+/// Failure of a call with this answer, and the part of the answer that arrived.
 async fn failing(answer: String) -> (Failure, Received) {
     let (address, _tasks) = saying(answer).await;
     let (_clock, providers) = providers();
@@ -83,7 +83,7 @@ async fn an_answer_that_is_an_error_has_not_begun() {
     }
 }
 
-/// The usage that the first event of the tests reports, and so many bytes after it.
+/// Usage that the first event of the tests reports, and `unreported` bytes after it.
 fn begun(unreported: usize) -> Received {
     Received {
         is_answered: true,
@@ -97,7 +97,7 @@ fn begun(unreported: usize) -> Received {
     }
 }
 
-/// An answer of which nothing arrived but its head.
+/// An answer of which only the head arrived.
 const EMPTY: Received = Received {
     is_answered: true,
     reported: None,
