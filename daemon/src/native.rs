@@ -1,9 +1,9 @@
 //! Tools that run inside the daemon.
 //!
-//! **Owns** the table of native tools. A native tool still is a signed item with a schema; its chain ends here instead of
-//! at a process. **Never** blocks, and never acts for anyone but the run that calls: what it may see and do to other runs
-//! stands in `reach`, what it may do to files in `files`. **Order.** A call that waits is dropped when its run is to stop; waiting changes
-//! nothing, so a call repeated after a restart waits again, for what is left of its time.
+//! **Owns** the table of native tools. A native tool is still a signed item with a schema; its chain ends here instead
+//! of at a process. **Never** blocks a worker, and never acts for anyone but the calling run. `reach` limits its access
+//! to other runs, `files` its access to files. **Order.** A waiting call is dropped when its run must stop. Waiting
+//! changes nothing, so a call repeated after a restart waits again, for the rest of its time.
 
 mod files;
 mod session;
@@ -33,26 +33,25 @@ pub use self::session::Session;
 use self::session::read;
 pub use self::sign::{Asked as SignAsked, Error as SignError};
 
-/// A native tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
     /// `rye/core/echo`: its parameters are its result.
     Echo,
     /// `rye/agent/threads/internal/control`: the answer of a hook.
     Control,
-    /// `rye/agent/threads/internal/emitter`: an event of the run's own.
+    /// `rye/agent/threads/internal/emitter`: a custom event of the run.
     Emitter,
     /// `rye/agent/threads/orchestrator`: waits for runs, stops them, resumes them, reports about them.
     Orchestrator,
-    /// `rye/agent/threads/wait_threads`, `cancel_thread` and `resume_thread`: an operation of the orchestrator each.
+    /// `rye/agent/threads/wait_threads`, `cancel_thread` and `resume_thread`: one operation of the orchestrator each.
     Threads(Threads),
-    /// `rye/agent/threads/budget_ledger`: tells what runs may spend, and have spent.
+    /// `rye/agent/threads/budget_ledger`: reports limits and spending of runs.
     BudgetLedger,
-    /// `rye/core/processes/…`: the same, one run at a time.
+    /// `rye/core/processes/…`: operations on a single run, and the list of runs.
     Processes(Process),
-    /// `rye/core/fetch`: items of the project.
+    /// `rye/core/fetch`: reads items of the project.
     Fetch,
-    /// `rye/core/sign`: the same, signed.
+    /// `rye/core/sign`: signs items of the project.
     Sign,
     /// `rye/file-system/…`: files of the project.
     Files(FileTool),
@@ -61,29 +60,22 @@ pub enum Tool {
 /// An operation of the orchestrator that is a tool of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
-    /// Waits for runs.
     Wait,
-    /// Asks a run to stop.
     Cancel,
-    /// Lets a run go on.
     Resume,
 }
 
 /// A tool below `rye/core/processes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Process {
-    /// Where a run stands.
     Status,
-    /// Which runs there are.
     List,
-    /// Asks a run to stop.
     Cancel,
-    /// What a run has done.
     Steps,
 }
 
 impl Tool {
-    /// Whether `status` in its answer is that of a run it tells about, and not its own.
+    /// True if `status` in its answer is the status of a run it reports about, not its own.
     pub const fn tells_of_runs(self) -> bool {
         match self {
             Self::Orchestrator | Self::Threads(_) | Self::Processes(_) => true,
@@ -99,7 +91,7 @@ impl Tool {
 }
 
 impl Tool {
-    /// How a model reads its result.
+    /// Form in which a model reads its result.
     pub const fn text_form(self) -> TextForm {
         match self {
             Self::Files(FileTool::Read) => TextForm::Lines,
@@ -117,7 +109,7 @@ impl Tool {
     }
 }
 
-/// Whether the native tool of that name acts on the run that calls it and on nothing else: it may be called without a capability.
+/// True if the tool affects only the calling run, so that a call needs no capability.
 pub fn is_free(item: &ItemRef) -> bool {
     item.kind == ItemKind::Tool && find(&item.id) == Some(Tool::Emitter)
 }
@@ -149,7 +141,6 @@ pub fn find(id: &ItemId) -> Option<Tool> {
     }
 }
 
-/// Calls `tool`.
 pub async fn call(tool: Tool, params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     match tool {
         Tool::Echo => Ok(Value::Object(params)),

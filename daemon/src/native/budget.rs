@@ -1,7 +1,7 @@
-//! `rye/agent/threads/budget_ledger`: what a run may still spend, whether a child run would be paid for, and what was spent.
+//! `rye/agent/threads/budget_ledger`: the remaining money of a run, the affordability of a child run, and past
+//! spending.
 //!
-//! **Never** changes anything: money moves with the events of runs, and with nothing else. What a run may see stands in
-//! [`super::reach`].
+//! **Never** changes anything: money moves only with the events of runs. [`super::reach`] limits the visible runs.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::reach::visible;
 use super::session::{Session, invalid, read};
 use crate::port::{AccountState, AccountView, Refusal};
 
-/// What the original offers beside: here it happens by itself, with the run that it is for.
+/// Operations of the original that are refused: here they happen automatically with the run.
 const WRITES: [&str; 6] = [
     "register",
     "register_budget",
@@ -26,7 +26,7 @@ const WRITES: [&str; 6] = [
     "release",
 ];
 
-/// The parameters. A key that is misspelt must not pass for an account or an amount that nobody named.
+/// The parameters. Unknown keys are refused: a misspelt key must not hide an account or an amount.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -43,7 +43,7 @@ enum Operation {
     GetStatus,
 }
 
-/// Answers what `operation` asks, about the run that calls or another one that it sees.
+/// Answers `operation` about the calling run or another visible one.
 pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let asked: Asked = read(params)?;
     let operation = asked.operation()?;
@@ -105,9 +105,9 @@ impl Asked {
     }
 }
 
-/// What may still be spent, and the account whose limit that is; `None` without any limit.
+/// Remaining money, and the account whose limit decides; `None` without any limit.
 ///
-/// What is left below a limit is reserved above it, so only the nearest one is asked.
+/// The remainder of a limited account is reserved above it, so only the nearest limit counts.
 fn remaining(path: &[AccountView]) -> Option<(Usd, &AccountView)> {
     path.iter()
         .find_map(|view| Some((view.row.account.remaining()?, view)))
@@ -123,7 +123,7 @@ fn check_remaining(run: &RunId, own: &AccountView, path: &[AccountView]) -> Valu
     })
 }
 
-/// Why a child run of `run` with this limit would not be paid for, if it would not.
+/// Reason why the limit `share` for a child run of `run` would be refused, if it would.
 fn refusal(run: &Run, own: &AccountView, share: Usd, session: &Session<'_>) -> Option<Refused> {
     match own.state() {
         AccountState::Open => {}
@@ -141,7 +141,7 @@ fn refusal(run: &Run, own: &AccountView, share: Usd, session: &Session<'_>) -> O
     }
 }
 
-/// Why a share is not granted.
+/// Reason why a share is refused.
 struct Refused {
     reason: String,
     lacking: Option<Value>,
@@ -156,7 +156,7 @@ impl Refused {
     }
 }
 
-/// Who has too little, and how much more it would need.
+/// Account or meter that has too little, and the missing amount.
 fn lacking(shortfall: &Shortfall) -> Value {
     let after = shortfall.used.checked_add(shortfall.asked);
     let missing = after.map(|after| after.saturating_sub(shortfall.limit));
@@ -189,7 +189,7 @@ fn can_spawn(run: &RunId, path: &[AccountView], share: Usd, refused: Option<Refu
     })
 }
 
-/// The figures of one account.
+/// Figures of one account.
 fn status(run: &RunId, view: &AccountView) -> Value {
     let account = &view.row.account;
     json!({
@@ -209,7 +209,7 @@ fn status(run: &RunId, view: &AccountView) -> Value {
     })
 }
 
-/// What an account and all of `tree`, it and those below it, came to, and what is set aside there.
+/// Total cost of an account and its `tree`, with the amounts reserved by its direct children.
 fn tree_spend(run: &RunId, own: &AccountView, tree: &[(u32, AccountView)]) -> Value {
     let is_live = |view: &&AccountView| view.state() != AccountState::Closed;
     let directly_below = tree.iter().filter(|(depth, _)| *depth == 1);
@@ -246,7 +246,7 @@ mod tests {
         Usd::parse(text).unwrap()
     }
 
-    /// An account below `parent` that spent a quarter of a dollar itself.
+    /// An account below `parent` with 0.25 USD of own spending.
     fn view(name: &str, parent: Option<&str>, limit: Option<&str>) -> AccountView {
         let id = |name: &str| RunId::new(name).unwrap();
         let own = Usage {

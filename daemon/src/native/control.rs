@@ -1,11 +1,11 @@
-//! `rye/agent/threads/internal/control`: states the answer of a hook. It has no effect; the walker acts on it.
+//! `rye/agent/threads/internal/control`: returns the answer of a hook. It has no effect; the walker acts on it.
 
 use rye_core::model::{Control, Failure, Object};
 use serde_json::Value;
 
 use super::session::invalid;
 
-/// The parameters, if they are an answer.
+/// Validates the parameters as an answer of a hook, and returns them.
 pub(super) fn answer(mut params: Object) -> Result<Value, Failure> {
     params.retain(|_, value| !value.is_null());
     let answer = Value::Object(params);

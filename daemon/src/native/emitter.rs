@@ -1,7 +1,7 @@
-//! `rye/agent/threads/internal/emitter`: appends an event of a tool's own making to the run that calls it.
+//! `rye/agent/threads/internal/emitter`: appends a custom event to the calling run.
 //!
-//! **Never** to another run: a caller that names one is refused unless it names itself. Names of the daemon's own events are
-//! refused, so that nobody mistakes one for the other.
+//! **Never** appends to another run: a call that names another one is refused. Names of the daemon's own events are
+//! refused, so that the two cannot be confused.
 
 use rye_core::model::{Event, Failure, Object};
 use serde::Deserialize;
@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 use super::session::{Session, invalid, read};
 use crate::port::Refusal;
 
-/// Longest name of an event.
+/// Maximum length of an event name in bytes.
 const MOST_NAME: usize = 64;
-/// The transcript's own line for a signed head.
+/// Event name that the transcript uses for a signed head.
 const HEAD: &str = "checkpoint";
-/// Most bytes of the content of an event, as JSON.
+/// Maximum size of an event's content as JSON, in bytes.
 const MOST_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Deserialize)]
@@ -27,7 +27,6 @@ struct Params {
     thread_id: Option<String>,
 }
 
-/// Appends the event.
 pub(super) async fn emit(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let params: Params = read(params)?;
     check(&params, session.run.as_str()).map_err(invalid)?;

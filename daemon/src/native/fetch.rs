@@ -1,6 +1,6 @@
-//! `rye/core/fetch`: items of the project, by their ids and by queries.
+//! `rye/core/fetch`: items of the project, by id and by query.
 //!
-//! What may be fetched is for the layers of the run to say, whatever else it may do ([`crate::index`]).
+//! The layers of the run decide which items may be fetched ([`crate::index`]).
 
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::model::{Failure, Object};
@@ -28,7 +28,7 @@ impl Kinded for Error {
     }
 }
 
-/// What the parameters name, or find.
+/// Answers the request in the parameters.
 pub(super) async fn fetch(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let failed = |error: Error| match error {
         Error::Index(index::Error::Denied(denied)) => {

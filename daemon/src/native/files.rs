@@ -1,10 +1,10 @@
 //! `rye/file-system/…`: files of the project, for graphs and models.
 //!
-//! **Owns** the six tools `read`, `write`, `edit_lines`, `ls`, `glob` and `grep`. Parameters are read before the project is visited; the
-//! work is done there, away from the runtime's workers. **Never** leaves the project ([`place`]), never writes below `.ai/state`, and never
-//! leaves half a file: what is written takes the place of what was there as a whole. **Order.** The new contents of a batch are all written
-//! beside their places before the first is moved there. **Failure.** What is refused has changed nothing. A call whose run is stopped is
-//! given up: a search ends soon, a write that has begun ends by itself.
+//! **Owns** the six tools `read`, `write`, `edit_lines`, `ls`, `glob` and `grep`. Parameters are parsed before the
+//! visit of the project; the work runs in its file pool. **Never** leaves the project ([`place`]), never writes below
+//! `.ai/state`, and never leaves a partial file: a write replaces the previous file atomically. **Order.** All new
+//! contents of a batch are written to temporary files before the first rename. **Failure.** A refused call has changed
+//! nothing. If the run of a call stops, the call is abandoned: a search ends soon, a write in progress completes.
 
 mod edit;
 mod lines;
@@ -33,85 +33,77 @@ use crate::projects;
 /// A tool below `rye/file-system`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileTool {
-    /// The lines of a file.
+    /// Reads lines of a file.
     Read,
-    /// Whole files.
+    /// Writes whole files.
     Write,
-    /// Some lines of a file.
+    /// Replaces lines of a file.
     EditLines,
-    /// What lies in a directory.
+    /// Lists a directory.
     Ls,
-    /// Files by their names.
+    /// Finds files by name.
     Glob,
-    /// Lines by what they hold.
+    /// Finds lines by content.
     Grep,
 }
 
-/// Largest file that is read or edited as lines.
+/// Maximum size in bytes of a file that is read or edited by lines.
 const MOST_BYTES: u64 = 32 * 1024 * 1024;
 
-/// Why a tool does not do what it is asked for.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// The project cannot be used.
     #[error(transparent)]
     Project(#[from] projects::Error),
-    /// A path leads out of the project.
     #[error(
         "`{path}` lies outside the project; name it relative to the project, and let no link on the way lead out"
     )]
     Outside {
-        /// As given.
+        /// Path as given.
         path: String,
     },
-    /// A path that is the daemon's own.
+    /// The path belongs to the daemon.
     #[error(
         "`{path}` lies below `.ai/state`, which holds the record of runs; write to another place"
     )]
     Protected {
-        /// As given.
+        /// Path as given.
         path: String,
     },
-    /// Nothing is there.
     #[error("`{path}` does not exist in the project")]
     Missing {
-        /// As given.
+        /// Path as given.
         path: String,
     },
-    /// What is there is of the wrong sort.
+    /// The file is of the wrong type.
     #[error("`{path}` is not {expected}")]
     Not {
-        /// As given.
+        /// Path as given.
         path: String,
-        /// What it should be, with its article.
+        /// Expected type, with its article.
         expected: &'static str,
     },
-    /// The file is too large to be worked on by lines.
+    /// The file is too large to be read or edited by lines.
     #[error(
         "`{path}` is larger than {} MiB; look for lines with `rye/file-system/grep`, or use `rye/bash`",
         MOST_BYTES / (1024 * 1024)
     )]
     TooLarge {
-        /// As given.
+        /// Path as given.
         path: String,
     },
-    /// A parameter cannot be.
     #[error("{0}")]
     Invalid(String),
-    /// The file is not what the caller has read.
+    /// The file is not the one that the caller has read.
     #[error("`{path}` {problem}; nothing was written: read it again")]
     Stale {
-        /// As given.
+        /// Path as given.
         path: String,
-        /// What is different.
         problem: String,
     },
-    /// The operating system refused.
     #[error("failed to use `{path}`")]
     Io {
-        /// As given.
+        /// Path as given.
         path: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -133,10 +125,9 @@ impl Kinded for Error {
     }
 }
 
-/// Work in the project, and whether anybody still waits for it.
+/// Work in the project; the [`Watch`] shows an abandoned call.
 type Work = Box<dyn FnOnce(&Workspace, &Watch) -> Result<Value, Error> + Send>;
 
-/// Calls `tool`.
 pub(super) async fn call(
     tool: FileTool,
     params: Object,
@@ -161,7 +152,7 @@ pub(super) async fn call(
     })
 }
 
-/// What is to be done, if the parameters are such.
+/// Parses the parameters of `tool`.
 fn order(tool: FileTool, params: Object) -> Result<Work, Failure> {
     Ok(match tool {
         FileTool::Read => {
@@ -191,7 +182,7 @@ fn order(tool: FileTool, params: Object) -> Result<Work, Failure> {
     })
 }
 
-/// Somebody waits for work; when that is dropped, nobody does.
+/// Held by the waiting caller; dropping it abandons the work.
 #[derive(Debug, Default)]
 struct Waiting(Arc<AtomicBool>);
 
@@ -201,7 +192,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Tells work whether it was given up.
+/// Shows the work that its call was abandoned.
 #[derive(Debug)]
 struct Watch(Arc<AtomicBool>);
 
@@ -211,7 +202,7 @@ impl Watch {
     }
 }
 
-/// A path as results show it.
+/// Path in the form of results.
 fn shown(path: &Path) -> String {
     if path == Path::new("") {
         ".".to_owned()
@@ -220,7 +211,7 @@ fn shown(path: &Path) -> String {
     }
 }
 
-/// `text` up to `most` bytes, with a note if that is not all.
+/// Truncates `text` to `most` bytes, with a note.
 fn cut(mut text: String, most: usize) -> String {
     if text.len() > most {
         let left_out = text.len() - text.floor_char_boundary(most);

@@ -1,7 +1,7 @@
-//! `rye/agent/threads/orchestrator`: what a graph does with the runs it started, and a person with all of theirs.
+//! `rye/agent/threads/orchestrator`: operations of a graph on the runs it started, and of a person on all of theirs.
 //!
-//! What a run may see and do stands in [`super::reach`]; waiting in [`super::wait`]. Operations on what only LLM threads
-//! have (their text, their handoff) are refused by name.
+//! [`super::reach`] limits the accessible runs; [`super::wait`] waits for them. Operations that only LLM threads have
+//! (their text, their handoff) are refused by name.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::port::Refusal;
 use crate::process::KILL_GRACE;
 use rye_journal::Filter;
 
-/// What is asked, by the word of `operation`.
+/// Parameters by `operation`.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "operation", rename_all = "snake_case")]
 enum Operation {
@@ -47,14 +47,14 @@ enum Operation {
     HandoffThread,
 }
 
-/// A run that is to stop.
+/// Parameters of a cancel.
 #[derive(Debug, Deserialize)]
 pub(super) struct Cancellation {
     thread_id: String,
     reason: Option<String>,
 }
 
-/// Does what `operation` names.
+/// Executes `operation`.
 pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let later = |operation: &str| {
         let text = format!("`{operation}` is for LLM threads, which a later release has");
@@ -110,7 +110,7 @@ pub(super) async fn call(params: Object, session: &Session<'_>) -> Result<Value,
     }
 }
 
-/// Asks a run to stop.
+/// Requests a stop of a run.
 pub(super) async fn cancel(asked: Cancellation, session: &Session<'_>) -> Result<Value, Failure> {
     let run = actionable(session, &asked.thread_id).await?;
     let cause = asked
@@ -152,7 +152,7 @@ async fn kill(
     }))
 }
 
-/// The chain of continuations a run belongs to, from its root to the newest.
+/// Chain of continuations of a run, from its root to the newest.
 async fn chain(id: &str, session: &Session<'_>) -> Result<Value, Failure> {
     let run = visible(session, id).await?;
     let mut run = session

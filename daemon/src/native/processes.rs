@@ -1,4 +1,4 @@
-//! `rye/core/processes/…`: runs, one at a time. What a run may see and stop stands in [`super::reach`].
+//! `rye/core/processes/…`: operations on single runs. [`super::reach`] limits the accessible runs.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rye_journal::Filter;
 
 /// Statuses of runs that have not ended.
 pub(super) const ACTIVE: [Status; 3] = [Status::Created, Status::Running, Status::Suspended];
-/// How long a cancel waits for the run to stop if nobody says.
+/// Default time in seconds for which a cancel waits for the run to stop.
 const CANCEL_WAIT: f64 = 5.0;
 
 #[derive(Debug, Deserialize)]
@@ -35,7 +35,7 @@ struct Cancelled {
     grace: Option<f64>,
 }
 
-/// Where a run stands.
+/// Reports about a run.
 pub(super) async fn status(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let Named { run_id } = read(params)?;
     let run = visible(session, &run_id).await?;
@@ -43,7 +43,7 @@ pub(super) async fn status(params: Object, session: &Session<'_>) -> Result<Valu
     Ok(report::record(&run, &cost))
 }
 
-/// Runs that have not ended, or those with the status asked for, newest first.
+/// Lists runs that have not ended, or those with the given status, newest first.
 pub(super) async fn list(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let Listed { status } = read(params)?;
     let statuses = match status.as_deref() {
@@ -69,13 +69,13 @@ fn asked(word: &str) -> Result<Status, Failure> {
     })
 }
 
-/// Records of the runs that the caller sees and that pass `filter`, without its own.
+/// Records of the visible runs that match `filter`, without the calling run.
 pub(super) async fn records(filter: Filter, session: &Session<'_>) -> Result<Vec<Value>, Failure> {
     let filter = filter.seen_by(reach::caller(session));
     let runs = session.runs.list(filter).await.map_err(Refusal::of_run)?;
     let mut records = Vec::new();
     for run in runs.iter().filter(|run| run.id != *session.run) {
-        // One that cannot be read any more is left out, as it would be a moment later.
+        // A run that can no longer be read is left out, as it would be a moment later.
         if let Ok(run) = session.runs.get(run.id.clone()).await {
             let cost = report::cost(&run, session).await?;
             records.push(report::record(&run, &cost));
@@ -84,7 +84,7 @@ pub(super) async fn records(filter: Filter, session: &Session<'_>) -> Result<Vec
     Ok(records)
 }
 
-/// Asks a run to stop, waits a little for it, and reports how far it has come. It kills nothing.
+/// Requests a stop of a run, waits for it within `grace`, and reports its status. Kills nothing.
 pub(super) async fn cancel(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let Cancelled {
         run_id,
@@ -118,7 +118,7 @@ pub(super) async fn cancel(params: Object, session: &Session<'_>) -> Result<Valu
     }))
 }
 
-/// What a run has done, step by step.
+/// Reports the steps of a run.
 pub(super) async fn steps(params: Object, session: &Session<'_>) -> Result<Value, Failure> {
     let Named { run_id } = read(params)?;
     let run = visible(session, &run_id).await?;
@@ -137,7 +137,7 @@ pub(super) async fn steps(params: Object, session: &Session<'_>) -> Result<Value
     }))
 }
 
-/// A time in seconds, as callers write it.
+/// Converts a parameter in seconds.
 pub(super) fn seconds(name: &str, given: f64) -> Result<Duration, Failure> {
     Duration::try_from_secs_f64(given).map_err(|_negative| {
         invalid(format!(

@@ -1,5 +1,5 @@
-//! Which runs the calling run may see, and which it may stop or resume: [`port::reach`](crate::port::reach), asked as
-//! that run.
+//! Access of the calling run to other runs: which it may see, stop or resume, by the rules of
+//! [`port::reach`](crate::port::reach).
 //!
 //! A tool neither waits for nor kills the run it is part of: that would wait for its own end.
 
@@ -12,7 +12,7 @@ use rye_core::model::{Failure, Run};
 use super::session::{Session, invalid};
 use crate::port::{Refusal, reach};
 
-/// The run that calls, as one who asks.
+/// The calling run as the caller.
 pub(super) const fn caller<'a>(session: &Session<'a>) -> Caller<'a> {
     Caller::Run {
         run: session.run,
@@ -34,7 +34,7 @@ pub(super) async fn actionable(session: &Session<'_>, id: &str) -> Result<Arc<Ru
     run.map_err(Refusal::of_run)
 }
 
-/// Whether the calling run is `run`, or a descendant of it.
+/// True if the calling run is `run`, or a descendant of it.
 pub(super) async fn is_within(session: &Session<'_>, run: &Run) -> Result<bool, Failure> {
     if run.spec.chain_root == session.spec.chain_root {
         return Ok(true);

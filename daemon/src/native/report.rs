@@ -1,4 +1,4 @@
-//! Runs in words: the documents that native tools answer with.
+//! JSON documents about runs in the answers of native tools.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use serde_json::{Value, json};
 use super::session::Session;
 use crate::port::Refusal;
 
-/// What the chain of `run` and all below it have cost so far.
+/// Cost so far of the chain of `run` and its descendants.
 pub(super) async fn cost(run: &Arc<Run>, session: &Session<'_>) -> Result<Cost, Failure> {
     let cost = session.runs.cost(Arc::clone(run)).await;
     cost.map_err(Refusal::of_run)
 }
 
-/// Everything a caller may know about a run that has cost so much, without its state.
+/// Record of a run without its state.
 pub(super) fn record(run: &Run, cost: &Cost) -> Value {
     let spec = &run.spec;
     let mut document = json!({
@@ -48,7 +48,7 @@ pub(super) fn record(run: &Run, cost: &Cost) -> Value {
     document
 }
 
-/// What a wait reports about a run that has cost so much.
+/// Entry of a wait about a run.
 pub(super) fn result(run: &Run, cost: &Cost) -> Value {
     let result = run.result();
     json!({
@@ -61,19 +61,19 @@ pub(super) fn result(run: &Run, cost: &Cost) -> Value {
     })
 }
 
-/// What stands in the place of a run that cannot be reported about.
+/// Entry about a run that cannot be reported.
 pub(super) fn failed(failure: &Failure) -> Value {
     json!({"status": "error", "cost": {}, "error": failure.message, "outputs": null})
 }
 
-/// What a run has cost, with the steps it took.
+/// Cost of a run, with its number of steps.
 fn figures(run: &Run, cost: &Cost) -> Value {
     let mut figures = cost.numbers();
     figures.insert("steps".to_owned(), json!(run.steps()));
     Value::Object(figures)
 }
 
-/// Whether a task of this daemon carries it out.
+/// True if a task of this daemon drives the run.
 pub(super) fn is_alive(run: &Run) -> bool {
     match run.status() {
         Status::Created | Status::Running => true,
@@ -86,7 +86,7 @@ pub(super) fn is_alive(run: &Run) -> bool {
     }
 }
 
-/// Why it did not end well, or behind which failure it is suspended, for people.
+/// Message of the failure that ended or suspended the run.
 fn error(run: &Run) -> Option<String> {
     run.failure().map(|failure| failure.message)
 }

@@ -1,7 +1,7 @@
-//! Lets a run continue that is suspended, or that ended without success.
+//! Resumes a run that is suspended, or that ended without success.
 //!
-//! **Rule.** A run never gives another one more than it has itself: new limits of turns, tokens and time are at most those of the
-//! thread that asks; what may be spent more has to fit into the accounts above.
+//! **Rule.** A run never grants another one more than it has itself. New limits of turns, tokens and time are at most
+//! those of the calling thread, and additional spending must fit into the accounts above.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,10 +16,9 @@ use super::reach::{actionable, caller};
 use super::session::{Session, invalid};
 use crate::port::{Refusal, Resume};
 
-/// By how much a limit is raised that nobody names.
+/// Factor by which an unspecified limit is raised.
 const BUMP: u64 = 2;
 
-/// What is asked.
 #[derive(Debug, Deserialize)]
 pub(super) struct Params {
     thread_id: String,
@@ -41,7 +40,7 @@ enum Action {
     Cancel,
 }
 
-/// Lets the run continue, or the last of the runs that continue it.
+/// Resumes the run, or its newest continuation.
 pub(super) async fn resume(asked: Params, session: &Session<'_>) -> Result<Value, Failure> {
     let run = actionable(session, &asked.thread_id).await?;
     let resolved = session.runs.newest(run.id.clone()).await;
@@ -102,7 +101,7 @@ fn verdicts(words: BTreeMap<String, String>) -> Result<Vec<(String, Verdict)>, F
     words.into_iter().map(verdict).collect()
 }
 
-/// The limits with which the run continues.
+/// Limits of the resumed run.
 async fn raises(
     asked: &Params,
     run: &Arc<Run>,
@@ -149,7 +148,7 @@ async fn raises(
     Ok((raised, wanted.spend))
 }
 
-/// The limits in force of the run that asks, which are the most it can give.
+/// Limits in force of the calling run, which bound the limits it can grant.
 fn most(own: &Run) -> Limits {
     let spec = &own.spec.limits;
     match own.thread() {
@@ -163,7 +162,7 @@ fn most(own: &Run) -> Limits {
     }
 }
 
-/// A new limit that is no more than `most`: one that somebody named is refused, any other is cut.
+/// Bounds a new limit by `most`: a limit named by the caller is refused, a default one is reduced.
 fn within<T: Copy + Ord + std::fmt::Display>(
     key: &str,
     wanted: Option<T>,

@@ -1,4 +1,4 @@
-//! What a call of a native tool has: the run that calls, and its parameters.
+//! Context of a native tool's call, and the parsing of its parameters.
 
 use std::sync::Arc;
 
@@ -11,35 +11,34 @@ use serde_json::Value;
 use crate::port::Runs;
 use crate::projects::Projects;
 
-/// On whose behalf a tool is called, and whom it may ask.
+/// Context of a native tool's call.
 #[derive(Clone, Copy)]
 #[expect(
     missing_debug_implementations,
     reason = "what puts events on record cannot be shown"
 )]
 pub struct Session<'a> {
-    /// The run.
     pub run: &'a RunId,
-    /// Which step of it, and which part of that.
+    /// Step of the call, and its slot in the step.
     pub attempt: (u32, Slot),
-    /// Its authority and its project.
+    /// Permissions and project of the run.
     pub spec: &'a Spec,
-    /// The owner of all runs.
+    /// Operations on other runs.
     pub runs: &'a dyn Runs,
-    /// The projects in use.
+    /// Projects in use.
     pub projects: &'a Arc<Projects>,
-    /// The source of what nobody can guess.
+    /// Source of time and of random numbers.
     pub clock: &'a dyn Clock,
-    /// Puts on record what has happened on behalf of the run.
+    /// Records an event in the calling run.
     pub note: &'a (dyn Fn(Event) + Sync),
 }
 
-/// Parameters that do not fit; the message says which, and the fix.
+/// Failure for invalid parameters; the message names the parameter and the fix.
 pub(super) fn invalid(problem: impl std::fmt::Display) -> Failure {
     Failure::permanent("invalid_params", problem.to_string())
 }
 
-/// The parameters as `T`; those that are null count as absent.
+/// Parses the parameters as `T`; null counts as absent.
 pub(super) fn read<T: DeserializeOwned>(mut params: Object) -> Result<T, Failure> {
     params.retain(|_, value| !value.is_null());
     serde_json::from_value(Value::Object(params)).map_err(invalid)

@@ -1,9 +1,10 @@
-//! `rye/core/sign`, and who asks the daemon for the same from outside: items are signed with its key.
+//! Signing of items with the key of the daemon: `rye/core/sign`, and the same operation of the API.
 //!
-//! **Rule.** A signature makes code run: each item needs the capability to sign it, and of several none is signed unless all may be. What
-//! could not be used afterwards is not signed ([`rye_item::sign`]). **Order.** A file is signed, then that is put on record in the run that
-//! asked; who asks again after a crash finds it signed, and it is put on record then. **Failure.** Of several items, one that cannot be
-//! signed leaves the others signed, and is named.
+//! **Rule.** A signature allows code to run. Each item needs the capability to sign it, and of several items none is
+//! signed unless all may be. An item that could not be used afterwards is not signed ([`rye_item::sign`]). **Order.**
+//! The file is signed first, then the event is recorded in the calling run. A repeated call after a crash finds the
+//! file signed, and records it then. **Failure.** If one of several items cannot be signed, the others stay signed, and
+//! the failed one is named.
 
 use std::sync::Arc;
 
@@ -25,28 +26,22 @@ use super::session::{Session, read};
 use crate::port::Refusal;
 use crate::projects::{self, Inside, Projects, Site};
 
-/// Why nothing is signed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The project cannot be used.
     #[error(transparent)]
     Project(#[from] projects::Error),
-    /// The key of the daemon cannot be used.
     #[error("failed to open the key of the daemon")]
     Key(#[from] keys::Error),
-    /// The file cannot be signed.
     #[error(transparent)]
     Sign(#[from] sign::Error),
-    /// It was signed, and cannot be used all the same.
+    /// The item was signed, but cannot be used.
     #[error(transparent)]
     Item(#[from] Box<library::Error>),
-    /// There is no such type of items.
     #[error("`item_type` cannot be read")]
     Kind(#[source] InvalidId),
-    /// It is not said what is to be signed.
+    /// The parameters do not name what to sign.
     #[error("{0}")]
     Invalid(&'static str),
-    /// An item may not be signed.
     #[error(transparent)]
     Denied(#[from] Denied),
 }
@@ -64,26 +59,24 @@ impl Kinded for Error {
     }
 }
 
-/// What is to be signed.
+/// Parameters of a request to sign.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Asked {
-    /// The type of the items.
     pub item_type: String,
     /// One item, or a pattern of ids.
     pub item_id: Option<String>,
     /// A pattern of ids.
     pub glob: Option<String>,
-    /// The space they lie in; that of the project unless it says so.
+    /// Space of the items; default is the project.
     pub source: Option<String>,
 }
 
-/// What was signed.
 #[derive(Debug)]
 pub struct Done {
-    /// As events of the run that asked.
+    /// Events of the calling run.
     pub events: Vec<RunEvent>,
-    /// As the answer.
+    /// Answer of the tool.
     pub answer: Value,
 }
 
@@ -111,7 +104,7 @@ pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value,
 }
 
 impl Asked {
-    /// Signs it in the project of `site`, if each of `layers` allows it.
+    /// Signs the items in the project of `site`, if each of `layers` allows it.
     pub async fn within(
         self,
         projects: &Arc<Projects>,
@@ -166,7 +159,7 @@ impl Asked {
     }
 }
 
-/// Signs one file, and reads it again as everybody will.
+/// Signs one file, and verifies it as any later use will.
 fn signed(
     library: &Library,
     place: &Place,
@@ -178,7 +171,7 @@ fn signed(
     Ok(SignedItem { item, change })
 }
 
-/// An item that is signed now.
+/// A signed item.
 struct SignedItem {
     item: Arc<Item>,
     change: Change,
@@ -272,7 +265,7 @@ mod tests {
             Self { root, key, library }
         }
 
-        /// Writes a tool that nobody has signed; `version` may be none.
+        /// Writes an unsigned tool; `version` may be invalid.
         fn tool(&self, id: &str, version: &str) -> PathBuf {
             let (category, name) = id.rsplit_once('/').unwrap();
             let path = self.root.path().join("project/.ai/tools");
@@ -313,7 +306,7 @@ mod tests {
             key_fp: fingerprint,
         };
         assert_eq!(done.events, [expected]);
-        // Once more is no other signature.
+        // A repeated request does not change the signature.
         let again = stage.ask("rye.*", asked).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
         assert_eq!(again.answer["message"], "tool:t/one was signed already");

@@ -1,10 +1,10 @@
-//! Waiting for several runs. Each is pushed to us as it settles; nothing is asked twice.
+//! Waiting for several runs. The runs notify the waiter when they settle; nothing is polled.
 //!
-//! **Order.** An id that names no run is an entry at once. Then entries come as runs settle, until all have, one has
-//! (`require_all: false`), one has failed (`fail_fast`), or the time is over. What has not settled by then is reported as it is.
-//! The time counts from the first start of the call: one that is repeated after a restart waits for what the wall clock says is left
-//! of it, and never longer than it was.
-//! **Never** ends a run by itself, unless `cancel_siblings_on_failure` asks for it.
+//! **Order.** An id that names no run becomes an entry at once. Further entries follow as runs settle. The wait ends
+//! when all have settled, when one has (`require_all: false`), when one has failed (`fail_fast`), or at the timeout.
+//! Runs that have not settled by then are reported with their current status. The timeout counts from the first start
+//! of the call: after a restart, a repeated call waits for the rest of it by the wall clock, and never longer than the
+//! whole timeout. **Never** ends a run, unless `cancel_siblings_on_failure` is set.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,13 +25,13 @@ use super::session::{Session, invalid};
 use crate::port::Refusal;
 use rye_host::fail_point::{self, Place};
 
-/// Most runs one call waits for.
+/// Maximum number of runs per call.
 const MOST_RUNS: usize = 1000;
 
-/// How long is waited, in seconds, if nobody says.
+/// Default timeout in seconds.
 const USUAL_SECONDS: u32 = 600;
 
-/// What is waited for.
+/// Parameters of a wait.
 #[derive(Debug, Deserialize)]
 pub(super) struct Params {
     thread_ids: Vec<Value>,
@@ -51,7 +51,7 @@ impl Params {
     }
 }
 
-/// The runs that were asked for, in the order in which they were, each with what is known about it.
+/// Requested runs in the order of the request, each with its entry once there is one.
 struct Table {
     rows: Vec<Row>,
 }
@@ -59,12 +59,11 @@ struct Table {
 struct Row {
     label: String,
     run: Option<Arc<Run>>,
-    /// What the run has cost, once there is an entry.
+    /// Cost of the run, once there is an entry.
     cost: Cost,
     entry: Option<Value>,
 }
 
-/// Waits.
 pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value, Failure> {
     let taken = taken(session).await;
     let began = Instant::now();
@@ -114,7 +113,7 @@ pub(super) async fn wait(params: Params, session: &Session<'_>) -> Result<Value,
     Ok(table.answer(params.require_all, total, Some(taken + began.elapsed())))
 }
 
-/// What is known about the runs now; nothing is waited for.
+/// Reports the current status of the runs without waiting.
 pub(super) async fn aggregate(ids: &[Value], session: &Session<'_>) -> Result<Value, Failure> {
     let mut table = Table::of(ids, session).await?;
     table.close(session, false, false).await?;
@@ -122,7 +121,7 @@ pub(super) async fn aggregate(ids: &[Value], session: &Session<'_>) -> Result<Va
     Ok(table.answer(true, total, None))
 }
 
-/// How long is waited, 0 being without end: as long as `given` says, or else as the run was told, and no longer than it may.
+/// Timeout of a wait, 0 for none: `given`, else the default of the run's configuration, and at most its maximum.
 fn limit(given: Option<f64>, waits: Waits) -> Result<Duration, Failure> {
     let usual = waits.usual.unwrap_or(USUAL_SECONDS);
     let limit = seconds("timeout", given.unwrap_or_else(|| usual.into()))?;
@@ -138,7 +137,7 @@ fn limit(given: Option<f64>, waits: Waits) -> Result<Duration, Failure> {
     Ok(if limit.is_zero() { longest } else { limit })
 }
 
-/// Resolves when a call that has taken so long has taken `limit`; never, if that is 0.
+/// Resolves when `limit` has passed since the call first began, `taken` ago; never if `limit` is 0.
 async fn sleep(limit: Duration, taken: Duration) {
     if limit.is_zero() {
         std::future::pending::<()>().await;
@@ -146,7 +145,7 @@ async fn sleep(limit: Duration, taken: Duration) {
     tokio::time::sleep(limit.saturating_sub(taken)).await;
 }
 
-/// How long ago the call began first; nothing, if the wall clock went back.
+/// Time since the call first began; zero if the wall clock went back.
 async fn taken(session: &Session<'_>) -> Duration {
     let record = session.runs.get(session.run.clone()).await;
     let mut attempts = record.iter().flat_map(|record| record.attempts());
@@ -161,8 +160,8 @@ fn is_failure(run: &Run) -> bool {
 }
 
 impl Table {
-    /// Looks every id up. A result of a nested or detached run stands for that run; anything else without an id is what
-    /// came of a start that failed.
+    /// Looks up all ids. The result of a nested or detached run stands for that run. Any other value without an id is
+    /// the result of a failed start.
     async fn of(ids: &[Value], session: &Session<'_>) -> Result<Self, Failure> {
         if ids.len() > MOST_RUNS {
             return Err(invalid(format!(
@@ -195,7 +194,7 @@ impl Table {
         Ok(Self { rows })
     }
 
-    /// Whoever waits for itself waits for ever.
+    /// A wait for the calling run itself would never end.
     async fn refuse_own_line(&mut self, session: &Session<'_>) -> Result<(), Failure> {
         let open: Vec<_> = self.open().collect();
         for (place, run) in open {
@@ -213,7 +212,7 @@ impl Table {
             .filter_map(|(place, row)| Some((place, Arc::clone(row.run.as_ref()?))))
     }
 
-    /// Tells about a run as it is; answers with what is told.
+    /// Makes the entry of a run in its current state, and returns it.
     async fn report(
         &mut self,
         row: usize,
@@ -236,7 +235,7 @@ impl Table {
         }
     }
 
-    /// Tells about the runs that have not settled.
+    /// Makes the entries of the runs that have not settled.
     async fn close(
         &mut self,
         session: &Session<'_>,
@@ -267,7 +266,7 @@ impl Table {
         Ok(())
     }
 
-    /// What the runs have cost together: what is below another one of them is part of that one's cost.
+    /// Total cost of the runs. The cost of a run below another one of them is part of that one's cost.
     async fn total(&self, session: &Session<'_>) -> Result<Usd, Failure> {
         let paid = |row: &&Row| row.cost.usage.money > Usd::ZERO;
         let accounts: BTreeMap<_, _> = self
@@ -347,7 +346,7 @@ impl Row {
         }
     }
 
-    /// Its id and its status, for people.
+    /// Id and status, for people.
     fn describe(&self) -> String {
         let entry = self.entry.as_ref();
         let word = |key| {
@@ -363,13 +362,13 @@ impl Row {
     }
 }
 
-/// The id of the run that `id` stands for.
+/// Id of the run that `id` stands for.
 pub(super) fn named(id: &Value) -> Option<&str> {
     let inner = || id.get("thread_id").or_else(|| id.get("graph_run_id"));
     id.as_str().or_else(|| inner()?.as_str())
 }
 
-/// The run to wait for: the last of its chain of continuations.
+/// The run to wait for: the newest of its chain of continuations.
 async fn look_up(session: &Session<'_>, id: &str) -> Result<Arc<Run>, Failure> {
     let run = visible(session, id).await?;
     session
@@ -394,7 +393,7 @@ mod tests {
     #[test]
     fn the_configuration_says_how_long_a_wait_is() {
         let most = Some(60);
-        // What the call says, what the configuration does, and how many seconds that is; 0 is without end.
+        // Value in the call, value in the configuration, and the resulting seconds; 0 is without end.
         let table = [
             (None, None, None, Some(600)),
             (None, Some(5), None, Some(5)),

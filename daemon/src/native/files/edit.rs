@@ -1,8 +1,8 @@
 //! `rye/file-system/edit_lines`.
 //!
-//! **Rule.** A change names what it replaces by the text itself, which has to be in the file exactly once, or by the ids under which lines
-//! were read. Both are looked up in the file as it is: a text that is gone, or a line that has another text or another number by now,
-//! is not found, and nothing is written.
+//! **Rule.** A change names the replaced text itself, which must occur in the file exactly once, or the ids under which
+//! lines were read. Both are looked up in the current file. If the text is gone, or a line has another text or number
+//! by now, it is not found, and nothing is written.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -31,7 +31,7 @@ struct Change {
     new_content: String,
 }
 
-/// A change whose place in the file was found.
+/// A change with its position in the file.
 struct Located {
     /// In bytes.
     range: Range<usize>,
@@ -65,7 +65,7 @@ pub(super) fn edit(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
     Ok(answer)
 }
 
-/// The changes with their places, in the order of the file.
+/// The changes with their positions, in the order of the file.
 fn locate(asked: &Asked, before: &[u8]) -> Result<Vec<Located>, Error> {
     if asked.changes.is_empty() {
         return Err(Error::Invalid("`changes` is empty".to_owned()));
@@ -110,12 +110,13 @@ fn locate(asked: &Asked, before: &[u8]) -> Result<Vec<Located>, Error> {
     Ok(located)
 }
 
-/// The number of the line, from 1, in which that byte is.
+/// Line number, from 1, of the byte at `at`.
 fn line_at(content: &[u8], at: usize) -> usize {
     memchr::memchr_iter(b'\n', &content[..at]).count() + 1
 }
 
-/// The change of the text `old`, which is in the file exactly once. `read` shows line ends as `\n`, whatever they are.
+/// Change of the text `old`, which must occur exactly once. `read` shows all line ends as `\n`, so `old` also matches
+/// `\r\n`.
 fn by_text(asked: &Asked, number: usize, old: &str, before: &[u8]) -> Result<Located, Error> {
     if old.is_empty() {
         let text = format!("`changes[{number}].old_content` is empty");
@@ -148,7 +149,7 @@ fn by_text(asked: &Asked, number: usize, old: &str, before: &[u8]) -> Result<Loc
     }
 }
 
-/// Where `text` begins in `content`: its first two places.
+/// Offsets of the first two occurrences of `text` in `content`.
 fn places(content: &[u8], text: &[u8]) -> Vec<usize> {
     let Some(first) = memmem::find(content, text) else {
         return Vec::new();
@@ -157,7 +158,7 @@ fn places(content: &[u8], text: &[u8]) -> Vec<usize> {
     std::iter::once(first).chain(second).collect()
 }
 
-/// The change of the lines `first` to `last`, from 0.
+/// Change of the lines `first` to `last`, from 0.
 fn by_lines(lines: &[Line<'_>], first: usize, last: usize, new_content: &str) -> Located {
     let length = |lines: &[Line<'_>]| -> usize {
         let lines = lines.iter();
@@ -173,7 +174,7 @@ fn by_lines(lines: &[Line<'_>], first: usize, last: usize, new_content: &str) ->
     for (at, text) in new.iter().enumerate() {
         content.extend_from_slice(text.as_bytes());
         let is_last = at + 1 == new.len();
-        // A file whose last line nothing ends stays like that.
+        // A file without a final line end keeps that.
         content.extend_from_slice(if is_last && lines[last].end.is_empty() {
             b""
         } else {
@@ -187,14 +188,13 @@ fn by_lines(lines: &[Line<'_>], first: usize, last: usize, new_content: &str) ->
 }
 
 impl Change {
-    /// What names lines.
     fn names(&self) -> impl Iterator<Item = &str> {
         let names = [&self.line_id, &self.start_line_id, &self.end_line_id];
         names.into_iter().flatten().map(String::as_str)
     }
 }
 
-/// The number and the id of a line, as `given` names it.
+/// Number and id in a line name.
 fn parts(given: &str) -> (Option<&str>, &str) {
     let given = given.trim().trim_end_matches('│');
     match given.split_once(':') {
@@ -203,7 +203,7 @@ fn parts(given: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// The lines of a file as it is that have the ids that are asked for.
+/// Lines of the current file that have the requested ids.
 struct Ids<'a> {
     path: &'a str,
     lines: HashMap<LineId, Vec<usize>>,
@@ -223,7 +223,7 @@ impl<'a> Ids<'a> {
         Self { path, lines: ids }
     }
 
-    /// The line, from 0, that `given` names: its id, or its number and its id as `read` tells them.
+    /// Index, from 0, of the line that `given` names: by id, or by number and id as shown by `read`.
     fn line(&self, given: &str) -> Result<usize, Error> {
         let (number, id) = parts(given);
         let stale = |problem: String| Error::Stale {
@@ -249,7 +249,7 @@ impl<'a> Ids<'a> {
     }
 }
 
-/// The content with the changes, which are in order and apart from each other.
+/// Applies the changes, which must be ordered and disjoint.
 fn applied(before: &[u8], changes: &[Located]) -> Vec<u8> {
     let mut content = Vec::new();
     let mut next = 0;

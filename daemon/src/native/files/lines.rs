@@ -1,23 +1,23 @@
-//! Lines of a file and the ids by which they are named.
+//! Lines of a file, and their ids.
 
 use std::fmt;
 
 use rye_core::seal::sha256;
 
-/// Characters of a line that are shown.
+/// Maximum number of characters shown of a line.
 const MOST_SHOWN: usize = 2_000;
 /// Hexadecimal digits of an id.
 const ID_DIGITS: usize = 8;
 
-/// A line, apart from what ends it.
+/// A line without its line end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Line<'a> {
     pub(super) text: &'a [u8],
-    /// `\n`, `\r\n`, or nothing at the end of a file.
+    /// `\n`, `\r\n`, or empty at the end of a file.
     pub(super) end: &'a [u8],
 }
 
-/// The lines of `content`. Only `\n` ends one; a `\r` before it belongs to the end.
+/// Splits `content` into lines. Only `\n` ends one; a `\r` before it belongs to the line end.
 pub(super) fn split(content: &[u8]) -> Vec<Line<'_>> {
     content
         .split_inclusive(|byte| *byte == b'\n')
@@ -33,7 +33,7 @@ pub(super) fn split(content: &[u8]) -> Vec<Line<'_>> {
         .collect()
 }
 
-/// The id of the line `number`, from 1: it names a line with this text at this place.
+/// Hash of a line's number, from 1, and text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct LineId(u32);
 
@@ -45,7 +45,7 @@ impl LineId {
         Self(u32::from_be_bytes([a, b, c, d]))
     }
 
-    /// The id that is written as `text`.
+    /// Parses an id.
     pub(super) fn read(text: &str) -> Option<Self> {
         let is_one = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         if text.len() != ID_DIGITS || !text.bytes().all(is_one) {
@@ -61,7 +61,7 @@ impl fmt::Display for LineId {
     }
 }
 
-/// A line as it is shown: without what is too long of it.
+/// Text of a line for display, truncated to [`MOST_SHOWN`] characters.
 pub(super) fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     match text.char_indices().nth(MOST_SHOWN) {

@@ -1,8 +1,8 @@
-//! The files of one project, and nothing outside of it.
+//! Access to the files of one project, and to nothing outside it.
 //!
-//! **Rule.** A path is opened beneath the project with the kernel's promise that no link leads out ([`within`]). What was found has a
-//! place of its own, without links on the way: it is that place which is judged and written to, so that a link which is changed meanwhile
-//! leads nowhere else.
+//! **Rule.** A path is opened beneath the project, and the kernel guarantees that no link leads out ([`within`]). The
+//! opened file has a real path without links. That path is checked and written to, so that a concurrently changed link
+//! cannot redirect the write.
 
 use std::cell::Cell;
 use std::fs::{self, File, Metadata};
@@ -18,47 +18,47 @@ use rye_item::{unfinished, within};
 use super::{Error, MOST_BYTES, failed, shown};
 use rye_host::safe_path::Dir;
 
-/// A pipe that lies there must not hold us up, nor a terminal become ours.
+/// Opening a pipe must not block, and a terminal must not become the controlling one.
 const TO_READ: OFlag = OFlag::O_RDONLY
     .union(OFlag::O_NONBLOCK)
     .union(OFlag::O_NOCTTY);
 const TO_LIST: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY);
-/// What belongs to the daemon.
+/// Directory of the daemon.
 const PROTECTED: &str = ".ai/state";
 
-/// The files of a project.
+/// Files of a project.
 #[derive(Debug)]
 pub(super) struct Workspace {
     root: Dir,
-    /// As it was named.
+    /// Path as given to [`Workspace::open`].
     named: PathBuf,
-    /// Where it really lies.
+    /// Real path.
     real: PathBuf,
-    /// What the names of unfinished files begin with, which nobody else uses.
+    /// Unique prefix of temporary file names.
     unfinished: String,
     next: Cell<u32>,
 }
 
-/// A plain file that was found.
+/// A regular file that was found.
 #[derive(Debug)]
 pub(super) struct Found {
-    /// Its place below the project, without links on the way.
+    /// Path below the project, without links.
     pub(super) path: PathBuf,
     file: File,
     metadata: Metadata,
 }
 
-/// Where a file is to be written.
+/// Destination of a write.
 #[derive(Debug)]
 pub(super) struct Target {
-    /// Its place below the project, without links on the way.
+    /// Path below the project, without links.
     pub(super) path: PathBuf,
     name: String,
-    /// What is there now.
+    /// Current file, if there is one.
     pub(super) existing: Option<Found>,
 }
 
-/// New content that lies beside its place; removed when it is dropped before it was moved there.
+/// New content in a temporary file; it is removed if it is dropped before its rename.
 #[derive(Debug)]
 pub(super) struct Draft {
     directory: Dir,
@@ -67,7 +67,7 @@ pub(super) struct Draft {
 }
 
 impl Workspace {
-    /// Opens the project at `directory`. `random` tells its unfinished files from those of others.
+    /// Opens the project at `directory`. `random` makes its temporary files unique.
     pub(super) fn open(directory: &Path, random: u64) -> Result<Self, Error> {
         let opened = File::open(directory).and_then(|root| {
             let real = real_path(&root)?;
@@ -83,7 +83,7 @@ impl Workspace {
         })
     }
 
-    /// `given` as a path below the project; it may begin with that of the project.
+    /// Path below the project; `given` may begin with the path of the project.
     fn relative(&self, given: &str) -> Result<PathBuf, Error> {
         let path = Path::new(given);
         let below = [&self.named, &self.real]
@@ -112,7 +112,7 @@ impl Workspace {
         )
     }
 
-    /// Where `opened` lies below the project, without links on the way.
+    /// Path of `opened` below the project, without links.
     fn place_of(&self, opened: &impl AsFd, given: &str) -> Result<PathBuf, Error> {
         let real = real_path(opened).map_err(|error| refine(given, error))?;
         let below = real.strip_prefix(&self.real);
@@ -123,7 +123,7 @@ impl Workspace {
             })
     }
 
-    /// The plain file at `given`.
+    /// The regular file at `given`.
     pub(super) fn file(&self, given: &str) -> Result<Found, Error> {
         let path = self.relative(given)?;
         let opened = self.opened(&path, TO_READ);
@@ -132,7 +132,7 @@ impl Workspace {
         found(file, place, given)
     }
 
-    /// The directory at `given`, and its place.
+    /// The directory at `given`, and its path.
     pub(super) fn directory(&self, given: &str) -> Result<(Dir, PathBuf), Error> {
         let path = self.relative(given)?;
         let opened = self.opened(&path, TO_LIST);
@@ -141,12 +141,12 @@ impl Workspace {
         Ok((Dir::from(opened), place))
     }
 
-    /// The directory at the place `path`, which is reached without links.
+    /// The directory at `path`, which must have no links.
     pub(super) fn enter(&self, path: &Path) -> io::Result<Dir> {
         self.root.enter(path)
     }
 
-    /// Where `given` is to be written, and what is there now.
+    /// Destination of a write to `given`, and the current file there.
     pub(super) fn target(&self, given: &str) -> Result<Target, Error> {
         let relative = self.relative(given)?;
         let path = match self.opened(&relative, OFlag::O_PATH) {
@@ -172,7 +172,7 @@ impl Workspace {
         })
     }
 
-    /// The place of a file that is to be made: below the deepest directory that is there.
+    /// Path of a new file, below its deepest existing directory.
     fn place_of_new(&self, relative: &Path, given: &str) -> Result<PathBuf, Error> {
         let unusable = || Error::Not {
             path: given.to_owned(),
@@ -206,7 +206,7 @@ impl Workspace {
             .transpose()
     }
 
-    /// Writes `content` beside its place. A file that is there keeps its permissions.
+    /// Writes `content` to a temporary file with the permissions of the existing file, if there is one.
     pub(super) fn draft(&self, target: Target, content: &[u8]) -> Result<Draft, Error> {
         let path = target.path.clone();
         let parent = path.parent().unwrap_or(Path::new(""));
@@ -238,7 +238,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Moves it to its place, if what is there is what was found.
+    /// Renames the draft to its destination, unless the file there has changed meanwhile.
     pub(super) fn put(self) -> Result<(), Error> {
         let path = &self.target.path;
         let now = self.directory.look(&self.target.name);
@@ -261,13 +261,13 @@ impl Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // After a move there is nothing left to remove, which is the usual case.
+        // After a rename there is nothing to remove; this is the usual case.
         drop(self.directory.remove(&self.temporary));
     }
 }
 
 impl Found {
-    /// What it holds, if that is at most `most` bytes.
+    /// Content, if it is at most `most` bytes.
     pub(super) fn content(&self, most: u64) -> Result<Option<Vec<u8>>, Error> {
         if self.metadata.len() > most {
             return Ok(None);
@@ -280,7 +280,7 @@ impl Found {
         Ok(is_whole.then_some(content))
     }
 
-    /// What it holds, to be worked on by lines.
+    /// Content for work by lines.
     pub(super) fn lines(&self) -> Result<Vec<u8>, Error> {
         self.content(MOST_BYTES)?.ok_or_else(|| Error::TooLarge {
             path: shown(&self.path),
@@ -288,7 +288,7 @@ impl Found {
     }
 }
 
-/// What tells a file that was changed from what it was.
+/// Identity and version of a file, to detect changes.
 fn stamp(file: &Metadata) -> (u64, u64, u64, i64, i64) {
     let (seconds, nanos) = (file.mtime(), file.mtime_nsec());
     (file.dev(), file.ino(), file.len(), seconds, nanos)
@@ -309,12 +309,12 @@ fn found(file: File, path: PathBuf, given: &str) -> Result<Found, Error> {
     })
 }
 
-/// Where what is open lies, as the kernel says.
+/// Path of an open file according to the kernel.
 fn real_path(opened: &impl AsFd) -> io::Result<PathBuf> {
     fs::read_link(format!("/proc/self/fd/{}", opened.as_fd().as_raw_fd()))
 }
 
-/// Tells absence and escape from other failures.
+/// Distinguishes absence and escape from other failures.
 fn refine(given: &str, error: io::Error) -> Error {
     let path = given.to_owned();
     match error.raw_os_error().map(Errno::from_raw) {

@@ -9,11 +9,11 @@ use super::lines::{LineId, shown as line_shown, split};
 use super::place::Workspace;
 use super::{Error, shown};
 
-/// Most lines of an answer.
+/// Maximum number of lines of an answer.
 const MOST_LINES: usize = 2_000;
-/// Most bytes of the lines of an answer as `cat -n` prints them.
+/// Maximum size in bytes of the lines of an answer, in the format of `cat -n`.
 const MOST_BYTES: usize = 48 * 1024;
-/// Bytes of a number of a line as `cat -n` prints it, with the tab behind it.
+/// Bytes of a line number in the format of `cat -n`, with the tab after it.
 const NUMBER_BYTES: usize = 7;
 
 #[derive(Debug, Deserialize)]
@@ -23,7 +23,7 @@ pub(super) struct Asked {
     limit: Option<usize>,
 }
 
-/// Some lines of a file, each with its number and its id.
+/// Reads lines of a file, each with its number and its id.
 pub(super) fn read(place: &Workspace, asked: &Asked) -> Result<Value, Error> {
     let found = place.file(&asked.path)?;
     let content = found.lines()?;

@@ -15,13 +15,13 @@ use super::walk::{Cut, MOST_ENTRIES, Visit, Walk, is_ignored, pattern, rules_of}
 use super::{Error, Watch, failed, shown};
 use rye_host::safe_path::{Dir, EntryKind};
 
-/// Most entries, files and matches of an answer.
+/// Maximum number of entries, files and matches of an answer.
 const MOST_FOUND: usize = 100;
-/// Most bytes of the lines of an answer.
+/// Maximum size of the lines of an answer, in bytes.
 const MOST_OUTPUT: usize = 50 * 1024;
-/// Largest file that is searched.
+/// Maximum size of a searched file, in bytes.
 const MOST_SEARCHED: u64 = 8 * 1024 * 1024;
-/// Largest automaton that a pattern may make.
+/// Maximum size of a pattern's automaton, in bytes.
 const MOST_PATTERN: usize = 4 * 1024 * 1024;
 
 #[derive(Debug, Deserialize)]
@@ -42,7 +42,7 @@ pub(super) struct Grepped {
     include: Option<String>,
 }
 
-/// What lies in a directory, directories first.
+/// Lists a directory, subdirectories first.
 pub(super) fn ls(place: &Workspace, asked: &Listed) -> Result<Value, Error> {
     let given = asked.path.as_deref().unwrap_or(".");
     let (directory, path) = place.directory(given)?;
@@ -86,7 +86,7 @@ pub(super) fn ls(place: &Workspace, asked: &Listed) -> Result<Value, Error> {
     }))
 }
 
-/// Files whose paths fit a pattern.
+/// Collects files whose paths match a pattern.
 struct Files<'a> {
     pattern: &'a GlobMatcher,
     above: &'a Path,
@@ -106,7 +106,7 @@ impl Visit for Files<'_> {
     }
 }
 
-/// Files by their names.
+/// Finds files by path.
 pub(super) fn glob(place: &Workspace, asked: &Globbed, watch: &Watch) -> Result<Value, Error> {
     let glob = pattern(&asked.pattern)?;
     let (directory, path) = place.directory(asked.path.as_deref().unwrap_or("."))?;
@@ -129,7 +129,7 @@ pub(super) fn glob(place: &Workspace, asked: &Globbed, watch: &Watch) -> Result<
     }))
 }
 
-/// Lines that fit a pattern, in files that fit another.
+/// Collects lines that match a pattern, in files whose paths match another.
 struct Lines<'a> {
     matcher: RegexMatcher,
     searcher: Searcher,
@@ -138,7 +138,7 @@ struct Lines<'a> {
     watch: &'a Watch,
     matches: Vec<Value>,
     output: String,
-    /// Files that are too large.
+    /// Number of files that were too large.
     skipped: usize,
 }
 
@@ -158,7 +158,7 @@ impl Lines<'_> {
             .searcher
             .search_slice(&self.matcher, content, &mut hits);
         let is_full = hits.is_full;
-        // Nothing in memory fails to be read.
+        // A search in memory cannot fail.
         drop(searched);
         if is_full {
             ControlFlow::Break(())
@@ -183,13 +183,13 @@ impl Visit for Lines<'_> {
                 self.skipped += 1;
                 ControlFlow::Continue(())
             }
-            // It is gone by now, or not ours to read.
+            // The file was removed, or cannot be read.
             Ok(None) | Err(_) => ControlFlow::Continue(()),
         }
     }
 }
 
-/// The matches in one file.
+/// Collects the matches in one file.
 struct Hits<'a> {
     path: String,
     matches: &'a mut Vec<Value>,
@@ -226,7 +226,7 @@ impl Sink for Hits<'_> {
     }
 }
 
-/// Lines by what they hold.
+/// Finds lines by content.
 pub(super) fn grep(place: &Workspace, asked: &Grepped, watch: &Watch) -> Result<Value, Error> {
     let matcher = RegexMatcherBuilder::new()
         .line_terminator(Some(b'\n'))
@@ -284,7 +284,7 @@ pub(super) fn grep(place: &Workspace, asked: &Grepped, watch: &Watch) -> Result<
     }))
 }
 
-/// What was found, with a note if that is nothing or not all.
+/// Appends a note if there are no or incomplete results.
 fn noted(mut output: String, cut: Option<Cut>, nothing: &str) -> String {
     if output.is_empty() && cut.is_none() {
         return format!("[{nothing}]\n");

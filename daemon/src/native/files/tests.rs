@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 
-/// A project beside something that is none of its business.
+/// A project, and a directory outside it.
 struct Stage {
     root: TempDir,
 }
@@ -38,7 +38,7 @@ impl Stage {
         fs::read(self.project().join(path)).unwrap()
     }
 
-    /// What `tool` answers, or the code and the message of its failure.
+    /// Answer of `tool`, or the code and the message of its failure.
     fn ask(&self, tool: FileTool, params: Value) -> Result<Value, (String, String)> {
         let told = |failure: Failure| (failure.code, failure.message);
         let Value::Object(params) = params else {
@@ -64,7 +64,7 @@ impl Stage {
         assert!(message.contains(told), "{asked}: {message}");
     }
 
-    /// The names in a directory of the project, hidden ones included.
+    /// Names in a directory of the project, hidden ones included.
     fn names(&self, path: &str) -> Vec<String> {
         let entries = fs::read_dir(self.project().join(path)).unwrap();
         let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name();
@@ -75,7 +75,7 @@ impl Stage {
         names
     }
 
-    /// The id of a line as `read` tells it.
+    /// Id of a line as shown by `read`.
     fn id(&self, path: &str, number: usize) -> String {
         let output = self.ok(FileTool::Read, json!({"path": path}))["output"].clone();
         let start = format!("{number}:");
@@ -119,7 +119,7 @@ fn lines_are_read_with_numbers_and_ids_from_wherever_one_begins() {
         (&json!(1), &json!(3), &json!(true))
     );
     assert_ne!(stage.id("a.txt", 2), stage.id("a.txt", 3));
-    // The project may be named.
+    // The path may include the project.
     let whole = stage.project().join("a.txt");
     stage.ok(FileTool::Read, json!({"path": whole}));
     stage.put("empty", "");
@@ -143,7 +143,7 @@ fn an_answer_is_bounded_however_large_the_file_is() {
         told.ends_with("\n[3000 more lines: read on with offset 2001]\n"),
         "{told}"
     );
-    // As `cat -n` prints them, 48 KB: 7 bytes of number, 17 of text, the line end.
+    // In the format of `cat -n`, 48 KB: 7 bytes of number, 17 of text, the line end.
     stage.put("narrow", format!("{}\n", "y".repeat(17)).repeat(1_990));
     let answer = stage.ok(FileTool::Read, json!({"path": "narrow"}));
     assert_eq!(answer["line_count"], 48 * 1024 / 25);
@@ -230,7 +230,7 @@ fn no_path_and_no_link_leads_out_of_the_project() {
     assert!(!root.join("new").exists());
     assert_eq!(fs::read(root.join("secret")).unwrap(), b"outside\n");
 
-    // A link that stays inside is followed, and stays a link.
+    // A link that stays inside is followed, and remains a link.
     let told = stage.ok(FileTool::Read, json!({"path": "linked/alias"}));
     assert!(told["output"].as_str().unwrap().contains("inside"));
     let write = json!({"path": "linked/alias", "content": "new\n"});
@@ -377,7 +377,7 @@ fn a_directory_that_becomes_a_link_meanwhile_leads_nowhere() {
 #[test]
 fn lines_are_replaced_by_their_ids_and_line_ends_are_kept() {
     let stage = Stage::new();
-    // The content, the change to lines 2 and 2, or 2 to 3, and what comes of it.
+    // The content, the change to lines 2 and 2, or 2 to 3, and the result.
     for (before, last, new, after) in [
         ("a\nb\nc\n", 2, "B", "a\nB\nc\n"),
         ("a\nb\nc\n", 2, "B\n", "a\nB\nc\n"),
@@ -447,7 +447,7 @@ fn a_text_that_is_in_a_file_once_is_replaced_whatever_its_line_ends_are() {
     ]);
     stage.ok(FileTool::EditLines, json!({"path": "f", "changes": both}));
     assert_eq!(stage.get("f"), b"A\nb\nC\n");
-    // Overlapping places are two places.
+    // Overlapping occurrences count as two.
     stage.put("f", "aaa");
     let twice = json!({"path": "f", "changes": [{"old_content": "aa", "new_content": "x"}]});
     stage.refused(
@@ -570,7 +570,7 @@ fn an_edit_of_a_line_that_moved_or_of_no_file_is_refused() {
     stage.refused(FileTool::EditLines, none, "file_not_found", "g");
 }
 
-/// A project with things that are looked for, and others that are not.
+/// A project with files that a search finds, and others that it must skip.
 fn searched() -> Stage {
     let stage = Stage::new();
     stage.put(".gitignore", "target/\n*.log\n!keep.log\n");

@@ -1,8 +1,8 @@
-//! Going through a directory of the project and all below it.
+//! Recursive walk of a directory of the project.
 //!
-//! **Never** follows a link, never leaves the project, and never shows what a `.gitignore` leaves out or what is hidden, unless it is
-//! named. **Order.** What comes first by its path comes first. **Failure.** A directory that cannot be opened is passed over; one that is
-//! too large, or lies too deep, makes the answer a part of the whole.
+//! **Never** follows a link, and never leaves the project. Never shows files that a `.gitignore` excludes, or hidden
+//! files unless they are named. **Order.** By path. **Failure.** A directory that cannot be opened is skipped. A
+//! directory that is too large or too deep makes the result incomplete.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -16,44 +16,44 @@ use super::place::Workspace;
 use super::{Error, Watch};
 use rye_host::safe_path::{Dir, Entry, EntryKind};
 
-/// Most entries of one directory that are looked at.
+/// Maximum number of entries read from one directory.
 pub(super) const MOST_ENTRIES: usize = 100_000;
-/// How deep directories are looked into below where a walk begins.
+/// Maximum depth below the start of a walk.
 const MOST_DEPTH: usize = 64;
-/// How long a walk takes.
+/// Time limit of a walk.
 const LONGEST: Duration = Duration::from_secs(10);
-/// Largest `.gitignore` that counts.
+/// Maximum size of a `.gitignore`, in bytes; a larger one is ignored.
 const MOST_RULES: u64 = 1024 * 1024;
 
-/// Why a walk did not see everything.
+/// Reason why a walk is incomplete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// Whoever looks has seen enough.
+    /// The visitor has enough results.
     Enough,
-    /// It took too long.
+    /// The time limit expired.
     Late,
-    /// A directory has too many entries, or lies too deep.
+    /// A directory has too many entries, or is too deep.
     Large,
 }
 
-/// A walk through a directory.
+/// A walk of a directory.
 pub(super) struct Walk<'a> {
     pub(super) place: &'a Workspace,
     pub(super) watch: &'a Watch,
-    /// Names of hidden entries that are looked at all the same.
+    /// Names of hidden entries that are visited anyway.
     pub(super) named: GlobSet,
     until: Instant,
     cut: Option<Cut>,
 }
 
-/// What a walk comes to.
+/// Visitor of a walk.
 pub(super) trait Visit {
-    /// A plain file at `path` below where the walk began; its directory and its name in it.
+    /// Called for a regular file: `path` is relative to the start of the walk, `name` is the name in `directory`.
     fn file(&mut self, path: &Path, directory: &Dir, name: &str) -> ControlFlow<()>;
 }
 
 impl<'a> Walk<'a> {
-    /// A walk that looks into hidden directories only as far as parts of `patterns` name them.
+    /// Makes a walk that visits hidden directories only if parts of `patterns` name them.
     pub(super) fn new<'p>(
         place: &'a Workspace,
         watch: &'a Watch,
@@ -74,7 +74,7 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// Goes through `directory`, which lies at the place `path`.
+    /// Walks `directory`, whose path is `path`.
     pub(super) fn go(
         mut self,
         directory: &Dir,
@@ -92,7 +92,7 @@ impl<'a> Walk<'a> {
         self.cut
     }
 
-    /// Whether the walk is to end now.
+    /// True if the walk must end now.
     pub(super) fn is_over(&mut self) -> bool {
         if self.watch.is_given_up() || Instant::now() >= self.until {
             self.cut = Some(Cut::Late);
@@ -164,7 +164,7 @@ impl<'a> Walk<'a> {
 }
 
 impl Workspace {
-    /// The rules of the directories above the place `path`, from the project down.
+    /// Rules of the directories above `path`, from the project down.
     pub(super) fn rules_above(&self, path: &Path) -> Vec<Gitignore> {
         let mut above: Vec<&Path> = path.ancestors().skip(1).collect();
         above.reverse();
@@ -173,7 +173,7 @@ impl Workspace {
     }
 }
 
-/// The rules of a directory with these entries, if it has some.
+/// Rules of a directory with these entries, if it has any.
 pub(super) fn rules_of(directory: &Dir, path: &Path, entries: &[Entry]) -> Option<Gitignore> {
     let has_rules = entries
         .iter()
@@ -182,17 +182,17 @@ pub(super) fn rules_of(directory: &Dir, path: &Path, entries: &[Entry]) -> Optio
 }
 
 fn rules_in(directory: &Dir, path: &Path) -> Option<Gitignore> {
-    // One that cannot be read leaves nothing out.
+    // An unreadable file excludes nothing.
     let text = directory.read(".gitignore", MOST_RULES).ok()??;
     let mut rules = GitignoreBuilder::new(rooted(path));
     for line in String::from_utf8_lossy(&text).lines() {
-        // As git does: a line that is no pattern means nothing.
+        // As in git, an invalid line has no effect.
         drop(rules.add_line(None, line));
     }
     rules.build().ok()
 }
 
-/// Whether what lies at the place `path` is left out: the deepest rule that says something decides.
+/// True if `path` is excluded; the deepest matching rule decides.
 pub(super) fn is_ignored(rules: &[Gitignore], path: &Path, is_directory: bool) -> bool {
     let path = rooted(path);
     for rules in rules.iter().rev() {
@@ -205,12 +205,12 @@ pub(super) fn is_ignored(rules: &[Gitignore], path: &Path, is_directory: bool) -
     false
 }
 
-/// A place as rules see it: they tell places below theirs from others by their beginning.
+/// Absolute form of a path: the rules match paths by prefix.
 fn rooted(path: &Path) -> PathBuf {
     Path::new("/").join(path)
 }
 
-/// A pattern of paths, in which `*` does not cross `/`; without `/` it is about names in every directory.
+/// Compiles a pattern of paths, in which `*` does not cross `/`. Without `/` it matches names in every directory.
 pub(super) fn pattern(text: &str) -> Result<globset::GlobMatcher, Error> {
     let anywhere = if text.contains('/') {
         text.trim_start_matches("./").to_owned()

@@ -1,4 +1,4 @@
-//! `rye/file-system/write`, and what has become of a file that was written.
+//! `rye/file-system/write`, and the diff of a written file.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use similar::TextDiff;
 use super::place::{Draft, Target, Workspace};
 use super::{Error, cut, shown};
 
-/// Most bytes of a diff that is shown.
+/// Maximum size of a shown diff, in bytes.
 const MOST_DIFF: usize = 50 * 1024;
-/// Largest content that is compared.
+/// Maximum size of a compared content, in bytes.
 const MOST_COMPARED: u64 = 1024 * 1024;
-/// How long two contents are compared in detail.
+/// Time limit of the detailed comparison.
 const COMPARING: std::time::Duration = std::time::Duration::from_millis(200);
 
 #[derive(Debug, Deserialize)]
@@ -29,7 +29,7 @@ pub(super) struct File {
     content: String,
 }
 
-/// A file that lies beside its place, and what will be said of it.
+/// A draft with its result entry.
 struct Ready {
     draft: Draft,
     path: String,
@@ -61,7 +61,7 @@ pub(super) fn write(place: &Workspace, asked: Asked) -> Result<Value, Error> {
     }
 }
 
-/// All new contents are written before the first takes its place.
+/// All new contents are written to temporary files before the first rename.
 fn write_all(place: &Workspace, files: &[File]) -> Result<Value, Error> {
     if files.is_empty() {
         return Err(Error::Invalid("`files` names no file".to_owned()));
@@ -130,7 +130,7 @@ fn prepare(place: &Workspace, target: Target, content: &str) -> Result<Ready, Er
     })
 }
 
-/// What changes in a file, as a unified diff.
+/// Change of a file as a unified diff.
 pub(super) fn difference(path: &str, before: &[u8], after: &[u8]) -> String {
     if before == after {
         return format!("{path} was this already");
