@@ -1,8 +1,9 @@
-//! Processes: the parent that outlives the daemon, tool processes in groups of their own, and who is calling.
+//! Processes: the parent process that outlives the daemon, tool processes in groups of their own, and the origin of API
+//! callers.
 //!
-//! **Owns** every fork of the daemon. [`parent`] runs `ryed` as two processes; [`Spawner`] starts a [`Plan`], and
-//! [`Running::finish`] carries it to its end; [`end_leftovers`] clears up after an earlier life of the daemon;
-//! [`Peer`] tells where a caller comes from. **Never** decides what to run or what a result means.
+//! **Owns** every fork of the daemon. [`parent`] runs `ryed` as two processes. [`Spawner`] starts a [`Plan`], and
+//! [`Running::finish`] follows the process to its end. [`end_leftovers`] ends processes of an earlier daemon. [`Peer`]
+//! finds the origin of a caller. **Never** decides what to run or what a result means.
 //!
 //! ```text
 //! ryed (parent: subreaper, waits, forwards signals)
@@ -12,22 +13,22 @@
 //!      └─ leader …
 //! ```
 //!
-//! **States** of a running process: free → terminating (TERM, grace) → killed. Reasons only
-//! escalate, and what is left of a grace only shrinks.
+//! **States** of a running process: free → terminating (TERM, grace) → killed. Reasons only escalate, and the rest of a
+//! grace period only shrinks.
 //!
-//! **Order and races.** A pidfd is opened before anything can reap the child. When it says that the leader has ended,
-//! the leader stays a zombie until the rest of its group has been killed, so its group id cannot have passed to
-//! somebody else; only then is it reaped. Any other process is signalled through a pidfd whose start time was checked
-//! after it was opened. What left the group (`setsid`, double fork) is found by two facts: the parent has adopted it,
-//! and its environment carries the tag of the attempt; or it was seen below the leader when the leader was asked to
-//! stop. While a process changes its program, its environment cannot be read whole, and one that has just died may have
-//! handed on children since the list of the adopted was read: a sweep is over only when each adopted process was known for
-//! ours or somebody else's in one look. Exit and end of output are two facts: after the exit, output gets one more second,
-//! then it is a leak.
+//! **Order and races.** A pidfd is opened before the child can be reaped. When it reports the end of the leader, the
+//! leader stays a zombie until the rest of its group has been killed. Its group id can therefore not be reused before
+//! that; only then is the leader reaped. Any other process is signalled through a pidfd whose start time was checked
+//! after it was opened. Processes that left the group (`setsid`, double fork) are found in two ways. Either the parent
+//! has adopted the process and its environment carries the tag of the attempt, or the process was a descendant of the
+//! leader when the leader was stopped. During an exec, the environment of a process cannot be read completely. A
+//! process that has just died may have passed on children since the list of adopted processes was read. A sweep is
+//! therefore complete only when one look has classified every adopted process. Exit and end of output are separate
+//! events: after the exit, output gets one more second, then it counts as a leak.
 //!
 //! **Failure.** An [`Error`] of [`Spawner::start`] means that the program was not executed. A dropped [`Running`] kills
-//! its group; its leader is reaped before the next start. A daemon that is killed takes its leaders along (PDEATHSIG)
-//! and the parent ends the rest; if both are killed, [`end_leftovers`] does at the next boot.
+//! its group; its leader is reaped before the next start. If the daemon is killed, its leaders die with it (PDEATHSIG)
+//! and the parent ends the rest. If both are killed, [`end_leftovers`] ends the rest at the next start of the daemon.
 
 mod ending;
 mod error;
@@ -64,7 +65,7 @@ pub use running::Running;
 pub use spawn::Spawner;
 pub use sweep::{Leftover, end_leftovers};
 
-/// How processes are kept together, strongest first, as `daemon info` tells it.
+/// Containment mechanisms, strongest first, as shown by `daemon info`.
 pub const CONTAINMENT: [&str; 4] = [
     "pidfd and start time",
     "subreaper parent",

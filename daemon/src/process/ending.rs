@@ -1,4 +1,4 @@
-//! How a process is stopped, and how it ended.
+//! Stop requests, and the end of a process.
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
@@ -9,17 +9,17 @@ use rye_core::memory::Charge;
 use rye_core::model::KillReceipt;
 use tokio::sync::watch;
 
-/// How a process ended.
+/// End of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// It exited with this code.
+    /// Exit code.
     Code(i32),
-    /// This signal ended it.
+    /// Number of the signal that ended it.
     Signal(i32),
 }
 
 impl Exit {
-    /// The code a shell shows for it: 128 and the number for a signal.
+    /// Exit code as shown by a shell: 128 plus the number for a signal.
     pub fn shell_code(self) -> u8 {
         let code = match self {
             Self::Code(code) => code & 0xff,
@@ -41,14 +41,14 @@ impl fmt::Display for Exit {
     }
 }
 
-/// Why a process is stopped. The order is that of force: a reason gives way only to a stronger one.
+/// Reason of a stop, ordered by force: only a stronger reason replaces an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StopReason {
-    /// Somebody asked: TERM, the grace of the plan, KILL.
+    /// On request: TERM, the grace period of the plan, KILL.
     Cancel,
-    /// Its time is up: TERM, the grace of the plan, KILL.
+    /// After its timeout: TERM, the grace period of the plan, KILL.
     Timeout,
-    /// Somebody who says how long it may take: TERM, this grace, KILL; without a grace KILL at once. The shorter, the
+    /// On request with a grace period: TERM, this grace period, KILL; KILL at once if it is zero. A shorter one is
     /// stronger.
     Kill {
         /// Time between TERM and KILL.
@@ -78,25 +78,24 @@ impl PartialOrd for StopReason {
     }
 }
 
-/// The side that asks a process, or a row of them, to stop.
+/// Sender of stop requests to one or several processes.
 #[derive(Debug, Clone)]
 pub struct Stopper(watch::Sender<Option<StopReason>>);
 
-/// The side that [`Running::finish`](super::Running::finish) listens to.
+/// Receiver of stop requests, for [`Running::finish`](super::Running::finish).
 pub type Stop = watch::Receiver<Option<StopReason>>;
 
 impl Stopper {
-    /// A stopper that has asked for nothing yet.
     pub fn new() -> Self {
         Self(watch::Sender::new(None))
     }
 
-    /// A listener; it also hears what was asked before it came.
+    /// Makes a receiver; it also receives the current request.
     pub fn listen(&self) -> Stop {
         self.0.subscribe()
     }
 
-    /// Asks to stop for `reason`; a weaker one than already asked for changes nothing.
+    /// Requests a stop for `reason`; no effect if an earlier request is as strong.
     pub fn stop(&self, reason: StopReason) {
         self.0.send_if_modified(|asked| {
             let stronger = *asked < Some(reason);
@@ -114,19 +113,19 @@ impl Default for Stopper {
     }
 }
 
-/// What one stream of a process came to.
+/// Output of one stream of a process.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Captured {
-    /// Its first bytes, as many as the plan allows.
+    /// First bytes, up to the limit of the plan.
     pub bytes: Vec<u8>,
-    /// How many bytes were written to it in all.
+    /// Number of bytes written to the stream in total.
     pub total: u64,
-    /// Whether there was no memory to keep more of them.
+    /// True if the memory limit prevented keeping more.
     pub is_starved: bool,
 }
 
 impl Captured {
-    /// Whether bytes are missing at the end.
+    /// True if bytes are missing at the end.
     pub fn is_truncated(&self) -> bool {
         u64::try_from(self.bytes.len()).is_ok_and(|kept| kept < self.total)
     }
@@ -142,25 +141,25 @@ impl fmt::Debug for Captured {
     }
 }
 
-/// What a process came to.
+/// Result of a process.
 #[derive(Debug)]
 pub struct Exited {
-    /// How the leader ended; of one that hangs in the kernel and is in `receipt.survivors`, the KILL that awaits it.
+    /// End of the leader. For a leader that hangs in the kernel and is in `receipt.survivors`, the pending KILL.
     pub exit: Exit,
-    /// Its standard output, and that of its descendants.
+    /// Standard output, including that of its descendants.
     pub stdout: Captured,
-    /// Its standard error, and that of its descendants.
+    /// Standard error, including that of its descendants.
     pub stderr: Captured,
-    /// What is charged for the bytes of both.
+    /// Memory charge for the bytes of both.
     pub charge: Charge,
-    /// From the start of the process to its end.
+    /// Time from its start to its end.
     pub elapsed: Duration,
-    /// Why it was stopped; `None` if it ended by itself.
+    /// Reason of a stop; `None` if it ended by itself.
     pub ended_by: Option<StopReason>,
-    /// What we ended: the leader if it was stopped, and whatever of its group or its adopted descendants was left; and what
-    /// does not end.
+    /// Processes that were ended: the leader if it was stopped, and the rest of its group and its adopted descendants.
+    /// Also lists those that do not end.
     pub receipt: KillReceipt,
-    /// Whether something still held an output open a second after everything we know of was gone.
+    /// True if a process still held an output open one second after all known processes were gone.
     pub pipe_leak: bool,
 }
 

@@ -1,76 +1,59 @@
-//! Why a process cannot be started or followed.
+//! Errors of starting and following processes.
 
 use std::io;
 
 use rye_core::error::{ErrorKind, Kinded};
 
-/// Why a process could not be started or followed. From [`Spawner::start`](super::Spawner::start): the program was not executed.
+/// Reason why a process could not be started or followed. From [`Spawner::start`](super::Spawner::start): the program
+/// was not executed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is no such program.
     #[error("program `{program}` not found (looked for {looked_for})")]
     ProgramNotFound {
-        /// As the plan names it.
+        /// Name in the plan.
         program: String,
-        /// The paths that were tried.
+        /// Paths that were tried.
         looked_for: String,
     },
-    /// The program is there and cannot be executed.
+    /// The program exists but cannot be executed.
     #[error("failed to execute `{program}`")]
-    Execute {
-        /// Its path.
-        program: String,
-        /// What the kernel says.
-        source: io::Error,
-    },
-    /// The working directory cannot be entered.
+    Execute { program: String, source: io::Error },
     #[error("failed to enter the working directory `{cwd}`")]
-    WorkingDirectory {
-        /// The directory.
-        cwd: String,
-        /// What the kernel says.
-        source: io::Error,
-    },
+    WorkingDirectory { cwd: String, source: io::Error },
     /// An argument, a variable or a path holds a NUL byte, which the kernel cannot pass on.
     #[error("{what} of `{program}` holds a NUL byte")]
     NulByte {
-        /// Which part of the plan.
+        /// Part of the plan.
         what: &'static str,
-        /// The program.
         program: String,
     },
     /// A step before the execution failed.
     #[error("failed to {step} for `{program}`")]
     Prepare {
-        /// What was to be done.
+        /// The failed operation.
         step: &'static str,
-        /// The program.
         program: String,
-        /// What the kernel says.
         source: io::Error,
     },
-    /// A process that was started could not be followed to its end.
+    /// A started process could not be followed to its end.
     #[error("failed to {step} of process {pid}")]
     Follow {
-        /// What was to be done.
+        /// The failed operation.
         step: &'static str,
-        /// The process.
         pid: i32,
-        /// What the kernel says.
         source: io::Error,
     },
     /// The thread that starts processes has ended.
     #[error("the daemon starts no processes any more")]
     SpawnerGone,
-    /// The caller behind a socket cannot be identified.
+    /// The caller at a socket cannot be identified.
     #[error("failed to read the credentials of a caller")]
     Credentials(#[source] io::Error),
-    /// The parent could not start or watch the daemon.
+    /// The parent process could not start or watch the daemon.
     #[error("failed to {step}")]
     Parent {
-        /// What was to be done.
+        /// The failed operation.
         step: &'static str,
-        /// What the kernel says.
         source: io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! What the daemon sets on itself, and what its children get back.
+//! Process settings of the daemon, and those that its children get back.
 
 use std::ffi::CString;
 
@@ -6,21 +6,22 @@ use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 
-/// What a daemon is called among the processes: it knows others by that, too.
+/// Process name of the daemon, which also identifies other daemons.
 pub(super) const NAME: &str = "ryed";
 
-/// The limit on open files as the daemon inherited it. Children get it back: programs that walk all descriptors, or
-/// use `select`, do not like a high one.
+/// Limit on open files as inherited by the daemon. Children get it back: a high limit slows programs that walk all
+/// descriptors, and breaks those that use `select`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OpenFiles {
     pub(super) soft: rlim_t,
     pub(super) hard: rlim_t,
 }
 
-/// Hardens this process, to be called on its first thread: it leaves no core, other processes of its user cannot look into it, and it may open as many
-/// files as the system lets it. What the kernel refuses is logged; none of it is worth not starting for.
+/// Hardens this process; must be called on its first thread. Disables core dumps, prevents other processes of the user
+/// from inspecting it, and raises the limit on open files to the maximum. Failures are logged and do not prevent the
+/// start.
 pub fn harden() -> OpenFiles {
-    // It was started as `/proc/self/exe`, and would be called `exe`.
+    // Started as `/proc/self/exe`, it would have the name `exe`.
     let name = CString::new(NAME).expect("it holds no NUL");
     if let Err(error) = prctl::set_name(&name) {
         tracing::warn!(%error, "the daemon could not be named");
@@ -31,8 +32,8 @@ pub fn harden() -> OpenFiles {
     if let Err(error) = setrlimit(Resource::RLIMIT_CORE, 0, 0) {
         tracing::warn!(%error, "core dumps could not be turned off");
     }
-    // Their pidfds notify of the ends of children. The spawner must block the signal, so the kernel keeps it, and would wake
-    // this thread for each, for nothing.
+    // Pidfds notify of the ends of children. The spawner must block the signal, so the kernel queues it, and would wake
+    // this thread for each one without need.
     let mut ends = SigSet::empty();
     ends.add(Signal::SIGCHLD);
     if let Err(error) = ends.thread_block() {
@@ -45,13 +46,13 @@ pub fn harden() -> OpenFiles {
     files
 }
 
-/// How many files this process may have open.
+/// Maximum number of open files of this process.
 pub fn most_open_files() -> usize {
     usize::try_from(inherited_open_files().soft).unwrap_or(usize::MAX)
 }
 
-/// The memory in bytes that this process may take at most: that of the machine, of its cgroup, or of its limit on addresses, whichever
-/// is least.
+/// Memory limit of this process in bytes: the least of the machine's memory, its cgroup's limit, and its limit on
+/// addresses.
 pub fn memory_of_host() -> usize {
     let mut host = sysinfo::System::new();
     host.refresh_memory();
@@ -68,7 +69,7 @@ pub fn memory_of_host() -> usize {
     })
 }
 
-/// The limit on open files now in force.
+/// Current limit on open files.
 pub(super) fn inherited_open_files() -> OpenFiles {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((1024, 1024));
     OpenFiles { soft, hard }

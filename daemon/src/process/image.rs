@@ -1,8 +1,9 @@
-//! A plan in the form the kernel takes, and the child's first steps.
+//! A plan in the form the kernel takes, and the child's steps before its exec.
 //!
-//! A child starts as `posix_spawn` starts one: `clone` with a shared address space and a stack of its own, the caller
-//! stopped until the child executes. Nothing is copied, however much memory the daemon holds, and the child reports a
-//! failure by writing it down. What it does until then is a handful of system calls: no allocation, no lock, no log.
+//! A child starts as with `posix_spawn`: `clone` with a shared address space and a stack of its own, with the caller
+//! stopped until the child executes. No memory is copied, however much the daemon holds, and the child reports a
+//! failure by writing to shared memory. Until its exec it makes only a few system calls: no allocation, no lock, no
+//! log.
 #![expect(unsafe_code, reason = "the child half of a clone")]
 
 use std::convert::Infallible;
@@ -31,33 +32,32 @@ use super::host::OpenFiles;
 use super::plan::{ATTEMPT_VARIABLE, Plan};
 use super::{pidfd, reap};
 
-/// Stack of a child until it executes. It calls a dozen thin wrappers; a debug build needs the most.
+/// Stack of a child until its exec, in bytes. It calls a dozen thin wrappers; a debug build needs the most.
 pub(super) const STACK_BYTES: usize = 256 * 1024;
 
 /// The first descriptor after the three standard streams.
 const FIRST_FILE: usize = 3;
 
-/// Signals are numbered from 1 to this, real-time signals included.
+/// Highest signal number, real-time signals included.
 const LAST_SIGNAL: libc::c_int = 64;
 
-/// Where a process finds the `index`-th content of [`Plan::files`].
+/// Path at which a process finds the `index`-th content of [`Plan::files`].
 pub fn file_path(index: usize) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", FIRST_FILE + index))
 }
 
-/// What a child becomes.
+/// Arguments of a child's exec.
 #[derive(Debug)]
 pub(super) struct Image {
     program: CString,
     args: Vec<CString>,
     env: Vec<CString>,
     cwd: CString,
-    /// The n-th becomes descriptor n. Each stands above all of these numbers, so that none is overwritten before it
-    /// is used.
+    /// The n-th becomes descriptor n. All have numbers above the targets, so that none is overwritten before its use.
     descriptors: Vec<OwnedFd>,
 }
 
-/// Our ends of the child's pipes; stdin if there is something to write.
+/// The daemon's ends of the child's pipes; stdin only if there is input.
 #[derive(Debug)]
 pub(super) struct OurEnds {
     pub(super) stdin: Option<OwnedFd>,
@@ -65,7 +65,7 @@ pub(super) struct OurEnds {
     pub(super) stderr: OwnedFd,
 }
 
-/// Which of the child's steps failed.
+/// Failed step of a child.
 #[derive(Debug, Clone, Copy)]
 enum Stage {
     Settle,
@@ -75,12 +75,12 @@ enum Stage {
 }
 
 impl Image {
-    /// Finds the program, opens pipes and files, and lays out what the child will need.
+    /// Finds the program, opens pipes and files, and prepares all that the child needs.
     pub(super) fn prepare(plan: &Plan, tag: &str) -> Result<(Self, OurEnds), Error> {
         let name = plan.program.display().to_string();
         let program = find_program(plan)?;
         let text = |what, text: &OsStr| {
-            // The source would say where; the user needs to know in what.
+            // The name of the part is more useful than the byte position in the source error.
             let Ok(text) = CString::new(text.as_bytes()) else {
                 let program = name.clone();
                 return Err(Error::NulByte { what, program });
@@ -143,12 +143,12 @@ impl Image {
             127
         });
         let started = Instant::now();
-        // SAFETY: the child has a stack of its own and runs while this thread stands still. It allocates nothing, takes
-        // no lock and runs no handler (all signals are blocked until none of ours is left), so it changes no memory but
-        // its stack, `errno` of this thread, and `failure`, which is read after it is gone.
+        // SAFETY: the child has a stack of its own and runs while this thread is stopped. It allocates nothing, takes
+        // no lock and runs no handler (all signals are blocked until all handlers are reset). It therefore changes no
+        // memory but its stack, `errno` of this thread, and `failure`, which is read only after the child is gone.
         let pid = unsafe { clone(run, stack, flags, Some(number(Signal::SIGCHLD))) };
         let pid = pid.map_err(|errno| self.failed("start a process", errno))?;
-        // Nobody but us reaps this child: the pid is its own, even if it has ended by now.
+        // Only this code reaps the child: the pid is its own, even if it has ended by now.
         let pidfd = match pidfd::open(pid.as_raw()) {
             Ok(pidfd) => pidfd,
             Err(errno) => {
@@ -192,7 +192,7 @@ impl Image {
     }
 }
 
-/// What the child works with; laid out before it starts.
+/// Data of the child, prepared before it starts.
 struct Child<'a> {
     daemon: Pid,
     args: Vec<*const libc::c_char>,
@@ -202,15 +202,15 @@ struct Child<'a> {
 }
 
 impl Child<'_> {
-    /// Becomes the program, or says what failed.
+    /// Executes the program; returns only on failure.
     fn run(&self) -> Result<Infallible, (Stage, Errno)> {
         let at = |stage| move |errno| (stage, errno);
         self.settle().map_err(at(Stage::Settle))?;
         chdir(self.image.cwd.as_c_str()).map_err(at(Stage::WorkingDirectory))?;
         self.take_descriptors().map_err(at(Stage::Descriptors))?;
         reset_signals().map_err(at(Stage::Settle))?;
-        // SAFETY: the path is NUL-terminated; both lists are NULL-terminated lists of NUL-terminated texts; all of it is
-        // owned by the caller, who stands still.
+        // SAFETY: the path is NUL-terminated; both lists are NULL-terminated lists of NUL-terminated strings. The
+        // caller owns all of them, and is stopped.
         unsafe {
             libc::execve(
                 self.image.program.as_ptr(),
@@ -221,12 +221,12 @@ impl Child<'_> {
         Err((Stage::Execute, Errno::last()))
     }
 
-    /// A session and group of its own, bound to the daemon's life, without privileges to gain or a core to leave.
+    /// Creates a session and group, binds the child's life to the daemon's, and disables new privileges and core dumps.
     fn settle(&self) -> Result<(), Errno> {
         setsid()?;
         prctl::set_pdeathsig(Signal::SIGKILL)?;
         if getppid() != self.daemon {
-            // The daemon died before we were bound to it.
+            // The daemon died before the signal was set.
             return Err(Errno::ESRCH);
         }
         prctl::set_no_new_privs()?;
@@ -235,11 +235,11 @@ impl Child<'_> {
         setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
     }
 
-    /// Puts each descriptor in its place and closes all others.
+    /// Moves each descriptor to its number and closes all others.
     fn take_descriptors(&self) -> Result<(), Errno> {
         let mut next: RawFd = 0;
         for descriptor in &self.image.descriptors {
-            // SAFETY: the source is open; the target is a number of this process alone, which owns nothing yet.
+            // SAFETY: the source is open. The target is a number in the child's own table, which has no owner yet.
             Errno::result(unsafe { libc::dup2(descriptor.as_raw_fd(), next) })?;
             next += 1;
         }
@@ -247,30 +247,30 @@ impl Child<'_> {
         // SAFETY: the table of descriptors is a copy: this closes nothing of the daemon's.
         let closed = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
         match Errno::result(closed) {
-            // Before Linux 5.9. All our descriptors are close-on-exec anyway.
+            // Before Linux 5.9. All of the daemon's descriptors are close-on-exec anyway.
             Ok(_) | Err(Errno::ENOSYS) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
 }
 
-/// Default dispositions first, then the mask: a pending signal must meet no handler of the daemon's.
+/// Resets dispositions first, then the mask: a pending signal must not meet a handler of the daemon.
 ///
-/// The C library refuses to touch the two signals it keeps for itself, but an ignored one would be inherited all the
-/// same. So the kernel is asked directly; a zeroed action is the default one with no flags.
+/// The C library refuses to touch the two signals it reserves, but an ignored one would still be inherited. So this
+/// calls the kernel directly; a zeroed action is the default one with no flags.
 fn reset_signals() -> Result<(), Errno> {
     const DEFAULT: [u64; 4] = [0; 4];
     const SET_BYTES: usize = 8;
     for signal in 1..=LAST_SIGNAL {
         let old = ptr::null_mut::<libc::c_void>();
-        // SAFETY: the action is as large as the kernel's largest; no old action is asked for. The default action runs
-        // no code of ours. KILL and STOP are refused, which changes nothing.
+        // SAFETY: the action is as large as the kernel's largest; the old action is not requested. The default action
+        // runs no code of this program. The kernel refuses KILL and STOP, which is harmless.
         unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, &DEFAULT, old, SET_BYTES) };
     }
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
 }
 
-/// The list of pointers that `execve` takes; valid as long as `texts`.
+/// Pointers for `execve`; valid as long as `texts`.
 fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
     texts
         .iter()
@@ -279,7 +279,7 @@ fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
         .collect()
 }
 
-/// The descriptors of the child in order, and our ends of its pipes.
+/// Descriptors of the child in order, and the daemon's ends of its pipes.
 fn open_descriptors(plan: &Plan) -> io::Result<(Vec<OwnedFd>, OurEnds)> {
     let (stdin, our_stdin) = if plan.stdin.is_empty() {
         (OwnedFd::from(File::open("/dev/null")?), None)
@@ -306,7 +306,7 @@ fn open_descriptors(plan: &Plan) -> io::Result<(Vec<OwnedFd>, OurEnds)> {
     Ok((descriptors, ends))
 }
 
-/// `content` as a file in memory that nobody can change any more.
+/// A sealed memory file with `content`.
 fn sealed(content: &[u8]) -> io::Result<OwnedFd> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     let mut file = File::from(memfd_create(c"rye-verified", flags)?);
@@ -316,18 +316,18 @@ fn sealed(content: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// `descriptor`, or a copy of it, with a number not below `floor`; close-on-exec.
+/// `descriptor`, or a copy of it, with a number of at least `floor`; close-on-exec.
 fn above(descriptor: OwnedFd, floor: RawFd) -> io::Result<OwnedFd> {
     if descriptor.as_raw_fd() >= floor {
         return Ok(descriptor);
     }
     let copy = fcntl(&descriptor, FcntlArg::F_DUPFD_CLOEXEC(floor))?;
-    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
-/// The path of the program: one of the plan's own files; else as it stands if it has a slash (relative to the plan's directory), else the first
-/// executable file of that name in the plan's `PATH`.
+/// Path of the program: one of the plan's own files; or a path with a slash, relative to the plan's directory; else the
+/// first executable file of that name in the plan's `PATH`.
 fn find_program(plan: &Plan) -> Result<PathBuf, Error> {
     let not_found = |looked_for: &[PathBuf]| {
         let paths: Vec<String> = looked_for

@@ -1,20 +1,20 @@
-//! When a process gets which signal: a pure machine that is given the time.
+//! Escalation of signals to a process, as a pure state machine over time.
 //!
 //! ```text
 //! Free ──asked / timeout──► Terminating (TERM) ──grace over──► Killed (KILL) ──patience over──► given up
 //!   └──────────── asked, without a grace ────────────────────────▲
 //! ```
 //!
-//! Whoever asks again while it is terminating makes the rest of its grace shorter, never longer.
+//! A further request during termination can only shorten the rest of the grace period.
 
 use std::time::{Duration, Instant};
 
 use super::ending::StopReason;
 
-/// How long we wait for the end of a process that was killed. Only one that hangs in the kernel takes this long.
+/// Time limit for the end of a killed process. Only one that hangs in the kernel takes this long.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Where a running process stands.
+/// State of a running process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Free {
@@ -33,7 +33,7 @@ enum Stage {
     },
 }
 
-/// What is to be done to the group now.
+/// Action on the process group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub(super) enum Step {
@@ -43,7 +43,7 @@ pub(super) enum Step {
     GiveUp,
 }
 
-/// The machine of one process.
+/// State machine of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ladder {
     stage: Stage,
@@ -51,9 +51,9 @@ pub(super) struct Ladder {
 }
 
 impl Ladder {
-    /// For a process that starts at `now`.
+    /// `now` is the start of the process.
     pub(super) fn new(now: Instant, timeout: Duration, grace: Duration) -> Self {
-        // A timeout beyond what the clock can name is none.
+        // A timeout beyond the range of the clock never expires.
         let timeout_at = now.checked_add(timeout);
         Self {
             stage: Stage::Free { timeout_at },
@@ -61,13 +61,13 @@ impl Ladder {
         }
     }
 
-    /// How long until [`Self::due`] wants to be called.
+    /// Time until [`Self::due`] must be called.
     pub(super) fn remaining(&self, now: Instant) -> Option<Duration> {
         let deadline = self.deadline()?;
         Some(deadline.saturating_duration_since(now))
     }
 
-    /// When [`Self::due`] wants to be called next.
+    /// Time of the next call of [`Self::due`].
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Free { timeout_at } => timeout_at,
@@ -87,13 +87,13 @@ impl Ladder {
         }
     }
 
-    /// Somebody asks to stop for `reason`.
+    /// Handles a stop request for `reason`.
     pub(super) fn asked(&mut self, reason: StopReason, now: Instant) -> Step {
         let grace = match reason {
             StopReason::Cancel | StopReason::Timeout => self.grace,
             StopReason::Kill { grace } => grace,
         };
-        // A grace beyond what the clock can name has no end.
+        // A grace period beyond the range of the clock never ends.
         let kill_at = now.checked_add(grace);
         match &mut self.stage {
             Stage::Free { .. } | Stage::Terminating { .. } if grace.is_zero() => {
@@ -113,7 +113,7 @@ impl Ladder {
                 });
                 Step::Nothing
             }
-            // The reason is noted all the same: nobody has to be told again.
+            // The reason is recorded, but no further signal is needed.
             Stage::Killed { reason: before, .. } | Stage::GivenUp { reason: before } => {
                 *before = reason.max(*before);
                 Step::Nothing
@@ -121,7 +121,7 @@ impl Ladder {
         }
     }
 
-    /// The deadline has come.
+    /// Handles the deadline.
     pub(super) fn due(&mut self, now: Instant) -> Step {
         match self.stage {
             Stage::Free { .. } => self.asked(StopReason::Timeout, now),
@@ -190,7 +190,7 @@ mod tests {
         let kill = |grace| StopReason::Kill {
             grace: seconds(grace),
         };
-        // Asked first, asked two seconds later, and the second in which it is killed.
+        // First request, request two seconds later, and the second in which the process is killed.
         for (first, second, killed) in [
             (kill(30), kill(40), 30),
             (kill(30), kill(3), 5),

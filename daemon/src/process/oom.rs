@@ -1,17 +1,17 @@
-//! How often the kernel has ended processes of our cgroup because memory was used up.
+//! Number of processes of this cgroup that the kernel ended for lack of memory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The count; `None` if the kernel does not say it.
+/// The count; `None` if the kernel does not report it.
 pub(super) fn kills() -> Option<u64> {
     let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let read = |file: PathBuf| count(&fs::read_to_string(file).ok()?);
     files(&cgroups).into_iter().find_map(read)
 }
 
-/// The files that may have the count, the likeliest first; `cgroups` is `/proc/self/cgroup`. In a container its paths may be those of the
-/// host, and its own cgroup then is at the root.
+/// Files that may have the count, the most likely first; `cgroups` is the content of `/proc/self/cgroup`. In a
+/// container its paths may be those of the host, and the container's own cgroup is then at the root.
 fn files(cgroups: &str) -> Vec<PathBuf> {
     let of_line = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);

@@ -13,20 +13,21 @@ use super::ending::Captured;
 use super::plan::Tap;
 use crate::async_log::Source;
 
-/// Bytes read at once: what a pipe holds by default.
+/// Bytes per read: the default capacity of a pipe.
 const CHUNK: usize = 64 * 1024;
 
-/// Bytes of a stream beyond which its room is reserved at once: a buffer that grows step by step leaves holes in the memory of the daemon.
+/// Length of a stream in bytes from which on its buffer is reserved in one step: a buffer that grows step by step
+/// fragments the daemon's memory.
 const MANY: usize = 256 * 1024;
-/// The most room that is reserved so.
+/// Maximum reservation in bytes.
 const ROOM: usize = 8 << 20;
 
-/// Our ends of the pipes.
+/// The daemon's ends of the pipes.
 #[derive(Debug)]
 pub(super) struct Pipes {
-    /// With what is to be written; `None` if the process reads `/dev/null`.
+    /// Pipe and input; `None` if the process reads `/dev/null`.
     pub(super) stdin: Option<(OwnedFd, Vec<u8>)>,
-    /// `None` if somebody else reads it.
+    /// `None` if another reader has taken it.
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: OwnedFd,
 }
@@ -40,7 +41,7 @@ pub(super) struct Streams {
 }
 
 impl Streams {
-    /// Takes the pipes; must be called in a runtime. `limit` is the most bytes kept per stream.
+    /// Takes the pipes; must be called in a runtime. `limit` is the maximum number of bytes kept per stream.
     pub(super) fn open(
         pipes: Pipes,
         limit: usize,
@@ -64,8 +65,8 @@ impl Streams {
         })
     }
 
-    /// Moves everything until both outputs are closed and the input is written. What was read so far stays when this is
-    /// dropped midway.
+    /// Transfers data until both outputs are closed and the input is written. Dropping the future keeps what was read
+    /// so far.
     pub(super) async fn pump(&mut self) -> io::Result<()> {
         let stdin = self.stdin.take();
         let feed = async {
@@ -83,12 +84,12 @@ impl Streams {
         tokio::try_join!(feed, stdout, self.stderr.drain()).map(drop)
     }
 
-    /// Whether all there will ever be was read.
+    /// True if all output was read.
     pub(super) fn have_ended(&self) -> bool {
         self.stderr.ended && self.stdout.as_ref().is_none_or(|stdout| stdout.ended)
     }
 
-    /// What came of stdout, and of stderr, and what is charged for both.
+    /// Captured stdout and stderr, and the memory charge for both.
     pub(super) fn into_captured(self) -> (Captured, Captured, Charge) {
         let mut charge = self.stderr.charge;
         let stdout = self.stdout.map(|stdout| {
@@ -102,7 +103,7 @@ impl Streams {
     }
 }
 
-/// Writes `bytes` and closes the pipe. A process need not read its input: a closed pipe is a success.
+/// Writes `bytes` and closes the pipe. A process need not read its input: a closed pipe counts as success.
 async fn feed(mut pipe: pipe::Sender, bytes: Vec<u8>) -> io::Result<()> {
     match pipe.write_all(&bytes).await {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -116,7 +117,7 @@ pub(super) struct Capture {
     pipe: pipe::Receiver,
     captured: Captured,
     limit: usize,
-    /// What is kept, as it is counted among all that runs hold.
+    /// Memory charge for the kept bytes.
     charge: Charge,
     ended: bool,
     source: Source,
@@ -142,8 +143,8 @@ impl Capture {
         })
     }
 
-    /// Reads until the last writer closes the pipe. Beyond the limit bytes are only counted, so that the writer never
-    /// blocks on us.
+    /// Reads until the last writer closes the pipe. Bytes beyond the limit are only counted, so that the writer never
+    /// blocks.
     async fn drain(&mut self) -> io::Result<()> {
         let mut chunk = Vec::with_capacity(CHUNK);
         while self.pipe.read_buf(&mut chunk).await? > 0 {
@@ -166,7 +167,7 @@ impl Capture {
             }
             self.captured.bytes.extend_from_slice(kept);
         } else {
-            // What came before stays the beginning.
+            // Only the beginning before this chunk is kept.
             self.limit = self.captured.bytes.len();
             self.captured.is_starved = true;
         }

@@ -1,22 +1,22 @@
-//! The parent process: it clears up behind a daemon that died, and starts it again.
+//! The parent process: it ends the processes that a dead daemon left, and restarts the daemon.
 //!
-//! **Owns** the daemon as its only born child, and every orphan below it. **Never** runs a thread, opens the store or
-//! reads a key: there is nothing in it that could fail with the daemon.
+//! **Owns** the daemon, its only direct child, and every orphan below it. **Never** runs a thread, opens the store or
+//! reads a key, so that it cannot fail together with the daemon.
 //!
 //! ```text
 //! start ─► watch ─ended─► clear up ─┬─ it died, and nobody asked it to stop ─► pause ─► start
 //!                                   └─ else, or too often ─► end with its code
 //! ```
 //!
-//! **Order.** While the daemon lives, signals are passed on and adopted zombies reaped. When it ends, its children
-//! fall to us; each is killed, which makes its children ours, until there are none. Only then it is started again, or the parent
-//! ends with its code. **Failure.** It died if a signal ended it, or a panic. Whatever code it ends with by itself is its word: that it
-//! was asked to stop, that it cannot start here, or that its data is damaged, which another start makes no better. A signal that was
-//! passed on asks it to stop, however it ends then. What it died of, as far as that can be known from here, is handed to the next one, which
-//! holds it against the runs it computed for.
+//! **Order.** While the daemon lives, signals are passed on and adopted zombies reaped. When it ends, the parent adopts
+//! its children. Each is killed, which makes its own children adopted, until there are none. Only then is the daemon
+//! restarted, or the parent ends with its exit code. **Failure.** The daemon died if a signal or a panic ended it. Any
+//! other exit code is its own decision: it was requested to stop, it cannot start here, or its data is damaged, which a
+//! restart does not improve. A passed-on signal is a stop request, however the daemon ends then. The next daemon
+//! receives the cause of death, as far as the parent knows it, and uses it to find the run that caused the crash.
 //!
-//! The daemon has a process group of its own, so that Ctrl-C at a terminal reaches it once, through us, and a second
-//! Ctrl-C is a second signal.
+//! The daemon has a process group of its own. Ctrl-C at a terminal therefore reaches it once, through the parent, and a
+//! second Ctrl-C is a second signal.
 #![expect(unsafe_code, reason = "steps between fork and exec")]
 
 use std::io;
@@ -39,7 +39,7 @@ use super::procfs::{self, Stat};
 use super::{oom, reap};
 use crate::config::{DEATH_VARIABLE, PARENT_VARIABLE};
 
-/// What is passed on to the daemon.
+/// Signals that are passed on to the daemon.
 const PASSED_ON: [Signal; 6] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -49,7 +49,7 @@ const PASSED_ON: [Signal; 6] = [
     Signal::SIGUSR2,
 ];
 
-/// What asks the daemon to stop.
+/// Signals that request the daemon to stop.
 const STOPS: [Signal; 4] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -57,34 +57,33 @@ const STOPS: [Signal; 4] = [
     Signal::SIGQUIT,
 ];
 
-/// How long the parent tries to end what the daemon left. Only a process that hangs in the kernel takes this long.
+/// Time limit for ending the processes of a dead daemon. Only a process that hangs in the kernel takes this long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often the parent looks again for orphans if no signal does.
+/// Interval in milliseconds of checks for orphans without a signal.
 const LOOK_AGAIN_MS: u8 = 10;
 
-/// The time in which restarts are counted.
+/// Period over which restarts are counted.
 const MINUTE: Duration = Duration::from_mins(1);
 
-/// The pause before the first restart of a minute; each further one takes twice as long.
+/// Pause before the first restart of a minute; each further one takes twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The code of a process that ended in a panic.
+/// Exit code of a process that ended in a panic.
 const PANICKED: i32 = 101;
 
-/// The argument that makes a copied state directory the daemon's own: said once, it holds.
+/// Argument that adopts a copied state directory. Its effect is permanent, so a restarted daemon does not get it.
 const ADOPT_COPY: &str = "--adopt-copy";
 
-/// Which life of the daemon is meant.
+/// Position of a daemon in the sequence of restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// The one that was asked for.
     First,
-    /// One after a life in which it died so.
+    /// Restarted after an earlier one died.
     Later(Death),
 }
 
-/// The command that starts this program again as the daemon, with the same arguments, in its first life or a later one.
+/// Command that starts this program as the daemon with the same arguments; a restarted one does not get `--adopt-copy`.
 pub fn daemon_command(life: Life) -> Command {
     #[expect(
         clippy::disallowed_methods,
@@ -104,20 +103,20 @@ pub fn daemon_command(life: Life) -> Command {
     command
 }
 
-/// The parent process of this daemon, if `claimed` (the value of [`PARENT_VARIABLE`]) is it: a variable that
-/// was merely inherited names another process.
+/// Parent process of this daemon, if it is `claimed` (the value of [`PARENT_VARIABLE`]). A variable that was merely
+/// inherited names another process.
 pub fn of_this_process(claimed: Option<i32>) -> Option<Pid> {
     let parent = getppid();
     (claimed == Some(parent.as_raw())).then_some(parent)
 }
 
-/// Starts what `daemon` gives, and again if it dies, at most `restarts` times a minute; stays until it has ended and nothing it started is
-/// left, and returns how it ended.
+/// Starts the command of `daemon`, and restarts it if it dies, at most `restarts` times a minute. Returns the exit of
+/// the last one, when no process that it started is left.
 ///
-/// Must be called before any thread is started: it waits for every child there is, and blocks signals.
+/// Must be called before any thread is started: it waits for all children, and blocks signals.
 pub fn run(daemon: impl Fn(Life) -> Command, restarts: u32) -> Result<Exit, Error> {
     let failed = |step| move |source| Error::Parent { step, source };
-    // A caller whose pid is the parent's counts as none of a run's, so no process of a run may look into it or steer it.
+    // A caller with the parent's pid does not count as part of a run, so no process of a run may inspect or control it.
     prctl::set_dumpable(false)
         .map_err(io::Error::from)
         .map_err(failed("keep others from looking into this process"))?;
@@ -137,7 +136,8 @@ pub fn run(daemon: impl Fn(Life) -> Command, restarts: u32) -> Result<Exit, Erro
         if asked || swept.asked || !died(exit) {
             return Ok(exit);
         }
-        // The next life repeats what was cut off: never beside a process that may still be at it.
+        // The next daemon repeats interrupted work, which must not run concurrently with a process that may still be
+        // doing it.
         while swept.left {
             swept = sweep()?;
             if swept.asked {
@@ -160,13 +160,13 @@ pub fn run(daemon: impl Fn(Life) -> Command, restarts: u32) -> Result<Exit, Erro
     }
 }
 
-/// Whether it did not end by itself.
+/// True if it did not end by itself.
 const fn died(exit: Exit) -> bool {
     matches!(exit, Exit::Signal(_) | Exit::Code(PANICKED))
 }
 
-/// What a daemon died of that ended with `exit`. The kernel had ended so many processes of its cgroup for want of memory `before` it was
-/// started, and so many by then; `None` if that is not known.
+/// Cause of death of a daemon that ended with `exit`. `before` and `by_then` count the processes of its cgroup that the
+/// kernel had ended for lack of memory before its start and at its end; `None` if unknown.
 fn cause(exit: Exit, before: Option<u64>, by_then: Option<u64>) -> Death {
     const OWN: [Signal; 7] = [
         Signal::SIGABRT,
@@ -189,7 +189,7 @@ fn cause(exit: Exit, before: Option<u64>, by_then: Option<u64>) -> Death {
     }
 }
 
-/// Starts the daemon; its pid.
+/// Starts the daemon and returns its pid.
 fn start(mut daemon: Command) -> io::Result<i32> {
     let parent = getpid();
     // SAFETY: `bind` makes a few system calls and allocates nothing.
@@ -198,7 +198,7 @@ fn start(mut daemon: Command) -> io::Result<i32> {
     i32::try_from(child.id()).map_err(io::Error::other)
 }
 
-/// Waits for `pause`; `true` if this process was asked to stop meanwhile.
+/// Waits for `pause`; returns true if this process was requested to stop meanwhile.
 fn rest(signals: &SignalFd, pause: Duration) -> io::Result<bool> {
     let until = Instant::now() + pause;
     loop {
@@ -214,7 +214,7 @@ fn rest(signals: &SignalFd, pause: Duration) -> io::Result<bool> {
     }
 }
 
-/// Reads the signals that wait: whether one of them asks to stop, while there is no daemon to pass it on to.
+/// Reads pending signals while there is no daemon to pass them on to. Returns true if one of them is a stop request.
 fn is_asked_to_stop(signals: &SignalFd) -> io::Result<bool> {
     let mut asked = false;
     while let Some(info) = signals.read_signal()? {
@@ -228,14 +228,15 @@ fn received(number: u32) -> io::Result<Signal> {
     Ok(Signal::try_from(number)?)
 }
 
-/// From now on signals wait until they are read.
+/// Blocks the signals, so that they stay pending until they are read.
 fn listen() -> io::Result<SignalFd> {
     let mut mask = SigSet::empty();
     for passed_on in PASSED_ON {
         mask.add(passed_on);
     }
     mask.add(Signal::SIGCHLD);
-    // SAFETY: the default action runs no code of ours. An ignored SIGCHLD would reap children behind our back.
+    // SAFETY: the default action runs no code of this program. An ignored SIGCHLD would make the kernel reap children
+    // itself.
     unsafe { signal(Signal::SIGCHLD, SigHandler::SigDfl) }?;
     mask.thread_block()?;
     Ok(SignalFd::with_flags(
@@ -244,7 +245,7 @@ fn listen() -> io::Result<SignalFd> {
     )?)
 }
 
-/// In the daemon, before it executes: a group of its own, TERM when the parent dies, no signal blocked.
+/// Runs in the daemon before its exec: sets its own group, TERM at the parent's death, and no blocked signals.
 fn bind(parent: Pid) -> io::Result<()> {
     setpgid(Pid::from_raw(0), Pid::from_raw(0))?;
     prctl::set_pdeathsig(Signal::SIGTERM)?;
@@ -255,14 +256,14 @@ fn bind(parent: Pid) -> io::Result<()> {
     Ok(())
 }
 
-/// Passes signals on and reaps, until the daemon ends; how it did, and whether a signal asked for it.
+/// Passes signals on and reaps until the daemon ends. Returns its exit, and true if a stop was requested.
 fn watch(signals: &SignalFd, daemon: i32) -> io::Result<(Exit, bool)> {
     let mut asked = false;
     loop {
         while let Some(info) = signals.read_signal()? {
             let received = received(info.ssi_signo)?;
             if received != Signal::SIGCHLD {
-                // It is not reaped: the pid is its own.
+                // The daemon is not reaped, so the pid is its own.
                 kill(Pid::from_raw(daemon), received)?;
                 asked |= STOPS.contains(&received);
             }
@@ -276,15 +277,15 @@ fn watch(signals: &SignalFd, daemon: i32) -> io::Result<(Exit, bool)> {
     }
 }
 
-/// What a sweep came to.
+/// Result of a sweep.
 struct Swept {
-    /// A signal asked to stop meanwhile.
+    /// True if a stop was requested meanwhile.
     asked: bool,
-    /// Something does not end although it was killed.
+    /// True if a killed process has not ended.
     left: bool,
 }
 
-/// Kills our children until there are none, or for as long as we have patience: those of a killed process become ours in turn.
+/// Kills all children until there are none, or [`PATIENCE`] ends. The children of a killed process are adopted in turn.
 fn end_orphans(signals: &SignalFd) -> io::Result<Swept> {
     let mut asked = false;
     let deadline = Instant::now() + PATIENCE;
@@ -296,7 +297,7 @@ fn end_orphans(signals: &SignalFd) -> io::Result<Swept> {
             .collect();
         for orphan in &orphans {
             let pid = Pid::from_raw(orphan.pid);
-            // It is ours to reap, so its pid is its own; and the group of a group's leader is, too.
+            // An unreaped child keeps its pid; the same holds for the group of a group leader.
             let killed = if orphan.group == orphan.pid {
                 killpg(pid, Signal::SIGKILL)
             } else {

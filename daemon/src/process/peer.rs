@@ -1,4 +1,4 @@
-//! Who is at the other end of a socket, and does it belong to us?
+//! Identity and origin of the process at the other end of a socket.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,30 +13,30 @@ use super::pidfd;
 use super::plan::ATTEMPT_VARIABLE;
 use super::procfs::{Stat, Variable};
 
-/// How often the walk is repeated when the table changes under it.
+/// Number of attempts when the process table changes during the walk.
 const TRIES: usize = 4;
 
-/// A chain of parents longer than this is not believed.
+/// Maximum length of a chain of parents; a longer one counts as unknown.
 const LONGEST_CHAIN: usize = 4096;
 
-/// Where a caller comes from.
+/// Origin of a caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lineage {
     /// It does not descend from the daemon or its parent, and carries no tag of an attempt.
     Outside,
     /// It is part of a run.
     Inside {
-        /// The tag of the attempt, its own or that of the nearest above it; empty if none has one.
+        /// Tag of the attempt, its own or that of the nearest tagged ancestor; empty if there is none.
         attempt: Vec<u8>,
     },
-    /// It is gone, in another pid namespace, hidden from us, or changing too fast.
+    /// It has ended, is in another pid namespace, is hidden, or changes too fast.
     Unknown,
 }
 
-/// Whether a process descends from the house.
+/// Descent of a process, relative to the daemon and its parent process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Descent {
-    /// It is of the house itself.
+    /// The daemon or its parent process itself.
     House,
     Foreign,
     Ours,
@@ -48,11 +48,11 @@ enum Descent {
 pub struct Peer {
     pid: Pid,
     uid: u32,
-    /// A handle on it; `None` if it had ended when we asked.
+    /// Handle on it; `None` if it had already ended.
     pidfd: Option<OwnedFd>,
 }
 
-/// What the walk needs to know of a process.
+/// Fields of a process that the walk needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Link {
     parent: i32,
@@ -60,13 +60,13 @@ struct Link {
 }
 
 impl Peer {
-    /// Reads who connected `socket`, a Unix stream socket.
+    /// Identifies the peer of `socket`, a Unix stream socket.
     pub fn of(socket: &impl AsFd) -> Result<Self, Error> {
         let credentials = getsockopt(socket, PeerCredentials)
             .map_err(io::Error::from)
             .map_err(Error::Credentials)?;
-        // Linux 6.5 hands out the descriptor it took when the peer connected. Before that the pid is looked up now:
-        // a peer that connected, ended, and had its pid taken over in between passes for the one who took it.
+        // Linux 6.5 returns the descriptor it opened when the peer connected. Older kernels need a lookup of the pid
+        // now: if a peer connected and ended, and its pid was reused in between, the new process passes for it.
         let pidfd = getsockopt(socket, PeerPidfd)
             .or_else(|_| pidfd::open(credentials.pid()))
             .ok();
@@ -77,18 +77,18 @@ impl Peer {
         })
     }
 
-    /// Its process id, as we see it; 0 if it is in another pid namespace.
+    /// Process id in this pid namespace; 0 if the peer is in another one.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Its effective user id when it connected.
+    /// Effective user id at the time of the connection.
     pub fn uid(&self) -> u32 {
         self.uid
     }
 
-    /// Whether it belongs to a run: it descends from this process or from `parent`, the parent process of this daemon, or its
-    /// environment carries the tag of an attempt, whoever is above it by now.
+    /// Finds out if the peer belongs to a run: it descends from this process or from `parent`, the parent process of
+    /// this daemon, or its environment carries the tag of an attempt, whatever its current parent.
     pub fn lineage(&self, parent: Option<Pid>) -> Lineage {
         let pid = self.pid.as_raw();
         let house = [Some(getpid()), parent].map(|pid| pid.map(Pid::as_raw));
@@ -106,7 +106,7 @@ impl Peer {
             },
             (Descent::Foreign | Descent::Unknown, _) => Lineage::Unknown,
         };
-        // Only if it is alive now did its pid mean it all the time.
+        // The pid meant this process all the time only if it is still alive now.
         match &self.pidfd {
             Some(pidfd) if !pidfd::has_ended_by(pidfd.as_fd(), Instant::now()) => lineage,
             Some(_) | None => Lineage::Unknown,
@@ -114,11 +114,10 @@ impl Peer {
     }
 }
 
-/// Walks from `pid` to a member of `house`, or to a process without parent.
+/// Walks from `pid` to a member of `house`, or to a process without a parent.
 ///
-/// A parent's pid may pass to another process during the walk. So each step is read again afterwards: a process whose
-/// parent field is unchanged had that parent all the time, because the field changes only when the parent dies, and
-/// then never back.
+/// A parent's pid may be reused during the walk, so each step is read again afterwards. A process whose parent field is
+/// unchanged had that parent all the time: the field changes only when the parent dies, and never changes back.
 fn trace(pid: i32, house: [Option<i32>; 2], look: impl Fn(i32) -> Option<Link>) -> Descent {
     if pid <= 0 {
         return Descent::Unknown;
@@ -151,7 +150,7 @@ fn trace(pid: i32, house: [Option<i32>; 2], look: impl Fn(i32) -> Option<Link>) 
     Descent::Unknown
 }
 
-/// The tag in the environment of `pid`. One that is just starting another program is looked at again.
+/// Tag in the environment of `pid`. Repeats the read while the process is in an exec.
 fn tag_of(pid: i32) -> Variable {
     let look = || Stat::read(pid).map(|stat| stat.variable(ATTEMPT_VARIABLE));
     let mut looks = std::iter::repeat_with(look).take(TRIES).flatten();
@@ -159,7 +158,7 @@ fn tag_of(pid: i32) -> Variable {
     settled.unwrap_or(Variable::Unsettled)
 }
 
-/// The tag of the nearest process above `pid`, and below `house`, that has one.
+/// Tag of the nearest ancestor of `pid` below `house` that has one.
 fn tag_above(pid: i32, house: [Option<i32>; 2]) -> Vec<u8> {
     let parent = |pid: &i32| Some(Stat::read(*pid)?.parent);
     let line = std::iter::successors(parent(&pid), parent);
@@ -221,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_parent_that_changes_during_the_walk_is_not_believed() {
-        // 61's parent 60 has died and its pid passed to a process of init; then 61 is seen adopted by 40.
+        // The parent 60 of 61 has died, and its pid was reused by a child of init; then 61 is adopted by 40.
         let looks = Cell::new(0);
         let look = |pid| {
             looks.set(looks.get() + 1);

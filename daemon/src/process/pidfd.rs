@@ -1,4 +1,4 @@
-//! Process file descriptors: handles on one process that never mean another one, whatever happens to its pid.
+//! Process file descriptors: handles that always refer to the same process, even after its pid is reused.
 #![expect(unsafe_code, reason = "the C library has no wrapper for two calls")]
 
 use super::ending::number;
@@ -13,14 +13,14 @@ use super::procfs::Stat;
 
 /// Opens a handle on `pid`, close-on-exec.
 pub(super) fn open(pid: i32) -> Result<OwnedFd, Errno> {
-    // SAFETY: takes two integers and touches no memory of ours.
+    // SAFETY: the call takes two integers and touches no memory of this process.
     let fd = Errno::result(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
     let fd = i32::try_from(fd).expect("descriptors are small integers");
-    // SAFETY: the kernel has just given us this descriptor; nobody else owns it.
+    // SAFETY: the kernel has just returned this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sends `signal` to the process, if it is still there.
+/// Sends `signal` to the process. Fails with `ESRCH` if it is gone.
 pub(super) fn send(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     let signal = number(signal);
     let info = std::ptr::null::<libc::siginfo_t>();
@@ -37,7 +37,7 @@ pub(super) fn send(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
     Errno::result(sent).map(drop)
 }
 
-/// Waits until the process has ended (a zombie has), at most until `deadline`; says whether it has.
+/// Waits until the process has ended (a zombie has), at most until `deadline`. Returns true if it has ended.
 pub(super) fn has_ended_by(pidfd: BorrowedFd<'_>, deadline: Instant) -> bool {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
@@ -52,7 +52,7 @@ pub(super) fn has_ended_by(pidfd: BorrowedFd<'_>, deadline: Instant) -> bool {
     }
 }
 
-/// One process, held so that it can be signalled without mistake.
+/// One process with a handle for signals.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) stat: Stat,
@@ -60,9 +60,9 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// Takes hold of the process that `stat` describes; `None` if it is gone.
+    /// Opens a handle on the process that `stat` describes; `None` if it is gone.
     ///
-    /// The start time is read again *after* the descriptor is open: if it is the same, the pid meant this process
+    /// The start time is read again *after* the descriptor is open. If it is the same, the pid meant this process
     /// before and after, so the descriptor does too.
     pub(super) fn take(stat: Stat) -> Option<Self> {
         let pidfd = open(stat.pid).ok()?;
@@ -70,7 +70,7 @@ impl Held {
         (now.start_time == stat.start_time && now.is_alive()).then_some(Self { stat, pidfd })
     }
 
-    /// Sends `signal`; a process that has ended meanwhile does not mind.
+    /// Sends `signal`; no effect on a process that has ended.
     pub(super) fn signal(&self, signal: Signal) {
         match send(self.pidfd.as_fd(), signal) {
             Ok(()) | Err(Errno::ESRCH) => {}
@@ -80,7 +80,7 @@ impl Held {
         }
     }
 
-    /// Waits for its end, at most until `deadline`; says whether it came.
+    /// Waits for its end, at most until `deadline`. Returns true if it has ended.
     pub(super) fn has_ended_by(&self, deadline: Instant) -> bool {
         has_ended_by(self.pidfd.as_fd(), deadline)
     }

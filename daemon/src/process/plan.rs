@@ -1,4 +1,4 @@
-//! A process that is to be started.
+//! Plan of a process.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,48 +8,49 @@ use std::time::Duration;
 
 use crate::async_log::Source;
 
-/// The variable that carries the tag of an attempt in the environment of its processes.
+/// Variable that carries the tag of an attempt in the environment of its processes.
 pub const ATTEMPT_VARIABLE: &str = "RYE_ATTEMPT";
 
-/// How long a process that was asked to stop may take before it is killed, unless its plan says otherwise.
+/// Default time between TERM and KILL.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(5);
-/// The same where somebody kills a run and does not say.
+/// Default time between TERM and KILL when a run is killed.
 pub const KILL_GRACE: Duration = Duration::from_secs(3);
 
-/// Everything about one process that is to be started. Nothing else reaches it.
+/// Everything that a new process receives; it inherits nothing else.
 #[derive(Clone)]
 pub struct Plan {
-    /// The program: absolute, relative to `cwd`, the path of one of `files`, or, without a slash, looked up in the `PATH` of `env`.
+    /// Program: absolute, relative to `cwd`, the path of one of `files`, or, without a slash, looked up in the `PATH`
+    /// of `env`.
     pub program: PathBuf,
-    /// Its arguments, without the program's name.
+    /// Arguments without the program's name.
     pub args: Vec<OsString>,
-    /// Its whole environment, but for [`ATTEMPT_VARIABLE`].
+    /// Whole environment, except for [`ATTEMPT_VARIABLE`].
     pub env: Vec<(OsString, OsString)>,
-    /// Its working directory.
     pub cwd: PathBuf,
-    /// What it reads on standard input.
+    /// Standard input.
     pub stdin: Input,
-    /// Contents it may open as files, by the paths [`file_path`](super::file_path) names: the n-th is sealed memory on descriptor 3 + n.
+    /// Contents it may open as files, by the paths of [`file_path`](super::file_path): the n-th is sealed memory on
+    /// descriptor 3 + n.
     pub files: Vec<Vec<u8>>,
-    /// How long it may run.
+    /// Time limit.
     pub timeout: Duration,
     /// Time between TERM and KILL when it is stopped, by timeout or on request.
     pub grace: Duration,
-    /// Most bytes kept of standard output, and of standard error; the rest is read and counted.
+    /// Maximum number of bytes kept of standard output, and of standard error; the rest is read and counted.
     pub output_limit: usize,
 }
 
-/// What a process reads on standard input.
+/// Standard input of a process.
 #[derive(Clone)]
 pub enum Input {
     /// These bytes and then the end; none means `/dev/null`.
     Bytes(Vec<u8>),
-    /// What is written to the pipe that [`Running::take_pipes`](super::Running::take_pipes) hands out.
+    /// The pipe that [`Running::take_pipes`](super::Running::take_pipes) returns.
     Pipe,
 }
 
 impl Input {
-    /// How many bytes are known before it starts.
+    /// Number of bytes known before the start.
     pub fn len(&self) -> usize {
         match self {
             Self::Bytes(bytes) => bytes.len(),
@@ -57,13 +58,13 @@ impl Input {
         }
     }
 
-    /// Whether it reads `/dev/null`.
+    /// True if it reads `/dev/null`.
     pub fn is_empty(&self) -> bool {
         matches!(self, Self::Bytes(bytes) if bytes.is_empty())
     }
 }
 
-/// What is read may be a secret.
+/// The input may be secret.
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -73,7 +74,7 @@ impl fmt::Debug for Input {
     }
 }
 
-/// Arguments, environment and input hold secrets: they are counted, not shown.
+/// Arguments, environment and input may hold secrets: only their sizes are shown.
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plan")
@@ -90,15 +91,16 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// Who is told what a process prints, as it comes. It must neither wait nor block.
+/// Observer of a process's output as it arrives. It must neither wait nor block.
 #[derive(Clone)]
 pub struct Tap(Arc<Told>);
 
-/// What is called with each piece that is printed, and with all that is kept of its stream by then.
+/// Receives each piece of output, and all bytes kept of its stream so far.
 type Told = dyn Fn(Source, &[u8], &[u8]) + Send + Sync;
 
 impl Tap {
-    /// `told` is called with each piece, in the order of its stream, and with what is kept of the stream up to the end of the piece.
+    /// `told` is called with each piece in the order of its stream, and with the bytes kept of the stream up to its
+    /// end.
     pub fn new(told: impl Fn(Source, &[u8], &[u8]) + Send + Sync + 'static) -> Self {
         Self(Arc::new(told))
     }

@@ -1,5 +1,5 @@
-//! What `/proc` says about processes. Everything read here may be out of date when it is returned; code that acts on
-//! it holds a pidfd and checks the start time again (see [`super::pidfd`]).
+//! Reads `/proc`. Every result may be out of date when it is returned. Code that acts on it holds a pidfd and checks
+//! the start time again (see [`super::pidfd`]).
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use rye_core::served_at::Host;
 
 use rye_host::safe_path;
 
-/// The line `/proc/<pid>/stat` as far as we use it.
+/// Used fields of `/proc/<pid>/stat`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) pid: i32,
@@ -23,36 +23,34 @@ pub(super) struct Stat {
     pub(super) session: i32,
     /// Clock ticks between boot and the start of the process.
     pub(super) start_time: u64,
-    /// Bytes of memory it has; none, if it is a thread of the kernel or is just ending.
+    /// Virtual memory in bytes; 0 for a kernel thread or a process that is just ending.
     memory: u64,
-    /// Bytes of the environment it was started with. `None` while it is between two programs, and where we may not look.
+    /// Size of its initial environment in bytes. `None` during an exec, and if access is denied.
     environment: Option<usize>,
 }
 
-/// What can be told just now of a variable in the environment of a process.
+/// Result of reading a variable in the environment of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Variable {
-    /// It has this value.
     Is(Vec<u8>),
-    /// It is not there.
     Absent,
-    /// This user may not see it.
+    /// Access is denied.
     Hidden,
-    /// The process is between two programs, or ending: only another look can tell.
+    /// The process is in an exec, or ending; the read must be repeated.
     Unsettled,
 }
 
 impl Stat {
     /// Reads the entry of `pid`; `None` if there is no such process.
     pub(super) fn read(pid: i32) -> Option<Self> {
-        // Far longer than the line, which one read then takes whole.
+        // Far longer than the line, so that one read returns all of it.
         let mut line = [0; 4096];
         let mut file = File::open(format!("/proc/{pid}/stat")).ok()?;
         let length = file.read(&mut line).ok()?;
         Self::parse(line.get(..length)?)
     }
 
-    /// The command name stands in parentheses and may hold any byte, `)` included: the fields begin after the last.
+    /// The command name is in parentheses and may hold any byte, `)` included: the fields begin after the last.
     fn parse(line: &[u8]) -> Option<Self> {
         let open = line.iter().position(|&byte| byte == b'(')?;
         let close = line.iter().rposition(|&byte| byte == b')')?;
@@ -61,7 +59,7 @@ impl Stat {
             .ok()?
             .split_ascii_whitespace()
             .collect();
-        // Set last when a program is loaded; 1 to whom may not look.
+        // Set last when a program is loaded; 1 for readers without access.
         let code_start: u64 = fields.get(23)?.parse().ok()?;
         let environment_start: usize = fields.get(47)?.parse().ok()?;
         let environment_end: usize = fields.get(48)?.parse().ok()?;
@@ -80,27 +78,27 @@ impl Stat {
         })
     }
 
-    /// Whether it still runs code, or will: a zombie does not.
+    /// True if it runs code now or later; a zombie does not.
     pub(super) fn is_alive(&self) -> bool {
         !matches!(self.state, b'Z' | b'X' | b'x')
     }
 
-    /// Whether it has memory of its own: a thread of the kernel has none, nor has a process that is just ending.
+    /// True if it has memory of its own. A kernel thread has none, nor has a process that is just ending.
     pub(super) fn has_memory(&self) -> bool {
         self.memory > 0
     }
 
-    /// The variable `name` in the environment it was started with.
+    /// Variable `name` in its initial environment.
     ///
-    /// While a process goes from one program to the next, its environment reads as empty or is cut short. So a
-    /// variable is absent only from an environment that was read whole, and counts only if its end was read.
+    /// During an exec, the environment reads as empty or is cut short. So a variable is absent only from an environment
+    /// that was read completely, and its value counts only if its end was read.
     pub(super) fn variable(&self, name: &str) -> Variable {
         let environment = match fs::read(format!("/proc/{}/environ", self.pid)) {
             Ok(environment) => environment,
             Err(error) if is_gone(&error) => return Variable::Unsettled,
             Err(_) => return Variable::Hidden,
         };
-        // What stands behind the last NUL was cut off.
+        // Text after the last NUL was cut off.
         let mut entries: Vec<&[u8]> = environment.split(|&byte| byte == 0).collect();
         entries.pop();
         let value = entries
@@ -113,19 +111,19 @@ impl Stat {
         }
     }
 
-    /// Whether its environment has `length` bytes, now or when this entry was read.
+    /// True if its environment has `length` bytes, now or when this entry was read.
     fn has_environment_of(&self, length: usize) -> bool {
         self.environment == Some(length)
             || Self::read(self.pid).is_some_and(|now| now.environment == Some(length))
     }
 }
 
-/// Whether an entry could not be read because its process is no more.
+/// True if an entry could not be read because its process has ended.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// Every process there is.
+/// All processes.
 pub(super) fn all() -> Vec<Stat> {
     let Ok(entries) = fs::read_dir("/proc") else {
         return Vec::new();
@@ -136,18 +134,18 @@ pub(super) fn all() -> Vec<Stat> {
         .collect()
 }
 
-/// The pids of the children of the single-threaded process `pid`, dead ones that nobody has reaped yet included.
+/// Pids of the children of the single-threaded process `pid`, unreaped zombies included.
 ///
-/// The kernel's own list, which is in the order in which they became its children. Whoever is a child when the last one
-/// is listed is in it, but for this: if one that was just listed is reaped, the next may be skipped. So the list is
-/// whole if all that it names are still there afterwards.
+/// This is the kernel's own list, in the order in which they became its children. It has all processes that are
+/// children when the last one is listed, with one exception: if a process that was just listed is reaped, the next may
+/// be skipped. So the list is complete if all listed processes still exist afterwards.
 pub(super) fn children_of_single_thread(pid: i32) -> Vec<i32> {
     match fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
         Ok(list) => list
             .split_ascii_whitespace()
             .filter_map(|child| child.parse().ok())
             .collect(),
-        // A kernel that was built without such lists.
+        // A kernel that was built without these lists.
         Err(_) => all()
             .into_iter()
             .filter(|stat| stat.parent == pid)
@@ -156,7 +154,7 @@ pub(super) fn children_of_single_thread(pid: i32) -> Vec<i32> {
     }
 }
 
-/// `root`, if it is there, and everything that descends from it, parents before children.
+/// `root`, if it exists, and all of its descendants, parents before children.
 pub(super) fn tree(root: i32) -> Vec<Stat> {
     let mut rest = all();
     let mut known = BTreeSet::from([root]);
@@ -174,7 +172,7 @@ pub(super) fn tree(root: i32) -> Vec<Stat> {
     }
 }
 
-/// The id of this boot of the machine; empty where the kernel does not tell.
+/// Boot id of the machine; empty if the kernel does not report one.
 pub fn boot_id() -> String {
     safe_path::boot_id().to_owned()
 }
@@ -185,7 +183,7 @@ pub fn start_time(pid: i32) -> Option<u64> {
     Some(stat.start_time)
 }
 
-/// Where the pids that this process sees are valid.
+/// Host and namespace in which pids of this process are valid.
 pub fn pid_host() -> Host {
     Host {
         boot_id: boot_id(),

@@ -1,5 +1,5 @@
-//! The two ways to take a dead child out of the process table. Signals are numbers here: a child can end by a
-//! real-time signal, which has no name in [`nix`].
+//! Reaping of dead children. Signals are numbers here: a real-time signal, which can end a child too, has no name in
+//! [`nix`].
 #![expect(unsafe_code, reason = "`waitid` and `waitpid` with any signal number")]
 
 use std::mem::MaybeUninit;
@@ -9,14 +9,14 @@ use nix::errno::Errno;
 
 use super::ending::Exit;
 
-/// Whether [`child`] waits for the child to end.
+/// Blocking mode of [`child`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
     UntilEnd,
     No,
 }
 
-/// Reaps the child behind `pidfd`; `None` if it runs and we do not wait.
+/// Reaps the child of `pidfd`; `None` if it still runs and `wait` is [`Wait::No`].
 pub(super) fn child(pidfd: BorrowedFd<'_>, wait: Wait) -> Result<Option<Exit>, Errno> {
     let fd = libc::id_t::try_from(pidfd.as_raw_fd()).expect("descriptors are not negative");
     let flags = match wait {
@@ -25,7 +25,7 @@ pub(super) fn child(pidfd: BorrowedFd<'_>, wait: Wait) -> Result<Option<Exit>, E
     };
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     loop {
-        // SAFETY: `info` is ours and large enough; the descriptor is open while it is borrowed.
+        // SAFETY: `info` is owned here and large enough; the descriptor is open while it is borrowed.
         let result = unsafe { libc::waitid(libc::P_PIDFD, fd, info.as_mut_ptr(), flags) };
         match Errno::result(result) {
             Ok(_) => break,
@@ -47,11 +47,11 @@ pub(super) fn child(pidfd: BorrowedFd<'_>, wait: Wait) -> Result<Option<Exit>, E
     Ok((pid != 0).then_some(exit))
 }
 
-/// Reaps some child that has ended; `None` if none has. `ECHILD`: there are no children at all.
+/// Reaps any child that has ended; `None` if none has. Fails with `ECHILD` if there are no children.
 pub(super) fn any() -> Result<Option<(i32, Exit)>, Errno> {
     let mut status = 0;
     loop {
-        // SAFETY: `status` is ours and outlives the call.
+        // SAFETY: `status` is owned here and outlives the call.
         let result = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
         match Errno::result(result) {
             Ok(0) => return Ok(None),
@@ -61,7 +61,7 @@ pub(super) fn any() -> Result<Option<(i32, Exit)>, Errno> {
             Ok(pid) if libc::WIFSIGNALED(status) => {
                 return Ok(Some((pid, Exit::Signal(libc::WTERMSIG(status)))));
             }
-            // Stopped or continued: not asked for, and not an end.
+            // Stopped or continued: not requested, and not an end.
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno),
         }

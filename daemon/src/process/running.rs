@@ -1,4 +1,4 @@
-//! One process from its birth to its end.
+//! A process from its start to its end.
 
 use std::fmt;
 use std::io;
@@ -27,24 +27,24 @@ use super::reap;
 use super::sweep::{self, Orphans};
 use rye_host::task;
 
-/// How long output may stay open once every process we know of is gone.
+/// Time for which output may stay open after all known processes are gone.
 const LEAK_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Reaps leaders that no one follows any more. It lives as long as its leaders.
+/// Reaps leaders that are no longer followed. It lives as long as its leaders.
 pub(super) trait Reaper: fmt::Debug + Send + Sync {
-    /// Takes over a leader that was killed.
+    /// Takes over a killed leader.
     fn abandon(&self, leader: OwnedFd);
 }
 
-/// A child of ours that leads a session and a group. Dropped before it was reaped, it is killed with its group, and
-/// the spawner reaps it later.
+/// A child process that leads a session and a group. If it is dropped before it was reaped, it is killed with its
+/// group, and the spawner reaps it later.
 #[derive(Debug)]
 pub(super) struct Leader {
     pub(super) pid: Pid,
     pub(super) started: Instant,
     /// `None` once it is reaped.
     pidfd: Option<OwnedFd>,
-    /// Its PDEATHSIG hangs on the thread that started it: the spawner stays while it lives.
+    /// The thread that started it must outlive it, because PDEATHSIG is bound to that thread.
     spawner: Arc<dyn Reaper>,
 }
 
@@ -63,7 +63,7 @@ impl Leader {
         }
     }
 
-    /// Signals the whole group. The leader is not reaped, so the number is its own.
+    /// Signals the whole group. The leader is not reaped, so the group id is its own.
     fn signal_group(&self, signal: Signal) {
         match killpg(self.pid, signal) {
             Ok(()) | Err(Errno::ESRCH) => {}
@@ -71,20 +71,20 @@ impl Leader {
         }
     }
 
-    /// Has the runtime notify when it ends.
+    /// Registers its pidfd with the runtime.
     #[expect(unsafe_code, reason = "the runtime trusts that the descriptor stays")]
     fn watched(self) -> io::Result<AsyncFd<Self>> {
-        // SAFETY: the leader owns its pidfd, and `reap`, which closes it, takes it out of the `AsyncFd` before.
+        // SAFETY: the leader owns its pidfd. `reap`, which closes it, takes it out of the `AsyncFd` before.
         let watched = unsafe { AsyncFd::register_with_interest(self, Interest::READABLE) };
         Ok(watched?)
     }
 
-    /// What it is called.
+    /// Name of its command.
     fn comm(&self) -> String {
         Stat::read(self.pid.as_raw()).map_or_else(String::new, |stat| stat.comm)
     }
 
-    /// Takes it out of the process table, and says how it ended. It has ended.
+    /// Reaps the leader, which must have ended, and returns its exit.
     fn reap(mut self) -> Result<Exit, Error> {
         let pid = self.pid.as_raw();
         let exit =
@@ -107,7 +107,7 @@ impl Drop for Leader {
     }
 }
 
-/// What the runtime watches.
+/// The runtime watches this descriptor.
 impl AsRawFd for Leader {
     fn as_raw_fd(&self) -> RawFd {
         self.as_fd().as_raw_fd()
@@ -120,7 +120,7 @@ impl AsFd for Leader {
     }
 }
 
-/// A started process. It must be finished; dropped, it is killed with its group.
+/// A started process. It must be finished; dropping it kills it with its group.
 #[derive(Debug)]
 #[must_use = "a process that is not finished is killed"]
 pub struct Running {
@@ -135,7 +135,7 @@ pub struct Running {
     pub(super) memory: Arc<Memory>,
 }
 
-/// That a process was stopped: why, which descendants it had then, and the last signal they got.
+/// A stopped process: the reason, its descendants at that time, and the last signal they got.
 #[derive(Debug)]
 struct Stopped {
     reason: StopReason,
@@ -144,22 +144,21 @@ struct Stopped {
     fate: Fate,
 }
 
-/// What became of a leader that was stopped.
+/// Result of stopping a leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
-    /// It ended.
     Ended,
     /// It hangs in the kernel, and ends when the kernel releases it.
     Survives,
 }
 
 impl Running {
-    /// What names this process and no other.
+    /// Identity of the process, unique over time.
     pub fn identity(&self) -> &ProcessIdentity {
         &self.identity
     }
 
-    /// The same; what it prints is told to `tap` as it comes.
+    /// Adds an observer of its output.
     pub fn telling(self, tap: Tap) -> Self {
         Self {
             tap: Some(tap),
@@ -167,13 +166,13 @@ impl Running {
         }
     }
 
-    /// The same; what is kept of its output is counted in `memory`.
+    /// Sets the account to which kept output is charged.
     pub fn within(self, memory: Arc<Memory>) -> Self {
         Self { memory, ..self }
     }
 
-    /// Hands out the pipes to its standard input and from its standard output, for somebody who talks with it while
-    /// [`finish`](Self::finish) follows it. Its plan asks for [`Input::Pipe`](super::Input::Pipe). Must be called in a runtime.
+    /// Takes the pipes of its standard input and output, for use while [`finish`](Self::finish) follows it. Its plan
+    /// must have [`Input::Pipe`](super::Input::Pipe). Must be called in a runtime.
     pub fn take_pipes(&mut self) -> Result<(pipe::Sender, pipe::Receiver), Error> {
         let taken = self.pipes.stdin.take().zip(self.pipes.stdout.take());
         let opened = taken
@@ -189,9 +188,10 @@ impl Running {
         })
     }
 
-    /// Feeds it, reads it, stops it when `stop` or its timeout says so, and ends what it leaves behind.
+    /// Writes its input, reads its output, stops it on request of `stop` or at its timeout, and ends the processes it
+    /// leaves.
     ///
-    /// Returns when its leader and all we know of its descendants are gone, or do not die of KILL. Dropping the future kills
+    /// Returns when its leader and all its known descendants are gone, or do not die of KILL. Dropping the future kills
     /// the group.
     pub async fn finish(self, stop: Stop) -> Result<Exited, Error> {
         let pid = self.identity.pid;
@@ -256,8 +256,8 @@ impl Running {
     }
 }
 
-/// Waits for the leader to end, and makes it when it has to; gives up on one that does not die of KILL. A leader that
-/// ended stays a zombie.
+/// Waits for the leader to end, and stops it when required. Gives up on one that does not die of KILL. An ended leader
+/// stays a zombie.
 async fn follow(
     leader: &AsyncFd<Leader>,
     mut ladder: Ladder,
@@ -282,7 +282,7 @@ async fn follow(
                 drop(ended.map_err(|source| Error::Follow { step: "wait for the end", pid, source })?);
                 return Ok(stopped(ladder, sent, descendants, Fate::Ended));
             }
-            // Cancel safe: it looks at a value, which stays.
+            // Cancel safe: it reads a value, which stays.
             reason = stronger(&mut stop, ladder.reason()) => ladder.asked(reason, Instant::now()),
             () = task::sleep(ladder.remaining(Instant::now())) => ladder.due(Instant::now()),
         };
@@ -292,18 +292,18 @@ async fn follow(
             Step::Kill => Signal::SIGKILL,
             Step::GiveUp => return Ok(stopped(ladder, sent, descendants, Fate::Survives)),
         };
-        // Taken before the signal: a process that leaves the group and outlives its parent is known from now on.
+        // Taken before the signal: it includes a process that leaves the group and outlives its parent.
         descendants.extend(task::blocking("process tree", move || held_below(pid)).await);
         leader.get_ref().signal_group(signal);
         if signal == Signal::SIGTERM {
-            // A stopped process takes no TERM.
+            // A stopped process does not handle TERM.
             leader.get_ref().signal_group(Signal::SIGCONT);
         }
         sent = Some(signal);
     }
 }
 
-/// The next reason that is stronger than `than`; pending for ever if none can come any more.
+/// The next reason that is stronger than `than`; never resolves if none can come any more.
 async fn stronger(stop: &mut Stop, than: Option<StopReason>) -> StopReason {
     let asked = stop.wait_for(|asked| *asked > than).await;
     match asked.map(|asked| *asked) {
@@ -312,7 +312,7 @@ async fn stronger(stop: &mut Stop, than: Option<StopReason>) -> StopReason {
     }
 }
 
-/// Everything below `pid`, held.
+/// Handles on all descendants of `pid`.
 fn held_below(pid: i32) -> Vec<Held> {
     procfs::tree(pid)
         .into_iter()
@@ -321,9 +321,9 @@ fn held_below(pid: i32) -> Vec<Held> {
         .collect()
 }
 
-/// Ends what is left when the leader is a zombie, or was given up: its group, and its descendants wherever they went.
+/// Ends the rest when the leader is a zombie, or was given up: its group, and its descendants in any group.
 async fn end_rest(leader: &Leader, mut orphans: Orphans, stopped: Option<Stopped>) -> KillReceipt {
-    // Whatever the leader had for children, our adopter has now: this happens before a pidfd reports the end.
+    // The adopter already has all children of the leader: the kernel moves them before a pidfd reports the end.
     let look = orphans.look();
     if look.is_clear() && stopped.is_none() {
         return KillReceipt::default();

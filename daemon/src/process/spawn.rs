@@ -1,6 +1,6 @@
-//! Starting a process, on a thread of its own.
+//! Starts processes on a dedicated thread.
 //!
-//! The kernel sends a child's PDEATHSIG when the *thread* that started it ends, so all children are started by one
+//! The kernel sends a child's PDEATHSIG when the *thread* that started it ends. So all children are started by one
 //! thread that lives as long as any of them.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,7 +23,7 @@ use super::running::{Leader, Reaper, Running};
 use super::sweep::Orphans;
 use rye_host::task;
 
-/// Starts that wait for the thread. More than this many at once wait in the tasks that want them.
+/// Capacity of the queue of starts; further ones wait in their tasks.
 const QUEUE: usize = 64;
 
 /// Starts processes. Clones share one thread, which lives until the last clone and the last process are gone.
@@ -41,10 +41,10 @@ struct Shared {
     boot_id: String,
 }
 
-/// Leaders that were killed because nobody follows them any more, until they are reaped.
+/// Leaders that were killed because they are no longer followed, until they are reaped.
 type Abandoned = Mutex<Vec<OwnedFd>>;
 
-/// One process to start, and who waits for it.
+/// A process to start, and the channel for the answer.
 #[derive(Debug)]
 struct Request {
     image: Image,
@@ -53,8 +53,8 @@ struct Request {
 }
 
 impl Spawner {
-    /// Starts the thread. `adopter` is the parent process, which adopts what leaders leave behind; `open_files` is
-    /// the limit that children get.
+    /// Starts the thread. `adopter` is the parent process, which adopts orphans of leaders; `open_files` is the limit
+    /// that children get.
     pub fn new(adopter: Option<Pid>, open_files: OpenFiles) -> Self {
         let (requests, queue) = mpsc::channel(QUEUE);
         let abandoned = Arc::<Abandoned>::default();
@@ -71,9 +71,9 @@ impl Spawner {
         }
     }
 
-    /// Starts `plan`. `tag` names the attempt in the environment of everything it starts.
+    /// Starts `plan`. `tag` identifies the attempt in the environment of all its processes.
     ///
-    /// An error means that the program was not executed. Dropped midway, a process that has started is killed.
+    /// An error means that the program was not executed. Dropping the future kills a process that has started.
     pub async fn start(&self, plan: Plan, tag: &str) -> Result<Running, Error> {
         let (image, pipes) = Image::prepare(&plan, tag)?;
         let (asker, answer) = oneshot::channel();
@@ -88,7 +88,7 @@ impl Spawner {
         }
         let leader = answer.await.unwrap_or(Err(Error::SpawnerGone))?;
         let pid = leader.pid.as_raw();
-        // A child that has ended is a zombie until we reap it: its entry is there.
+        // An ended child is a zombie until it is reaped, so its entry exists.
         let start_time = Stat::read(pid).map_or(0, |stat| stat.start_time);
         Ok(Running {
             leader,
@@ -129,7 +129,7 @@ impl Reaper for Spawner {
 impl Drop for Shared {
     fn drop(&mut self) {
         drop(self.requests.take());
-        // The last one may be a leader whose asker is gone: then we are on that thread, which ends by itself.
+        // The last clone may be in a leader whose caller is gone. Then this runs on that thread, which ends by itself.
         if let Some(worker) = self.thread.take()
             && worker.thread().id() != thread::current().id()
             && worker.join().is_err()
@@ -139,7 +139,7 @@ impl Drop for Shared {
     }
 }
 
-/// The thread: starts one process after the other.
+/// Body of the thread: starts one process after the other.
 fn serve(mut queue: mpsc::Receiver<Request>, abandoned: &Abandoned, open_files: OpenFiles) {
     // Handlers of the daemon must not run in a child that shares its memory.
     if let Err(error) = SigSet::all().thread_block() {

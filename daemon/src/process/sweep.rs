@@ -1,4 +1,4 @@
-//! Ending what a process leaves behind. Everything here blocks, for two seconds at worst.
+//! Ends the processes that a process leaves behind. Everything here blocks, at most two seconds.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -13,42 +13,42 @@ use super::pidfd::Held;
 use super::plan::ATTEMPT_VARIABLE;
 use super::procfs::{self, Stat, Variable};
 
-/// How long a sweep lasts. Processes die of KILL in milliseconds; only one that hangs in the kernel, or a swarm that
+/// Time limit of a sweep. Processes die of KILL in milliseconds. Only one that hangs in the kernel, or a swarm that
 /// forks faster than it is killed, takes this long, and is reported as surviving.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often a sweep looks for more while something it killed is not dead yet.
+/// Interval of looks while a killed process is not dead yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long a sweep waits for a process that is between two programs, or ending, before it looks again.
+/// Pause before the next look if a process was in an exec, or ending.
 const SETTLING: Duration = Duration::from_millis(1);
 
-/// What one look found.
+/// Result of one look.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     /// Processes to be ended.
     pub(super) found: Vec<Stat>,
-    /// Whether there was nothing else: nobody of whom it could not be told whose he is, nobody who died meanwhile and may have
-    /// handed on children behind our back.
+    /// True if the look was complete: every process was classified, and none died meanwhile that may have passed on
+    /// unlisted children.
     pub(super) is_settled: bool,
 }
 
 impl Look {
-    /// Whether nothing is left.
+    /// True if nothing is left.
     pub(super) fn is_clear(&self) -> bool {
         self.found.is_empty() && self.is_settled
     }
 }
 
-/// Processes of one attempt that its leader left behind: how to find them again after each round of kills.
+/// Finds the processes of one attempt that its leader left behind, again after each round of kills.
 #[derive(Debug, Clone)]
 pub(super) struct Orphans {
     /// Pid of the leader, which is its group and session too. The leader is a zombie, so the number is still its own.
     leader: i32,
-    /// The process that adopts orphans of the daemon; without one, only what was seen before can be ended.
+    /// Process that adopts orphans of the daemon. Without one, only processes that were seen before can be ended.
     adopter: Option<i32>,
-    /// The tag of the attempt.
     tag: String,
-    /// Dead children of the adopter that an earlier look saw, by pid and start time: what they left was there to be seen since.
+    /// Dead children of the adopter that an earlier look saw, by pid and start time: their children have been visible
+    /// since.
     dead: BTreeSet<(i32, u64)>,
 }
 
@@ -62,12 +62,11 @@ impl Orphans {
         }
     }
 
-    /// Looks through the children of the adopter for those in the leader's group or session, and those that carry the
-    /// attempt's tag. If the adopter itself is dead, orphans went to whoever is above it, and every process there is is
-    /// looked at.
+    /// Searches the children of the adopter for those in the leader's group or session, and those that carry the
+    /// attempt's tag. If the adopter itself is dead, its orphans went to an ancestor, so all processes are searched.
     ///
-    /// The leader is dead, so whatever lives of the attempt descends from a child of the adopter. If the list of these is
-    /// whole and each is known for what it is, then nobody who is missing here is left.
+    /// The leader is dead, so every living process of the attempt descends from a child of the adopter. If the list of
+    /// these is complete and each is classified, no process of the attempt can be missing.
     pub(super) fn look(&mut self) -> Look {
         let mut look = Look {
             found: Vec::new(),
@@ -76,7 +75,7 @@ impl Orphans {
         let Some(adopter) = self.adopter else {
             return look;
         };
-        // It is the parent of this process, which had another one from the moment of its death; or this process, in tests.
+        // The adopter is the parent of this process, until its death changes that; or it is this process, in tests.
         let daemon = getpid().as_raw();
         let adopts = getppid().as_raw() == adopter || daemon == adopter;
         let listed = if adopts {
@@ -95,7 +94,7 @@ impl Orphans {
             match self.ownership(&stat) {
                 Ownership::Ours => look.found.push(stat),
                 Ownership::Foreign => {}
-                // Among all processes there are threads of the kernel, of which nothing is ever told.
+                // The list of all processes includes kernel threads, which can never be classified.
                 Ownership::Unknown => look.is_settled &= !adopts && !stat.has_memory(),
             }
         }
@@ -122,20 +121,20 @@ impl Orphans {
     }
 }
 
-/// What a process is to an attempt.
+/// Relation of a process to an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ownership {
     Ours,
-    /// Somebody else's, or dead for long.
+    /// Of another owner, or dead since an earlier look.
     Foreign,
-    /// Only another look can tell.
+    /// Another look is needed.
     Unknown,
 }
 
-/// Kills `held` and whatever `look` finds, over and over, until everything known is dead and one more look is clear,
-/// or patience ends: the death of one process re-parents its children, which makes them visible.
+/// Kills `held` and all that `look` finds, until all of them are dead and one more look is clear, or patience ends.
+/// Repetition is needed because the death of a process re-parents its children, which makes them visible.
 ///
-/// With each process in `held` comes the last signal it got; one that is dead by now died of that.
+/// Each process in `held` comes with the last signal it got; one that is dead by now died of that.
 pub(super) fn end(held: Vec<(Held, Signal)>, mut look: impl FnMut() -> Look) -> KillReceipt {
     let deadline = Instant::now() + PATIENCE;
     let mut ending: BTreeMap<(i32, u64), (Held, Signal)> = BTreeMap::new();
@@ -149,7 +148,7 @@ pub(super) fn end(held: Vec<(Held, Signal)>, mut look: impl FnMut() -> Look) -> 
         ending.insert((held.stat.pid, held.stat.start_time), (held, signal));
     }
     loop {
-        // Death first, then the look: only what dies hands its children on.
+        // Deaths first, then the look: only a dead process passes on its children.
         let look_at = deadline.min(Instant::now() + LOOK_AGAIN);
         let all_ended = ending.values().all(|(held, _)| held.has_ended_by(look_at));
         let Look { found, is_settled } = look();
@@ -159,7 +158,7 @@ pub(super) fn end(held: Vec<(Held, Signal)>, mut look: impl FnMut() -> Look) -> 
             if ending.contains_key(&key) {
                 continue;
             }
-            // One that has died since it was found may have left children too.
+            // A process that died after it was found may have left children too.
             news = true;
             if let Some(held) = Held::take(stat) {
                 held.signal(Signal::SIGKILL);
@@ -196,23 +195,22 @@ fn receipt(ending: impl Iterator<Item = (Held, Signal)>) -> KillReceipt {
 /// A call that was in flight when the daemon went down.
 #[derive(Debug, Clone)]
 pub struct Leftover {
-    /// Its process, if that was written down in time.
+    /// Its process, if that was recorded in time.
     pub leader: Option<ProcessIdentity>,
-    /// The tag of its attempt; one that ends with a dot stands for all that begin so.
+    /// Tag of its attempt; one that ends with a dot is a prefix of tags.
     pub tag: String,
 }
 
-/// Ends what earlier lives of the daemon left running on this boot of the machine: the named leaders, the members of
-/// their sessions, whatever carries the tag of a call that was in flight, and what descends from these. Blocks, usually
-/// for milliseconds.
+/// Ends processes of earlier daemons in this boot of the machine: the named leaders, the members of their sessions,
+/// processes with the tag of a call that was in flight, and the descendants of these. Blocks, usually for milliseconds.
 ///
-/// A leader is known by pid and start time. If it is gone, its session members are known by two facts: their session,
-/// and that they carry some attempt's tag. (A number is not given away while a session has it; but after the last
-/// member went, an unrelated session may have got it.) A process outside these sessions is known by the very tag of the
+/// A leader is identified by pid and start time. If it is gone, its session members are identified by two facts: their
+/// session, and the tag of any attempt. (A number is not reused while a session has it; but after the last member has
+/// ended, an unrelated session may have got it.) A process outside these sessions is identified by the exact tag of an
 /// attempt that the log announced and that never ended: it may have been started just before its leader was recorded.
 ///
-/// Below another daemon that lives nothing is touched: the records may have been copied from where that one works, and then so were
-/// the names of its processes.
+/// Descendants of another living daemon are not touched: the records may be a copy of that daemon's, with the names of
+/// its processes.
 pub fn end_leftovers(calls: &[Leftover]) -> KillReceipt {
     if calls.is_empty() {
         return KillReceipt::default();
@@ -234,7 +232,7 @@ pub fn end_leftovers(calls: &[Leftover]) -> KillReceipt {
     end(held, look)
 }
 
-/// The living members of the sessions that `leaders` opened, and the living processes tagged as one of `calls`.
+/// Living members of the sessions of `leaders`, and living processes with the tag of one of `calls`.
 fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Look {
     let processes = procfs::all();
     let tags: HashSet<&[u8]> = calls.iter().map(|call| call.tag.as_bytes()).collect();
@@ -264,7 +262,7 @@ fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Look {
                 look.found.extend(others.leave(stat));
             }
             _ if is_member => look.found.extend(others.leave(stat)),
-            // What is ending has handed on its children by the next look, which sees them wherever they are.
+            // An ending process has passed on its children by the next look, which sees them wherever they are.
             Variable::Unsettled => look.is_settled &= !stat.has_memory(),
             Variable::Is(_) | Variable::Absent | Variable::Hidden => {}
         }
@@ -272,7 +270,7 @@ fn members(leaders: &[&ProcessIdentity], calls: &[Leftover]) -> Look {
     look
 }
 
-/// What daemons that live beside this one have below them.
+/// Processes below other living daemons.
 struct Others<'a> {
     processes: HashMap<i32, &'a Stat>,
     /// This daemon and its parent.
@@ -288,12 +286,13 @@ impl<'a> Others<'a> {
         }
     }
 
-    /// `stat`, unless it is one of theirs.
+    /// `stat`, unless it belongs to another daemon.
     fn leave(&self, stat: &Stat) -> Option<Stat> {
         (!self.have(stat)).then(|| stat.clone())
     }
 
-    /// Whether another daemon is above `stat`. What calls itself one below a daemon of its own is the business of that.
+    /// True if another daemon is an ancestor of `stat`. Any process with the daemon's name counts as one; a false one
+    /// among the leftovers is ended with all of its descendants.
     fn have(&self, stat: &Stat) -> bool {
         let mut seen = HashSet::from([stat.pid]);
         let mut above = stat.parent;

@@ -1,4 +1,4 @@
-//! Real children, each of them misbehaving in its own way. Whoever has to be waited for writes to a FIFO.
+//! Real children with various kinds of misbehaviour. A child writes to a FIFO when a test must wait for it.
 
 use std::ffi::OsString;
 use std::fs;
@@ -22,15 +22,15 @@ use super::running::Leader;
 use super::*;
 use rye_host::task;
 
-/// Far beyond what any test takes; what has to end earlier is measured.
+/// Timeout far beyond the duration of any test; tests of earlier ends measure the time.
 const LONG: Duration = Duration::from_mins(1);
 
-/// KILL and nothing before.
+/// KILL without TERM.
 const AT_ONCE: StopReason = StopReason::Kill {
     grace: Duration::ZERO,
 };
 
-/// A place to run children in. With an adopter the test process is what the parent process is to the daemon.
+/// A directory to run children in. With an adopter, the test process acts as the parent process of the daemon.
 struct Bench {
     directory: TempDir,
     spawner: Spawner,
@@ -68,7 +68,7 @@ impl Bench {
         self.spawner.start(plan, tag).await.unwrap()
     }
 
-    /// Tests share the adopter: only the tag keeps them apart.
+    /// Tests share the adopter, so only the tag keeps their processes apart.
     fn tag(&self) -> String {
         format!("{}#1", self.directory.path().display())
     }
@@ -86,7 +86,7 @@ impl Bench {
     }
 }
 
-/// A word from a child.
+/// Receives messages from a child.
 struct Fifo(pipe::Receiver);
 
 impl Fifo {
@@ -321,7 +321,7 @@ async fn a_timeout_ends_the_whole_group() {
     let mut ready = bench.fifo("ready");
     let mut plan =
         bench.shell("for child in 1 2 3; do sh -c 'echo > ready; exec sleep 1000' & done; wait");
-    // Long enough for the children to be there on a busy machine.
+    // Long enough for the children to start on a busy machine.
     plan.timeout = Duration::from_secs(3);
     plan.grace = LONG;
     let running = bench.start(plan, &bench.tag()).await;
@@ -378,7 +378,7 @@ async fn what_stays_in_the_group_ends_with_the_leader() {
     assert_eq!((ended.pid, ended.signal), (pid, Some(9)));
 }
 
-/// Starts `sleep` in a session of its own, below a process that dies, and says its pid to the FIFO `away`.
+/// Starts `sleep` in a session of its own, below a process that dies, and writes its pid to the FIFO `away`.
 const RUN_AWAY: &str = "setsid sh -c 'echo $$ > away; exec sleep 1000' & read go < go";
 
 #[tokio::test]
@@ -400,8 +400,8 @@ async fn who_leaves_the_group_is_found_by_its_tag() {
     assert_eq!(exited.receipt.processes[0].pid, pid);
 }
 
-/// Trees that a leader leaves behind, each process in a session of its own or below one; what they are made of says
-/// `sleep`, so that all of them would stay for long.
+/// Trees that a leader leaves behind. Each process is in a session of its own or below one; all are `sleep`, so that
+/// they would stay for long.
 const TREES: [&str; 4] = [
     "setsid sh -c 'sleep 1001; sleep 1002'",
     "setsid sh -c 'setsid sh -c \"sleep 1001; sleep 1002\"; sleep 1003'",
@@ -409,7 +409,7 @@ const TREES: [&str; 4] = [
     "setsid sh -c 'while :; do setsid sh -c \"sleep 1001; sleep 1002\" & sleep 0.002; done'",
 ];
 
-/// Kills the living processes whose environment holds a tag that begins so, and returns them.
+/// Kills the living processes whose environment holds a tag with this prefix, and returns them.
 fn end_tagged(tag: &str) -> Vec<Stat> {
     let entry = format!("{ATTEMPT_VARIABLE}={tag}");
     let is_tagged = |stat: &Stat| {
@@ -429,8 +429,8 @@ fn end_tagged(tag: &str) -> Vec<Stat> {
     tagged
 }
 
-/// What a leader starts just before it ends: each is between two programs, or between fork and exit, about when the leader
-/// is dead.
+/// Processes that a leader starts just before it ends: each is in an exec, or between fork and exit, around the
+/// leader's death.
 const JUST_STARTED: [&str; 3] = [
     "(setsid sh -c 'sleep 1000; echo late' &)",
     "(setsid sh -c 'sleep 1000; echo late' > /dev/null 2>&1 &)",
@@ -468,7 +468,7 @@ async fn who_goes_from_program_to_program_never_seems_to_have_lost_its_tag() {
     fs::write(bench.path("again"), "exec sh ./again\n").unwrap();
     let mut plan = bench.shell("exec sh ./again");
     plan.env.push(("LONG".into(), "x".repeat(6000).into()));
-    // Files of the kernel are first read by a few bytes: the tag is longer, so that it can be cut.
+    // The kernel's files are first read by a few bytes: the tag is longer, so that it can be cut.
     let tag = format!("test#again.{}", "x".repeat(40));
     let running = bench.start(plan, &tag).await;
     let pid = running.identity().pid;
@@ -810,7 +810,7 @@ async fn a_caller_that_carries_the_tag_of_an_attempt_is_inside_whoever_is_above_
             vec![(ATTEMPT_VARIABLE, "of.another")],
             b"of.another".to_vec(),
         ),
-        // It is below this process, which stands for the daemon here.
+        // It is a descendant of this process, which acts as the daemon here.
         (vec![], Vec::new()),
     ] {
         let mut child = stranger(&bench, &environment);
@@ -839,7 +839,7 @@ async fn a_process_that_does_not_die_of_kill_is_a_survivor() {
     };
     let started = bench.start(bench.shell("sleep 1000"), &bench.tag()).await;
     let pidfd = started.leader.as_fd().try_clone_to_owned().unwrap();
-    // Its signals go to a group that no process can have: what is seen of it is a process that KILL does not end.
+    // Its signals go to a group that no process can have, so the test sees a process that KILL does not end.
     let nowhere = Pid::from_raw(i32::MAX);
     let Running {
         leader, identity, ..
