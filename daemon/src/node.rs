@@ -1,4 +1,4 @@
-//! The daemon's life: from the lock on its state directory to the removed socket.
+//! Life of the daemon: from the lock on its state directory to the removal of its socket.
 //!
 //! **Owns** the order of start and stop, the node key, and the socket file. **Never** knows what a run is.
 //!
@@ -7,11 +7,12 @@
 //!      → socket serves → live runs recovered … signal → calls refused, runs notified → calls ended → journal closed → socket removed
 //! ```
 //!
-//! A stop takes no longer than the grace of its runs and two seconds: files of runs that are behind then are written by the next start. Who
-//! calls meanwhile is told that the daemon stops.
+//! A stop takes at most the grace period of its runs plus two seconds. The next start writes the exports that are not
+//! finished by then. Calls during the stop fail with the message that the daemon stops.
 //!
-//! **Failure.** A state directory in use, a copy of one, an unreadable log or a socket that cannot be bound stops the start with an
-//! error that names it; nothing is overwritten. A journal that fails later ends the processes and the daemon at once, exit 70.
+//! **Failure.** A state directory in use, a copy of one, an unreadable log or a socket that cannot be bound stops the
+//! start with an error that names it; nothing is overwritten. A journal that fails later ends the processes and the
+//! daemon at once, with exit code 70.
 
 mod directory;
 mod identity;
@@ -52,97 +53,69 @@ use rye_host::task::{self, Scope};
 use rye_journal::{Journal, Signer};
 use tokio_util::sync::CancellationToken;
 
-/// Why the daemon did not start, or did not end well.
+/// Reason why the daemon did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Another daemon has the state directory.
     #[error(
         "the state directory `{path}` is in use by another ryed{}; stop it (`ryectl daemon stop`) or choose another `--state-dir`",
         pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
     )]
     InUse {
-        /// The state directory.
         path: PathBuf,
         /// Pid of the other daemon, if it is known.
         pid: Option<i32>,
     },
-    /// Somebody else owns the state directory.
+    /// Another user owns the state directory.
     #[error(
         "the state directory `{path}` belongs to uid {owner}, not to uid {us}; choose another `--state-dir`"
     )]
-    Foreign {
-        /// The state directory.
-        path: PathBuf,
-        /// Who owns it.
-        owner: u32,
-        /// Who we are.
-        us: u32,
-    },
-    /// The state directory is a copy of another one.
+    Foreign { path: PathBuf, owner: u32, us: u32 },
     #[error(
         "the state directory `{path}` is a copy of one that was in use since this machine booted, and a daemon may still work there; \
          if this copy is to be used beside it, or instead of it, start it once with `ryed --state-dir {path} --adopt-copy`"
     )]
-    Copy {
-        /// The copy.
-        path: PathBuf,
-    },
-    /// Nothing says which directory and which key the records belong to.
+    Copy { path: PathBuf },
+    /// The record is missing that names the directory and the key of the stored data.
     #[error(
         "`{path}` is missing, which says what the records beside it belong to; put it back, or start once with `--adopt-copy`"
     )]
-    Unnamed {
-        /// What is missing.
-        path: PathBuf,
-    },
-    /// The socket belongs to another daemon.
+    Unnamed { path: PathBuf },
     #[error("another ryed answers on `{path}`; choose another `--socket`")]
-    SocketInUse {
-        /// The socket.
-        path: PathBuf,
-    },
-    /// A file or directory of ours cannot be used.
+    SocketInUse { path: PathBuf },
     #[error("failed to {operation} `{path}`")]
     Io {
-        /// What was to be done.
+        /// The failed operation.
         operation: &'static str,
-        /// To what.
         path: PathBuf,
-        /// What the system says.
         #[source]
         source: std::io::Error,
     },
-    /// The node key or the system items.
+    /// The node key or the system items cannot be prepared.
     #[error("failed to prepare the node's identity")]
     Identity(#[source] identity::Error),
-    /// The journal.
     #[error("failed to keep the journal")]
     Journal(#[from] rye_journal::Error),
-    /// A test asks for what there is not.
+    /// A test names an unknown fail point.
     #[error(transparent)]
     FailPoint(#[from] fail_point::Unknown),
-    /// The runtime or the signals.
+    /// The runtime or the signal handlers cannot be set up.
     #[error("failed to set up the runtime")]
     Runtime(#[source] std::io::Error),
-    /// The server.
     #[error("failed to serve")]
     Serve(#[source] tonic::transport::Error),
     /// The daemon that has the state directory does not answer.
     #[error("failed to reach the daemon on `{path}`", path = socket.display())]
     Reach {
-        /// Its socket.
         socket: PathBuf,
-        /// Why.
         #[source]
         source: tonic::transport::Error,
     },
-    /// The daemon that has the state directory refuses.
+    /// The daemon that has the state directory refuses the request.
     #[error("the daemon that runs refuses: {}", .0.message())]
     Refused(Box<tonic::Status>),
-    /// The project.
     #[error(transparent)]
     Project(#[from] projects::Error),
-    /// The daemon stops while it rebuilds.
+    /// The daemon stopped during the rebuild.
     #[error("the daemon stopped before all runs were compared")]
     Stopped,
 }
@@ -170,8 +143,8 @@ impl Kinded for Error {
 }
 
 impl Error {
-    /// How the daemon ends because of it. A log that cannot be written any more is no state of the host that a second try finds
-    /// changed: nobody starts the daemon again unasked.
+    /// Exit status for this error. A failed log does not recover by a retry, so its status must not cause an automatic
+    /// restart.
     fn exit(&self) -> ExitStatus {
         if matches!(self, Self::Journal(rye_journal::Error::Failed(_))) {
             return ExitStatus::Internal;
@@ -180,13 +153,13 @@ impl Error {
     }
 }
 
-/// How much longer than the grace of its runs a stop takes, whatever is behind.
+/// Maximum time of a stop in addition to the grace period of its runs.
 const STOPS_WITHIN: Duration = Duration::from_secs(2);
-/// The part of that which is kept for the journal.
+/// Part of it that is reserved for closing the journal.
 const CLOSES_WITHIN: Duration = Duration::from_millis(500);
 
-/// Runs the daemon until it is told to stop. `parent` is the process that adopts orphans; with `adopt_copy` a state directory that is
-/// a copy becomes one of its own.
+/// Runs the daemon until it is stopped. `parent` is the process that adopts orphans. With `adopt_copy` a copied state
+/// directory is adopted.
 pub fn serve(config: Config, parent: Pid, adopt_copy: bool) -> ExitStatus {
     match run(config, parent, adopt_copy) {
         Ok(()) => ExitStatus::Done,
@@ -244,13 +217,14 @@ async fn live(
         }),
     };
     let ended = node.live(&mut signals).await;
-    // Last: `ryectl` waits for this to know that the daemon has ended.
+    // Last: `ryectl` takes the removal as the end of the daemon.
     socket.remove();
     tracing::info!("stopped");
     ended
 }
 
-/// Moves all that the log of a copied state directory holds into history, signed with the key that was copied: it signs nothing afterwards.
+/// Moves the whole log of a copied state directory into history, signed with the copied key, which signs nothing
+/// afterwards.
 async fn seal_copy(config: &Config, before: Option<&Signers>) -> Result<(), Error> {
     let key = identity::of_copy(&config.state_dir, before).map_err(Error::Identity)?;
     let Some(key) = key else {
@@ -263,27 +237,28 @@ async fn seal_copy(config: &Config, before: Option<&Signers>) -> Result<(), Erro
     Ok(())
 }
 
-/// What a daemon that may serve is made of.
+/// Parts of a daemon that may serve.
 struct Node {
     config: Arc<Config>,
     parent: Pid,
     spawner: Spawner,
     socket: Arc<Socket>,
     key: NodeKey,
-    /// When its state directory was adopted, if it is a copy.
+    /// Time of the adoption of its state directory, if it is a copy.
     adopted: Option<Timestamp>,
-    /// Its records are those of another directory, where a daemon may still work on the same runs.
+    /// Set if its records are copied from another directory, where a daemon may still work on the same runs.
     adoption: Option<Adoption>,
 }
 
-/// A state directory that becomes one of its own.
+/// A state directory that is being adopted.
 struct Adoption {
     directory: Arc<Directory>,
     signers: Signers,
 }
 
 impl Adoption {
-    /// Suspends what was live in the directory that it is a copy of. Only when that is on record does a later start resume anything.
+    /// Suspends the runs that were live in the original directory. Later starts resume runs only after this is
+    /// recorded.
     async fn finish(self, supervisor: Supervisor, live: Vec<Arc<Run>>) {
         if !supervisor.suspend_all(live).await {
             return;
@@ -295,19 +270,19 @@ impl Adoption {
     }
 }
 
-/// A daemon that works, and does not serve yet.
+/// A daemon that works but does not serve yet.
 struct Begun {
     config: Arc<Config>,
     journal: Arc<Journal>,
     supervisor: Supervisor,
     exports: Arc<Exports>,
     facts: Arc<rpc::NodeFacts>,
-    /// The owner of the runs, and what works beside it.
+    /// The supervisor and the background tasks.
     tasks: Scope,
 }
 
 impl Node {
-    /// Opens the journal, and starts what works on it.
+    /// Opens the journal, and starts the tasks that work on it.
     async fn begin(self) -> Result<Begun, Error> {
         let Self {
             config,
@@ -411,7 +386,7 @@ impl Node {
         tokio::select! {
             _ends = tasks.close(left().saturating_sub(CLOSES_WITHIN)) => {}
             () = async { signals.next().await; supervisor.stop_now(); std::future::pending().await } => {}
-            // A caller is refused meanwhile because the daemon stops: the server accepts only while it is polled.
+            // Meanwhile new callers get the answer that the daemon stops: the server accepts only while it is polled.
             () = async {
                 if serving {
                     let end = (&mut server).await;
@@ -441,12 +416,12 @@ impl Node {
     }
 }
 
-/// How often trees of runs are looked for that are too old.
+/// Interval of the removal of old trees of runs.
 const PRUNE_PAUSE: Duration = Duration::from_hours(1);
-/// In whose name they are removed.
+/// Recorded as the originator of these removals.
 const PRUNED_BY: &str = "retention";
 
-/// Removes the trees of runs that `retention` says are too old, once an hour, until the daemon stops.
+/// Removes the trees of runs that are too old by `retention`, once an hour, until the daemon stops.
 async fn keep_to(retention: Retention, supervisor: Supervisor, stopping: CancellationToken) {
     let Some(older_than) = retention.older_than else {
         return;
@@ -481,7 +456,7 @@ async fn keep_to(retention: Retention, supervisor: Supervisor, stopping: Cancell
     }
 }
 
-/// How the journal in the state directory is kept.
+/// Options of the journal in the state directory.
 fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> rye_journal::Options {
     let dir = config.state_dir.clone();
     let signer: Arc<dyn Signer> = Arc::new(key);
@@ -497,7 +472,7 @@ fn journal_of(config: &Config, key: NodeKey, clock: &Arc<dyn Clock>) -> rye_jour
     options
 }
 
-/// The files of runs in their projects.
+/// Starts the exports.
 fn exports_of(
     config: &Config,
     journal: &Journal,
@@ -513,7 +488,7 @@ fn exports_of(
     })
 }
 
-/// Ends what an earlier life of the daemon left running, and takes away the copies of files of tools that nobody needs.
+/// Ends processes that an earlier daemon left, and removes unneeded copies of tool files.
 async fn clear_up(live: &[Arc<Run>], state: &Path, now: Timestamp) {
     end_leftovers(live);
     let state = state.to_owned();
@@ -550,7 +525,7 @@ fn end_leftovers(live: &[Arc<Run>]) {
     }
 }
 
-/// The signals that stop the daemon.
+/// Signals that stop the daemon.
 struct Signals {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
@@ -564,7 +539,7 @@ impl Signals {
         })
     }
 
-    /// The next request to stop. Cancel safe.
+    /// Waits for the next stop request. Cancel safe.
     async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -1,13 +1,13 @@
-//! The state directory: who may use it, who uses it, and whether it is the one that its records were made in.
+//! The state directory: its owner, its lock, and the check that it is the one in which its records were made.
 //!
-//! **Owns** the lock, which is on the directory itself and not on a file in it that could be removed; `served-at`, by which clients
-//! find the daemon that holds it; and `node.json`, which names the keys that sign and have signed here and the directory as this boot of
-//! the machine knows it. **Never** touches the log or a key.
+//! **Owns** the lock, which is on the directory itself and not on a file in it that could be removed; `served-at`, by
+//! which clients find the daemon that holds the lock; and `node.json`, which names the keys that sign and have signed
+//! here, and identifies the directory within this boot of the machine. **Never** touches the log or a key.
 //!
-//! **Order.** Lock, then [`Directory::check`], then the key that is to sign; [`Directory::record`] when all of that is well, which is also the
-//! moment at which a copy is adopted. It stays a copy whose runs are to be suspended until a further record says that they are.
-//! **Failure.** A directory in use, somebody else's, a copy, or one whose key is missing stops the start with an error that says what to
-//! do; nothing is changed.
+//! **Order.** Lock, then [`Directory::check`], then the signing key, then [`Directory::record`]. That record is also
+//! the moment at which a copy is adopted. It counts as a copy with runs to be suspended until a further record says
+//! that they are. **Failure.** A directory that is in use, of another user, a copy, or without its key stops the start
+//! with an error that names the fix; nothing is changed.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -27,15 +27,15 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use crate::process;
 
-/// How long a daemon that is ending may keep its state directory.
+/// Time limit for an ending daemon to release its state directory.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a daemon that serves may take to greet.
+/// Time limit for the greeting of a serving daemon.
 const GREETING: Duration = Duration::from_millis(500);
 
-/// The number of the form of `node.json`.
+/// Format version of `node.json`.
 const VERSION: u32 = 1;
 
-/// A state directory that nobody else uses, as long as this value lives.
+/// A locked state directory; dropping it releases the lock.
 #[derive(Debug)]
 pub(super) struct Directory {
     path: PathBuf,
@@ -44,77 +44,77 @@ pub(super) struct Directory {
     parent: Option<Process>,
 }
 
-/// What `node.json` says.
+/// Content of `node.json`.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Record {
     v: u32,
     #[serde(flatten)]
     signers: Signers,
-    /// Whether runs of the directory that this one is a copy of are still to be suspended.
+    /// True if runs of the original directory are still to be suspended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     adopting: bool,
-    /// The boot of the machine on which the numbers below were read: they mean nothing after it.
+    /// Boot of the machine in which the numbers below were read: they mean nothing after it.
     boot_id: String,
     device: u64,
     inode: u64,
 }
 
 impl Record {
-    /// Whether nothing but the numbers of the machine differs.
+    /// True if only the identity of the directory differs.
     fn says_the_same(&self, other: &Self) -> bool {
         (&self.signers, self.adopting) == (&other.signers, other.adopting)
     }
 }
 
-/// Whose signatures there are in a state directory.
+/// Keys whose signatures occur in a state directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Signers {
-    /// The key that signs now.
+    /// The current signing key.
     pub(super) fingerprint: Fingerprint,
-    /// Those that signed before, in the directories that this one is a copy of; the first one first.
+    /// Earlier signing keys, of the directories that this one is a copy of; the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) former: Vec<Former>,
 }
 
 impl Signers {
-    /// When the directory was adopted; `None` if it is no copy.
+    /// Time of the adoption; `None` if the directory is not a copy.
     pub(super) fn adopted(&self) -> Option<Timestamp> {
         self.former.last().map(|former| former.until)
     }
 }
 
-/// A key that has signed.
+/// A former signing key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Former {
     pub(super) fingerprint: Fingerprint,
-    /// When it was replaced.
+    /// Time of its replacement.
     pub(super) until: Timestamp,
 }
 
-/// Whose the records in a state directory are.
+/// Origin of the records in a state directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// There are none yet.
+    /// There are no records yet.
     New,
-    /// This directory's.
+    /// They were made in this directory.
     Own(Signers),
-    /// This directory's since a start that adopted them and did not come to suspend all runs.
+    /// They were adopted by an earlier start, which did not suspend all runs.
     Adopted(Signers),
-    /// Those of a directory it was copied from, and who signed there, if that is known: it is to become one of its own.
+    /// They were copied from another directory, with its signers if they are known; the directory is to be adopted.
     Copied(Option<Signers>),
 }
 
 impl Origin {
-    /// Whether a daemon may still work on the same runs elsewhere.
+    /// True if a daemon may still work on the same runs elsewhere.
     pub(super) fn is_copy(&self) -> bool {
         matches!(self, Self::Adopted(_) | Self::Copied(_))
     }
 }
 
 impl Directory {
-    /// Makes the directory, readable by its owner alone, and locks it.
+    /// Creates the directory, readable by its owner alone, and locks it.
     ///
-    /// A daemon that is just ending still holds the lock but greets nobody any more: it is waited for.
+    /// A daemon that is just ending still holds the lock but no longer answers a greeting. This waits for its end.
     pub(super) fn claim(path: &Path, socket: &Path, parent: Pid) -> Result<Self, Error> {
         let failed = |operation| {
             move |source| Error::Io {
@@ -167,7 +167,7 @@ impl Directory {
         }
     }
 
-    /// Writes down where this daemon can be reached. A failure, as of a full disk, is no reason to stop the start.
+    /// Writes the address of this daemon. A failure, as of a full disk, does not stop the start.
     pub(super) fn publish(&self, socket: &Path, phase: Phase) -> io::Result<()> {
         let record = ServedAt::new(
             socket.to_owned(),
@@ -183,18 +183,17 @@ impl Directory {
         fs::rename(&draft, &path)
     }
 
-    /// True if the record is there that clients find this daemon by.
+    /// True if the record exists by which clients find this daemon.
     pub(super) fn is_published(&self) -> bool {
         let record = read_served_at(&self.path);
         record.is_some_and(|record| record.daemon == self.daemon)
     }
 
-    /// Path of a file in the directory.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Whose the records in it are. A copy is refused, unless `adopt` says that it is to be a directory of its own.
+    /// Finds the origin of the records. A copy is refused, unless `adopt` requests its adoption.
     pub(super) fn check(&self, adopt: bool) -> Result<Origin, Error> {
         let Some(record) = self.read()? else {
             return match (self.has_records()?, adopt) {
@@ -207,7 +206,7 @@ impl Directory {
         };
         let (device, inode) = self.place()?;
         let is_this_boot = record.boot_id == process::boot_id();
-        // Over a boot a file system may get another number, and keeps those of its files.
+        // The device number of a file system may change over a boot; inode numbers do not.
         let is_elsewhere = record.inode != inode || (is_this_boot && record.device != device);
         match (is_elsewhere, adopt) {
             (true, true) => Ok(Origin::Copied(Some(record.signers))),
@@ -219,7 +218,7 @@ impl Directory {
         }
     }
 
-    /// Writes down that this is the directory, who signs here, and whether runs that were copied are still to be suspended.
+    /// Records the identity of this directory, its signers, and whether copied runs are still to be suspended.
     pub(super) fn record(&self, signers: &Signers, adopting: bool) -> Result<(), Error> {
         let (device, inode) = self.place()?;
         let record = Record {
@@ -239,14 +238,14 @@ impl Directory {
             let mut file = File::create(&draft)?;
             file.write_all(serde_json::to_string(&record)?.as_bytes())?;
             file.sync_all()?;
-            // A key that the record names has its name in the directory first.
+            // The directory entry of a key must be durable before the record that names the key.
             self.lock.sync_all()?;
             fs::rename(&draft, &path)?;
             self.lock.sync_all()
         };
         match written() {
             Ok(()) => Ok(()),
-            // Only a copy that is made in this boot is not recognised then; a full disk must not stop the start.
+            // Then only a copy made during this boot is not recognised; a full disk must not stop the start.
             Err(error) if before.is_some_and(|before| before.says_the_same(&record)) => {
                 tracing::warn!(%error, path = %path.display(), "the state directory is not described anew");
                 Ok(())
@@ -284,7 +283,7 @@ impl Directory {
         }
     }
 
-    /// The numbers by which the machine knows the directory.
+    /// Device and inode number of the directory.
     fn place(&self) -> Result<(u64, u64), Error> {
         let found = self.lock.metadata().map_err(|source| Error::Io {
             operation: "look at",
@@ -294,7 +293,7 @@ impl Directory {
         Ok((found.dev(), found.ino()))
     }
 
-    /// Whether a daemon has kept anything here.
+    /// True if a daemon has stored anything here.
     fn has_records(&self) -> Result<bool, Error> {
         let log = self.path.join("log");
         fs::exists(&log).map_err(|source| Error::Io {
@@ -309,7 +308,7 @@ fn served_at(directory: &Path) -> PathBuf {
     directory.join(served_at::FILE)
 }
 
-/// Socket of the daemon that has the state directory `path`, if that is on record.
+/// Recorded socket of the daemon that has the state directory `path`.
 pub(super) fn socket_in_use(path: &Path) -> Option<PathBuf> {
     read_served_at(path).map(|record| record.socket)
 }
@@ -339,8 +338,8 @@ fn holder(directory: &Path) -> Holder {
     Holder::judge(Lock::Held, record, &host, process::start_time)
 }
 
-/// True if `holder` serves on the socket of its record. One that was killed still takes connections until it is gone, but says nothing any
-/// more.
+/// True if `holder` answers a greeting on the recorded socket. A killed daemon still accepts connections until it is
+/// gone, but no longer answers.
 fn greets(holder: &Holder) -> bool {
     let Some(record) = holder.record() else {
         return false;
@@ -366,7 +365,7 @@ mod tests {
         }
     }
 
-    /// A directory that records itself, and what its record says.
+    /// A directory that records itself, and the content of its record.
     fn recorded(home: &Path) -> (Directory, serde_json::Value) {
         let path = home.join("state");
         let directory = Directory::claim(&path, &home.join("sock"), getppid()).unwrap();
@@ -408,7 +407,7 @@ mod tests {
             with(&[(moved, number.into()), another_boot.clone()]);
             assert_eq!(directory.check(false).unwrap(), own, "{moved}");
         }
-        // By name a copy is adopted whenever it was made.
+        // An explicit request adopts a copy made at any time.
         let inode = record["inode"].as_u64().unwrap() + 1;
         with(&[("inode", inode.into()), another_boot]);
         assert!(directory.check(true).unwrap().is_copy());

@@ -1,12 +1,13 @@
-//! The node key: made at the first start, signs system items, run files and heads of runs.
+//! The node key: made at the first start; signs system items, run files and heads of runs.
 //!
-//! **Rule.** A state directory that is adopted is a node of its own, with a key of its own. What the former keys signed still
-//! counts here. Their public keys are kept; the private key that was copied is deleted.
+//! **Rule.** An adopted state directory is a node of its own, with a key of its own. Signatures of the former keys
+//! still count here. Their public keys are kept; the copied private key is deleted.
 //!
-//! **Order.** Before an adoption history has all that the copied key is to sign. A new pair is complete in `keys.next` before `node.json` names
-//! it, which is the moment of the adoption. Then the public key of before is written to `former-keys/<fingerprint>`, `keys` is removed, and
-//! `keys.next` becomes `keys`; a start that finds them on the way finishes that. **Failure.** A key that is gone, another one or damaged stops
-//! the start; none is replaced. A current public key is derived: where its file says something else it is written anew.
+//! **Order.** Before an adoption, history holds everything that the copied key must sign. A new pair is complete in
+//! `keys.next` before `node.json` names it, which is the moment of the adoption. Then the previous public key is
+//! written to `former-keys/<fingerprint>`, `keys` is removed, and `keys.next` is renamed to `keys`. A start that finds
+//! an unfinished move completes it. **Failure.** A missing, different or damaged private key stops the start; none is
+//! replaced. The public key is derived: a wrong file is rewritten.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -27,39 +28,34 @@ use crate::config::Config;
 use rye_host::fail_point::{self, Place};
 use rye_journal::{Signed, Signer};
 
-/// Why the node has no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its key.
     #[error("failed to open the node key")]
     Key(#[source] keys::Error),
-    /// The key is not the one that signed what is kept here.
+    /// The key is not the one that signed the stored data.
     #[error(
         "the node key `{path}` {problem}, and what is kept beside it is signed with {expected}; put that key back"
     )]
     Lost {
-        /// The private key.
         path: PathBuf,
-        /// Whose signatures there are.
+        /// Key whose signatures occur in the directory.
         expected: Fingerprint,
-        /// What there is instead.
+        /// Problem of the current file.
         problem: String,
     },
-    /// The keys of an adopted directory cannot be put in their places.
+    /// The keys of an adopted directory cannot be moved.
     #[error("failed to {operation} `{path}`")]
     Io {
-        /// What was to be done.
+        /// The failed operation.
         operation: &'static str,
-        /// To what.
         path: PathBuf,
-        /// What the system says.
         #[source]
         source: io::Error,
     },
-    /// The user's trust store.
+    /// The user's trust store cannot be updated.
     #[error("failed to enter the node key into the user's trust store")]
     Trust(#[source] trust::Error),
-    /// The items that come with the daemon.
+    /// The system items cannot be installed.
     #[error("failed to install the system items")]
     System(#[source] system::Error),
 }
@@ -76,12 +72,12 @@ impl Kinded for Error {
     }
 }
 
-/// Where keys lie in a state directory.
+/// Folders of keys in a state directory.
 #[derive(Debug)]
 struct Folders<'a> {
     state: &'a Path,
     current: KeyDir,
-    /// A pair that `node.json` may name already.
+    /// A pair that `node.json` may already name.
     next: KeyDir,
 }
 
@@ -98,7 +94,7 @@ impl<'a> Folders<'a> {
         keys::former(self.state)
     }
 
-    /// The key called `expected`, in its place: an adoption that was cut short is finished.
+    /// Loads the key `expected` from its final place, and completes an interrupted adoption first.
     fn settle(&self, expected: &Fingerprint) -> Result<SecretKey, Error> {
         let lost = match load(&self.current, expected) {
             Ok(key) => return Ok(key),
@@ -114,14 +110,14 @@ impl<'a> Folders<'a> {
         }
         fail_point::reach(Place::Adopting);
         let (next, keys) = (self.next.path(), self.current.path());
-        // What is left of a pair whose private key is gone.
+        // Rest of a pair without its private key.
         remove(keys)?;
         fs::rename(next, keys).map_err(failed("move", next))?;
         sync(self.state)?;
         Ok(key)
     }
 
-    /// Keeps the public key of the current pair `key` among the former ones, and deletes the private one.
+    /// Stores the public key of the current pair `key` among the former ones, and deletes the private one.
     fn put_aside(&self, key: &SecretKey) -> Result<(), Error> {
         let place = self.of_former(key.public().fingerprint());
         let (former, folder) = (self.former(), place.path());
@@ -141,7 +137,7 @@ impl<'a> Folders<'a> {
         KeyDir::new(self.former().join(fingerprint.as_str()))
     }
 
-    /// Makes a key that is to sign after `before`.
+    /// Makes the key that signs after `before`.
     fn adopt(&self, before: Option<&Signers>, now: Timestamp) -> Result<Signers, Error> {
         let mut former = Vec::new();
         let last = match before {
@@ -150,7 +146,7 @@ impl<'a> Folders<'a> {
                 former.clone_from(&signers.former);
                 Some(signers.fingerprint.clone())
             }
-            // Nothing says whose key it is; it may have signed what is here.
+            // The owner of this key is unknown; it may have signed the data here.
             None => match self.current.load() {
                 Ok(key) => Some(key.public().fingerprint().clone()),
                 Err(keys::Error::Missing { .. }) => None,
@@ -179,7 +175,7 @@ fn failed(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Err
     }
 }
 
-/// Removes a folder, if it is there.
+/// Removes a folder, if it exists.
 fn remove(folder: &Path) -> Result<(), Error> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -194,13 +190,13 @@ fn sync(folder: &Path) -> Result<(), Error> {
     synced.map_err(failed("sync", folder))
 }
 
-/// The key of `folder`, if it is the one called `expected`.
+/// The key of `folder`, if its fingerprint is `expected`.
 fn load(folder: &KeyDir, expected: &Fingerprint) -> Result<SecretKey, Error> {
     let found = |key: &SecretKey| key.public().fingerprint().clone();
     expect(folder.load(), found, expected, folder.private_path())
 }
 
-/// What was `loaded` from `path`, if it is called `expected`.
+/// Checks the fingerprint of the key `loaded` from `path` against `expected`.
 fn expect<K>(
     loaded: Result<K, keys::Error>,
     found: impl Fn(&K) -> Fingerprint,
@@ -224,14 +220,14 @@ fn expect<K>(
     })
 }
 
-/// The public key of a former pair, if it is the one called `expected`.
+/// The public key of a former pair, if its fingerprint is `expected`.
 fn load_public(folders: &Folders<'_>, expected: &Fingerprint) -> Result<PublicKey, Error> {
     let folder = folders.of_former(expected);
     let found = |key: &PublicKey| key.fingerprint().clone();
     expect(folder.load_public(), found, expected, folder.public_path())
 }
 
-/// The key with which the records of a copied state directory are sealed before it is adopted; `None` if it has none.
+/// The key that seals the records of a copied state directory before the adoption; `None` if the directory has none.
 pub(super) fn of_copy(state: &Path, before: Option<&Signers>) -> Result<Option<NodeKey>, Error> {
     if let Some(signers) = before {
         return NodeKey::load(state, signers).map(Some);
@@ -246,8 +242,8 @@ pub(super) fn of_copy(state: &Path, before: Option<&Signers>) -> Result<Option<N
     }
 }
 
-/// Who is to sign in the state directory `state`. A directory that has no key yet, or is to be adopted, gets one; it signs only once it is
-/// on record.
+/// Determines the signers of the state directory `state`. Makes a key for a directory that has none, or is to be
+/// adopted; the key signs only once it is recorded.
 pub(super) fn signers(state: &Path, origin: &Origin, now: Timestamp) -> Result<Signers, Error> {
     let folders = Folders::of(state);
     match origin {
@@ -267,16 +263,17 @@ pub(super) fn signers(state: &Path, origin: &Origin, now: Timestamp) -> Result<S
     }
 }
 
-/// The keys that sign in the name of this node.
+/// Keys that sign for this node.
 #[derive(Debug)]
 pub(super) struct NodeKey {
     current: SecretKey,
-    /// Those before it, which sign no more.
+    /// Former keys, which no longer sign.
     former: Vec<PublicKey>,
 }
 
 impl NodeKey {
-    /// Opens the keys of `signers`, lets the user trust the current one, and installs the system items it signs.
+    /// Opens the keys of `signers`, enters the current one in the user's trusted keys, and installs the system items it
+    /// signs.
     pub(super) fn open(
         config: &Config,
         signers: &Signers,
@@ -286,7 +283,7 @@ impl NodeKey {
         let (user, current) = (&config.user_space, &key.current);
         let word = trust::introduce(user, current, "ryed", clock.now()).map_err(Error::Trust)?;
         if word == trust::Word::TakenOut {
-            // What this node keeps for itself it checks with the key at hand; only others do not believe it.
+            // This node verifies its own data with its own key; only others do not trust it.
             tracing::warn!(
                 fingerprint = %key.fingerprint(),
                 "the user took the node key out of the trusted keys; `ryectl key trust {}` trusts it again",
@@ -318,7 +315,7 @@ impl NodeKey {
     }
 }
 
-/// Has the file of the public key say what the private one does: people let others trust it.
+/// Repairs the file of the public key, because users pass it on for others to trust.
 fn mend_public(folder: &KeyDir, key: &SecretKey) {
     let path = folder.public_path();
     match folder.mend_public(key) {
@@ -347,7 +344,7 @@ impl Signer for NodeKey {
     fn sign_text(&self, mut body: String, at: Timestamp) -> String {
         let line = signature_line(ItemKind::Knowledge, "md", &body, &self.current, at)
             .expect("knowledge in Markdown can be signed");
-        // In its place: a page may be large.
+        // Inserted in place, because a page may be large.
         body.insert_str(0, &line);
         body
     }
@@ -378,7 +375,7 @@ mod tests {
         signers(state, &Origin::Copied(before), ADOPTED).unwrap()
     }
 
-    /// The token of a checkpoint at `at`.
+    /// Token of a checkpoint at `at`.
     fn token(key: &NodeKey, at: Timestamp) -> Token {
         let head = Digest::of("head");
         let Signed { signature, signer } = key.sign(&head);
@@ -411,7 +408,7 @@ mod tests {
         assert_eq!(own.signer, after.fingerprint);
         assert!(adopted.verifies(&own));
         assert!(!key.verifies(&own), "the original does not sign so");
-        // A copy of the copy has two keys behind it.
+        // A copy of the copy has two former keys.
         let third = signers(
             state,
             &Origin::Copied(Some(after)),
@@ -430,13 +427,13 @@ mod tests {
         let state = home.path();
         let (keys, next) = (state.join("keys"), state.join("keys.next"));
         let before = first(state);
-        // Nothing is on record yet: the pair that was made counts for nothing.
+        // Nothing is recorded yet, so the new pair has no effect.
         let unrecorded = adopted(state, Some(before.clone()));
         let key = NodeKey::load(state, &before).unwrap();
         assert_eq!(key.fingerprint(), &before.fingerprint);
         let after = adopted(state, Some(before.clone()));
         assert_ne!(after.fingerprint, unrecorded.fingerprint, "it is made anew");
-        // On record, and the private key of before is deleted.
+        // Recorded, and the previous private key is deleted.
         let former = state.join("former-keys");
         let place = former.join(before.fingerprint.as_str());
         fs::create_dir_all(&place).unwrap();
@@ -448,7 +445,7 @@ mod tests {
             assert_eq!(key.former.len(), 1);
             assert!(keys.exists() && !next.exists());
         }
-        // What has signed here is as little replaced as what signs.
+        // A former key is not replaced either.
         fs::remove_dir_all(&former).unwrap();
         let lost = NodeKey::load(state, &after).unwrap_err();
         assert_eq!(lost.kind(), ErrorKind::DataLoss);
@@ -487,7 +484,7 @@ mod tests {
                         assert!(error.to_string().contains("private_key.pem"), "{error}");
                     }
                     Err(error) => panic!("byte {at}: {error}"),
-                    // What stands around the key may change, and a line end may be another blank.
+                    // Text around the key may change, and a line end may become another blank.
                     Ok(key) => assert_eq!(key.fingerprint(), &signers.fingerprint, "byte {at}"),
                 }
             }

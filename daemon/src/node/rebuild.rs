@@ -1,8 +1,9 @@
-//! `ryed rebuild`: the files of the runs of a project, compared with what is on record, written where they are missing and replaced where
-//! they differ.
+//! `ryed rebuild`: compares the files of a project's runs with the records, writes missing ones and replaces those that
+//! differ.
 //!
-//! **Order**: a daemon that has the state directory does it, for it is the only one to write there. If there is none, this process takes
-//! the directory; no run is resumed meanwhile. **Failure**: a run that cannot be compared is counted, and the exit code says so.
+//! **Order**: a running daemon on the state directory does the work, because it is the only writer there. Without one,
+//! this process takes the directory; no run is resumed meanwhile. **Failure**: a run that cannot be compared is
+//! counted, and the exit code reports it.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -28,7 +29,8 @@ use rye_host::clock::HostClock;
 use rye_host::task;
 use rye_journal::Journal;
 
-/// Rebuilds the files of the runs of each of `projects`, and prints what that came to. Ends with the first project that cannot be rebuilt.
+/// Rebuilds the files of the runs of each of `projects`, and prints the result. Ends with the first project that cannot
+/// be rebuilt.
 pub fn rebuild(config: &Config, projects: &[PathBuf]) -> ExitStatus {
     let mut worst = ExitStatus::Done;
     for project in projects {
@@ -74,7 +76,7 @@ fn run(config: Config, project: &Path) -> Result<Rebuilt, Error> {
     rebuilt
 }
 
-/// Asks the daemon that listens on `socket`.
+/// Sends the request to the daemon that listens on `socket`.
 async fn ask(socket: PathBuf, project: &Path) -> Result<Rebuilt, Error> {
     let unreachable = |source| Error::Reach {
         socket: socket.clone(),
@@ -106,7 +108,7 @@ async fn ask(socket: PathBuf, project: &Path) -> Result<Rebuilt, Error> {
     })
 }
 
-/// Does it in this process, which has the state directory.
+/// Rebuilds in this process, which has the state directory.
 async fn alone(
     config: Arc<Config>,
     directory: &Directory,

@@ -1,14 +1,15 @@
 //! The socket of the daemon.
 //!
-//! **Owns** the socket file and the part of `served-at` that names it. A socket whose path is gone, or leads to another file, is bound again
-//! within about a second: the runtime directory of a login session is removed with the last session of its user, and made anew at the next.
+//! **Owns** the socket file and the part of `served-at` that names it. A socket whose file is gone or replaced is bound
+//! again within about a second: the runtime directory of a login session is removed with the last session of its user,
+//! and created again at the next.
 //!
 //! ```text
 //! wanted path ─ is gone or another's ─► bound there again ─ cannot be ─► bound as `ryed.sock` in the state directory,
 //!                                                                        until the wanted path can be bound
 //! ```
 //!
-//! **Failure.** A path that cannot be bound at the start is an error; one that cannot be bound later is logged and tried again.
+//! **Failure.** A path that cannot be bound at the start is an error; later failures are logged and retried.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -29,13 +30,13 @@ use super::directory::Directory;
 use crate::rpc::{Listener, Listeners};
 use rye_host::task;
 
-/// Time between two looks at the socket file.
+/// Interval of checks of the socket file.
 const CHECK_PAUSE: Duration = Duration::from_secs(1);
 
-/// Connections that may wait to be taken.
+/// Capacity of the accept queue.
 const BACKLOG: u32 = 1024;
 
-/// The socket that clients reach the daemon on.
+/// Socket of the API.
 #[derive(Debug)]
 pub(super) struct Socket {
     wanted: PathBuf,
@@ -44,7 +45,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Binds `path`, and makes its folder.
+    /// Binds `path`, and creates its folder.
     pub(super) async fn bind(path: &Path, directory: Arc<Directory>) -> Result<Self, Error> {
         if let Some(folder) = path.parent() {
             let mut builder = DirBuilder::new();
@@ -72,7 +73,7 @@ impl Socket {
         }
     }
 
-    /// Binds the socket again whenever its file is gone, and writes `served-at` again, until the daemon stops.
+    /// Rebinds the socket whenever its file is gone, and rewrites `served-at`, until the daemon stops.
     pub(super) async fn keep(self: Arc<Self>, stopping: CancellationToken) {
         let mut state = Upkeep::default();
         loop {
@@ -118,7 +119,7 @@ impl Socket {
         });
     }
 
-    /// Binds the wanted path again. Only its last folder is made: those above belong to the system.
+    /// Binds the configured path again. Creates only its last folder: those above belong to the system.
     async fn bind_wanted(&self) -> Result<Listener, Error> {
         if let Some(folder) = self.wanted.parent() {
             match DirBuilder::new().mode(0o700).create(folder) {
@@ -131,7 +132,7 @@ impl Socket {
         bind(&self.wanted).await
     }
 
-    /// Has `listener` accept from now on, and the state directory say so.
+    /// Switches to `listener`, and records it in the state directory.
     fn replace(&self, listener: Listener) {
         tracing::warn!(socket = %listener.path.display(), "the socket was removed or replaced; it is bound again");
         let former = self.current.send_replace(Arc::new(listener));
@@ -139,13 +140,13 @@ impl Socket {
         self.serves();
     }
 
-    /// Removes the socket file; a leftover is found stale by the next start anyway.
+    /// Removes the socket file; the next start would detect a leftover as stale.
     pub(super) fn remove(&self) {
         remove(&self.current.borrow());
     }
 }
 
-/// The last failure that was logged: one that stays is logged once.
+/// The last logged failure, so that a persistent one is logged once.
 #[derive(Debug, Default)]
 struct Upkeep(Option<String>);
 
@@ -174,7 +175,7 @@ fn is_there(listener: &Listener) -> bool {
     file_at(&listener.path).is_some_and(|file| file == listener.file)
 }
 
-/// The file system and the inode of what is at `path`.
+/// Device and inode number of the file at `path`.
 fn file_at(path: &Path) -> Option<(u64, u64)> {
     let found = fs::symlink_metadata(path).ok()?;
     Some((found.dev(), found.ino()))
@@ -188,7 +189,7 @@ fn failed<'p>(path: &'p Path, operation: &'static str) -> impl FnOnce(io::Error)
     }
 }
 
-/// Binds the socket with mode 0600. A socket that no process answers on is a leftover and is replaced.
+/// Binds the socket with mode 0600. A socket without an answering process is a leftover and is replaced.
 async fn bind(path: &Path) -> Result<Listener, Error> {
     if UnixStream::connect(path).await.is_ok() {
         return Err(Error::SocketInUse {
@@ -217,8 +218,8 @@ async fn bind(path: &Path) -> Result<Listener, Error> {
     listener().map_err(failed(path, "bind"))
 }
 
-/// Listens on `path`, with mode 0600. The file gets its mode from the socket, so there is no moment in which it is open to
-/// others, and the umask, which belongs to the whole process, stays what it is.
+/// Listens on `path`, with mode 0600. The file gets its mode from the socket, so it is never open to others, and the
+/// umask, which is process-wide, stays unchanged.
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let socket = UnixSocket::new_stream()?;
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;

@@ -1,4 +1,4 @@
-//! The daemon in this process, without its socket.
+//! The daemon in the test process, without its socket.
 
 mod below;
 mod continued;

@@ -1,4 +1,4 @@
-//! What a run leaves to the runs below it: fewer levels, and no more child runs than it may start itself.
+//! Limits that a run passes to its descendants: one level less, and no more child runs than it may start itself.
 
 use rye_core::model::Status;
 
@@ -18,7 +18,8 @@ async fn a_child_run_has_a_level_less_and_may_start_no_more_whatever_its_own_fil
     let rig = Rig::new();
     let daemon = rig.start().await;
     let leaf = calls("{}", "rye/core/echo");
-    // Limits of the top and of the graph that it calls, those in force for the child run, and why that ends, if it fails.
+    // Limits of the top and of the graph that it calls, those in force for the child run, and the code of its failure,
+    // if it fails.
     let table = [
         ("{}", "{}", None, None, None),
         ("{depth: 2, spawns: 4}", "{}", Some(1), Some(4), None),

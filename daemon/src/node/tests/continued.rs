@@ -1,5 +1,5 @@
-//! Who pays for a run that continues an ended one, by what has become of the runs above it; and what a run that breaks a rule leaves of
-//! the accounts.
+//! The payer of a run that continues an ended one, by the state of its ancestors; and the accounts after a run that
+//! breaks a rule.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::rig::{Daemon, PATIENCE, Rig};
 use crate::port::Resume;
 use rye_journal::{AccountRow, Change};
 
-/// A graph of these nodes, the first of which is where it starts.
+/// A graph of these nodes; the first is its start.
 fn graph(limits: &str, nodes: &[&str]) -> String {
     let (start, _) = nodes[0].split_once(':').unwrap();
     let nodes = nodes.join("\n    ");
@@ -58,7 +58,7 @@ async fn child(daemon: &Daemon, run: &RunId, node: &str) -> RunId {
     child.expect("the child run begins")
 }
 
-/// The events of a call of `run` for which 0.1 was held, and that cost `money`.
+/// Events of a call of `run` that held 0.1 USD and cost `money`.
 fn call(call: u32, money: &str) -> [RunEvent; 2] {
     let (call, amount) = (CallNo(call), usd("0.1"));
     let held = RunEvent::BudgetHeld {
@@ -102,8 +102,8 @@ async fn resumed(daemon: &Daemon, run: &RunId) -> RunId {
     next.id.clone()
 }
 
-/// A project with `t/leaf`, which may spend a quarter of a dollar, `t/middle`, which calls it, and `t/top`, which calls that and continues
-/// whatever becomes of it.
+/// A project with `t/leaf`, which may spend 0.25 USD, `t/middle`, which calls it, and `t/top`, which calls that and
+/// continues whatever its outcome.
 fn family(rig: &Rig, middle: &[&str]) -> PathBuf {
     let leaf = graph(
         "spend: 0.25",
@@ -117,7 +117,7 @@ fn family(rig: &Rig, middle: &[&str]) -> PathBuf {
     rig.project("p", &[("leaf", &leaf), ("middle", &middle), ("top", &top)])
 }
 
-/// Starts `t/top`, and answers with it, the run of `t/middle` and that of `t/leaf`.
+/// Starts `t/top`. Returns it, the run of `t/middle` and that of `t/leaf`.
 async fn started(daemon: &Daemon, project: &Path) -> [RunId; 3] {
     let top = daemon.run(project, "t/top").await;
     let middle = child(daemon, &top, "a").await;
@@ -149,7 +149,7 @@ async fn below_a_parent_that_is_open_the_account_is_opened_again_with_what_was_s
     assert_eq!(own.account.remaining(), Some(usd("0.19")));
     let above = row(&daemon, &top).await.account;
     assert_eq!(above.used(), usd("0.25"), "its share is reserved again");
-    // What it spent is counted once, whatever it spends besides.
+    // Its earlier spending is counted once, whatever it spends in addition.
     pay(&daemon, &next, 2, "0.04").await;
     put(&project, "leaf-ok");
     put(&project, "leaf-go");
@@ -166,7 +166,7 @@ async fn below_a_parent_that_is_open_the_account_is_opened_again_with_what_was_s
 async fn below_a_parent_that_has_ended_the_account_is_opened_again_as_long_as_that_is_not_closed() {
     let rig = Rig::new();
     let daemon = rig.start().await;
-    // What it does not wait for keeps its account open beyond its end.
+    // A child run that it does not wait for keeps its account open beyond its end.
     let detached = "b: {action: {item_id: t/waits, params: {async: true}}, next: out}";
     let middle = [&calls("a", "t/leaf", "next: b, on_error: b"), detached];
     let project = family(&rig, &middle);
@@ -229,7 +229,7 @@ async fn below_a_parent_that_is_closed_there_is_a_new_account_under_the_nearest_
     daemon.stop().await;
 }
 
-/// A node that waits for a file, and assigns what stands in it to `key`.
+/// A node that waits for a file, and assigns its content to `key`.
 fn reads(node: &str, file: &str, key: &str, next: &str) -> String {
     let command = format!("until [ -e {file} ]; do sleep 0.01; done; cat {file}");
     format!(
@@ -237,7 +237,7 @@ fn reads(node: &str, file: &str, key: &str, next: &str) -> String {
     )
 }
 
-/// A node that resumes the run which `key` names.
+/// A node that resumes the run named by `key`.
 fn resumes(node: &str, key: &str, more: &str, next: &str) -> String {
     format!(
         "{node}: {{action: {{item_id: rye/agent/threads/resume_thread, params: {{thread_id: \"${{state.{key}}}\"{more}}}}}, \
@@ -245,7 +245,7 @@ fn resumes(node: &str, key: &str, more: &str, next: &str) -> String {
     )
 }
 
-/// Puts the id of `run` where a node reads it.
+/// Writes the id of `run` to a file that a node reads.
 fn hand_over(project: &Path, file: &str, run: &RunId) {
     let kept = project.join("kept");
     fs::write(&kept, run.as_str()).unwrap();
@@ -256,7 +256,7 @@ fn hand_over(project: &Path, file: &str, run: &RunId) {
 async fn what_a_run_continues_is_charged_within_its_own_tree() {
     let rig = Rig::new();
     let daemon = rig.start().await;
-    // A leaf without a limit of its own; the run above it fails until there is a file, and has it continued then.
+    // A leaf without a limit of its own. The run above it fails until there is a file, and then has it continued.
     let leaf = graph("", &[&shell("a", "leaf-go", "leaf-ok", "next: out")]);
     let middle = [
         &calls("a", "t/leaf", "next: gate, on_error: gate"),
@@ -276,7 +276,7 @@ async fn what_a_run_continues_is_charged_within_its_own_tree() {
     for run in [&top, &middle, &leaf] {
         assert!(row(&daemon, run).await.closed, "{run}");
     }
-    // Nothing above it is open any more: it is the root of a tree of its own, which a person has made.
+    // No ancestor is open any more: it is the root of a tree of its own, made by a person.
     put(&project, "middle-ok");
     let second = resumed(&daemon, &middle).await;
     let own = row(&daemon, &second).await.account;
@@ -327,7 +327,7 @@ async fn a_run_raises_no_limit_but_of_what_lies_below_it_and_out_of_its_own() {
         &*refused("raise_root", "root", "9", "raise_own"),
         &*refused("raise_own", "own", "9", "raise_sibling"),
         &*refused("raise_sibling", "sibling", "9", "raise_too_much"),
-        // It has 0.5 for itself and all below it.
+        // It has 0.5 USD for itself and all its descendants.
         &*refused("raise_too_much", "leaf", "0.51", "raise"),
         &*resumes("raise", "leaf", raise, "next: out"),
         "wrong: {type: fail, message: wrong}",
@@ -391,7 +391,7 @@ async fn a_run_that_does_what_it_must_not_ends_as_a_bug_and_its_account_stays_ri
         assert!(daemon.journal.commit(refused).await.is_err());
         assert_eq!(row(&daemon, &run).await, before);
     }
-    // Somebody else says how the step ended, and leaves a call open: whatever its driver says then is against the rules.
+    // Another source ends the step and leaves a call open, so that every later event of its driver breaks the rules.
     let ended = GraphEvent::StepCompleted {
         step: 1,
         node: "a".into(),
@@ -420,7 +420,7 @@ async fn a_run_that_does_what_it_must_not_ends_as_a_bug_and_its_account_stays_ri
     );
     let own = row(&daemon, &run).await;
     assert!(own.closed);
-    // The call that was open is settled at what was held, in the commit of the end; nothing else has moved.
+    // The open call is settled at the held amount, in the commit of the end; nothing else has changed.
     let total = own.account.total().unwrap();
     assert_eq!((total.money, total.calls), (usd("0.16"), 2));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What runs have cost is told wherever runs are told about: on record, in lists, and to graphs that wait for them.
+//! The cost of runs is reported wherever runs are reported: in records, in lists, and to graphs that wait for them.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ const CHILD: &str = "config:
     b: {type: return}
 ";
 
-/// Asks about both.
+/// Queries both.
 const ASKS: &str = "config:
   start: all
   nodes:
@@ -73,7 +73,7 @@ async fn pay(daemon: &Daemon, run: &RunId, call: u32, money: &str) {
     }
 }
 
-/// The payload of the first `step_started` of `run`.
+/// Payload of the first `step_started` of `run`.
 async fn step_of(daemon: &Daemon, run: &RunId) -> Value {
     let mut feed = daemon.journal.subscribe(run, Seq(1)).await.unwrap();
     let started = async {
@@ -88,7 +88,7 @@ async fn step_of(daemon: &Daemon, run: &RunId) -> Value {
     started.expect("a step begins")
 }
 
-/// What `access` tells that `run` has cost, on record and in the list.
+/// Cost of `run` that `access` reports, in its record and in the list.
 async fn told(access: &Access, daemon: &Daemon, run: &RunId) -> (String, u32) {
     let record = daemon.record(run).await;
     let caller = &record.spec.layers[0];

@@ -1,4 +1,4 @@
-//! A kill that the end of the daemon cut short.
+//! A kill that the end of the daemon interrupted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ async fn the_next_start_ends_what_was_being_killed_before_anything_resumes() {
     let root = daemon.run(&project, "t/parent").await;
     stage.until(|seen| seen.held == 1).await;
     let child = daemon.journal.children(&root)[0].id.clone();
-    // On record, and no task is notified: the daemon goes down in between.
+    // The request is recorded, and no task is notified: the daemon goes down in between.
     let asked = RunEvent::KillRequested(Kill::new("a test", Duration::ZERO));
     let asked = Change::event(&root, asked.into());
     let asked = daemon.journal.commit(vec![asked]).await.unwrap();

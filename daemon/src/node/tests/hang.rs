@@ -1,4 +1,4 @@
-//! What a project on a file system that hangs holds up.
+//! Effects of a project on a hanging file system.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -13,15 +13,16 @@ use rye_host::file_pool;
 use rye_host::task::Group;
 use rye_journal::Filter;
 
-/// Longest time that something takes which does not wait for a project that hangs, on a busy machine. Shorter than what a
-/// hang lasts, so that whatever does wait for it is seen.
+/// Time limit on a busy machine for anything that does not wait for a hanging project. It is shorter than a hang, so
+/// that the test detects a wait for it.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Runs in the project that hangs: more than it gets threads, and than the runtime has workers.
+/// Number of runs in the hanging project: more than its threads, and than the workers of the runtime.
 const RUNS: usize = 8;
 
 const ECHO: &str = "{item_id: rye/core/echo, params: {n: 1}}";
 
-/// A project with the graph `t/endless`, which echoes until it is stopped, and the graph `t/short`, which echoes thrice.
+/// A project with the graph `t/endless`, which echoes until it is stopped, and the graph `t/short`, which echoes three
+/// times.
 pub(crate) fn project(rig: &Rig, name: &str) -> PathBuf {
     let endless = format!(
         "config:\n  start: a\n  max_steps: 1000000\n  nodes:\n    a: {{action: {ECHO}, next: b}}\n    b: {{action: {ECHO}, next: a}}\n"
@@ -51,7 +52,7 @@ async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
     daemon.projects.hang.begin(&dead);
     assert!(daemon.projects.hang.holds(file_pool::AT_ONCE));
 
-    // Others continue, and new ones end.
+    // Other runs continue, and new ones end.
     for _ in 0..3 {
         let run = in_time("a start elsewhere", daemon.run(&alive, "t/short")).await;
         assert_eq!(
@@ -64,13 +65,13 @@ async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
     let line = async { moves.await.unwrap().next().await };
     assert!(in_time("a run that began before", line).await.is_some());
 
-    // What is asked about runs is answered, and no more threads stand still than the project may have.
+    // Queries about runs are answered, and no more threads are blocked than the project may have.
     let filter = Filter::default();
     let listed = in_time("the list of runs", daemon.journal.list(&filter, None, 100)).await;
     assert!(listed.unwrap().runs.len() > RUNS);
     assert_eq!(daemon.projects.hang.held(), file_pool::AT_ONCE);
 
-    // A start in the project waits, and its caller may go away.
+    // A start in the project waits, and its caller may give up.
     let waits = tokio::time::timeout(Duration::from_millis(1), daemon.run(&dead, "t/short"));
     assert!(waits.await.is_err());
 
@@ -110,8 +111,8 @@ async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
     daemon.stop().await;
 }
 
-/// Nodes that reach for files of their project each in a way of its own: a tool for files, a search through all of them, the index,
-/// and a process, whose chain and variables are looked up.
+/// Nodes that access files of their project in different ways: a file tool, a search through all files, the index, and
+/// a process, whose chain and variables are looked up.
 fn reaching(rig: &Rig, name: &str) -> PathBuf {
     let nodes = "a: {action: {item_id: rye/file-system/read, params: {path: note.txt}}, next: b}\n    \
                  b: {action: {item_id: rye/file-system/grep, params: {pattern: x}}, next: c}\n    \

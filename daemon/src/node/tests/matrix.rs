@@ -1,9 +1,10 @@
-//! What is asked of a run, at every place where it may stand, for every kind of run: over the real journal, with effects and a
-//! clock that the test moves.
+//! Requests to a run at every point of its life, for every kind of run: over the real journal, with effects and a clock
+//! that the test controls.
 //!
-//! Each cell brings a run to its place, asks, lets everything continue, and checks whether the rules of [`Cell::check`] hold. Cells that
-//! cannot be say why ([`cells`]). Nothing in a cell depends on how long something takes: it waits for events, and what it
-//! waits for is always the same. With `RYE_CELL` set, only cells are played whose description contains it: `RYE_CELL="place: Hooks"`.
+//! Each cell brings a run to its point, makes the request, lets everything continue, and verifies the rules of
+//! [`Cell::check`]. Impossible cells state their reason ([`cells`]). A cell does not depend on durations: it waits for
+//! events, which are always the same. With `RYE_CELL` set, only cells run whose description contains it:
+//! `RYE_CELL="place: Hooks"`.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -30,7 +31,7 @@ use crate::services::AttemptCtx;
 use rye_host::task::Group;
 use rye_journal::{Change, Filter, Storage, Syncs};
 
-/// Cells that are tried at once.
+/// Number of cells that run concurrently.
 const AT_ONCE: usize = 12;
 
 async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
@@ -43,7 +44,7 @@ const LEAF: &str = "config: {start: a, nodes: {a: {action: ECHO, next: b}, b: {a
 const ABOVE: &str = "config: {start: p, nodes: {p: {action: {item_id: t/run}}}}\n";
 
 impl Cell {
-    /// How many runs are above the one in question.
+    /// Number of ancestors of the run under test.
     fn depth(self) -> u32 {
         u32::from(self.kind == Kind::Child)
     }
@@ -56,7 +57,7 @@ impl Cell {
         }
     }
 
-    /// The graph of the run in question.
+    /// Graph of the run under test.
     fn graph(self) -> String {
         let action = match self.place {
             Place::ChildRuns | Place::ChildSuspended => "{item_id: t/leaf}",
@@ -77,7 +78,7 @@ impl Cell {
         };
         let retry = match self.place {
             Place::Backoff => "retry: {max: 3, backoff: fixed, delay: 60}, ",
-            // An at-most-once call is not tried twice.
+            // An at-most-once call is not retried.
             _ if self.kind == Kind::Graph => "effect: at_most_once, ",
             _ => "",
         };
@@ -120,7 +121,7 @@ impl Cell {
         })
     }
 
-    /// Attempts that are held at the place.
+    /// Number of attempts that are held at the point.
     fn held(self) -> usize {
         match (self.kind, self.place) {
             (Kind::Foreach, Place::Running | Place::ChildRuns | Place::ChildSuspended) => 3,
@@ -137,7 +138,7 @@ impl Cell {
         }
     }
 
-    /// Starts the run and brings it to its place.
+    /// Starts the run and brings it to its point.
     async fn reach(self, rig: &Rig, stage: &Stage, daemon: &Daemon) -> Asked {
         let depth = self.depth();
         let gate = match (self.place, self.kind) {
@@ -212,13 +213,13 @@ fn child_of(daemon: &Daemon, run: &RunId) -> Option<RunId> {
     children.first().map(|child| child.id.clone())
 }
 
-/// Waits until the record of a live run is like that.
+/// Waits until the record of a live run satisfies `like`.
 async fn until(daemon: &Daemon, run: &RunId, like: impl Fn(&Run) -> bool) -> Arc<Run> {
     let record = until_or_gone(daemon, run, like).await;
     record.expect("a live run")
 }
 
-/// The same of a run that may end meanwhile; `None` if it has left memory.
+/// The same for a run that may end meanwhile; `None` if it has left memory.
 async fn until_or_gone(
     daemon: &Daemon,
     run: &RunId,
@@ -235,14 +236,14 @@ async fn until_or_gone(
     }
 }
 
-/// Does `work` while the test continues.
+/// Runs `work` concurrently with the test.
 fn aside<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Group<T> {
     let mut group = Group::new();
     group.spawn(work);
     group
 }
 
-/// Lets every task run that can.
+/// Lets every ready task run.
 async fn settle() {
     for _ in 0..64 {
         tokio::task::yield_now().await;
@@ -274,7 +275,7 @@ impl Cell {
         daemon.stop().await;
     }
 
-    /// Asks; whatever is not answered at once is answered later.
+    /// Makes the request; answers may arrive later.
     async fn ask(
         self,
         rig: &Rig,
@@ -293,7 +294,7 @@ impl Cell {
                 let told = |run: &Run| run.cancel.is_some() || run.status().is_terminal();
                 // It may have ended by then, and left memory.
                 drop(until_or_gone(&daemon, &asked.run, told).await);
-                // It is on record first, and what is in flight is stopped then, under the lock of the tasks.
+                // The request is recorded first; then the calls in flight are stopped, under the lock of the tasks.
                 daemon.supervisor.pass_tasks();
                 (daemon, answer)
             }
@@ -305,7 +306,7 @@ impl Cell {
                 if self.request == Request::SyncHangs
                     && matches!(self.place, Place::Running | Place::Hooks | Place::Ending)
                 {
-                    // What runs is ended although nothing can be written down.
+                    // Running effects are ended although nothing can be written.
                     stage.until(|seen| seen.stopped == held).await;
                 }
                 settle().await;
@@ -340,7 +341,7 @@ impl Cell {
                 hooks.sync(Syncs::Works);
                 stage.release();
                 rig.clock.advance(Duration::from_secs(61));
-                // A run waits on for a child that will resume by itself.
+                // A run keeps waiting for a child that resumes by itself.
                 let leaf = child_of(&daemon, &run).unwrap_or(run);
                 daemon.supervisor.settled(&leaf).await.unwrap();
                 daemon.journal.pretend(Storage::Ok);
@@ -374,7 +375,7 @@ impl Cell {
         })
     }
 
-    /// Lets everything continue until the run in question and its parent have ended.
+    /// Lets everything continue until the run under test and its parent have ended.
     async fn finish(self, rig: &Rig, stage: &Stage, daemon: &Daemon, asked: &Asked) {
         daemon.faults.inner.hold(None);
         daemon.faults.inner.sync(Syncs::Works);
@@ -393,7 +394,7 @@ impl Cell {
                         by: "a test".to_owned(),
                     };
                     let answered = daemon.supervisor.answer(&run, None, answer, Vec::new());
-                    // It may be being ended.
+                    // The run may be ending.
                     drop(answered.await);
                 } else if record.suspension().is_some() {
                     let request = Resume {
@@ -402,7 +403,7 @@ impl Cell {
                         ..Resume::default()
                     };
                     if daemon.supervisor.resume(&run, request).await.is_err() {
-                        // It waits for something else, or has nothing that nobody knows.
+                        // The run waits for something else, or has no attempt with an unknown outcome.
                         drop(daemon.supervisor.resume(&run, Resume::default()).await);
                     }
                 }
@@ -417,8 +418,8 @@ impl Cell {
         }
     }
 
-    /// Every record is what its history tells, no rule of effects was broken, nothing is in flight, and the run ended as it was
-    /// asked to.
+    /// Verifies that every record equals the replay of its history, no rule of effects was broken, nothing is in
+    /// flight, and the run ended as requested.
     async fn check(self, stage: &Stage, daemon: &Daemon, asked: &Asked) {
         for run in runs(daemon).await {
             let record = daemon.record(&run).await;
@@ -430,10 +431,10 @@ impl Cell {
         assert!(self.ends().contains(&status), "{self:?} ends as {status:?}");
     }
 
-    /// How the run may end.
+    /// Permitted ends of the run.
     fn ends(self) -> &'static [Status] {
         match (self.request, self.place, self.kind) {
-            // What it came to is decided.
+            // Its outcome is already decided.
             (
                 Request::Kill | Request::KillAtOnce | Request::SyncHangs | Request::Cancel,
                 Place::Ended,
@@ -444,7 +445,7 @@ impl Cell {
             (Request::Kill | Request::KillAtOnce | Request::SyncHangs | Request::Refused, _, _) => {
                 &[Status::Killed]
             }
-            // Nobody can tell whether its call happened, and nobody asked for a second one.
+            // It is unknown whether its call happened, and no second one was requested.
             (
                 Request::Stop | Request::Crash,
                 Place::Planned | Place::Committed | Place::Running | Place::Ended,

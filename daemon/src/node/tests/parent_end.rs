@@ -1,4 +1,4 @@
-//! Runs that their parent does not wait for, when the parent ends.
+//! Runs that their parent does not wait for, at the parent's end.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ const FOLLOW: ParentEnd = ParentEnd::Follow {
     on_cancel: Fate::Cancel,
 };
 
-/// Creates a run like `like` under that name, below `parent`, which does not wait for it.
+/// Creates a run like `like` with this name, below `parent`, which does not wait for it.
 fn follower(name: &str, like: &Run, parent: &RunId) -> (RunId, Change) {
     let id = RunId::new(format!("{name}-1-a")).unwrap();
     let spec = Spec {

@@ -1,4 +1,4 @@
-//! What is asked and refused before anything runs, and what is kept of a plan.
+//! Checks before anything runs, and the retained parts of a plan.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ async fn what_a_runtime_would_not_hand_to_its_tool_is_refused_and_not_dropped() 
     daemon.stop().await;
 }
 
-/// A door to effects beside that of the daemon; it starts nothing here.
+/// A dispatcher besides the daemon's; it starts nothing here.
 fn dispatcher(rig: &Rig) -> Dispatcher {
     let spawner = Spawner::new(None, process::harden());
     Dispatcher::new(Arc::clone(rig.config()), spawner)
@@ -118,7 +118,7 @@ fn command(rest: &Value) -> Object {
     params
 }
 
-/// A call of a tool that a run of its own has in `project`.
+/// A call of a tool by a run of its own in `project`.
 async fn order(daemon: &Daemon, project: &Path, name: &str, params: Object) -> Order {
     let item = tool(name);
     let id = RunId::generate(&item.id, 1, 1);
@@ -155,7 +155,7 @@ async fn shell_plan_follows_the_files_of_the_project() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let dispatcher = dispatcher(&rig);
-    // What is written, and what the plan is afterwards: a variable, or a word of the refusal.
+    // Written file, and the resulting plan: a variable, or a text of the refusal.
     let cases = [
         (".env", "WHO=me\n", Ok("me")),
         (".ai/tools/rye/bash.yaml", "config: {}\n", Err("not signed")),
@@ -221,7 +221,7 @@ async fn the_shell_is_planned_for_the_directory_that_is_asked_for_and_for_no_oth
     let order = order(&daemon, &project, "rye/bash", params).await;
     std::fs::rename(&project, project.with_extension("old")).unwrap();
     std::fs::create_dir_all(project.join(".ai")).unwrap();
-    // The kernel remembers of the new one what it has looked for.
+    // The kernel caches the lookups in the new directory.
     for missing in [".env", ".ai/tools", ".ai/lockfiles"] {
         assert!(!project.join(missing).exists());
     }
@@ -242,12 +242,12 @@ async fn a_call_that_is_planned_holds_no_file_of_its_tool_in_memory_and_still_na
     let executor = "__executor_id__ = \"rye/core/runtimes/python/function\"\n";
     write(&rig, &project, "t/multi/tool.py", executor);
     std::fs::write(project.join(".ai/tools/t/multi/__init__.py"), "").unwrap();
-    // It is looked for, and not started.
+    // It is looked up, and not started.
     std::fs::create_dir_all(project.join(".venv/bin")).unwrap();
     std::fs::write(project.join(".venv/bin/python"), "").unwrap();
     let order = order(&daemon, &project, "t/multi/tool", Object::new()).await;
     let dispatcher = dispatcher(&rig);
-    // The second one of a turn is planned from what the first one read.
+    // The second call of a turn is planned from the data read for the first.
     let prepared = dispatcher.prepare(vec![order.clone(), order]).await;
     let mut named = Vec::new();
     for one in &prepared {

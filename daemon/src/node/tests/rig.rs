@@ -1,5 +1,5 @@
-//! The daemon in this process: its real journal, supervisor, drivers and projects, on a clock of the test's choice, and with
-//! effects that a test carries out itself if it brings a [`Stage`].
+//! The daemon in the test process: its real journal, supervisor, drivers and projects, with a clock chosen by the test,
+//! and with effects executed by the test if it has a [`Stage`].
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -31,25 +31,25 @@ use rye_host::crash_suspects::Suspects;
 use rye_host::task::{self, Scope};
 use rye_journal::{Faults, Journal};
 
-/// Longest time anything takes on a busy machine.
+/// Time limit of any operation on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 const HEAD: &str = "version: \"1.0.0\"\ncategory: t\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\npermissions: [\"rye.*\"]\n";
 
-/// Where daemons live, one after the other.
+/// Environment of daemons that run one after the other.
 pub(crate) struct Rig {
     root: TempDir,
     config: Arc<Config>,
     key: SecretKey,
     signer: Arc<NodeKey>,
     pub(crate) clock: Arc<ManualClock>,
-    /// Who carries effects out; the daemon itself, if nobody does.
+    /// Executor of effects; `None` is the daemon itself.
     pub(crate) stage: Option<Arc<Stage>>,
-    /// How the life before the next one ended.
+    /// End of the previous daemon.
     pub(crate) last_death: Death,
 }
 
-/// One life of a daemon.
+/// One daemon, from start to end.
 pub(crate) struct Daemon {
     pub(crate) supervisor: Supervisor,
     pub(crate) projects: Arc<Projects>,
@@ -64,7 +64,7 @@ impl Rig {
         Self::with_variables(&[])
     }
 
-    /// A rig whose daemons find `variables` in their environment, too.
+    /// A rig whose daemons also have `variables` in their environment.
     pub(crate) fn with_variables(variables: &[(&str, &str)]) -> Self {
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("home");
@@ -93,7 +93,7 @@ impl Rig {
         }
     }
 
-    /// A rig on a clock that is moved by hand, with effects that `stage` carries out.
+    /// A rig with a manual clock, with effects executed by `stage`.
     pub(crate) fn staged(stage: Arc<Stage>) -> Self {
         Self {
             stage: Some(stage),
@@ -101,7 +101,7 @@ impl Rig {
         }
     }
 
-    /// Starts a daemon on what is there, and recovers the runs it finds.
+    /// Starts a daemon on the existing state, and recovers its runs.
     pub(crate) async fn start(&self) -> Daemon {
         let wall: Arc<dyn Clock> = Arc::new(HostClock);
         let staged = self.stage.is_some();
@@ -169,7 +169,7 @@ impl Rig {
         directory
     }
 
-    /// Signs `text` and puts it into the space of `directory`, as the file `name` of that type.
+    /// Signs `text` and writes it into the space of `directory`, as the file `name` of that type.
     pub(crate) fn item(&self, directory: &Path, kind: ItemKind, name: &str, text: &str) -> PathBuf {
         let path = directory.join(".ai").join(kind.folder()).join(name);
         let (_, extension) = name.rsplit_once('.').unwrap();
@@ -179,17 +179,16 @@ impl Rig {
         path
     }
 
-    /// The settings of its daemons.
+    /// Settings of its daemons.
     pub(crate) fn config(&self) -> &Arc<Config> {
         &self.config
     }
 
-    /// The user space.
     pub(crate) fn home(&self) -> &Path {
         &self.config.user_space
     }
 
-    /// Ends `daemon` as a kill would, at the instant at which `then` stood on the disk.
+    /// Ends `daemon` as a kill would, with the state of the disk at this moment, and starts the next one.
     pub(crate) async fn crash(&self, daemon: Daemon) -> Daemon {
         let (state, kept) = (&self.config.state_dir, self.root.path().join("kept"));
         copy(self.root.path(), &kept);
@@ -209,7 +208,7 @@ impl Rig {
         faults.inner.sync(rye_journal::Syncs::Works);
         drop((supervisor, projects));
         let mut journal = journal;
-        // Tasks that were aborted let go of it when the runtime gets to them.
+        // Aborted tasks release it when the runtime polls them.
         let journal = loop {
             match Arc::try_unwrap(journal) {
                 Ok(journal) => break journal,
@@ -218,7 +217,7 @@ impl Rig {
             tokio::task::yield_now().await;
         };
         task::blocking("drop a journal", || drop(journal)).await;
-        // A project is the directory that it was.
+        // A project keeps the identity of its directory.
         for directory in std::fs::read_dir(&kept).unwrap() {
             let directory = directory.unwrap();
             let place = self.root.path().join(directory.file_name());
@@ -241,7 +240,7 @@ impl Rig {
     }
 }
 
-/// Copies everything in `from` to `to`, which lies in it and is new.
+/// Copies everything in `from` to `to`, a new directory in it.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
@@ -254,7 +253,7 @@ fn copy(from: &Path, to: &Path) {
             copy(&entry.path(), &target);
         } else {
             match std::fs::copy(entry.path(), target) {
-                // A temporary file that got its name meanwhile: it was not there yet.
+                // A temporary file that was renamed meanwhile: it did not exist under that name.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 copied => drop(copied.unwrap()),
             }
@@ -262,7 +261,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Asks for a run of `item` in `directory`, and for nothing special about it; the caller may do anything.
+/// Start request for a run of `item` in `directory` with defaults; the caller may do anything.
 pub(crate) fn request(item: ItemRef, directory: &Path) -> Start {
     let caller = Layer {
         source: "a test".to_owned(),
@@ -272,7 +271,7 @@ pub(crate) fn request(item: ItemRef, directory: &Path) -> Start {
 }
 
 impl Daemon {
-    /// Exports that write nothing before they are asked.
+    /// Exports that write nothing without a request.
     pub(crate) fn exports(&self) -> Arc<Exports> {
         Arc::new(Exports::start(exports::Options {
             source: self.journal.export_source(),
@@ -294,7 +293,7 @@ impl Daemon {
         self.record(run).await.status()
     }
 
-    /// The record of a run once it has ended.
+    /// Record of a run once it has ended.
     pub(crate) async fn ended(&self, run: &RunId) -> Arc<Run> {
         let ended = tokio::time::timeout(PATIENCE, self.journal.ended(run));
         ended.await.expect("it ends").unwrap();

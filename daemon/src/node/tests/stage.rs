@@ -1,7 +1,7 @@
-//! Effects that a test carries out itself: the real dispatcher looks calls up, and what they do is up to a script.
+//! Effects that a test executes itself: the real dispatcher looks calls up, and a script defines their effect.
 //!
-//! It watches the rules that hold for every effect: none before its announcement is durable, none of an `at_most_once` attempt a
-//! second time, none more often than it was announced.
+//! It verifies the rules for every effect: none before its announcement is durable, no second one of an `at_most_once`
+//! attempt, none more often than it was announced.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,18 +18,18 @@ use tokio::sync::watch;
 use crate::services::{AttemptCtx, Dispatch, Ended, Order, Prepared};
 use crate::stop::Urgency;
 
-/// What an effect does.
+/// Behaviour of an effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     Answer,
     Fail,
-    /// Nothing until it is released, or stopped.
+    /// Waits until it is released or stopped.
     Hold,
     /// Keeps its thread busy until the daemon is gone.
     Compute,
 }
 
-/// Decides what an effect does, by its attempt and by how many of its key began before.
+/// Chooses the behaviour of an effect, by its attempt and by the number of earlier effects with its key.
 type Script = dyn Fn(&AttemptCtx, usize) -> Act + Send + Sync;
 
 pub(crate) struct Stage {
@@ -38,16 +38,16 @@ pub(crate) struct Stage {
     rules: Mutex<Rules>,
 }
 
-/// What a test may wait for.
+/// Conditions that a test may wait for.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Seen {
-    /// Effects that are held.
+    /// Number of held effects.
     pub(crate) held: usize,
-    /// Effects that were stopped.
+    /// Number of stopped effects.
     pub(crate) stopped: usize,
-    /// Nothing is held any more.
+    /// True if effects are no longer held.
     released: bool,
-    /// Which daemon it is.
+    /// Number of the daemon.
     life: usize,
 }
 
@@ -69,7 +69,7 @@ impl Stage {
         })
     }
 
-    /// The door to effects of one daemon.
+    /// Wraps the dispatcher of one daemon.
     pub(crate) fn before(self: &Arc<Self>, real: Arc<dyn Dispatch>) -> Arc<dyn Dispatch> {
         Arc::new(Door {
             stage: Arc::clone(self),
@@ -82,17 +82,17 @@ impl Stage {
         drop(self.seen.subscribe().wait_for(|seen| enough(seen)).await);
     }
 
-    /// Answers everything from now on.
+    /// Releases all effects from now on.
     pub(crate) fn release(&self) {
         self.seen.send_modify(|seen| seen.released = true);
     }
 
-    /// Holds what the script holds, again.
+    /// Holds effects by the script again.
     pub(crate) fn hold(&self) {
         self.seen.send_modify(|seen| seen.released = false);
     }
 
-    /// The daemon is gone, and with it all that it carried out.
+    /// Records that the daemon is gone, with all its effects.
     pub(crate) fn next_life(&self) {
         self.seen.send_modify(|seen| {
             seen.life += 1;
@@ -101,7 +101,7 @@ impl Stage {
         self.rules().active.clear();
     }
 
-    /// Effects of `run` in progress.
+    /// Number of effects of `run` in progress.
     pub(crate) fn active(&self, run: &RunId) -> usize {
         self.rules().active.get(run).copied().unwrap_or_default()
     }
@@ -142,7 +142,7 @@ impl Dispatch for Door {
     }
 }
 
-/// An effect is in progress while this lives.
+/// Counts an effect in progress until it is dropped.
 struct Active<'a> {
     door: &'a Door,
     run: &'a RunId,
@@ -157,7 +157,7 @@ impl Drop for Active<'_> {
     }
 }
 
-/// An effect is held while this lives.
+/// Counts a held effect until it is dropped.
 struct Held<'a>(&'a Door);
 
 impl Drop for Held<'_> {
@@ -229,7 +229,7 @@ impl Door {
     }
 }
 
-/// How often the attempt is on disk, and whether it may happen once only.
+/// Number of durable announcements of the attempt, and true if it may happen only once.
 async fn announced(cx: &AttemptCtx) -> (usize, bool) {
     let history = cx.services.journal.history(&cx.run).await.unwrap();
     let started = history
@@ -257,7 +257,7 @@ fn ended(failure: Option<Failure>) -> Ended {
     }))
 }
 
-/// Whether the attempt is that of a node or of an item of it.
+/// True if the attempt belongs to a node or to an item of a node.
 pub(crate) const fn is_node(cx: &AttemptCtx) -> bool {
     matches!(cx.slot, Slot::Main | Slot::Part(_))
 }

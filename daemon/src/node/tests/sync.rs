@@ -1,4 +1,4 @@
-//! A disk that holds up every sync of the log: the output of real processes is read all the same, their timeouts fire, and a
+//! A disk that hangs at every sync of the log: the output of real processes is still read, their timeouts fire, and a
 //! kill ends them.
 
 use std::fs::{File, OpenOptions};
@@ -17,8 +17,9 @@ use super::rig::{Daemon, PATIENCE, Rig};
 use rye_host::task::Group;
 use rye_journal::Syncs;
 
-/// Three shell commands at once. Each says that it runs, waits until `go` is opened, writes more than a pipe holds, says that too,
-/// and stays. What they say goes through the pipe `said`, which ends when the last process that holds it does.
+/// Three concurrent shell commands. Each reports its start, waits until `go` is opened, writes more than a pipe holds,
+/// reports that too, and stays. The reports go through the pipe `said`, which ends when the last process that holds it
+/// does.
 const LOUD: &str = "config:
   start: a
   nodes:
@@ -40,11 +41,11 @@ const LOUD: &str = "config:
             sleep 600
 ";
 
-/// The commands, and what they say.
+/// The commands, and their reports.
 struct Loud {
     run: RunId,
     said: Lines<BufReader<pipe::Receiver>>,
-    /// Open, so that the commands go on.
+    /// Held open, so that the commands continue.
     _go: File,
 }
 
@@ -54,7 +55,7 @@ async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 impl Loud {
-    /// Starts the commands, and has every sync hang before they write.
+    /// Starts the commands, and makes every sync hang before they write.
     async fn start(rig: &Rig, daemon: &Daemon, timeout: &str) -> Self {
         let graph = LOUD.replace("TIMEOUT", timeout);
         let directory = rig.project("p", &[("loud", &graph)]);

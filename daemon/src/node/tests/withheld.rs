@@ -1,4 +1,4 @@
-//! The secrets of providers, and what processes find in their environment.
+//! Secrets of providers, and the environment of processes.
 
 use std::path::Path;
 
@@ -7,10 +7,10 @@ use rye_core::model::Status;
 
 use super::rig::{Daemon, Rig};
 
-/// The name of a secret of a provider that is shipped.
+/// Name of a secret of a shipped provider.
 const SHIPPED: &str = "ANTHROPIC_API_KEY";
 
-/// A shell that tells its whole environment.
+/// A shell command that prints its whole environment.
 const TELLS: &str = "config:
   start: tell
   nodes:
@@ -18,7 +18,7 @@ const TELLS: &str = "config:
     out: {type: return, output: \"${state.told}\"}
 ";
 
-/// A provider file that takes the secret of that name.
+/// A provider file that uses the secret of that name.
 fn provider(name: &str, secret: &str) -> String {
     format!(
         "version: \"1.0.0\"\ncategory: agent/providers\nname: {name}\napi: openai_chat\n\
@@ -33,7 +33,7 @@ fn place(rig: &Rig, space: &Path, name: &str, text: &str) {
     drop(rig.item(space, ItemKind::Config, &file, text));
 }
 
-/// What a process of `project` finds.
+/// Environment of a process in `project`.
 async fn told(daemon: &Daemon, project: &Path) -> String {
     let run = daemon.run(project, "t/tells").await;
     let run = daemon.ended(&run).await;
@@ -65,7 +65,7 @@ async fn a_process_finds_the_variables_of_its_project_without_the_secrets_of_any
         project
     });
     place(&rig, &first, "mine", &provider("mine", "OWN_KEY"));
-    // Files of the same names ask for other secrets; those of the files that they replace are withheld all the same.
+    // Files of the same names use other secrets; those of the replaced files are withheld too.
     place(&rig, &first, "theirs", &provider("theirs", "OTHER"));
     place(&rig, &first, "anthropic", &provider("anthropic", "OTHER"));
     let of_first = told(&daemon, &first).await;

@@ -1,4 +1,4 @@
-//! Which cells there are, and why there are no others.
+//! Possible cells, and the reasons why others are impossible.
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -22,11 +22,11 @@ pub(super) enum Place {
     Hooks,
     ChildRuns,
     ChildSuspended,
-    /// The hooks of the end are asked.
+    /// The hooks of its end are being called.
     Ending,
     /// Its first node waits for a time.
     Waiting,
-    /// Its first node asks a person.
+    /// Its first node waits for the answer of a person.
     Asked,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Request {
     Stop,
     Crash,
     DiskFull,
-    /// Somebody else ends the run, so that what its driver commits next is refused.
+    /// Another source ends the run, so that the next commit of its driver is refused.
     Refused,
     /// The sync of the log hangs, and the run is killed meanwhile.
     SyncHangs,
@@ -71,7 +71,7 @@ const REQUESTS: [Request; 9] = [
     Request::SyncHangs,
 ];
 
-/// Why there is no such cell.
+/// Reason why the cell is impossible, if it is.
 fn impossible(kind: Kind, place: Place, request: Request) -> Option<&'static str> {
     match (kind, place, request) {
         (
