@@ -1,6 +1,6 @@
-//! What it takes to find out what a tool is, beside the bare reading and hashing of the same bytes: a chain of three elements from its name
-//! to its plan, the comparison of a copy, and queries over many items. Medians with their quartiles, ratios of one run, and the marks of the
-//! project. `cargo bench -p ryed --bench chain`
+//! Cost of resolving a tool, compared with the bare reading and hashing of the same bytes: a chain of three elements
+//! from its name to its plan, the comparison of a copy, and queries over many items. Prints medians with quartiles,
+//! ratios within one run, and the targets of the project. `cargo bench -p ryed --bench chain`
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fmt::Write as _;
@@ -24,13 +24,13 @@ use ryed::trees::{self, Tree};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// Measured times of each figure.
+/// Number of measurements of each figure.
 const ROUNDS: usize = 400;
-/// Files of the copy, and bytes of each.
+/// Number of files in the copy, and bytes of each.
 const COPY: (usize, usize) = (50, 4 << 10);
-/// Items that are searched.
+/// Number of items that are searched.
 const ITEMS: usize = 10_000;
-/// How many of them a query shows; each is verified for that.
+/// Number of results that a query shows; each of them is verified.
 const SHOWN: usize = 10;
 
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
@@ -73,7 +73,7 @@ impl Stage {
         self.root.path().join("project")
     }
 
-    /// The project as somebody sees it who has read nothing yet.
+    /// The project with empty caches.
     fn library(&self) -> Library {
         let at = |name: &str| self.root.path().join(name);
         let spaces = Spaces::new(Some(at("project")), at("home"), at("system"));
@@ -144,7 +144,7 @@ impl Stage {
         Ok(())
     }
 
-    /// The files of a tool of several, compared with their copy.
+    /// Files of a tool of several files, compared with their copy.
     fn copies(&self) -> Fallible<()> {
         let state = self.root.path().join("state");
         let mut tree = Tree::default();
@@ -172,7 +172,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Queries over many items, of a user who may fetch all of them.
+    /// Queries over many items by a user who may fetch all of them.
     fn queries(&self) -> Fallible<()> {
         let mut paths = Vec::new();
         for number in 0..ITEMS {
@@ -245,7 +245,7 @@ fn timed<T>(work: impl FnOnce() -> Fallible<T>) -> Fallible<Duration> {
     Ok(since.elapsed())
 }
 
-/// Prints quartiles, and answers the median.
+/// Prints quartiles and returns the median.
 fn show(name: &str, mut times: Vec<Duration>) -> Duration {
     times.sort();
     let at = |part: usize| times[times.len() * part / 4];
@@ -259,7 +259,7 @@ fn show(name: &str, mut times: Vec<Duration>) -> Duration {
     at(2)
 }
 
-/// Prints quartiles, how often the median is the one of what is bare, and whether it reaches its mark.
+/// Prints quartiles, the ratio of the median to the bare one, and the comparison with its target.
 fn beside(name: &str, times: Vec<Duration>, floor: Duration, mark: Duration) {
     let median = show(name, times);
     let ratio = median.as_secs_f64() / floor.as_secs_f64();

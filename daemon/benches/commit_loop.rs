@@ -1,16 +1,17 @@
-//! How fast a run can go: the loop "one commit, one sync, next step" beside what the disk allows.
+//! Maximum speed of a run: the loop "one commit, one sync, next step", compared with the limit of the disk.
 //!
-//! `cargo bench -p ryed --bench commit_loop`. Rounds are interleaved, so that all rows meet the same weather; every row
-//! prints the median, the slowest and the fastest round. Steps are durable one by one in every row.
+//! `cargo bench -p ryed --bench commit_loop`. Rounds are interleaved, so that all rows run under the same conditions.
+//! Every row prints the median, the slowest and the fastest round. Steps become durable one by one in every row.
 //!
 //! * `append`: write the bytes of one step at the end of a file, `fdatasync`
 //! * `preallocated`: the same into a zeroed file
-//! * `journal, one run`: end of step n and start of step n+1 in one commit, wait until durable; heads signed on the way
+//! * `journal, one run`: end of step n and start of step n+1 in one commit, wait until durable; heads are signed
 //! * `journal, 64 runs`: the same from 64 tasks
-//! * `64 payers`: the same, with the settlement of one paid call and the hold of the next in each commit; `64 notes`: with two notes of the
-//!   same length instead, which touch no account
+//! * `64 payers`: the same, with the settlement of one paid call and the hold of the next in each commit; `64 notes`:
+//!   with two notes of the same length instead, which touch no account
 //! * `1 MiB state`: one run whose state holds 1 MiB; `…, read`: while a reader holds its record during every commit
-//! * `64 runs beside`: 64 runs while a run with 1 MiB of state commits and is read; what one run's commits cost the others
+//! * `64 runs beside`: 64 runs while a run with 1 MiB of state commits and is read; the cost of one run's commits for
+//!   the others
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::fs::{File, OpenOptions};
@@ -39,9 +40,9 @@ const ROUNDS: usize = 9;
 const STEPS: u32 = 1000;
 const RUNS: u32 = 64;
 const STEPS_EACH: u32 = 100;
-/// Steps of the run with a large state.
+/// Number of steps of the run with a large state.
 const LARGE_STEPS: u32 = 200;
-/// Variables of a large state, and the length of each.
+/// Number of variables of a large state, and the length of each in bytes.
 const LARGE: (u32, usize) = (8192, 128);
 
 #[derive(Debug)]
@@ -123,7 +124,7 @@ fn completed(step: u32) -> Event {
     })
 }
 
-/// What a paid call may cost at most, and what it comes to.
+/// Maximum cost of a paid call, and its actual cost.
 const HELD: Usd = Usd::from_nanos(50_000);
 const SPENT: Usd = Usd::from_nanos(20_000);
 
@@ -155,7 +156,7 @@ fn settled(call: u32) -> Event {
     })
 }
 
-/// A note that is as long in the log as `event`.
+/// A note with the same length in the log as `event`.
 fn note_like(event: &Event) -> Event {
     let note = |length| {
         Event::Run(RunEvent::Warning {
@@ -167,14 +168,14 @@ fn note_like(event: &Event) -> Event {
     note(length(event).saturating_sub(length(&note(0))))
 }
 
-/// What each of many runs commits.
+/// Commit of each of many runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// The end of a step and the start of the next.
     Step,
     /// The settlement of a paid call and the hold of the next.
     Pay,
-    /// Notes of that length.
+    /// Notes of the same length.
     Note,
 }
 
@@ -193,7 +194,7 @@ fn change(run: &RunId, event: Event) -> Change {
     Change::event(run, event)
 }
 
-/// About what the journal writes for one step.
+/// About the bytes that the journal writes for one step.
 fn step_bytes() -> Vec<u8> {
     let events = [completed(500), started(501)];
     let records: Vec<_> = events
@@ -276,7 +277,7 @@ async fn begin(journal: &Journal, project: &Path, run: &RunId, state: Object) {
     publish(journal, changes).await;
 }
 
-/// Walks; on return the last step is published too, so that signing is part of what is measured.
+/// Commits `steps` turns, and waits until the last is published, so that the measurement includes signing.
 async fn walk(journal: &Journal, run: &RunId, steps: u32, turn: Turn) {
     for step in 1..steps {
         put(journal, turn.changes(run, step)).await;
@@ -347,7 +348,7 @@ async fn many_runs(journal: Arc<Journal>, project: &Path, turn: Turn) -> f64 {
     rate(RUNS * STEPS_EACH, time)
 }
 
-/// Whether somebody holds the record of a run while it commits.
+/// Reader of the record of a run during its commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reader {
     Absent,
@@ -381,7 +382,7 @@ async fn large_run(journal: Arc<Journal>, project: &Path, reader: Reader) -> f64
     rate(LARGE_STEPS, time)
 }
 
-/// The rate of 64 runs while a large one commits as fast as it can.
+/// Rate of 64 runs while a large one commits as fast as it can.
 async fn runs_beside(journal: Arc<Journal>, project: &Path) -> f64 {
     let large = run_id();
     begin(&journal, project, &large, large_state()).await;
@@ -414,7 +415,7 @@ fn row(name: &str, mut rates: Vec<f64>) -> f64 {
     median
 }
 
-/// Prints the rows, and what they are to each other.
+/// Prints the rows and their ratios.
 fn print(rates: [Vec<f64>; 9]) {
     let names = [
         "append",

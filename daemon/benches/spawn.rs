@@ -1,5 +1,5 @@
-//! What a process costs beside the bare spawn-and-wait of the standard library: medians and quartiles, interleaved so
-//! that both see the same machine. `cargo bench -p ryed --bench spawn`
+//! Cost of a process, compared with the bare spawn-and-wait of the standard library: medians and quartiles, interleaved
+//! so that both run under the same conditions. `cargo bench -p ryed --bench spawn`
 #![expect(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -17,7 +17,7 @@ use ryed::process::{DEFAULT_GRACE, Exit, Input, Plan, Spawner, Stopper, harden, 
 
 const ROUNDS: usize = 400;
 
-/// Two processes, as the daemon has them.
+/// Two processes, as for the daemon.
 fn main() -> ExitCode {
     match parent::of_this_process(Environment::capture().claimed_parent()) {
         Some(parent) => measure(parent),
@@ -35,7 +35,7 @@ fn measure(parent: Pid) -> ExitCode {
         .build();
     runtime.unwrap().block_on(async {
         let spawner = Spawner::new(Some(parent), harden());
-        // The daemon holds some memory; a spawn must not pay for it.
+        // The daemon holds some memory, which must not slow a spawn.
         let ballast = vec![1_u8; 64 << 20];
         for line in [
             &["/bin/true"][..],

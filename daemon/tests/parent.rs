@@ -1,4 +1,4 @@
-//! The parent process with real children. Without arguments this program is the test; it starts itself again as a
+//! The parent process with real children. Without arguments this program is the test. It starts itself again as a
 //! parent process (`--parent SCRIPT`), whose daemon is a shell script, or as a daemon (`--daemon`) with one tool.
 #![expect(
     clippy::disallowed_methods,
@@ -16,7 +16,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ryed::process::{DEFAULT_GRACE, Input, Plan, Spawner, Stopper, harden, parent};
 
-/// Far beyond what any test takes.
+/// Timeout far beyond the duration of any test.
 const LONG: Duration = Duration::from_mins(1);
 
 fn main() -> ExitCode {
@@ -90,12 +90,12 @@ fn test() {
     }
 }
 
-/// Our own program, started again, with its output line by line. It ignores no signal, whatever the caller of the tests does: under
-/// `nohup` or in the background of a shell some are ignored, and a script cannot trap those.
+/// This program, started again, with its output line by line. It ignores no signal, whatever the caller of the tests
+/// does: under `nohup` or in the background of a shell some are ignored, and a script cannot trap those.
 struct Started {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// Held open: a script that reads it waits until we let go.
+    /// Held open: a script that reads it waits until it is dropped.
     input: Option<ChildStdin>,
 }
 
@@ -155,7 +155,7 @@ fn the_code_of_the_daemon_is_ours() {
     assert_eq!(Started::new(&["--parent", "kill -9 $$"]).code(), 128 + 9);
 }
 
-/// A session below the daemon with a session below it, and a group member: none knows the others.
+/// A session below the daemon with a session below it, and a group member; none of them knows the others.
 const BROOD: &str = "
     setsid sh -c 'setsid sh -c \"echo \\$\\$; exec sleep 1000\" & echo $$; trap : TERM; wait; wait' &
     sleep 1000 & echo $!
@@ -165,7 +165,7 @@ fn what_the_daemon_leaves_is_ended_before_its_parent_ends() {
     let mut parent = Started::new(&["--parent", BROOD]);
     let daemon_and_brood = [(); 4].map(|()| parent.pid());
     let parent_pid = i32::try_from(parent.child.id()).unwrap();
-    // The daemon is the one whose parent is the parent.
+    // The daemon is the one whose parent is the parent process.
     let daemon = daemon_and_brood
         .into_iter()
         .find(|pid| parent_of(*pid) == parent_pid);
@@ -183,9 +183,9 @@ fn a_daemon_that_dies_is_started_again_a_few_times() {
     for lives in [&["first"][..], &["outside", "unknown"], &["fault"]] {
         let line = parent.line();
         let (left, told) = line.split_once(' ').unwrap();
-        // Not every kernel says whether memory was used up.
+        // Not every kernel reports that memory was exhausted.
         assert!(lives.contains(&told), "{told} is none of {lives:?}");
-        // What a life left is gone before the next one, and before the end.
+        // Processes of a daemon are gone before the next one starts, and before the end.
         until_gone(left.parse().unwrap());
     }
     assert!(parent.lines.next().is_none());
@@ -271,7 +271,7 @@ fn a_tool_dies_with_the_daemon_even_without_a_parent() {
     until_gone(tool);
 }
 
-/// Starts a tool that never ends, says its pid, and waits for it.
+/// Starts a tool that never ends, prints its pid, and waits for it.
 fn daemon() -> ExitCode {
     let plan = Plan {
         program: "/bin/sleep".into(),

@@ -1,4 +1,4 @@
-//! Attempts and plans of the driver, with a machine and a kind that tests script.
+//! Attempts and plans of the driver, with a scripted machine and kind.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -21,15 +21,15 @@ use tokio::sync::Notify;
 
 use super::bare::{begin, done, in_time, run, services, spec};
 
-/// Makes the calls it was given, each as soon as it may, and ends the run when all have ended.
+/// Makes the given calls, each as soon as possible, and ends the run when all have ended.
 #[derive(Clone)]
 struct Script {
     run: Arc<Run>,
-    /// Calls not made yet: each waits until so many have ended.
+    /// Calls not made yet, each with the number of calls that must have ended before.
     calls: Vec<(u32, usize)>,
     ended: usize,
     open: usize,
-    /// Looks at the world before the first move.
+    /// Called before the first move.
     first: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
@@ -104,8 +104,8 @@ impl Machine for Script {
     }
 }
 
-/// Part 0 ends only after part 2 has begun to be looked up, and part 2 is looked up only once part 0 has ended. Parts 10 and 11
-/// are looked up only together.
+/// Part 0 ends only after the lookup of part 2 has begun, and part 2 is looked up only once part 0 has ended. Parts 10
+/// and 11 are looked up only together.
 struct Entangled {
     looks: Notify,
     ended: Notify,
@@ -124,7 +124,7 @@ impl Default for Entangled {
     }
 }
 
-/// A call whose child run would begin with an answer to what nobody asked.
+/// A call whose child run would begin with an answer to a question that does not exist.
 fn misshapen_child() -> Job<()> {
     let child = RunId::new("t-2-b").unwrap();
     let answered = RunEvent::UncertainAnswered {
@@ -235,7 +235,7 @@ async fn a_child_run_whose_record_cannot_be_is_the_failure_of_its_call_and_not_d
         ..Entangled::default()
     };
     let stop = Stop::new();
-    // A task of its own: one that runs in circles would not let the time run out.
+    // A separate task: an endless loop in the driver would block the timeout.
     let mut group = Group::new();
     let services = Arc::clone(&services);
     group.spawn(async move { drive::drive(&services, Arc::new(kind), &run, &stop).await });
@@ -252,7 +252,7 @@ async fn a_recovered_run_is_on_record_before_its_first_move() {
     let epoch = services.epoch;
     let (journal, id) = (Arc::clone(&services.journal), run.id.clone());
     let look = move || {
-        // The record is given out once its last event is durable.
+        // The journal returns the record once its last event is durable.
         let record = journal.run(&id).now_or_never();
         let record = record.expect("its last event is durable").unwrap().unwrap();
         assert_eq!(record.epoch, epoch, "this life has claimed it");
@@ -272,7 +272,7 @@ async fn a_driver_whose_run_was_ended_and_has_left_memory_ends() {
     std::fs::create_dir(directory.path().join(".ai")).unwrap();
     let services = services(directory.path()).await;
     let run = run(&services, directory.path(), services.epoch).await;
-    // Its one call waits for a look-up that never comes.
+    // Its one call waits for a lookup that never ends.
     let kind = Entangled {
         calls: vec![(0, 0)],
         ..Entangled::default()
@@ -298,7 +298,7 @@ async fn a_driver_whose_run_was_ended_and_has_left_memory_ends() {
         }
     })
     .await;
-    // A task of its own: one that runs in circles would not let the time run out.
+    // A separate task: an endless loop in the driver would block the timeout.
     let mut group = Group::new();
     group.spawn(driven);
     let left = in_time(group.next()).await.unwrap().unwrap_err();

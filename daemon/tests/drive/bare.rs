@@ -1,4 +1,4 @@
-//! What a driver needs around it, and nothing more: a real journal, no dispatcher, no other runs.
+//! Minimal environment of a driver: a real journal, no dispatcher, no other runs.
 
 use std::future::Future;
 use std::path::Path;
@@ -29,7 +29,7 @@ use ryed::provider::Providers;
 use ryed::services::{AttemptCtx, Dispatch, Ended, Order, Prepared, Services};
 use serde_json::Value;
 
-/// Longest time a test takes on a busy machine.
+/// Time limit of a test on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// No call of these tests has an effect of its own.
@@ -46,7 +46,7 @@ impl Dispatch for Nothing {
     }
 }
 
-/// The owner of all runs, which no call of these tests asks.
+/// The owner of other runs, which no call of these tests uses.
 #[derive(Debug)]
 struct Nobody;
 
@@ -120,7 +120,7 @@ impl Runs for Nobody {
     }
 }
 
-/// A call that is to be carried out, by nothing but the kind itself.
+/// A call that only the kind itself executes.
 pub(crate) fn begin() -> Job<()> {
     Job::Begin {
         plan: (),
@@ -130,7 +130,7 @@ pub(crate) fn begin() -> Job<()> {
     }
 }
 
-/// The end of a call that did what it was to do.
+/// The successful end of a call.
 pub(crate) fn done() -> Ended {
     Ended::Outcome(Box::new(CallOutcome::known(Value::Null)))
 }
@@ -139,7 +139,7 @@ pub(crate) async fn services(directory: &Path) -> Arc<Services> {
     recovered(directory, 1 << 16).await.0
 }
 
-/// The same on a log of segments of that size, with the runs that were live when the journal was last open.
+/// The same with a log of segments of this size, and with the runs that were live when the journal was last open.
 pub(crate) async fn recovered(
     directory: &Path,
     segment_bytes: u64,
@@ -187,7 +187,7 @@ pub(crate) fn spec(id: &RunId, directory: &Path) -> Spec {
     }
 }
 
-/// A run that `epoch` owns; that is durable.
+/// A durable run that `epoch` owns.
 pub(crate) async fn run(services: &Services, directory: &Path, epoch: Epoch) -> Arc<Run> {
     let id = RunId::new("t-1-a").unwrap();
     let started = RunEvent::started(epoch);

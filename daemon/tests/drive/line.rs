@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::bare::{in_time, recovered};
 use super::payers::{Pays, SEGMENT, account, payer, project, usd};
 
-/// A provider that answers no call before so many were open at once.
+/// A provider that answers no call before `enough` calls were open at once.
 struct Counter {
     open: watch::Sender<(usize, usize)>,
     enough: usize,
@@ -45,7 +45,7 @@ impl Counter {
     }
 }
 
-/// Makes so many calls, answered by `provider`.
+/// Makes `calls` calls, answered by `provider`.
 async fn pay(
     services: &Arc<Services>,
     run: &RunId,
@@ -61,7 +61,7 @@ async fn pay(
         .unwrap();
 }
 
-/// Whether `run` could hold a cent now.
+/// Checks if `run` could hold 0.01 USD now.
 fn afford(services: &Services, run: &RunId) -> Result<(), Denied> {
     let hold = Operation::Hold {
         call: CallNo(1),
@@ -71,7 +71,7 @@ fn afford(services: &Services, run: &RunId) -> Result<(), Denied> {
     services.journal.try_on_accounts(&account(run), &hold)
 }
 
-/// A root that may spend 1.05 USD, and so many that draw on it.
+/// A root that may spend 1.05 USD, and `children` runs that draw on it.
 async fn family(directory: &TempDir, children: usize) -> (Arc<Services>, Vec<RunId>) {
     let (services, _) = recovered(directory.path(), SEGMENT).await;
     let (root, created) = payer("root", directory.path(), None, Some("1.05"));
@@ -115,7 +115,7 @@ async fn ten_that_hold_a_quarter_each_all_come_to_their_end_with_room_for_four()
 async fn who_waits_can_be_cancelled_and_holds_nobody_up_then() {
     let directory = project();
     let (services, runs) = family(&directory, 6).await;
-    // Four calls are open and a fifth never comes: they are answered when somebody says so.
+    // Four calls are open and a fifth never comes: the test releases them.
     let (provider, stop) = (Counter::new(5), Stop::new());
     let cancelled = Stop::new();
     let (waits, paying) = runs.split_last().unwrap();
@@ -130,7 +130,7 @@ async fn who_waits_can_be_cancelled_and_holds_nobody_up_then() {
         open.wait_for(|(now, _)| *now == 4).await.unwrap();
         let asking = pay(&services, waits, 1, &provider, &cancelled);
         let cancelling = async {
-            // A cent is left, and it is not for who comes behind somebody that waits.
+            // 0.01 USD is left, and it is not for a run that queues after a waiting one.
             while let Ok(()) = afford(&services, later) {
                 tokio::task::yield_now().await;
             }
@@ -144,7 +144,7 @@ async fn who_waits_can_be_cancelled_and_holds_nobody_up_then() {
         tokio::join!(asking, cancelling);
         let record = services.journal.run(waits).await.unwrap().unwrap();
         assert_eq!(record.status(), Status::Cancelled);
-        // The next one asks behind a line that is empty again, and makes five with those who are answered for it.
+        // The queue is empty again. This call and the four open ones make five, so all are answered.
         provider.open.send_modify(|(_, most)| *most = 5);
         pay(&services, later, 1, &provider, &stop).await;
     };
@@ -175,7 +175,7 @@ async fn what_the_node_may_spend_binds_all_trees_together() {
             .unwrap();
     });
     in_time(join_all(paying)).await;
-    // One quarter at a time: whoever is second waits. The fifth call finds 0.24 left, which is too little for good.
+    // One hold of 0.25 USD at a time: the second run waits. The fifth call finds 0.24 USD left, which is never enough.
     let (meter, spent) = services.journal.meters().pop().unwrap();
     assert!(meter.0.starts_with("month/"), "{meter}");
     assert_eq!((spent.spent, spent.held), (usd("0.04"), Usd::ZERO));

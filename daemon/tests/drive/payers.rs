@@ -1,7 +1,8 @@
-//! Runs that pay: what is held before anything is sent, what is settled after, and that no crash forgets a cent.
+//! Runs that pay: money is held before anything is sent and settled afterwards, and no crash loses a cent.
 //!
-//! A payer makes one paid call after the other through the real driver and the real journal. What it sends is a line in a file, written
-//! only while the call is carried out: the file is the provider, which knows what it was asked, whatever becomes of the daemon.
+//! A payer makes one paid call after the other through the real driver and the real journal. A sent call is a line in a
+//! file, written only while the call is executed. The file acts as the provider, which knows all calls it received,
+//! whatever happens to the daemon.
 
 #![expect(
     clippy::disallowed_methods,
@@ -40,19 +41,19 @@ use tempfile::TempDir;
 
 use super::bare::{begin, done, in_time, recovered, spec};
 
-/// The name of the test that is the process that dies, and the directory it works in.
+/// Name of the test that runs as the dying process, and the variable with its directory.
 const WORKER: &str = "payers::a_process_that_pays";
 const DIRECTORY: &str = "RYE_TEST_PAYERS";
-/// Large enough for the files of the runs never to be so far behind that the log is not kept for them.
+/// Length of a log segment in bytes.
 pub(crate) const SEGMENT: u64 = 4 << 20;
-/// How often it dies.
+/// Variable with the number of deaths.
 const DEATHS: &str = "RYE_PAYER_DEATHS";
 
 pub(crate) fn usd(text: &str) -> Usd {
     Usd::parse(text).unwrap()
 }
 
-/// Makes so many paid calls, and ends; is suspended if one cannot be paid for.
+/// Makes a number of paid calls, and ends; is suspended if one cannot be paid for.
 #[derive(Clone)]
 pub(crate) struct Payer {
     run: Arc<Run>,
@@ -168,21 +169,21 @@ impl Machine for Payer {
     }
 }
 
-/// What a provider does with a call before it answers.
+/// Behaviour of a provider before its answer to a call.
 type Provider = Box<dyn Fn(&Call) -> BoxFuture<'static, ()> + Send + Sync>;
 
-/// A payer's way to the provider.
+/// Kind of a payer.
 pub(crate) struct Pays {
-    /// The number of its next call.
+    /// Number of its next call.
     next: CallNo,
     calls: u32,
-    /// What the node may spend.
+    /// Limits of the node.
     pub(crate) caps: Caps,
     provider: Provider,
 }
 
 impl Pays {
-    /// Makes so many calls.
+    /// Makes `calls` calls.
     pub(crate) fn new(
         calls: u32,
         provider: impl Fn(&Call) -> BoxFuture<'static, ()> + Send + Sync + 'static,
@@ -234,7 +235,7 @@ impl Kind for Pays {
     }
 }
 
-/// A provider that keeps the numbers of its calls in a file.
+/// A provider that records the numbers of its calls in a file.
 fn keeping(sent: PathBuf) -> impl Fn(&Call) -> BoxFuture<'static, ()> + Send + Sync + 'static {
     move |call| {
         let mut file = File::options()
@@ -242,14 +243,14 @@ fn keeping(sent: PathBuf) -> impl Fn(&Call) -> BoxFuture<'static, ()> + Send + S
             .append(true)
             .open(&sent)
             .unwrap();
-        // One write: a line is there or not, whenever the process dies.
+        // One write: a line exists completely or not at all, whenever the process dies.
         let line = format!("{}\n", call.attempt);
         file.write_all(line.as_bytes()).unwrap();
         Box::pin(tokio::task::yield_now())
     }
 }
 
-/// A project, and a place for what the provider has seen.
+/// A project, and a directory for the calls that the provider has received.
 pub(crate) fn project() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     for name in [".ai", "sent"] {
@@ -262,7 +263,7 @@ pub(crate) fn account(run: &RunId) -> AccountId {
     AccountId(run.clone())
 }
 
-/// The creation of a payer below `parent`.
+/// Creation of a payer below `parent`.
 pub(crate) fn payer(
     name: &str,
     directory: &Path,
@@ -286,7 +287,7 @@ pub(crate) fn payer(
     (id, change)
 }
 
-/// Lets `run` make `calls` calls.
+/// Drives `run` through `calls` calls.
 async fn pay(services: Arc<Services>, directory: PathBuf, run: RunId, calls: u32) {
     let row = services.journal.account(&account(&run)).await.unwrap();
     let made = row.unwrap().account.calls;
@@ -340,7 +341,7 @@ async fn a_call_that_cannot_be_paid_for_is_not_sent_and_suspends_its_run() {
     assert_eq!(sent, "1\n");
 }
 
-/// One root, seven payers with a share below it, and eight without one below each of those.
+/// One root, seven payers with a limit of their own below it, and eight without one below each of those.
 fn tree(directory: &Path) -> Vec<(RunId, Change)> {
     let root = payer("root", directory, None, Some("100000"));
     let mut all = vec![root];
@@ -363,7 +364,7 @@ fn tree(directory: &Path) -> Vec<(RunId, Change)> {
     all
 }
 
-/// What the events of a run say: its calls, each with what it was settled at.
+/// Calls of a run according to its events, each with its settled amount.
 async fn settled(services: &Services, run: &RunId) -> BTreeMap<u32, Option<Usd>> {
     let mut calls = BTreeMap::new();
     let of = Of::Run(run.clone());
@@ -385,7 +386,7 @@ async fn settled(services: &Services, run: &RunId) -> BTreeMap<u32, Option<Usd>>
     calls
 }
 
-/// Counts again, from the events of the runs and from what the provider has seen.
+/// Recounts from the events of the runs and from the calls that the provider received.
 async fn recount(services: &Services, directory: &Path, runs: &[RunId]) {
     let mut all = Usd::ZERO;
     for run in runs {
@@ -416,7 +417,7 @@ async fn recount(services: &Services, directory: &Path, runs: &[RunId]) {
     assert_eq!(cost.usage.money, all);
 }
 
-/// Not a test by itself: the process of the one below, which pays until it is killed.
+/// Not a test by itself: the process of the test below, which pays until it is killed.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_pays() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
@@ -437,7 +438,7 @@ async fn a_process_that_pays() {
         };
         vec![Change::event(&runs[0], raised.into())]
     };
-    // When this can be read, so can everything that earlier lives wrote.
+    // Once this is published, so is everything that earlier processes wrote.
     let last = services.journal.commit(changes).await.unwrap();
     services.journal.published(last.ticket).await.unwrap();
     recount(&services, &directory, &runs).await;
@@ -463,7 +464,8 @@ async fn a_process_that_pays() {
     println!("\ndone");
 }
 
-/// Lives once more; waits until it has said `word`, and dies `after` that, or ends by itself if nothing is named.
+/// Runs the process once. Waits for the line `word`, then kills it `after` that time, or lets it end by itself if there
+/// is none.
 fn live(directory: &Path, word: &str, after: Option<Duration>) {
     let mut process = Command::new(std::env::current_exe().unwrap())
         .args([WORKER, "--exact", "--nocapture", "--test-threads=1"])
@@ -486,7 +488,7 @@ fn live(directory: &Path, word: &str, after: Option<Duration>) {
         std::thread::sleep(after);
         process.kill().unwrap();
     }
-    // Read to its end: what nobody reads ends the process.
+    // Read to its end: a write to a closed pipe would end the process.
     while lines.next().is_some() {}
     let status = process.wait().unwrap();
     assert_eq!(status.success(), after.is_none());
@@ -497,7 +499,7 @@ fn no_cent_is_forgotten_whenever_the_daemon_dies() {
     let deaths = std::env::var(DEATHS).map_or(10, |deaths| deaths.parse().unwrap());
     let directory = project();
     for death in 0..deaths {
-        // An instant of its choice: anywhere from the first hold on.
+        // A pseudo-random moment, from the first hold on.
         let after = Duration::from_micros(500 + (death * 7919) % 30_000);
         live(directory.path(), "counted", Some(after));
     }
