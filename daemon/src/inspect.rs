@@ -115,7 +115,7 @@ pub struct Inspector {
 
 impl Inspector {
     /// Checks a graph or a directive without running it. An unsigned or changed file is checked too, and the report
-    /// says so.
+    /// mentions it.
     pub async fn validate(&self, item: &ItemRef, site: impl Into<Site>) -> Result<Checked, Error> {
         let item = item.canonical();
         let charge = self.memory.take(MOST_MEMORY).ok_or(Error::NoMemory)?;

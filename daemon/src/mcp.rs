@@ -155,7 +155,7 @@ impl Plan {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Offered {
     pub name: String,
-    /// Purpose in the server's words.
+    /// The server's description of its purpose.
     pub description: String,
     /// JSON Schema of its parameters.
     pub input_schema: Value,
@@ -185,7 +185,7 @@ pub enum Answer {
     Called {
         /// Object with the list `content`, the bool `isError`, and `structuredContent` if there is any.
         result: Value,
-        /// Deviations from the protocol, in words.
+        /// Deviations from the protocol, as text.
         remarks: Vec<String>,
         /// True if the tool is not pinned.
         is_unpinned: bool,
@@ -214,7 +214,7 @@ pub enum Failure {
     UnknownTool {
         server: ItemId,
         tool: String,
-        /// Suggestion, in words; empty if there is none.
+        /// Suggestion, as text; empty if there is none.
         known: String,
     },
     /// The tool differs from the one its user signed.

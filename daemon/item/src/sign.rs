@@ -45,7 +45,7 @@ pub enum Error {
     NotFound {
         /// The requested name or pattern.
         target: String,
-        /// The spaces that were searched, in words.
+        /// The searched spaces, as text.
         searched: &'static str,
     },
     /// Users cannot sign system items.

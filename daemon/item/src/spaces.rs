@@ -405,7 +405,7 @@ impl Spaces {
     }
 }
 
-/// Id of the item of `kind` that a file name in the folder `category` stands for, if any.
+/// Id of the item of `kind` of a file name in the folder `category`, if it has one.
 fn item_id(kind: ItemKind, category: &str, name: &str) -> Option<ItemId> {
     let (stem, extension) = name.rsplit_once('.')?;
     let is_known = kind.extensions().contains(&extension) && !holds_tests(kind, stem, extension);

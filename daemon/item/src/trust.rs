@@ -145,7 +145,7 @@ fn denial_in(folder: &Path, fingerprint: &Fingerprint) -> PathBuf {
 pub enum Word {
     /// There was none, so the key was entered.
     Entered,
-    /// There is an entry; it may say that the key is revoked.
+    /// There is an entry; the key may be revoked in it.
     Present,
     /// The key is denied.
     TakenOut,

@@ -30,7 +30,7 @@ const MOST_REMARKS: usize = 5;
 pub(super) struct ToolAnswer {
     /// Object with the list `content`, the bool `isError`, and `structuredContent` if there is any.
     pub(super) result: Value,
-    /// Deviations from the protocol, in words.
+    /// Deviations from the protocol, as text.
     pub(super) remarks: Vec<String>,
 }
 

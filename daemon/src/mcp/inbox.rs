@@ -160,7 +160,7 @@ impl Inbox {
         !is_flood
     }
 
-    /// Takes the first deviation since the last call, in words.
+    /// Takes the first deviation since the last call, as text.
     pub(super) fn odd(&self) -> Option<String> {
         self.state().odd.take()
     }

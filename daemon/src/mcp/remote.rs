@@ -228,7 +228,7 @@ impl Shared {
         is_answer
     }
 
-    /// Tells the server that the session has ended.
+    /// Notifies the server that the session has ended.
     async fn leave(&self) -> Result<(), Error> {
         if self.state().session.is_none() {
             return Ok(());

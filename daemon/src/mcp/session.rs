@@ -56,7 +56,7 @@ pub(super) struct Session {
 #[derive(Debug, Clone)]
 pub(super) struct End {
     pub(super) tail: Arc<Tail>,
-    /// Exit of its process in words; empty for a server without a process.
+    /// Exit of its process as text; empty for a server without a process.
     pub(super) exit: watch::Receiver<Option<String>>,
 }
 

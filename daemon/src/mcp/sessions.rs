@@ -463,7 +463,7 @@ impl Keeper {
     }
 }
 
-/// Exit of a process in words; empty if the daemon ended it.
+/// Exit of a process as text; empty if the daemon ended it.
 fn in_words(exited: &Exited) -> String {
     match exited.ended_by {
         None => format!("its process ended with {}", exited.exit),

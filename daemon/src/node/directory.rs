@@ -5,9 +5,9 @@
 //! here, and identifies the directory within this boot of the machine. **Never** touches the log or a key.
 //!
 //! **Order.** Lock, then [`Directory::check`], then the signing key, then [`Directory::record`]. That record is also
-//! the moment at which a copy is adopted. It counts as a copy with runs to be suspended until a further record says
-//! that they are. **Failure.** A directory that is in use, of another user, a copy, or without its key stops the start
-//! with an error that names the fix; nothing is changed.
+//! the moment at which a copy is adopted. It counts as a copy with runs to be suspended until a further record confirms
+//! that. **Failure.** A directory that is in use, of another user, a copy, or without its key stops the start with an
+//! error that names the fix; nothing is changed.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read as _, Write as _};

@@ -201,8 +201,8 @@ pub struct Leftover {
     pub tag: String,
 }
 
-/// Ends processes of earlier daemons in this boot of the machine: the named leaders, the members of their sessions,
-/// processes with the tag of a call that was in flight, and the descendants of these. Blocks, usually for milliseconds.
+/// Ends processes of earlier daemons in this boot of the machine: the named leaders, the members of their sessions, and
+/// processes with the tag of a call in flight. Includes all of their descendants. Blocks, usually for milliseconds.
 ///
 /// A leader is identified by pid and start time. If it is gone, its session members are identified by two facts: their
 /// session, and the tag of any attempt. (A number is not reused while a session has it; but after the last member has

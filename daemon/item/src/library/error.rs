@@ -24,7 +24,7 @@ pub enum Error {
     )]
     NotFound {
         item: ItemRef,
-        /// The spaces that were searched, in words.
+        /// The searched spaces, as text.
         searched: String,
         /// Suggested id, if a suggestion was requested and found.
         near: Option<ItemId>,
@@ -101,7 +101,7 @@ pub enum Error {
         signer: Fingerprint,
         /// File of the key's entry.
         entry: PathBuf,
-        /// The uncovered part, in words.
+        /// The uncovered part, as text.
         left_out: &'static str,
     },
     /// The declared category or name does not match the path.

@@ -1,6 +1,6 @@
 //! Access to the files of one project, and to nothing outside it.
 //!
-//! **Rule.** A path is opened beneath the project, and the kernel guarantees that no link leads out ([`within`]). The
+//! **Rule.** A path is opened below the project, and the kernel guarantees that no link leads out ([`within`]). The
 //! opened file has a real path without links. That path is checked and written to, so that a concurrently changed link
 //! cannot redirect the write.
 
