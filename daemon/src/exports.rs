@@ -10,7 +10,7 @@
 //! ```text
 //! journal ── touches ──► router ──► queue of a project ──► thread of the project ──► files
 //!                           │                                    └── events, records ◄── journal
-//!                           └──► marks
+//!                           └──► checkpoints
 //! ```
 //!
 //! **Order.** The journal reports only which runs changed. A project has a thread while there is work; at most two

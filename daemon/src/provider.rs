@@ -5,7 +5,7 @@
 //! message. **Never** shows a secret or a body.
 //!
 //! ```text
-//! enter ──► Place: secret, address, a place in the line ──call──► Call ──next──► signals … then one end: the message, or a failure
+//! enter ──► Place: secret, address, a slot in the queue ──call──► Call ──next──► signals …, then the message or a failure
 //! ```
 //!
 //! The destination of a call is part of the record of its thread (`ResolvedModel::endpoint`). The variables it names

@@ -155,7 +155,7 @@ fn unfinished(folder: &Path) -> PathBuf {
     }
 }
 
-/// Removes copies that an earlier daemon left unfinished, and those not requested for [`KEPT_MS`] before `now`. Returns
+/// Removes copies that an earlier daemon left unfinished, and those not requested for seven days before `now`. Returns
 /// the first error, after trying all. Blocks.
 pub fn sweep(state: &Path, now: Timestamp) -> io::Result<()> {
     let folder = state.join(FOLDER);

@@ -334,7 +334,7 @@ impl Spaces {
         Ok(names.transpose()?.iter().flatten().filter_map(id).collect())
     }
 
-    /// The same including subfolders; `None` if there are more than `most`, or more than [`MOST_FOLDERS`] folders.
+    /// The same including subfolders; `None` if there are more than `most`, or more than `MOST_FOLDERS` folders.
     pub(crate) fn ids_below(
         &self,
         kind: ItemKind,

@@ -56,7 +56,7 @@ pub(super) struct Documents {
 }
 
 impl Documents {
-    /// True if the index was unused for [`IDLE`].
+    /// True if the index was unused for `IDLE`.
     pub(super) fn is_old(&self, now: Uptime) -> bool {
         now.since(self.used) >= IDLE
     }

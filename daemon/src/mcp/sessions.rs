@@ -471,7 +471,7 @@ fn in_words(exited: &Exited) -> String {
     }
 }
 
-/// Resolves when there was no call for [`IDLE`].
+/// Resolves when there was no call for `IDLE`.
 async fn idle(mut calls: watch::Receiver<usize>) {
     loop {
         if calls.wait_for(|calls| *calls == 0).await.is_err() {

@@ -125,7 +125,7 @@ impl Kinded for Error {
     }
 }
 
-/// Work in the project; the [`Watch`] shows an abandoned call.
+/// Work in the project; the `Watch` shows an abandoned call.
 type Work = Box<dyn FnOnce(&Workspace, &Watch) -> Result<Value, Error> + Send>;
 
 pub(super) async fn call(

@@ -5,8 +5,8 @@
 //! and created again at the next.
 //!
 //! ```text
-//! wanted path ─ is gone or another's ─► bound there again ─ cannot be ─► bound as `ryed.sock` in the state directory,
-//!                                                                        until the wanted path can be bound
+//! configured path ─ gone or replaced ─► bound there again ─ fails ─► bound as `ryed.sock` in the state directory,
+//!                                                                    until the configured path can be bound
 //! ```
 //!
 //! **Failure.** A path that cannot be bound at the start is an error; later failures are logged and retried.

@@ -1,8 +1,8 @@
 //! Escalation of signals to a process, as a pure state machine over time.
 //!
 //! ```text
-//! Free ──asked / timeout──► Terminating (TERM) ──grace over──► Killed (KILL) ──patience over──► given up
-//!   └──────────── asked, without a grace ────────────────────────▲
+//! Free ──request / timeout──► Terminating (TERM) ──grace over──► Killed (KILL) ──patience over──► given up
+//!   └─────── request without a grace period ───────────────────────▲
 //! ```
 //!
 //! A further request during termination can only shorten the rest of the grace period.

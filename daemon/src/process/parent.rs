@@ -4,8 +4,8 @@
 //! reads a key, so that it cannot fail together with the daemon.
 //!
 //! ```text
-//! start ─► watch ─ended─► clear up ─┬─ it died, and nobody asked it to stop ─► pause ─► start
-//!                                   └─ else, or too often ─► end with its code
+//! start ─► watch ─ended─► clean up ─┬─ it died, and no stop was requested ─► pause ─► start
+//!                                   └─ otherwise, or too often ─► end with its code
 //! ```
 //!
 //! **Order.** While the daemon lives, signals are passed on and adopted zombies reaped. When it ends, the parent adopts
@@ -285,7 +285,7 @@ struct Swept {
     left: bool,
 }
 
-/// Kills all children until there are none, or [`PATIENCE`] ends. The children of a killed process are adopted in turn.
+/// Kills all children until there are none, or `PATIENCE` ends. The children of a killed process are adopted in turn.
 fn end_orphans(signals: &SignalFd) -> io::Result<Swept> {
     let mut asked = false;
     let deadline = Instant::now() + PATIENCE;

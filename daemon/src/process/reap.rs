@@ -16,7 +16,7 @@ pub(super) enum Wait {
     No,
 }
 
-/// Reaps the child of `pidfd`; `None` if it still runs and `wait` is [`Wait::No`].
+/// Reaps the child of `pidfd`; `None` if it still runs and `wait` is `Wait::No`.
 pub(super) fn child(pidfd: BorrowedFd<'_>, wait: Wait) -> Result<Option<Exit>, Errno> {
     let fd = libc::id_t::try_from(pidfd.as_raw_fd()).expect("descriptors are not negative");
     let flags = match wait {

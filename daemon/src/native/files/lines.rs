@@ -61,7 +61,7 @@ impl fmt::Display for LineId {
     }
 }
 
-/// Text of a line for display, truncated to [`MOST_SHOWN`] characters.
+/// Text of a line for display, truncated to `MOST_SHOWN` characters.
 pub(super) fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     match text.char_indices().nth(MOST_SHOWN) {

@@ -30,7 +30,7 @@ const PROTECTED: &str = ".ai/state";
 #[derive(Debug)]
 pub(super) struct Workspace {
     root: Dir,
-    /// Path as given to [`Workspace::open`].
+    /// Path as given to `Workspace::open`.
     named: PathBuf,
     /// Real path.
     real: PathBuf,
