@@ -2,9 +2,8 @@
 //!
 //! **Owns** one [`Library`] and one [`FilePool`] per project, shared by all its runs: an item is verified once, and no
 //! project gets more than its share of threads. Also owns one [`Policy`] per configuration, so that its patterns are
-//! compiled once. **Never** lends a library to work outside the file pool ([`Project::visit`], [`Projects::visit`]),
-//! except for lookups that need no file ([`Project::glance`]). Never reads a file under a lock that another project
-//! needs, and never writes to a project.
+//! compiled once. **Never** lends a library to work outside the file pool ([`Project::visit`],
+//! [`Projects::visit`]), reads a file under a lock that another project needs, or writes to a project.
 //!
 //! **Order.** A directory has a file pool of its own until its project is known; runs use the pool of their project.
 //! **Failure.** A path that does not exist or is not a directory is an error that names it. So is a directory that
