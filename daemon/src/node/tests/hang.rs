@@ -2,15 +2,12 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rye_core::id::Seq;
 use rye_core::model::{Kill, Status};
 
 use super::rig::Rig;
 use rye_host::file_pool;
-use rye_host::task::Group;
 use rye_journal::Filter;
 
 /// Time limit on a busy machine for anything that does not wait for a hanging project. It is shorter than a hang, so

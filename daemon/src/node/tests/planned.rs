@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use futures_util::FutureExt as _;
 use rye_core::capability::Primary;
 use rye_core::definition::Authority;
 use rye_core::id::{ItemId, ItemKind, ItemRef, RunId};
