@@ -1,12 +1,11 @@
-//! The one door to effects.
+//! The only way to effects: prepares and carries out actions.
 //!
-//! **Owns** the order of every action: alias → capability → chain → parameters → plan → native tool or process → envelope.
-//! **Never** lets an action pass that a layer of the run does not allow, and never commits: what came of the action is
-//! returned as data, and a denial is a warning of the run as well. **Order.** Everything up to the plan is done before the call is
-//! announced, away from the runtime's workers and through the gate of the project; what is left is what each start
-//! needs anew.
-//! **Failure.** Everything that goes wrong with the action itself, a refused item included, is a failed [`CallOutcome`]; there is no
-//! error type.
+//! **Owns** the order of every action: alias → capability → chain → parameters → plan → native tool or process →
+//! result. **Never** lets an action pass that a layer of the run does not allow. **Never** commits the result of an
+//! action: it is returned as data. A denial is also recorded as a warning of the run. **Order.** Everything up to the
+//! plan happens before the call is announced, in the file pool of the project and not on the runtime's workers. Only
+//! what each start needs anew follows later. **Failure.** Each problem of the action itself, such as a refused item, is
+//! a failed [`CallOutcome`]. There is no error type.
 
 mod failures;
 mod live;
@@ -50,29 +49,28 @@ use crate::services::{
 use crate::stop::Stop;
 use rye_host::task;
 
-/// Compiled schemas that are kept; more tools than this in use at once are compiled again.
+/// Maximum number of compiled schemas in the cache.
 const MOST_SCHEMAS: usize = 1000;
 
-/// Tools of runs whose warnings are remembered; beyond it a warning may come a second time.
+/// Maximum number of pairs of a run and a tool whose warning is remembered. Beyond it a warning may be repeated.
 const MOST_TOLD: usize = 1000;
-/// How long a run that is to stop waits until what its tools printed is written.
+/// Time that a stopping run waits until the output of its tools is written.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
-/// The code of an action that a layer of the run does not allow.
+/// Failure code of an action that a layer of the run does not allow.
 const DENIED: &str = "permission_denied";
 
-/// Carries out actions.
+/// Implementation of [`Dispatch`] that starts processes, calls servers and other hosts, and runs native tools.
 #[derive(Debug)]
 pub struct Dispatcher {
     planner: Arc<Planner>,
     spawner: Spawner,
     servers: Sessions,
-    /// Runs, each with a tool, that were told of keys of it that nothing depends on.
+    /// Pairs of a run and a tool for which the warning about unused keys was given.
     told: Memo<()>,
 }
 
 impl Dispatcher {
-    /// A dispatcher that starts its processes through `spawner`.
     pub fn new(config: Arc<Config>, spawner: Spawner) -> Self {
         let planner = Planner {
             config,
@@ -102,7 +100,7 @@ impl Dispatch for Dispatcher {
                     let next = planner.prepare(order, library, known);
                     prepared.push(next);
                 }
-                // What is planned runs from copies, and may run for hours.
+                // A plan runs from copies of the files, and may run for hours.
                 let chains = prepared.iter_mut().flat_map(|next| &mut next.chain);
                 chains.for_each(Chain::let_go_of_files);
                 prepared
@@ -121,17 +119,17 @@ impl Dispatch for Dispatcher {
     }
 }
 
-/// Makes plans of orders.
+/// Turns orders into plans.
 #[derive(Debug)]
 struct Planner {
     config: Arc<Config>,
-    /// Compiled schemas by content hash of their tool: compiling costs more than a native call.
+    /// Compiled schemas by content hash of their tool. Compiling one costs more than a native call.
     schemas: Memo<Inputs>,
 }
 
 impl Planner {
-    /// Prepares `order`. The calls of a wide node call one tool, so `known`, the chain of the call prepared before it, is used again for the
-    /// same tool.
+    /// Prepares `order`. The calls of a foreach node use the same tool. So `known`, the chain of the previous call, is
+    /// used again if it is of the same tool and no trace is requested.
     fn prepare(&self, mut order: Order, library: &Library, known: Option<&Chain>) -> Prepared {
         let since = Instant::now();
         let item = order.item.canonical();
@@ -177,8 +175,8 @@ impl Planner {
         }
     }
 
-    /// What `chain` does with `params`. A process does not get to see the secrets of providers; if it is not known which these are, it
-    /// is refused.
+    /// Plans the call of `chain` with `params`. The secrets of providers are withheld from processes, servers and
+    /// requests. The call is refused if these secrets cannot be determined.
     fn plan(
         &self,
         order: &Order,
@@ -210,8 +208,9 @@ impl Planner {
         Ok(plan.map_err(|error| unplanned(&error))?)
     }
 
-    /// The parameters, with the defaults of the tool, if the action may be carried out; the chain is put where it belongs as
-    /// soon as it is verified. Who starts a thread by a tool may use both, the tool and the directive.
+    /// Returns the action to carry out, with the defaults of the tool in its parameters, if it is permitted. Sets
+    /// `chain` as soon as it is verified. To start a thread by a tool, both the tool and the directive must be
+    /// permitted.
     fn look_up(
         &self,
         order: &Order,
@@ -238,7 +237,7 @@ impl Planner {
             permitted(item)?;
         }
         if item.kind == ItemKind::Directive {
-            // The directive itself is looked at where its thread is admitted.
+            // The admission of the thread checks the directive itself.
             let wanted = ThreadOrder::of_action(item.clone(), params)?;
             return Ok(Found::Thread(Box::new(wanted)));
         }
@@ -247,7 +246,7 @@ impl Planner {
             permitted(item)?; // It is a file of that name.
         }
         if resolved.terminal == Terminal::Graph {
-            // A graph checks its inputs itself, and takes control parameters beside them.
+            // A graph checks its inputs itself, because its parameters may include control parameters.
             return Ok(Found::Call(params));
         }
         let hash = &resolved.tool().content_hash;
@@ -267,13 +266,12 @@ impl Planner {
     }
 }
 
-/// What is to be done, if it may be done.
+/// A permitted action.
 enum Found {
-    /// What stands at the end of the chain, with these parameters.
+    /// Call of the end of the chain with these parameters.
     Call(Object),
-    /// This, which is no item that runs.
+    /// Call of a native tool without a chain.
     Native(NativeCall),
-    /// A thread begins.
     Thread(Box<ThreadOrder>),
 }
 
@@ -287,7 +285,7 @@ impl Dispatcher {
         let (data, failure) = match self.act(plan, cx, &mut work).await {
             Ok(data) => {
                 let failure = if tells_of_runs {
-                    // The words are those of the runs it tells about.
+                    // Messages in the answer are those of the reported runs, so error patterns must not classify them.
                     reported_failure(&data).map(Failure::decided)
                 } else {
                     declared_failure(&data)
@@ -305,7 +303,8 @@ impl Dispatcher {
             return Ended::Exhausted(lack);
         }
         let (data, failure) = work.bounded(data, failure);
-        // What a tool of ours answers is known; the words of others are theirs.
+        // Failures of native tools are fully described by their codes. Error patterns may classify the messages of
+        // other tools.
         let failure = failure.map(|failure| {
             let failure = if is_native {
                 failure.decided()
@@ -325,7 +324,7 @@ impl Dispatcher {
         }))
     }
 
-    /// Does what is planned, if that may be done.
+    /// Carries out `plan`, or returns the reason why there is none.
     async fn act(
         &self,
         plan: Result<Plan, Box<Failure>>,
@@ -351,7 +350,7 @@ impl Dispatcher {
         }
     }
 
-    /// Warns the run once of keys by which the original decided how to start a tool.
+    /// Warns the run, once for each tool, of keys that only the original uses to decide how to start a tool.
     fn tell_ignored(&self, chain: Option<&Chain>, cx: &AttemptCtx) {
         for element in chain.iter().flat_map(|chain| chain.elements()) {
             let ignored = &element.metadata.ignored;
@@ -462,8 +461,8 @@ async fn native_call(
     called.map_err(Into::into)
 }
 
-/// How long looking an item up, verifying it within that, and planning its call took, as the last entry of a trace; how long the call
-/// itself takes is put in when it has ended.
+/// Last entry of a trace: microseconds of lookup, of verification within it, and of planning. The time of the call
+/// itself is added when it has ended.
 fn timing(resolved: Duration, verifying: Duration, planned: Duration) -> Value {
     let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     let plan = planned.saturating_sub(resolved);
@@ -475,13 +474,13 @@ fn timing(resolved: Duration, verifying: Duration, planned: Duration) -> Value {
     })
 }
 
-/// Resolves when a run that is to stop has waited long enough for the files of its project.
+/// Resolves [`LOG_PATIENCE`] after a stop of the run takes effect.
 async fn out_of_patience(stop: &Stop) {
     stop.due().await;
     task::sleep(Some(LOG_PATIENCE)).await;
 }
 
-/// Carries the run's stop signal to the process of its call, as it grows more urgent.
+/// Forwards the run's stop signal to the process of its call, and each escalation of it.
 async fn forward_stop(stop: &Stop, stopper: &Stopper) -> Infallible {
     stop.due().await;
     let mut signal = stop.changes();
@@ -494,14 +493,14 @@ async fn forward_stop(stop: &Stop, stopper: &Stopper) -> Infallible {
     }
 }
 
-/// What is gathered while an action is carried out.
+/// Facts collected while an action is carried out.
 struct Work {
     stopped: bool,
     receipt: KillReceipt,
     certainty: Certainty,
-    /// How its process ended, if it had one.
+    /// End of the process, if there was one.
     printed: Option<Printed>,
-    /// What is charged for its result, and for what that is made of.
+    /// Memory charged for the result and for the data it is made of.
     charge: Charge,
 }
 
@@ -516,8 +515,8 @@ impl Work {
         }
     }
 
-    /// `data` and `failure`; a result that is too large, or for which there is no room among what all runs hold, is a failure. Only the
-    /// result itself is charged from here on.
+    /// Returns `data` and `failure`. A result over the size limit, or over the memory limit of all runs, becomes a
+    /// failure. From here on only the result itself is charged.
     fn bounded(&mut self, data: Value, failure: Option<Failure>) -> (Value, Option<Failure>) {
         let full = match bounds::check(&data) {
             Ok(bytes) if self.charge.resize(bytes) => return (data, failure),
@@ -532,7 +531,7 @@ impl Work {
         (Value::Null, Some(failure.unwrap_or(full)))
     }
 
-    /// Keeps how a process ended. A document on its stdout is what it came to, and no line of output.
+    /// Keeps the end of a process. A JSON document on stdout is the result, so it is removed from the output.
     fn note_printed(
         &mut self,
         answer: chain::Answer,
@@ -550,7 +549,7 @@ impl Work {
     }
 }
 
-/// An action that failed, with what it gave back all the same.
+/// A failed action, with the data it returned nevertheless.
 struct Unsuccessful {
     data: Value,
     failure: Failure,
@@ -565,7 +564,7 @@ impl From<Failure> for Box<Unsuccessful> {
     }
 }
 
-/// Every layer of the run must allow the action; the message says which one did not.
+/// Returns an error that names the layer which does not allow the action, unless every layer of the run allows it.
 pub fn permit(spec: &Spec, primary: Primary, item: &ItemRef) -> Result<(), Failure> {
     let permitted = capability::permit(&spec.layers, primary, item);
     permitted.map_err(|denied| Failure::permanent(DENIED, denied.to_string()))

@@ -1,4 +1,4 @@
-//! What goes wrong on the way to an action, as the failure of the action.
+//! Errors before an action begins, converted to failures of the action.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::process;
 use crate::projects;
 use crate::services::Prepared;
 
-/// Why there is nothing to carry out.
+/// Failure of an action whose chain or plan is refused.
 pub(super) fn unplanned(error: &chain::Error) -> Failure {
     if matches!(error, chain::Error::NoInterpreter { .. }) {
         no_program(with_sources(error))
@@ -22,14 +22,14 @@ pub(super) fn unplanned(error: &chain::Error) -> Failure {
     } else if matches!(error, chain::Error::LockMismatch { .. }) {
         Failure::permanent("lock_mismatch", with_sources(error))
     } else if let chain::Error::Params { failure, .. } = error {
-        // As of a graph or a directive whose inputs do not fit.
+        // The same code as for a graph or a directive whose inputs do not fit.
         Failure::permanent(&failure.code, with_sources(error))
     } else {
         refused(error)
     }
 }
 
-/// Why a process did not start.
+/// Failure of an action whose process did not start.
 pub(super) fn unstarted(error: &process::Error) -> Failure {
     if matches!(error, process::Error::ProgramNotFound { .. }) {
         no_program(with_sources(error))
@@ -38,12 +38,12 @@ pub(super) fn unstarted(error: &process::Error) -> Failure {
     }
 }
 
-/// What would carry the action out is not there: permanent, until somebody installs it.
+/// Failure of an action whose program is not installed; a retry does not help.
 fn no_program(message: String) -> Failure {
     Failure::permanent("executor_not_found", message)
 }
 
-/// A call that cannot be looked up, because the files of the project cannot.
+/// Prepared action that fails because the files of the project are unavailable.
 pub(super) fn without_project(item: ItemRef, error: &projects::Error) -> Prepared {
     let why = error.gone().unwrap_or_else(|| refused(error));
     Prepared {
@@ -56,7 +56,6 @@ pub(super) fn without_project(item: ItemRef, error: &projects::Error) -> Prepare
     }
 }
 
-/// An error on the way to the action, as the failure of the action.
 pub(super) fn refused(error: &(impl Kinded + 'static)) -> Failure {
     match Exhausted::of(error) {
         Some(lack) => lack.failure(error),

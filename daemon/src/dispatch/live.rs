@@ -1,7 +1,7 @@
-//! What a process prints, on its way into the log of its run.
+//! Output of a process on its way to the log of its run.
 //!
-//! Of a tool whose result is JSON on stdout, stdout is held back for as long as it may be the beginning of one document: a result is no
-//! line of output.
+//! If a tool returns JSON on stdout, its stdout is held back as long as it may be the beginning of one document: a
+//! result is not logged as output.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,33 +11,32 @@ use crate::async_log::{Source, Voice};
 use crate::chain::Answer;
 use crate::process::Tap;
 
-/// Bytes up to which what is held back is looked at whenever there is more of it; beyond that when it has doubled.
+/// Number of held bytes up to which each new piece triggers a check. Beyond it, a check follows each doubling.
 const ALWAYS_LOOKED_AT: usize = 4096;
-/// The most that is held back.
+/// Maximum number of held bytes.
 const MOST_HELD: usize = 8 << 20;
 
-/// One process, while it prints.
+/// A process that prints.
 #[derive(Debug)]
 pub(super) struct Live {
     voice: Arc<Voice>,
     stdout: Arc<Mutex<Stdout>>,
 }
 
-/// What is done with stdout.
 #[derive(Debug)]
 enum Stdout {
-    /// It is handed on.
+    /// Stdout is logged as it arrives.
     Open,
-    /// It may be a result. Of what was printed the process keeps the only copy.
+    /// Stdout may be a result. The process keeps the only copy of it.
     Held {
-        /// Bytes that were printed.
+        /// Number of bytes printed so far.
         printed: usize,
         look_at: usize,
     },
 }
 
 impl Live {
-    /// A process whose result is read as `answer` says.
+    /// The result is read as `answer` specifies.
     pub(super) fn new(voice: &Arc<Voice>, answer: Answer) -> Self {
         let stdout = match answer {
             Answer::Shell => Stdout::Open,
@@ -52,7 +51,7 @@ impl Live {
         }
     }
 
-    /// Who is to be told what it prints.
+    /// Observer of the output of the process.
     pub(super) fn tap(&self) -> Tap {
         let (voice, stdout) = (Arc::clone(&self.voice), Arc::clone(&self.stdout));
         Tap::new(move |source, piece, kept| match source {
@@ -61,7 +60,8 @@ impl Live {
         })
     }
 
-    /// It has ended, and `kept` is what is left of stdout: what was held back and is no result is handed on, and everything is written.
+    /// Ends the output. `kept` is the part of stdout that the process has kept. It is logged if it was held back and is
+    /// no result. All output is in the file when this returns.
     pub(super) async fn close(&self, kept: &[u8]) {
         lock(&self.stdout).end(&self.voice, kept);
         self.voice.close().await;
@@ -73,7 +73,7 @@ fn lock(stdout: &Mutex<Stdout>) -> MutexGuard<'_, Stdout> {
 }
 
 impl Stdout {
-    /// Takes the next `piece`, up to which `kept` is left of the stream.
+    /// Receives `piece`. `kept` is the part kept of the stream up to the end of the piece.
     fn take(&mut self, voice: &Voice, piece: &[u8], kept: &[u8]) {
         let Self::Held { printed, look_at } = self else {
             return voice.hear(Source::Stdout, piece);
@@ -102,7 +102,7 @@ impl Stdout {
     }
 }
 
-/// Whether more of it may make one JSON document of it, if it is none yet.
+/// True if `printed` is one JSON document, or may become one with more output.
 fn may_begin_document(printed: &[u8]) -> bool {
     match serde_json::from_slice::<IgnoredAny>(printed) {
         Ok(IgnoredAny) => true,

@@ -1,7 +1,7 @@
-//! Calls of servers of the Model Context Protocol: what their answers come to.
+//! Calls of MCP servers, and the results of their answers.
 //!
-//! **Never** sends a call a second time: whether it may have been done is what the effect of the step decides about. **Failure.** An answer
-//! that the server marks as an error is a failure with the answer as its data.
+//! **Never** sends a call twice: the effect of the step decides about a repetition. **Failure.** An answer that the
+//! server flags as an error is a failure with the answer as its data.
 
 use rye_core::error::with_sources;
 use rye_core::expr::parse_json;
@@ -15,10 +15,9 @@ use crate::async_log::Source;
 use crate::mcp::{self, Answer, Asked, Caller, Ending, Plan, Reached, Sessions, Trouble};
 use crate::services::{AttemptCtx, timed_out};
 
-/// Bytes of a blob, as it is written in an answer, that stand in a result.
+/// Maximum length of a blob in a result, in bytes as encoded.
 const LONG_BLOB: usize = 64 << 10;
 
-/// Carries out `plan`.
 pub(super) async fn call(
     servers: &Sessions,
     plan: Plan,
@@ -93,7 +92,7 @@ pub(super) async fn call(
     }
 }
 
-/// Puts blobs of the answer that are long into the object store: their hash takes their place.
+/// Moves long blobs of the answer to the object store, and replaces them by their hashes.
 async fn keep_blobs(result: &mut Value, cx: &AttemptCtx) {
     let blocks = result.get_mut("content").and_then(Value::as_array_mut);
     for (block, key) in blocks.into_iter().flatten().filter_map(blob) {
@@ -101,7 +100,7 @@ async fn keep_blobs(result: &mut Value, cx: &AttemptCtx) {
             continue;
         };
         let bytes = decoded(blob);
-        // Objects are JSON, and so is this: a text.
+        // Objects are JSON; a blob is stored as a JSON string.
         let text = Value::String(blob.clone()).to_string();
         match cx.services.journal.keep(text).await {
             Ok(digest) => {
@@ -117,7 +116,8 @@ async fn keep_blobs(result: &mut Value, cx: &AttemptCtx) {
     }
 }
 
-/// Where the long blob of a block of content is, if it has one: an image, a sound, or a resource that is no text.
+/// Returns the object and the key that hold a long blob in a content block, or `None`. Images, sounds and binary
+/// resources have blobs.
 fn blob(block: &mut Value) -> Option<(&mut Object, &'static str)> {
     let is_resource = block.get("type").and_then(Value::as_str) == Some("resource");
     let (holder, key) = if is_resource {
@@ -130,13 +130,13 @@ fn blob(block: &mut Value) -> Option<(&mut Object, &'static str)> {
     is_long.then_some((holder, key))
 }
 
-/// How many bytes a text in base64 stands for.
+/// Number of bytes that `blob` encodes in base64.
 fn decoded(blob: &str) -> usize {
     let digits = blob.trim_end_matches('=').len();
     digits / 4 * 3 + (digits % 4).saturating_sub(1)
 }
 
-/// The failure of a call without an answer; what is known of the call is put into `work`.
+/// Failure of a call without an answer. Updates `work` with the certainty of the call.
 fn unanswered(trouble: &Trouble, plan: &Plan, secrets: &[&str], work: &mut Work) -> Failure {
     if trouble.is_unsent {
         work.certainty = Certainty::NeverStarted;
@@ -169,7 +169,7 @@ fn unanswered(trouble: &Trouble, plan: &Plan, secrets: &[&str], work: &mut Work)
     }
 }
 
-/// The text of what was a text before secrets were taken out of it.
+/// Text of a string value.
 fn text_of(text: &Value) -> &str {
     text.as_str().unwrap_or_default()
 }
@@ -201,7 +201,8 @@ fn failed(failure: &mcp::Failure) -> Failure {
     }
 }
 
-/// What a tool answered, in the form that the original has: the members of an answer that is one JSON text stand beside it.
+/// Result of an answer in the form of the original. If the answer is one JSON text, `parsed` holds it. The members of a
+/// JSON object are also added by themselves.
 fn judge(tool: &str, result: &Value) -> Result<Value, Box<Unsuccessful>> {
     let content = result.get("content").cloned().unwrap_or_else(|| json!([]));
     let is_error = result.get("isError") == Some(&Value::Bool(true));

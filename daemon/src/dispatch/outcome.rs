@@ -1,4 +1,4 @@
-//! What the end of a process, or the answer of a tool, comes to.
+//! Converts the end of a process, or the answer of a tool, to a result or a failure.
 
 use std::path::Path;
 
@@ -16,20 +16,21 @@ use crate::chain;
 use crate::process::{Captured, Exit, Exited, StopReason};
 use crate::services::memory_exceeded;
 
-/// Bytes of output beyond which what its document takes is charged before that is made.
+/// Bytes of output up to which the decoded document is not charged in advance.
 const MOST_UNCHARGED: usize = 16 << 10;
-/// Texts that decoding bytes makes of which some are no UTF-8.
+/// Copies of a text that decoding makes if some bytes are not UTF-8.
 const COPIES_OF_DECODING: usize = 2;
-/// Bytes of `output`, which is for reading: `stdout` and `stderr` are whole.
+/// Maximum length of `output` in bytes. It is meant for reading; `stdout` and `stderr` are complete.
 const MOST_OUTPUT: usize = 51_200;
 
-/// `{"success": false}` or `{"status": "error"}` in a result is the tool's word that it failed.
+/// Failure that a tool declares by `{"success": false}` or `{"status": "error"}` in its result.
 pub(super) fn declared_failure(data: &Value) -> Option<Failure> {
     let failed = data.get("status") == Some(&json!("error"));
     reported_failure(data).or_else(|| failed.then(|| told_failure(data)))
 }
 
-/// `{"success": false}` in the answer of a tool that tells of runs, whose `status` is not its own.
+/// Failure that a tool declares by `{"success": false}`. For tools that report on runs: their `status` is that of a
+/// run.
 pub(super) fn reported_failure(data: &Value) -> Option<Failure> {
     let failed = match data.get("success") {
         Some(Value::Bool(success)) => !success,
@@ -47,7 +48,7 @@ fn told_failure(data: &Value) -> Failure {
     Failure::permanent("tool_failed", tail(message.as_deref().unwrap_or(silent)))
 }
 
-/// What `value` tells: a text, the `message` of a structured error, or else the structure as JSON.
+/// Message in `value`: the text, the `message` of a structured error, or else the structure as JSON.
 fn words(value: &Value) -> Option<String> {
     let text = |value: &Value| {
         let text = value.as_str().filter(|text| !text.trim().is_empty());
@@ -65,8 +66,8 @@ fn words(value: &Value) -> Option<String> {
     }
 }
 
-/// Turns the end of a process of `program` into data, or into a failure that says what ended it. `charge`, which covers what was
-/// captured, grows by what the data takes in addition; it is to be made true to the data afterwards.
+/// Returns the data of an ended process of `program`, or a failure that names the cause of its end. `charge` covers the
+/// captured output, and grows by the data in addition. The caller adjusts it to the data afterwards.
 pub(super) fn judge(
     answer: chain::Answer,
     program: &Path,
@@ -78,7 +79,7 @@ pub(super) fn judge(
         chain::Answer::Json => json_result(&exited, charge)?,
         chain::Answer::Shell => (None, None),
     };
-    // The class of these is what they are: no pattern is asked what a process printed.
+    // Their codes determine their classes, so error patterns must not classify the output.
     let own = |code, message: String| Failure::permanent(code, message).decided();
     let failure = match (exited.ended_by, exited.exit) {
         (Some(StopReason::Timeout), _) => {
@@ -117,7 +118,7 @@ pub(super) fn judge(
     }
 }
 
-/// How a process ended, and what it printed last.
+/// Exit of a process with the end of its output.
 pub(super) fn printed(exited: &Exited) -> Printed {
     let (exit_code, signal) = match exited.exit {
         Exit::Code(code) => (Some(code), None),
@@ -130,13 +131,13 @@ pub(super) fn printed(exited: &Exited) -> Printed {
     }
 }
 
-/// True if `data` is what was written to stdout and stderr, and no document: what is a result is no line of output.
+/// True if `data` consists of stdout and stderr as texts, false if it is a document.
 pub(super) fn is_text(data: &Value) -> bool {
     data.get("return_code").is_some()
 }
 
-/// The program and its exit code, with the last line it wrote to stderr (that of a traceback is what tells), or to stdout if it
-/// wrote none there, as test runners do.
+/// Message with the program, its exit code, and the last line of stderr, which in a traceback holds the error. Falls
+/// back to the last line of stdout, which test runners use.
 fn exit_text(program: &Path, code: i32, stdout: &[u8], stderr: &[u8]) -> String {
     const MOST: usize = 200;
     let program = program.file_name().unwrap_or(program.as_os_str());
@@ -144,7 +145,7 @@ fn exit_text(program: &Path, code: i32, stdout: &[u8], stderr: &[u8]) -> String 
     let last = |printed: &[u8]| {
         let mut lines = printed.trim_ascii_end().rsplit(|byte| *byte == b'\n');
         let last = lines.next()?.trim_ascii();
-        // No character takes more than four bytes.
+        // A character takes at most four bytes.
         let last = String::from_utf8_lossy(&last[..last.len().min(4 * MOST)]);
         let last = last.trim();
         (!last.is_empty()).then(|| beginning(last, MOST).into_owned())
@@ -155,7 +156,7 @@ fn exit_text(program: &Path, code: i32, stdout: &[u8], stderr: &[u8]) -> String 
     }
 }
 
-/// The last 4,000 characters of a message: the end of a traceback is what tells.
+/// Last 4,000 characters of a message, because the error is at the end of a traceback.
 fn tail(text: &str) -> String {
     const MOST: usize = 4_000;
     let text = text.trim();
@@ -167,8 +168,8 @@ fn tail(text: &str) -> String {
     }
 }
 
-/// One JSON document on stdout is the result; anything else is handed on as text. A document that cannot be taken over
-/// without a loss, or was cut, is handed on as text too, with what is wrong with it.
+/// Returns the document if stdout is one JSON document. If a document was truncated or cannot be represented without
+/// loss, returns the reason instead. In all other cases stdout is text.
 fn json_result(
     exited: &Exited,
     charge: &mut Charge,
@@ -193,7 +194,7 @@ fn read_json(
         let cut = may_continue(&text).then(|| cut_document(&exited.stdout));
         return Ok((None, cut));
     }
-    // Most texts are no documents, and take nothing.
+    // Most texts are not documents, and need no memory.
     let is_json = || serde_json::from_str::<IgnoredAny>(&text).is_ok();
     if text.len() > MOST_UNCHARGED {
         if !is_json() {
@@ -208,7 +209,7 @@ fn read_json(
     })
 }
 
-/// Both streams as texts.
+/// Result with both streams as texts.
 fn text_result(exited: Exited, charge: &mut Charge) -> Result<Value, Box<Unsuccessful>> {
     let cut = Cut::of(&exited);
     let mut data = Object::new();
@@ -220,7 +221,7 @@ fn text_result(exited: Exited, charge: &mut Charge) -> Result<Value, Box<Unsucce
     Ok(Value::Object(data))
 }
 
-/// True if `text` is the beginning of a JSON object, list or string, or all of it.
+/// True if `text` is a JSON object, list or string, or the beginning of one.
 fn may_continue(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[', '"'])
         && serde_json::from_str::<IgnoredAny>(text).map_or_else(|error| error.is_eof(), |_| true)
@@ -234,7 +235,7 @@ fn cut_document(stdout: &Captured) -> String {
     )
 }
 
-/// The shape `rye/bash` promises.
+/// Result with the members that `rye/bash` documents.
 fn shell_result(exited: Exited, charge: &mut Charge) -> Result<Value, Box<Unsuccessful>> {
     let cut = Cut::of(&exited);
     let output = output(&exited.stdout.bytes, &exited.stderr.bytes);
@@ -250,7 +251,7 @@ fn shell_result(exited: Exited, charge: &mut Charge) -> Result<Value, Box<Unsucc
     Ok(Value::Object(data))
 }
 
-/// `bytes` as text: the same bytes, unless some are no UTF-8. Each of those takes three, which are charged before.
+/// Converts `bytes` to text, without a copy if they are valid UTF-8. Otherwise the memory of the copy is charged first.
 fn text(bytes: Vec<u8>, charge: &mut Charge) -> Result<Value, Box<Unsuccessful>> {
     match String::from_utf8(bytes) {
         Ok(text) => Ok(text.into()),
@@ -262,7 +263,7 @@ fn text(bytes: Vec<u8>, charge: &mut Charge) -> Result<Value, Box<Unsuccessful>>
     }
 }
 
-/// The length of `bytes` as text, in which a character stands for those that are no UTF-8.
+/// Length of `bytes` as text, in bytes, with invalid sequences replaced by U+FFFD.
 fn length_as_text(bytes: &[u8]) -> usize {
     let length = bytes.utf8_chunks().map(|chunk| {
         let replaced = usize::from(!chunk.invalid().is_empty());
@@ -271,7 +272,7 @@ fn length_as_text(bytes: &[u8]) -> usize {
     length.sum()
 }
 
-/// Charges `bytes` that are about to be made.
+/// Charges `bytes` before they are allocated.
 fn grow(charge: &mut Charge, bytes: usize) -> Result<(), Box<Unsuccessful>> {
     if charge.grow(bytes) {
         Ok(())
@@ -280,9 +281,9 @@ fn grow(charge: &mut Charge, bytes: usize) -> Result<(), Box<Unsuccessful>> {
     }
 }
 
-/// Returns the text of `output`: both streams, as far as they are short.
+/// Value of `output`: both streams, truncated to [`MOST_OUTPUT`] bytes.
 fn output(stdout: &[u8], stderr: &[u8]) -> String {
-    // Bytes that are no characters of their own take three times as much as text.
+    // A byte that is not UTF-8 takes three bytes in the text.
     let beginning = |bytes: &[u8]| {
         let most = bytes.len().min(MOST_OUTPUT + 4);
         String::from_utf8_lossy(&bytes[..most]).into_owned()
@@ -306,7 +307,7 @@ fn output(stdout: &[u8], stderr: &[u8]) -> String {
     text + &note
 }
 
-/// How much was written to streams of which the end is missing.
+/// Total bytes written to each truncated stream.
 struct Cut([(&'static str, Option<u64>); 2]);
 
 impl Cut {
@@ -332,7 +333,7 @@ impl Cut {
     }
 }
 
-/// The exit code, or minus the signal, as Python's subprocess counts.
+/// The exit code, or the negated signal number, as in Python's `subprocess`.
 fn exit_number(exit: Exit) -> i32 {
     match exit {
         Exit::Code(code) => code,
@@ -359,7 +360,7 @@ mod tests {
         }
     }
 
-    /// A process that ended well, and wrote these.
+    /// A process with exit code 0 and these outputs.
     fn exited(stdout: &[u8], stderr: &[u8]) -> Exited {
         Exited {
             exit: Exit::Code(0),
@@ -373,7 +374,8 @@ mod tests {
         }
     }
 
-    /// What a process that wrote these gives back, where there is so much memory beside what was captured.
+    /// Judges a process where `memory` bytes are available in addition to the captured output. Returns the result and
+    /// the memory taken.
     fn given(
         answer: chain::Answer,
         exited: Exited,
@@ -474,7 +476,7 @@ mod tests {
             (given.map(drop), taken)
         };
         let refused = Err("memory_exceeded".to_owned());
-        // Text stays where it is, and bytes that are none take three for each.
+        // Valid text is not copied; each invalid byte takes three bytes.
         let text = vec![0; 100_000];
         let bytes = vec![0xff; 100_000];
         for (answer, most) in [

@@ -1,4 +1,4 @@
-//! Actions that fetch and sign: what they need, and what is asked for.
+//! Fetch and sign actions: their permissions and parameters.
 
 use rye_core::capability::Primary;
 use rye_core::definition::{FETCH, SIGN};
@@ -10,8 +10,8 @@ use crate::chain::NativeCall;
 use crate::native;
 use crate::services::Order;
 
-/// The call that fetches `item`, if every part of it is `permitted`. An action on the tool that fetches may say in its parameters what
-/// is fetched, and by a query it finds only what may be.
+/// Plans a fetch of `item` if all parts of it are `permitted`. An action on the fetch tool itself may name the item in
+/// its parameters. A query returns only permitted items.
 pub(super) fn fetch(
     order: &Order,
     item: &ItemRef,
@@ -32,7 +32,7 @@ pub(super) fn fetch(
     })
 }
 
-/// The call that signs `item`, if that is `permitted`; what stands for many items is asked about when they are found.
+/// Plans the signing of `item` if it is `permitted`. The items that a glob matches are checked when they are found.
 pub(super) fn sign(
     order: &Order,
     item: &ItemRef,
@@ -50,7 +50,7 @@ pub(super) fn sign(
     })
 }
 
-/// Puts `item` into the parameters, unless it is the tool `open` and they say what it is about themselves.
+/// Adds `item` to the parameters. They stay unchanged if `item` is the tool `open` itself and they name items.
 fn put_item(item: &ItemRef, params: &mut Object, open: &str, many: &str) -> Result<(), Failure> {
     let says = |key: &str| params.get(key).is_some_and(|value| !value.is_null());
     let is_open = item.kind == ItemKind::Tool && item.id.as_str() == open;
@@ -66,7 +66,7 @@ fn put_item(item: &ItemRef, params: &mut Object, open: &str, many: &str) -> Resu
     Ok(())
 }
 
-/// The item that parameters name with its type. One without a type is looked for among those that may be fetched.
+/// Item in the parameters, with its type. An item without a type is searched later among those that may be fetched.
 fn named(params: &Object) -> Option<ItemRef> {
     let id = params.get("item_id")?.as_str()?;
     let kind = params.get("item_type").and_then(Value::as_str);

@@ -1,8 +1,8 @@
-//! Calls of other hosts: the attempts of one call, the redirects it follows, and what its answer comes to.
+//! HTTP calls of tools: attempts, redirects, and results.
 //!
-//! **Never** goes to another origin than the one of the tool, and never sends an at-most-once request a second time once it may have
-//! arrived: not as a further attempt, nor because a redirect asks for it. **Never** hands on a secret of the request that an answer
-//! repeats. **Failure.** An answer that is no success is a failure with the answer as its data.
+//! **Never** contacts another origin than that of the tool. **Never** sends an at-most-once request again once it may
+//! have arrived, neither as another attempt nor for a redirect. **Never** returns a secret of the request that the
+//! answer repeats. **Failure.** An answer without success is a failure with the answer as its data.
 
 use std::borrow::Cow;
 use std::io::Read as _;
@@ -26,27 +26,26 @@ use crate::http::{self, Answer, Client, Patience, Request, Url};
 use crate::services::{AttemptCtx, timed_out};
 use rye_host::task;
 
-/// How long a connection may take.
+/// Timeout of a connection attempt.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Most bytes of a body, as it comes and unpacked.
+/// Maximum size of a body in bytes, both compressed and decompressed.
 const MOST_BODY: usize = 8 << 20;
-/// The one way of packing that is asked for.
+/// Content encoding that requests accept.
 const PACKED: &str = "gzip";
-/// Most redirects that are followed.
 const MOST_REDIRECTS: usize = 5;
-/// Longest wait before a further attempt, whatever the other side asks for.
+/// Maximum pause before another attempt, even if the server requests a longer one.
 const LONGEST_WAIT: Duration = Duration::from_mins(1);
-/// Shortest secret that is looked for in an answer.
+/// Minimum length in bytes of a secret that is redacted in answers.
 pub(super) const SHORTEST_SECRET: usize = 6;
 
-/// What came of one attempt.
+/// Answer to one attempt.
 struct Answered {
     status: u16,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
 }
 
-/// Carries out `plan`, as often as it says.
+/// Carries out `plan` with up to the number of attempts it sets.
 pub(super) async fn call(
     plan: RequestPlan,
     cx: &AttemptCtx,
@@ -81,7 +80,6 @@ pub(super) async fn call(
     Err(failure.into())
 }
 
-/// Why a call did not come to its end.
 enum CutOff {
     Stopped,
     Late,
@@ -122,7 +120,7 @@ async fn attempts(
     unreachable!("the number of attempts is bounded")
 }
 
-/// One request, with the redirects that stay at the origin of the tool.
+/// Sends one request and follows redirects within the origin of the tool.
 async fn exchange(
     plan: &RequestPlan,
     client: &Client,
@@ -131,7 +129,7 @@ async fn exchange(
     let (mut method, mut url, mut body) = (plan.method, plan.url.clone(), plan.body.clone());
     for redirects in 0.. {
         let request = request(plan, method, &url, body.clone())?;
-        // An earlier attempt may have arrived: then this one takes nothing back.
+        // An earlier attempt may have arrived. A request that was not sent does not change that.
         let before = work.certainty;
         work.certainty = Certainty::Unknown;
         let answer = match client.send(request).await {
@@ -189,8 +187,8 @@ fn request(
     Ok(request)
 }
 
-/// Where `answer` sends us, if that is at the same origin and means the same request; and whether its body goes along. What may be
-/// sent once only is not sent to another place either.
+/// Target of a redirect to the same origin, and true if the body is sent again. Returns `None` for other answers, and
+/// for an at-most-once request that would be sent again.
 fn followed(plan: &RequestPlan, answer: &Answer, method: &str, from: &Url) -> Option<(Url, bool)> {
     let keeps_body = match (answer.status(), method) {
         (307 | 308, method) if plan.at_most_once && !matches!(method, "GET" | "HEAD") => {
@@ -216,12 +214,12 @@ async fn whole(answer: Answer) -> Result<Answered, http::Failure> {
     })
 }
 
-/// What `body` says, which is packed like `encoding`.
+/// Decompresses `body` according to `encoding`.
 fn unpacked<'b>(body: &'b [u8], encoding: Option<&str>) -> Result<Cow<'b, [u8]>, Failure> {
     let failed = |message: String| Failure::permanent("http_failed", message);
     match encoding {
         None | Some("identity") => Ok(body.into()),
-        // That of a request for the headers alone.
+        // The answer to a HEAD request.
         Some(_) if body.is_empty() => Ok(body.into()),
         Some(encoding) if encoding.eq_ignore_ascii_case(PACKED) => {
             let most = u64::try_from(MOST_BODY).unwrap_or(u64::MAX);
@@ -246,7 +244,7 @@ fn unpacked<'b>(body: &'b [u8], encoding: Option<&str>) -> Result<Cow<'b, [u8]>,
     }
 }
 
-/// What the tool gets, and whether that is a success.
+/// Returns the result of the tool, or a failure with it if the status is no success.
 fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccessful>> {
     let secrets = plan.secrets.iter().map(String::as_str);
     let secrets: Vec<&str> = secrets
@@ -284,14 +282,14 @@ fn judge(plan: &RequestPlan, answered: &Answered) -> Result<Value, Box<Unsuccess
     }))
 }
 
-/// The `body` without the `secrets`: they are looked for in what JSON says, however it spells it.
+/// Returns `body` without the `secrets`. They are searched in the decoded JSON, because JSON has several spellings.
 fn shown(body: &[u8], secrets: &[&str]) -> Value {
     let json = json::decoded(body);
     if let Ok(mut body) = parse_json(&json) {
         redact(&mut body, secrets);
         return body;
     }
-    // What is JSON to others, and is not taken for it here, is a text, of which they may read a secret.
+    // This is text here, but other readers may decode it as JSON and find a secret.
     if let Ok(mut body) = serde_json::from_str::<Value>(&json)
         && redact(&mut body, secrets)
     {
@@ -301,7 +299,7 @@ fn shown(body: &[u8], secrets: &[&str]) -> Value {
     redacted(&text, secrets).map_or_else(|| text.into(), Value::String)
 }
 
-/// Takes `secrets` out of all texts, keys and numbers in `value`, and answers whether there were any.
+/// Redacts `secrets` in all texts, keys and numbers of `value`. Returns true if there were any.
 pub(super) fn redact(value: &mut Value, secrets: &[&str]) -> bool {
     let shown = match value {
         Value::Null | Value::Bool(_) => None,
@@ -328,7 +326,7 @@ pub(super) fn redact(value: &mut Value, secrets: &[&str]) -> bool {
     is_found
 }
 
-/// `text` without the `secrets`; `None` if it holds none.
+/// Returns `text` with the `secrets` redacted, or `None` if it contains none.
 fn redacted(text: &str, secrets: &[&str]) -> Option<String> {
     let mut shown = None;
     for secret in secrets {
@@ -347,7 +345,7 @@ fn failed(failure: &http::Failure) -> Failure {
     }
 }
 
-/// Whether nothing has left this host.
+/// True if the request was not sent.
 fn was_not_sent(failure: &http::Failure) -> bool {
     use http::Failure as F;
     matches!(
@@ -356,7 +354,7 @@ fn was_not_sent(failure: &http::Failure) -> bool {
     )
 }
 
-/// Whether the same request may come through later.
+/// True if the same request may succeed later.
 fn is_transient(failure: &http::Failure) -> bool {
     use http::Failure as F;
     match failure {
@@ -367,12 +365,12 @@ fn is_transient(failure: &http::Failure) -> bool {
     }
 }
 
-/// Whether the other side says that it may do better later.
+/// True if the status indicates a temporary problem.
 fn may_pass(status: u16) -> bool {
     matches!(status, 429 | 502..=504)
 }
 
-/// The pause that the other side asks for: so many seconds, or until a date.
+/// Pause that the server requests by `retry-after`, in seconds or until a date.
 fn asked_wait(headers: &[(String, String)], now: Timestamp) -> Option<Duration> {
     let (_, value) = headers.iter().find(|(name, _)| name == "retry-after")?;
     let value = value.trim();
