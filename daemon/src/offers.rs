@@ -1,7 +1,9 @@
-//! What a directive may ask of whoever starts it: the risks of its permissions, and the tools that its model is offered.
+//! Requirements of a directive on the caller that starts it: the risks of its permissions, and the tools offered to its
+//! model.
 //!
-//! **Owns** the gate of risks and the way from permissions to offered tools, which a start and a check of a file share: what a check
-//! finds fault with is what a start refuses. **Never** decides under which layers a thread begins.
+//! **Owns** the check of risks and the conversion of permissions to offered tools. Starting a thread and checking a
+//! file share both, so a start refuses exactly what a check reports. **Never** decides under which layers a thread
+//! begins.
 
 mod tools;
 
@@ -17,53 +19,49 @@ use serde_json::Value;
 
 pub use self::tools::LeftOut;
 
-/// Why no thread of a directive begins.
+/// Reason why no thread of a directive begins.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its permissions take risks that nobody has acknowledged.
+    /// Its permissions take risks that are not acknowledged.
     #[error(
         "`{item}` may do everything by `{patterns}`; name what it needs, or write \
          <acknowledge risk=\"unrestricted\">why</acknowledge> beside its permissions"
     )]
     Risk {
-        /// The directive.
         item: ItemRef,
-        /// The patterns.
+        /// The risky patterns.
         patterns: String,
     },
     /// The table of risks is refused.
     #[error("`{table}` cannot be used")]
     Table {
-        /// Its name.
         table: ItemRef,
-        /// Why.
         #[source]
         source: Box<library::Error>,
     },
-    /// The table of risks cannot be read.
+    /// The table of risks is malformed.
     #[error("{problem}")]
     Risks {
-        /// What is wrong, with its name.
+        /// Problem, with the name of the table.
         problem: String,
     },
-    /// Its outputs cannot be described to a model.
+    /// The outputs of the directive cannot be described to a model.
     #[error("{problem}")]
     Outputs {
-        /// Which, and why.
+        /// The output and the problem.
         problem: String,
     },
-    /// Its model calls no tools.
+    /// The model of the directive does not call tools.
     #[error("`{model}` calls no tools, and the directive needs `{tool}`; ask for another one")]
     NoTools {
-        /// The model.
         model: String,
-        /// A tool that it is offered.
+        /// One of the tools it would be offered.
         tool: String,
     },
 }
 
 impl Error {
-    /// What happened, for programs.
+    /// Failure code for programs.
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Risk { .. } => "unacknowledged_risk",
@@ -85,7 +83,7 @@ impl Kinded for Error {
     }
 }
 
-/// What is risky, as the system and the user say: a project does not decide that.
+/// Table of risks of the system and the user. A project does not define risks.
 pub fn risks(library: &Library) -> Result<Risks, Error> {
     let table = ItemRef {
         kind: ItemKind::Config,
@@ -99,7 +97,7 @@ pub fn risks(library: &Library) -> Result<Risks, Error> {
     risks.map_err(|problem| Error::Risks { problem })
 }
 
-/// Refuses a directive that takes risks which nobody has acknowledged; those that are only to be told are one warning.
+/// Refuses a directive with unacknowledged risks. Risks that only need a warning are combined in one warning.
 pub fn gate(
     library: &Library,
     item: &ItemRef,
@@ -121,8 +119,8 @@ pub fn gate(
     Ok((!gate.told.is_empty()).then_some(told))
 }
 
-/// The tools that `model` is offered under `layers`, and what of the permissions has no name of its own. Once `is_late` says so, no more
-/// tools are looked at.
+/// Tools that `model` is offered under `layers`, and the permissions without a tool name of their own. No more tools
+/// are examined once `is_late` returns true.
 pub fn tools(
     library: &Library,
     directive: &Effective,

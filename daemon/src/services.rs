@@ -1,11 +1,12 @@
-//! What the task of a run works with, and the port to everything that has an effect.
+//! Services shared by the tasks of runs, and the port to everything that has an effect.
 //!
-//! **Owns** nothing but handles: on the journal, the only door to state; on [`Dispatch`], the only door to effects; on the
-//! projects and their graphs; on the clock. The tasks of a run share them, so that each can outlive the call that spawned it. **Never** keeps the
-//! owner of all runs alive, which holds these services itself.
+//! **Owns** only handles: the journal as the only way to state, [`Dispatch`] as the only way to effects, the projects
+//! and their graphs, the clock. The tasks of a run share them, so each task can outlive the call that spawned it.
+//! **Never** keeps the owner of all runs alive, because that owner holds these services.
 //!
-//! **Order.** All calls of one turn are prepared together, before any of them is announced; an announced call is carried out
-//! from its plan and looks nothing up again. **Failure.** What goes wrong with an action is part of its [`CallOutcome`](rye_core::machine::CallOutcome).
+//! **Order.** All calls of one turn are prepared together before any of them is announced. An announced call is carried
+//! out from its plan without another lookup. **Failure.** A failure of an action is part of its
+//! [`CallOutcome`](rye_core::machine::CallOutcome).
 
 mod action;
 
@@ -30,32 +31,26 @@ use rye_host::clock::Timer;
 use rye_host::crash_suspects::Suspects;
 use rye_journal::Journal;
 
-/// What the tasks of all runs work with.
+/// Services of the tasks of all runs.
 #[derive(Debug)]
 pub struct Services {
-    /// The only door to state.
     pub journal: Arc<Journal>,
-    /// The only door to effects.
     pub dispatch: Arc<dyn Dispatch>,
-    /// The projects in use.
     pub projects: Arc<Projects>,
-    /// Their graphs.
     pub graphs: Graphs,
-    /// What their threads go by.
+    /// Parsed contracts of threads.
     pub contracts: Contracts,
-    /// The owner of all runs; it holds these services, and they must not hold it.
+    /// The owner of all runs. It holds these services, so this reference is weak.
     pub runs: Weak<dyn Runs>,
-    /// What the tools of runs print.
+    /// Output of the tools of runs.
     pub logs: Logs,
-    /// The time, and waiting for it.
     pub clock: Arc<dyn Timer>,
-    /// The providers of models.
     pub providers: Providers,
-    /// What all runs together may spend: whoever makes a hold asks it for the meters in force.
+    /// Spending limits of all runs together. Each new hold uses the meters in force from here.
     pub caps: Caps,
-    /// The runs that may have brought an earlier life of the daemon down.
+    /// Runs that may have crashed the daemon.
     pub suspects: Arc<Suspects>,
-    /// This life of the daemon.
+    /// Number of this life of the daemon.
     pub epoch: Epoch,
 }
 
@@ -67,45 +62,42 @@ impl Services {
     }
 }
 
-/// The only door to effects.
+/// Prepares and carries out actions.
 pub trait Dispatch: fmt::Debug + Send + Sync {
-    /// Looks up, checks and plans the calls of one turn of one run: alias, capability, chain, parameters, plan. Nothing has begun
-    /// when this resolves, and there is one answer for each order, in their order. Cancel safe.
+    /// Looks up, checks and plans the calls of one turn of one run: alias, capability, chain, parameters, plan. Nothing
+    /// has begun when this resolves. Returns one answer for each order, in their order. Cancel safe.
     fn prepare(&self, orders: Vec<Order>) -> BoxFuture<'_, Vec<Prepared>>;
 
-    /// Carries out what was prepared; it ends by itself, or as the stop signal of `cx` says.
+    /// Carries out a prepared call. It ends by itself, or on the stop signal of `cx`.
     fn carry_out<'a>(&'a self, prepared: Prepared, cx: &'a AttemptCtx) -> BoxFuture<'a, Ended>;
 }
 
-/// What a call needs of its attempt.
+/// Context of one attempt of a call.
 #[derive(Debug)]
 pub struct AttemptCtx {
-    /// The run.
     pub run: RunId,
-    /// Its authority and its project.
+    /// Authority and project of the run.
     pub spec: Arc<Spec>,
-    /// The step.
     pub step: u32,
-    /// Which attempt of the step it is.
+    /// Attempt of the step.
     pub slot: Slot,
-    /// The node; empty for calls that belong to none.
+    /// Name of the node; empty for a call that belongs to none.
     pub node: String,
-    /// The idempotency key.
+    /// Idempotency key.
     pub key: String,
-    /// What doing it a second time would mean.
+    /// Meaning of a second execution.
     pub effect: Effect,
-    /// Where what its process prints goes.
+    /// Log writer for the output of its process.
     pub voice: Arc<Voice>,
-    /// How urgently the run is to stop.
+    /// Stop signal of the run.
     pub stop: Stop,
-    /// What is logged on the way belongs to this.
+    /// Tracing span of the attempt.
     pub span: tracing::Span,
-    /// What the run works with.
     pub services: Arc<Services>,
 }
 
 impl AttemptCtx {
-    /// Puts the process of the call on record, so that the next daemon knows it as one of ours.
+    /// Records the process of the call, so that the next daemon recognises it as one of its own.
     pub fn note_process(&self, process: ProcessIdentity) {
         let event = Event::Run(RunEvent::ProcessStarted {
             step: self.step,
@@ -117,14 +109,14 @@ impl AttemptCtx {
         }
     }
 
-    /// Puts on record what has happened on behalf of the run.
+    /// Records an event of the run. A failure to do so is only logged.
     pub fn note(&self, event: Event) {
         if let Err(error) = self.services.journal.note(&self.run, event) {
             tracing::warn!(error = %with_sources(&error), "an event was not recorded");
         }
     }
 
-    /// Puts on record what the people of the run should know of the call.
+    /// Records a warning for the people of the run, with the node of the call.
     pub fn warn(&self, message: String) {
         let node = Some(self.node.clone()).filter(|node| !node.is_empty());
         let event = Event::Run(RunEvent::Warning { node, message });

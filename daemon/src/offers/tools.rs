@@ -1,8 +1,10 @@
-//! The tools that a model is told of by name: those that the permissions of its directive name, and those in the folders that they name.
+//! Tools offered to a model by name: those that the permissions of its directive name, and those in the folders they
+//! name.
 //!
-//! **Owns** the way from a name to a verified tool. **Never** decides what is offered ([`rye_core::thread::offer`]), and never reads what
-//! a layer of the thread does not allow. **Failure.** A tool that cannot be used has no name of its own, which is told; the thread begins
-//! all the same, for whoever calls it meets the refusal.
+//! **Owns** the way from a name to a verified tool. **Never** decides which tools are offered
+//! ([`rye_core::thread::offer`]), and never reads a tool that a layer of the thread does not allow. **Failure.** A tool
+//! that cannot be used is not offered by name, and a warning says so. The thread begins nevertheless; a call of that
+//! tool is refused.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +16,10 @@ use rye_item::Library;
 
 use crate::chain;
 
-/// Most items of a folder that are told of by name; of a larger one, none is.
+/// Maximum number of items in a folder that are offered by name. Of a larger folder, none is offered by name.
 const MOST_OF_A_FOLDER: usize = 100;
 
-/// Items and folders without a name of their own, each with the reason.
+/// Items and folders that are not offered by name, each with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftOut(pub Vec<(String, String)>);
 
@@ -26,7 +28,7 @@ impl LeftOut {
         self.0.push((what.to_owned(), why.to_owned()));
     }
 
-    /// All of it as one warning, if there is anything.
+    /// Returns one warning for all of them, or `None` if there are none.
     pub fn warning(&self) -> Option<String> {
         let text = "not offered by name, but by `rye_execute` as far as they may be carried out";
         let items = self.0.iter().map(|(what, why)| format!("`{what}` ({why})"));
@@ -35,7 +37,7 @@ impl LeftOut {
     }
 }
 
-/// The verified tools that `permissions` name and `layers` allow, as far as they were found before it was late.
+/// Returns the verified tools that `permissions` name and `layers` allow, as far as they are found before `is_late`.
 pub(super) fn find(
     library: &Library,
     permissions: &[String],
@@ -65,7 +67,7 @@ pub(super) fn find(
         .collect()
 }
 
-/// The tools in `folder`, if they are few.
+/// Tools in `folder`; none if there are more than [`MOST_OF_A_FOLDER`].
 fn below(library: &Library, folder: &ItemId, left_out: &mut LeftOut) -> Vec<ItemRef> {
     let found = library.below(ItemKind::Tool, folder, MOST_OF_A_FOLDER);
     let ids = match found {
@@ -84,7 +86,7 @@ fn below(library: &Library, folder: &ItemId, left_out: &mut LeftOut) -> Vec<Item
     items.filter(may_be_offered).collect()
 }
 
-/// What the verified `item` says of itself; `None` if it is a part of other tools.
+/// Returns the description of the verified `item`, or `None` if it is a part of other tools.
 fn describe(
     library: &Library,
     item: &ItemRef,

@@ -1,4 +1,4 @@
-//! An action, from the order to its end: what drivers and the door to effects hand each other.
+//! An action from order to end: the types that drivers and [`Dispatch`](super::Dispatch) exchange.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,83 +20,74 @@ use crate::projects::Project;
 /// An action to carry out.
 #[derive(Debug, Clone)]
 pub struct Order {
-    /// On whose behalf.
+    /// The run and the attempt that need it.
     pub origin: Origin,
-    /// Where the run works.
     pub project: Arc<Project>,
-    /// What is done.
     pub primary: Primary,
-    /// To what.
     pub item: ItemRef,
-    /// With which parameters: data, never templated.
+    /// Parameters as data; templates in them are not expanded.
     pub params: Object,
-    /// Whether the decisions on the way are reported.
     pub trace: TraceMode,
-    /// Whose grant it needs.
+    /// Permissions that must cover the action: those of the run, or those of its node.
     pub authority: Authority,
-    /// Longest time it may take, if less than its own.
+    /// Maximum duration, if shorter than that of the item.
     pub timeout: Option<Duration>,
 }
 
-/// Whether the decisions on the way to an action are reported.
+/// Recording of the decisions made for an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TraceMode {
-    /// They are not: looking for shadowed files costs.
+    /// No record. Recording is expensive because it searches for shadowed files.
     #[default]
     Off,
-    /// They are.
     On,
 }
 
-/// What `execute` tells of an action, in the shape that `execute --json` prints.
+/// Result of `execute`, in the form that `execute --json` prints.
 #[derive(Debug, Clone)]
 pub struct Envelope {
-    /// The item that ran.
     pub item: ItemRef,
-    /// What it gave back; any JSON value.
+    /// Result; any JSON value.
     pub data: Value,
-    /// Why it failed, if it did.
     pub failure: Option<Failure>,
-    /// The chain it ran through, as `chain` of the envelope.
+    /// Elements of the chain, the `chain` member.
     pub chain: Vec<Value>,
-    /// What was decided on the way, as `trace` of the envelope, if it was kept.
+    /// Recorded decisions, the `trace` member; `None` without [`TraceMode::On`].
     pub trace: Option<Vec<Value>>,
-    /// Wall time.
+    /// Wall time since the preparation began.
     pub elapsed: Duration,
 }
 
-/// How an attempt ended.
+/// End of an attempt.
 #[derive(Debug)]
 pub enum Ended {
-    /// With an outcome.
     Outcome(Box<CallOutcome>),
-    /// It was stopped because its run is to stop.
+    /// The attempt was stopped because its run stops.
     Stopped(KillReceipt),
-    /// The run that carries it out is suspended; the leaf of the suspended ones.
+    /// The run that carries it out is suspended. Holds the innermost suspended run.
     Suspended(RunId),
-    /// It has not begun, for the host has too little of something.
+    /// The attempt has not begun because of a shortage on the host.
     Exhausted(Exhausted),
 }
 
-/// An action that was looked up, checked and planned, and has not begun: plain data.
+/// An action that was looked up, checked and planned, but has not begun.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The item, after aliases are resolved.
+    /// The item with aliases resolved.
     pub item: ItemRef,
-    /// What is to be done; or why not, which is then what carrying it out answers.
+    /// The plan, or the failure that carrying it out returns.
     pub plan: Result<Plan, Box<Failure>>,
-    /// Whether it may be done at all: it is permitted, its chain is verified, and its parameters fit.
+    /// True if the action is permitted, its chain is verified, and its parameters fit.
     pub is_ready: bool,
-    /// The chain it runs through, if there is one.
     pub chain: Option<Chain>,
-    /// What was decided on the way, if that is kept.
+    /// Recorded decisions; `None` without [`TraceMode::On`].
     pub trace: Option<Vec<Value>>,
-    /// When that began.
+    /// Start of the preparation.
     pub since: Instant,
 }
 
 impl Prepared {
-    /// How a model reads the result.
+    /// Form in which a model reads the result.
     pub fn result_text(&self) -> ResultText {
         let plan = self.plan.as_ref();
         ResultText {
@@ -105,7 +96,8 @@ impl Prepared {
         }
     }
 
-    /// The run that carries it out, if one does and not [`Dispatch`](super::Dispatch); `call` is what was prepared.
+    /// Returns the run that carries the action out, or `None` if [`Dispatch`](super::Dispatch) does. `call` is the
+    /// prepared call.
     pub fn wanted(&self, call: &Call) -> Option<Wanted> {
         match &self.plan {
             Ok(Plan::Graph) => Some(Wanted::Graph {
@@ -117,7 +109,7 @@ impl Prepared {
         }
     }
 
-    /// What the host has too little of to look it up: then nothing is known of it.
+    /// Shortage on the host that prevented the lookup, if there was one.
     pub fn lacks(&self) -> Option<Exhausted> {
         self.plan
             .as_ref()
@@ -125,7 +117,7 @@ impl Prepared {
             .and_then(|why| Exhausted::of_failure(why))
     }
 
-    /// What `execute` tells of it, but for what it comes to.
+    /// Envelope without result and failure. Takes the trace.
     pub fn envelope(&mut self) -> Envelope {
         Envelope {
             item: self.item.clone(),
@@ -137,8 +129,8 @@ impl Prepared {
         }
     }
 
-    /// What `call`, which was prepared, does, and what that runs on: the elements of its chain, tool first, and the directive of the
-    /// thread that carries it out.
+    /// Hashes of the inputs of `call`, the prepared call: the action, the elements of its chain with the tool first,
+    /// and the directive of its thread.
     pub fn hashes(&self, call: &Call, directive: Option<&str>) -> InputHashes {
         let chain = self.chain.iter().flat_map(Chain::content_hashes);
         InputHashes::new(
@@ -151,7 +143,7 @@ impl Prepared {
 }
 
 impl Envelope {
-    /// The `{status, type, item_id, data, chain, metadata}` document, with `trace` if it was kept.
+    /// The `{status, type, item_id, data, chain, metadata}` document, with `trace` if it was recorded.
     pub fn to_json(&self) -> Value {
         let mut document = json!({
             "status": if self.failure.is_some() { "error" } else { "success" },
@@ -172,13 +164,13 @@ impl Envelope {
     }
 }
 
-/// The failure of a call that took longer than it may.
+/// Failure of a call that exceeded its time limit.
 pub fn timed_out(timeout: Duration) -> Failure {
     let text = format!("timed out after {} s", timeout.as_secs_f64());
     Failure::permanent("timeout", text).decided()
 }
 
-/// The failure of a call that gave back what does not fit beside what all runs hold.
+/// Failure of a call whose result exceeds the memory limit of all runs.
 pub fn memory_exceeded(memory: &Memory) -> Failure {
     let text = format!(
         "the values of all runs together may take {} MiB of memory (`limits.memory_mb`), and what the call gave back does not fit beside \
