@@ -4,8 +4,8 @@
 //! result. **Never** lets an action pass that a layer of the run does not allow. **Never** commits the result of an
 //! action: it is returned as data. A denial is also recorded as a warning of the run. **Order.** Everything up to the
 //! plan happens before the call is announced, in the file pool of the project and not on the runtime's workers. Only
-//! what each start needs anew follows later. **Failure.** Each problem of the action itself, such as a refused item, is
-//! a failed [`CallOutcome`]. There is no error type.
+//! what each start needs by itself follows later. **Failure.** Each problem of the action itself, such as a refused
+//! item, is a failed [`CallOutcome`]. There is no error type.
 
 mod failures;
 mod live;

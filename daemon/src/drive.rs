@@ -1,25 +1,27 @@
-//! The one driver of runs of every kind: asks the machine, commits, acts, asks again.
+//! The driver of runs of every kind: asks the machine for a move, commits it, acts, and asks again.
 //!
-//! **Owns** the attempts in flight of its run, and nothing else. **Never** decides: the [`Machine`] does, and [`rye_journal`] is
-//! the only door to state. What is special to a kind of run is its [`Kind`].
+//! **Owns** the attempts in flight of its run, and nothing else. **Never** decides: the [`Machine`] does. State changes
+//! only through [`rye_journal`]. The differences between kinds of runs are in [`Kind`].
 //!
 //! ```text
-//! machine ─Call─► look up ─┬─ refused, cached: concluded on the spot
+//! machine ─Call─► look up ─┬─ refused, cached: concluded immediately
 //!    ▲                     └─ announced (with the child run it creates) ─► commit ─► attempt: durable ─► act ─┐
 //!    └──────────────────────────────── conclude ◄─────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! **Order.** What has happened (facts) and what is to happen next (a plan) are one commit. A plan is drawn up on a copy of the
-//! machine, which replaces the machine once the plan is committed; one that is refused leaves no trace, and what is in flight
-//! does not notice. The attempts that a commit announces are a task of their own, which waits itself until that commit is durable (unless
-//! the run is `relaxed`, and the effect may be repeated); the driver waits for no sync but the first and the last. That this life
-//! of the daemon owns the run is durable before the machine is asked for its first move.
+//! **Order.** Facts (events that have happened) and a plan (the next moves) are one commit. A plan is made on a copy of
+//! the machine, which replaces the machine after the commit. A refused plan leaves no trace and does not affect
+//! attempts in flight. Each announced attempt is a task of its own, which waits until that commit is durable. It does
+//! not wait if the run is `relaxed` and the effect may be repeated. The driver waits only for the first and the last
+//! sync. The claim of the run by this life of the daemon is durable before the first move.
 //!
-//! **Races.** What others commit to the run (a request to cancel, an answer) reaches the machine with the record, before its next
-//! move: a request to stop is committed first, and the attempts are notified then. What an attempt reported is heard before its end.
+//! **Races.** Commits of others to the run, such as a cancel request or an answer, reach the machine with the record
+//! before its next move. A stop request is committed first; then the attempts are notified. Reports of an attempt are
+//! processed before its end.
 //!
-//! **Failure.** On ENOSPC the run is suspended; what its calls came to stays in memory and is committed on resume, so that none of
-//! them is repeated. A journal that refuses the run's events (it was killed meanwhile), or that failed, ends the loop with that error.
+//! **Failure.** On ENOSPC the run is suspended. Outcomes of its calls stay in memory and are committed on resume, so no
+//! call is repeated. The loop ends with an error if the journal fails, or refuses the run's events because the run was
+//! killed.
 
 mod ahead;
 mod attempt;
@@ -60,56 +62,55 @@ use crate::stop::{Changes, DriverExit, Stop, Urgency};
 use crate::storage_backoff;
 use rye_journal::{Change, Committed, Ticket, Why};
 
-/// Changes that are committed together at most, give or take those of one call. Calls that are concluded on the spot never
-/// make the machine wait, and there may be a hundred thousand of them.
+/// Maximum number of changes in one commit, apart from the changes of its last call. Calls that are concluded
+/// immediately never make the machine wait, and there may be a hundred thousand of them.
 const MOST_PLANNED: usize = 256;
-/// Reports of attempts that wait for the driver; an attempt with more to say waits.
+/// Maximum number of reports that wait for the driver. Beyond it, attempts wait.
 const MOST_REPORTS: usize = 256;
 
-/// What the attempts of a kind report before they end.
+/// Report of an attempt before its end.
 type Signal<K> = <<K as Kind>::Machine as Machine>::Signal;
-/// What the machine of a kind asks.
+/// Question of the machine to its kind.
 pub type Query<K> = <<K as Kind>::Machine as Machine>::Query;
-/// What it is answered.
+/// Answer to a [`Query`].
 pub type Answer<K> = <<K as Kind>::Machine as Machine>::Answer;
 
-/// What is special to a kind of run.
+/// The differences between kinds of runs.
 pub trait Kind: Send + Sync + 'static {
-    /// What decides.
     type Machine: Machine;
-    /// What a call that was looked up is carried out by.
+    /// Plan by which a call that was looked up is carried out.
     type Plan: Send + 'static;
 
-    /// The machine of `run`, fresh or recovered.
+    /// Returns the machine of `run`, new or recovered.
     fn machine(&self, run: Arc<Run>) -> Self::Machine;
 
-    /// Finds out what each of `calls` needs, in their order: what begins in one turn goes to the files of the project together. Nothing
-    /// is committed and nothing begins here. Cancel safe.
+    /// Looks up the needs of each of `calls`, in their order. The calls of one turn are passed together, so that they
+    /// take one visit to the files of the project. Nothing is committed and nothing begins here. Cancel safe.
     fn look_up(
         &self,
         run: &Run,
         calls: &[&Call],
     ) -> impl Future<Output = Vec<Job<Self::Plan>>> + Send;
 
-    /// What a second execution of a call would mean, as that says which carries it out; `None` if it does not.
+    /// Effect of a second execution, as declared by the looked up item; `None` if it declares none.
     fn effect(_plan: &Self::Plan) -> Option<Effect> {
         None
     }
 
-    /// How a model reads the result of a call, as that says which carries it out.
+    /// Form in which a model reads the result of a call.
     fn result_text(_plan: &Self::Plan) -> ResultText {
         ResultText::default()
     }
 
-    /// Finds out what the machine asks. Nothing is committed here, and what is done has no effect but to keep what may be kept
-    /// twice. Cancel safe.
+    /// Answers `query`. Commits nothing. Its only side effects are ones that may happen twice. Cancel safe.
     fn answer(
         &self,
         run: &Run,
         query: &Query<Self>,
     ) -> impl Future<Output = Result<Answer<Self>, rye_journal::Error>> + Send;
 
-    /// Carries out a call whose announcement is durable; it ends by itself, or as `stop` says. Until then it may report.
+    /// Carries out a call whose announcement is durable. It ends by itself, or as `stop` requests. It may report until
+    /// then.
     fn carry_out(
         &self,
         call: &Call,
@@ -119,12 +120,12 @@ pub trait Kind: Send + Sync + 'static {
     ) -> impl Future<Output = Ended> + Send;
 }
 
-/// Whether nothing begins in the run any more, because it is being killed.
+/// True if nothing begins in the run any more because it is being killed.
 fn is_stopping(error: &rye_journal::Error) -> bool {
     matches!(error, rye_journal::Error::Refused(refused) if matches!(refused.why, Why::Stopping(_)))
 }
 
-/// Drives `run` to its end, until it is suspended, or until the daemon stops.
+/// Drives `run` until it ends or is suspended, or until the daemon stops.
 pub async fn drive<K: Kind>(
     services: &Arc<Services>,
     kind: Arc<K>,
@@ -138,7 +139,7 @@ pub async fn drive<K: Kind>(
             Ok(Live::Left(exit)) => return Ok(exit),
             Err(error) if error.is_out_of_space() => Lack::Space(error),
             Err(error) if is_stopping(&error) => {
-                // The kill is on record, and on its way to every task that it covers.
+                // The kill is recorded, and each task that it covers is about to be notified.
                 stop.at_least(Urgency::Shutdown).await;
                 return drive.leave().await;
             }
@@ -155,35 +156,35 @@ struct Drive<'a, K: Kind> {
     id: RunId,
     services: Arc<Services>,
     kind: Arc<K>,
-    /// As committed, and `facts` after that.
+    /// State as committed, plus `facts`.
     machine: K::Machine,
     stop: &'a Stop,
-    /// What has changed about `stop` since the last wait: a request that comes between the look at it and the wait ends the wait.
+    /// Changes of `stop` since the last wait. A request between a check of `stop` and the wait ends the wait.
     signal: Changes,
-    /// The last event of the run as committed, by its driver or by others.
+    /// Number of the last committed event of the run, by its driver or by others.
     commits: watch::Receiver<Seq>,
-    /// The last event in the record that the machine was given.
+    /// Number of the last event in the record that the machine has.
     base: Seq,
-    /// Events that say what has happened; they wait for the next commit, and survive one that is refused.
+    /// Events that have happened and wait for the next commit. They survive a refused commit.
     facts: Vec<Event>,
-    /// What is charged for the results in `facts`.
+    /// Memory charges for the results in `facts`.
     charges: Vec<Held>,
-    /// The last commit of this drive.
+    /// Last commit of this drive.
     last: Option<Ticket>,
     attempts: Attempts,
     reports: mpsc::Receiver<(Slot, Signal<K>)>,
     reporter: mpsc::Sender<(Slot, Signal<K>)>,
-    /// What calls come to whose child runs are refused, until the next plan is committed.
+    /// Outcomes of calls whose child runs are refused, until the next plan is committed.
     childless: HashMap<Slot, Box<CallOutcome>>,
-    /// The call that waits for money, if one does.
+    /// The call that waits for budget, if there is one.
     line: Line,
-    /// Pauses of a run that meets ENOSPC.
+    /// Pauses while the disk is full.
     pauses: storage_backoff::Pauses,
-    /// What the host has too little of.
+    /// Shortage on the host.
     lack: Option<Exhausted>,
-    /// Calls that are announced, and could not begin.
+    /// Announced calls that could not begin.
     unstarted: Vec<Call>,
-    /// Pauses of a run with such calls.
+    /// Pauses during a shortage on the host.
     tries: storage_backoff::Pauses,
 }
 
@@ -223,7 +224,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         })
     }
 
-    /// Claims the run, then plans, commits and waits, over and over.
+    /// Claims the run, then plans, commits and waits in a loop.
     async fn live(&mut self) -> Result<Live, rye_journal::Error> {
         self.claim().await?;
         self.begin_unstarted().await;
@@ -256,14 +257,14 @@ impl<'a, K: Kind> Drive<'a, K> {
         }
     }
 
-    /// The run is ours from here on. That is durable before the first move: if that move brings the daemon down, it is on
-    /// record who made it.
+    /// Claims the run for this life of the daemon. The claim is durable before the first move. If that move crashes the
+    /// daemon, the record shows which run made it.
     async fn claim(&mut self) -> Result<(), rye_journal::Error> {
         let epoch = self.services.epoch;
         let run = self.machine.run();
         let event = match &run.life {
             Life::Suspended(_) => RunEvent::resumed(epoch),
-            // Its start or its resumption is committed already.
+            // Its start or its resumption is already committed.
             Life::Running if run.epoch == epoch => return Ok(()),
             Life::Ended(_) => return Ok(()),
             Life::Created | Life::Running => {
@@ -283,7 +284,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         Ok(())
     }
 
-    /// What others have committed to the run reaches the machine.
+    /// Passes the commits of others to the machine.
     async fn take_news(&mut self) -> Result<(), rye_journal::Error> {
         if *self.commits.borrow() == self.base {
             return Ok(());
@@ -294,7 +295,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             return Ok(());
         }
         let Some(record) = self.services.journal.snapshot(&self.id) else {
-            // Somebody else has ended it, and it has left memory.
+            // Another task has ended it, and it is no longer in memory.
             let run = self.id.clone();
             return Err(rye_journal::Error::Unknown { run });
         };
@@ -302,7 +303,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         Ok(())
     }
 
-    /// Asks the machine for its moves until there is something to wait for.
+    /// Adds moves of the machine to `plan` until there is something to wait for.
     async fn draw_up(&mut self, plan: &mut Plan<K>) -> Result<Then, rye_journal::Error> {
         let mut ahead = Ahead::new();
         loop {
@@ -340,8 +341,8 @@ impl<'a, K: Kind> Drive<'a, K> {
         }
     }
 
-    /// Finds out what the machine asks, unless something is asked of the run meanwhile, which is heeded first. What the answer leads to
-    /// is committed before anything more is asked, which may take long.
+    /// Answers the machine's query, unless a request to the run arrives first; that request is handled before. The
+    /// events that follow from the answer are committed before the next query, which may take long.
     async fn ask(
         &mut self,
         plan: &mut Plan<K>,
@@ -358,8 +359,8 @@ impl<'a, K: Kind> Drive<'a, K> {
         Ok(())
     }
 
-    /// Looks a call up and plans it, or concludes it on the spot; `false` if something was asked of the run meanwhile, which is
-    /// heeded before the call is looked up again.
+    /// Looks a call up and plans it, or concludes it immediately. Returns false if a request to the run arrives first;
+    /// it is handled before the call is looked up again.
     async fn admit(
         &mut self,
         plan: &mut Plan<K>,
@@ -396,7 +397,8 @@ impl<'a, K: Kind> Drive<'a, K> {
         self.admit_job(plan, call, job).await
     }
 
-    /// Commits the facts and the plan, and spawns its calls; `false` if it was refused and nothing of it has happened.
+    /// Commits the facts and the plan, and spawns its calls. Returns false if the commit was refused; then no part of
+    /// the plan has happened.
     async fn carry(&mut self, plan: Plan<K>) -> Result<bool, rye_journal::Error> {
         if self.facts.is_empty() && plan.is_empty() {
             self.machine = plan.machine;
@@ -418,7 +420,7 @@ impl<'a, K: Kind> Drive<'a, K> {
                     }
                     (Some(planned), _) => self.refuse_child(&planned.call, &refused),
                     (None, Some(planned)) => self.refuse(&planned.call, &refused),
-                    // It was drawn up on a record that was not the last.
+                    // The plan was made on an outdated record.
                     (None, None) if change.is_some() && *self.commits.borrow() != self.base => {}
                     (None, None) => return Err(rye_journal::Error::Refused(refused)),
                 }
@@ -433,11 +435,11 @@ impl<'a, K: Kind> Drive<'a, K> {
         Ok(true)
     }
 
-    /// Carries the calls out, once the commit that announces them is durable, if it is new.
+    /// Starts `calls` once the commit that announces them is durable. Calls announced earlier pass `None`.
     fn begin(&mut self, calls: Vec<plan::Planned<K::Plan>>, announced: Option<Ticket>) {
         let run = self.machine.run();
         let strict = run.spec.durability == Durability::Strict;
-        // What is planned in spite of a cancel (a hook of the end) is not stopped by it.
+        // A call planned despite a cancel, such as a hook at the end, is not stopped by that cancel.
         let unless = match run.cancel {
             None => Urgency::Cancel,
             Some(_) => Urgency::Shutdown,
@@ -456,7 +458,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         self.attempts.spawn_together(attempts.collect());
     }
 
-    /// Waits for the end of a call or a report, for a time, or for somebody who wants something of the run.
+    /// Waits for the end of a call, a report, a time, a request to the run, or freed budget.
     async fn wait(&mut self, until: Option<Uptime>) {
         if *self.commits.borrow_and_update() != self.base {
             return;
@@ -476,7 +478,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             _ = self.commits.changed() => {}
             () = self.line.called() => self.line.ask(),
         }
-        // Whatever else has happened goes into the same commit: one sync for all of it.
+        // Further events go into the same commit, so that one sync covers them all.
         while let Some((call, ended)) = self.attempts.try_next() {
             self.take(call, ended).await;
         }
@@ -495,7 +497,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         }
     }
 
-    /// What a call came to. One that was stopped for a cancel leaves nothing behind: it did not complete.
+    /// Takes the end of a call. A call that was stopped because of a cancel leaves no fact, since it did not complete.
     async fn take(&mut self, call: Box<Call>, ended: Ended) {
         self.hear_all();
         let now = self.services.clock.tick();
@@ -515,7 +517,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         }
     }
 
-    /// The next attempt that ends; `None` when none is in flight. What the others report is heard meanwhile.
+    /// Returns the next attempt that ends, or `None` if none is in flight. Processes reports of the others meanwhile.
     async fn next_end(&mut self) -> Option<Finished> {
         loop {
             tokio::select! {
@@ -525,8 +527,8 @@ impl<'a, K: Kind> Drive<'a, K> {
         }
     }
 
-    /// The daemon stops, or the run is being killed: waits until nothing is in flight any more, and writes down what ended by
-    /// itself.
+    /// Waits until nothing is in flight, because the daemon stops or the run is being killed. Commits the outcomes of
+    /// the calls that ended by themselves.
     async fn leave(&mut self) -> Result<DriverExit, rye_journal::Error> {
         self.line.leave();
         let mut receipt = KillReceipt::default();
@@ -542,7 +544,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         if !self.facts.is_empty() {
             match self.commit(Vec::new()).await {
                 Err(error) if error.is_out_of_space() => {
-                    // There is no time to wait for it: to the record, the attempt is still in flight.
+                    // There is no time to wait for space. In the record the attempt is still in flight.
                     tracing::warn!(error = %with_sources(&error), "what a call came to is lost");
                 }
                 committed => drop(committed?),
@@ -554,7 +556,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         Ok(DriverExit::Interrupted(receipt))
     }
 
-    /// Commits the facts and then `plans`, as one. If the journal refuses, the facts stay.
+    /// Commits the facts, followed by `plans`, in one commit. If the journal refuses it, the facts are kept.
     async fn commit(&mut self, plans: Vec<Change>) -> Result<Committed, rye_journal::Error> {
         let mut changes = self.changes(self.facts.iter().cloned());
         changes.extend(plans);
@@ -563,7 +565,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         Ok(committed)
     }
 
-    /// The facts are on record: what is kept of their results is counted there.
+    /// Drops the committed facts. The record now accounts for the memory of their results.
     fn forget_facts(&mut self) {
         self.facts.clear();
         self.charges.clear();
@@ -575,7 +577,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         self.pauses = storage_backoff::Pauses::default();
     }
 
-    /// The machine learns what the run is by now.
+    /// Passes the present record to the machine. Attempts in flight stay in flight.
     fn rebase(&mut self, record: Option<&Arc<Run>>) {
         if let Some(record) = record {
             self.base = record.seq;
@@ -583,7 +585,7 @@ impl<'a, K: Kind> Drive<'a, K> {
         }
     }
 
-    /// The machine of the run as it is by now, with nothing in flight.
+    /// Replaces the machine by one for the present record, with nothing in flight.
     fn begin_anew(&mut self, record: Option<&Arc<Run>>) {
         if let Some(record) = record {
             self.base = record.seq;

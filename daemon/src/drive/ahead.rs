@@ -1,5 +1,5 @@
-//! Calls of one turn that are looked up together: each look-up goes to the files of the project and back, and the items of a foreach
-//! node need not wait for one another there.
+//! Joint lookup of the calls of one turn. Each lookup takes a visit to the files of the project, and the items of a
+//! foreach node need no visit each.
 
 use std::collections::VecDeque;
 
@@ -10,10 +10,10 @@ use rye_core::model::Slot;
 
 use super::Job;
 
-/// Calls that are looked up together at most.
+/// Maximum number of calls in one lookup.
 const MOST: usize = 64;
 
-/// What was looked up before the machine offered it, in the order in which it will be.
+/// Calls that were looked up before the machine offered them, in the expected order.
 pub(super) struct Ahead<P>(VecDeque<(Call, Job<P>)>);
 
 impl<P> Ahead<P> {
@@ -25,7 +25,7 @@ impl<P> Ahead<P> {
         self.0.extend(looked_up);
     }
 
-    /// What `call` needs, if it is the one that comes next; what comes instead of it makes the rest worthless.
+    /// Returns the job of `call` if it is the expected next one. Any other call clears the rest.
     pub(super) fn take(&mut self, call: &Call) -> Option<Job<P>> {
         let (known, job) = self.0.pop_front()?;
         if is_same(&known, call) {
@@ -36,13 +36,13 @@ impl<P> Ahead<P> {
     }
 }
 
-/// Whether `known` was looked up for what `call` asks; the time it may take goes down meanwhile.
+/// True if `known` was looked up for the same call. The remaining time may differ, because it decreases meanwhile.
 fn is_same(known: &Call, call: &Call) -> bool {
     let place = |call: &Call| (call.slot, call.step, call.visit, call.attempt);
     place(known) == place(call) && known.key == call.key && known.params == call.params
 }
 
-/// The items that `machine` is going to offer after the item `call`, as far as none has to end first.
+/// Returns the items that `machine` will offer after the item `call` without waiting for the end of one.
 pub(super) fn following<M: Machine>(machine: &M, now: Tick, call: &Call) -> Vec<Call> {
     let mut calls = Vec::new();
     if !matches!(call.slot, Slot::Part(_)) {

@@ -1,6 +1,6 @@
-//! One attempt, from its announcement to its end, beside its driver.
+//! One attempt, from its announcement to its end, concurrent with its driver.
 //!
-//! Nothing the driver waits for keeps its output, its timeouts or a request to stop from being looked after.
+//! Its output, its timeouts and its stop requests are handled at any time, even while the driver waits.
 
 use std::fmt;
 use std::future::Future;
@@ -21,14 +21,13 @@ use crate::stop::{Stop, Urgency};
 use rye_host::task::Group;
 use rye_journal::Ticket;
 
-/// Attempts in flight.
 pub(super) type Attempts = Group<Finished>;
 
-/// A call, and how it ended.
+/// A call and its end.
 pub(super) type Finished = (Box<Call>, Ended);
 
-/// Carries out `attempt`. Its result is charged, unless its maker has done that; one for which there is no room among what all
-/// runs hold is a failure.
+/// Carries out `attempt`. Charges the result, unless it is charged already. A result over the memory limit of all runs
+/// becomes a failure.
 pub(super) async fn charged(
     memory: Arc<Memory>,
     attempt: impl Future<Output = Finished>,
@@ -49,7 +48,7 @@ pub(super) async fn charged(
     (call, ended)
 }
 
-/// Where an attempt reports to before it ends.
+/// Channel for the reports of an attempt before its end.
 pub struct Reports<S> {
     slot: Slot,
     driver: mpsc::Sender<(Slot, S)>,
@@ -60,7 +59,7 @@ impl<S> Reports<S> {
         Self { slot, driver }
     }
 
-    /// Reports to the machine; waits while the driver has many reports to hear.
+    /// Sends a report to the machine. Waits while the queue of the driver is full.
     pub async fn tell(&self, signal: S) {
         if self.driver.send((self.slot, signal)).await.is_err() {
             tracing::debug!("the driver of the run is gone");
@@ -74,11 +73,11 @@ impl<S> fmt::Debug for Reports<S> {
     }
 }
 
-/// Whether a commit became durable, once that is known.
+/// Resolves to true if a commit is durable, to false if it never will be.
 pub(super) type Announced = BoxFuture<'static, bool>;
 
-/// The wait for the commit `ticket` of each of the `count` attempts that it announces. They all wait for one and the same, and so begin
-/// together; a single one waits by itself, for what is shared wakes also the task that has just been woken by it.
+/// Returns a wait for the commit `ticket` for each of the `count` attempts it announces. Several attempts share one
+/// wait, so they begin together. A single attempt has its own, because a shared one would wake its task twice.
 pub(super) fn announced(services: &Arc<Services>, ticket: Ticket, count: usize) -> Vec<Announced> {
     let services = Arc::clone(services);
     let durable = async move { services.journal.durable(ticket).await.is_ok() }.boxed();
@@ -89,8 +88,8 @@ pub(super) fn announced(services: &Arc<Services>, ticket: Ticket, count: usize) 
     (0..count).map(|_| durable.clone().boxed()).collect()
 }
 
-/// Waits until `announced` is durable, and carries the call out. One whose run was stopped before that, as urgently as `unless`
-/// or more, or whose announcement never became durable, has not begun and does not begin.
+/// Waits until `announced` is durable, then carries the call out. The call does not begin if its announcement never
+/// becomes durable, or if its run is stopped before, with an urgency of at least `unless`.
 pub(super) async fn attempt<K: Kind>(
     kind: Arc<K>,
     stop: Stop,
@@ -151,7 +150,7 @@ mod tests {
         let code = second.failure.map(|failure| failure.code);
         assert_eq!(code.as_deref(), Some("memory_exceeded"));
         assert!(second.result.is_null());
-        // What is charged already is not charged again.
+        // An existing charge is not made again.
         let third = finish(Arc::clone(&text), first.charge).await;
         assert_eq!((third.failure, memory.taken()), (None, taken));
         drop(third.charge);

@@ -1,4 +1,4 @@
-//! What the attempts of a run work with, whatever its kind.
+//! Context of the attempts of a run of any kind.
 
 use std::sync::Arc;
 
@@ -12,23 +12,18 @@ use crate::projects::Project;
 use crate::services::{AttemptCtx, Ended, Order, Prepared, Services, TraceMode};
 use crate::stop::Stop;
 
-/// What the attempts of a run work with.
+/// Context of the attempts of a run.
 #[derive(Debug)]
 pub struct RunContext {
-    /// The journal, the door to effects, the clock.
     pub services: Arc<Services>,
-    /// The project the run works in.
     pub project: Arc<Project>,
-    /// Its id.
     pub run: RunId,
-    /// What is fixed about it.
     pub spec: Arc<Spec>,
-    /// What its tools print.
+    /// Output of its tools.
     log: Arc<Log>,
 }
 
 impl RunContext {
-    /// The context of `run`.
     pub fn new(services: &Arc<Services>, project: Arc<Project>, run: &Run) -> Self {
         Self {
             services: Arc::clone(services),
@@ -39,13 +34,13 @@ impl RunContext {
         }
     }
 
-    /// Looks `call` up, checks and plans it.
+    /// Looks up, checks and plans `call`.
     pub async fn prepare(&self, call: &Call, trace: TraceMode) -> Prepared {
         let mut prepared = self.prepare_all([call], trace).await;
         prepared.pop().expect("each order is answered")
     }
 
-    /// The same of several calls of one turn, in their order.
+    /// Prepares several calls of one turn, in their order.
     pub async fn prepare_all(
         &self,
         calls: impl IntoIterator<Item = &Call>,
@@ -73,7 +68,7 @@ impl RunContext {
         }
     }
 
-    /// Carries out what was prepared; what it prints stands below `heading` in the log of the run.
+    /// Carries out a prepared call. Its output appears below `heading` in the log of the run.
     pub async fn carry_out(
         &self,
         call: &Call,

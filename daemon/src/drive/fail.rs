@@ -1,11 +1,11 @@
-//! A run that cannot be driven.
+//! End of a run that cannot be driven.
 
 use rye_core::model::{Failure, Run};
 
 use crate::stop::DriverExit;
 use rye_journal::{Change, Journal};
 
-/// Ends `run`, which cannot be driven, with `failure`; that is durable.
+/// Ends `run` with `failure`. The end is durable when this returns.
 pub async fn fail(
     journal: &Journal,
     run: &Run,

@@ -1,4 +1,4 @@
-//! What a kind of run answers the driver: what a call needs.
+//! Result of the lookup of a call by its kind.
 
 use rye_core::cas::InputHashes;
 use rye_core::id::RunId;
@@ -7,22 +7,20 @@ use rye_core::machine::CallOutcome;
 use crate::exhausted::Exhausted;
 use rye_journal::Change;
 
-/// What a call needs.
+/// Needs of a call.
 #[derive(Debug)]
 pub enum Job<P> {
-    /// Nothing any more. It counts as attempted if there are hashes of it.
+    /// The outcome is known. With hashes, the call counts as attempted.
     Known(Box<CallOutcome>, Option<InputHashes>),
-    /// Nobody can tell now: the host has too little of something. Nothing of it has happened.
+    /// Unknown because of a shortage on the host. Nothing has happened.
     Exhausted(Exhausted),
-    /// To be carried out.
     Begin {
-        /// By what.
         plan: P,
-        /// The child run that carries it out, if one does.
+        /// The child run that carries the call out, if there is one.
         child: Option<RunId>,
-        /// The changes that create that run, if it is to be created: part of the commit that announces the call.
+        /// Changes that create that run, if it does not exist. They are part of the commit that announces the call.
         creates: Vec<Change>,
-        /// What it does and what it runs on.
+        /// Hashes of the action and its inputs.
         hashes: InputHashes,
     },
 }

@@ -1,7 +1,7 @@
-//! A call whose start waits for money that only open calls hold.
+//! A call whose start waits for budget that only open calls hold.
 //!
-//! Until it is called the run begins nothing behind it; what is in flight continues, and so do the deadlines of the run and requests to
-//! stop it. What it holds is a place in the line and nothing else: after a crash it asks again.
+//! Until it is woken, the run begins no later call. Calls in flight, the deadlines of the run and stop requests
+//! continue. The run holds only a position in the queue. After a crash it requests the budget again.
 
 use std::time::Duration;
 
@@ -14,48 +14,48 @@ use super::plan::Plan;
 use super::{Drive, Kind};
 use rye_journal::{Change, Committed, Place};
 
-/// Who waits longer says so.
+/// Waiting time after which a warning is recorded.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The place of a run in the line, and the call that waits there.
+/// The run's position in the budget queue, and the call that waits.
 #[derive(Debug, Default)]
 pub(super) struct Line {
     pub(super) place: Option<Place>,
     waiting: Option<Waiting>,
 }
 
-/// A call that waits.
 #[derive(Debug)]
 struct Waiting {
     slot: Slot,
     since: Uptime,
-    /// What it lacks, for people.
+    /// Missing budget, for people.
     lacks: String,
-    /// Whether it is to ask again.
+    /// True if the call may retry.
     called: bool,
-    /// Whether it was said that it waits.
+    /// True if the warning was recorded.
     told: bool,
 }
 
 impl Line {
-    /// Whether a call waits that is not to ask again yet.
+    /// True if a call waits that may not retry yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.waiting.as_ref().is_some_and(|waiting| !waiting.called)
     }
 
-    /// Whether `call` is not to ask again yet.
+    /// True if `call` may not retry yet.
     pub(super) fn holds_up(&self, call: &Call) -> bool {
         self.is_waiting() && self.is_for(call.slot)
     }
 
-    /// Whether it is that call which stands in the line.
+    /// True if the waiting call has this slot.
     pub(super) fn is_for(&self, slot: Slot) -> bool {
         self.waiting
             .as_ref()
             .is_some_and(|waiting| waiting.slot == slot)
     }
 
-    /// The call `slot` was refused, and has a place in the line. If that place is another call's, which waits, both ask anew.
+    /// Records that the call `slot` was refused and is queued. If another call is waiting in the queue, both leave it
+    /// and retry.
     pub(super) fn stand(&mut self, slot: Slot, now: Uptime, refused: &Refused) {
         if self.is_waiting() {
             return self.leave();
@@ -71,7 +71,7 @@ impl Line {
         });
     }
 
-    /// Resolves when the call that waits is called; never if none does. Cancel safe.
+    /// Resolves when the waiting call may retry, and never if no call waits. Cancel safe.
     pub(super) async fn called(&self) {
         match &self.place {
             Some(place) if self.is_waiting() => place.called().await,
@@ -79,14 +79,15 @@ impl Line {
         }
     }
 
-    /// The call that waits asks again.
+    /// Allows the waiting call to retry.
     pub(super) const fn ask(&mut self) {
         if let Some(waiting) = &mut self.waiting {
             waiting.called = true;
         }
     }
 
-    /// When it has to be said that `call`, which waits, does; or the saying, if that is now.
+    /// Returns the time at which to record the warning that `call` waits, or the warning if it is due. Both are `None`
+    /// after that.
     pub(super) fn say(&mut self, call: &Call, now: Uptime) -> (Option<Uptime>, Option<Event>) {
         let Some(waiting) = self.waiting.as_mut().filter(|waiting| !waiting.told) else {
             return (None, None);
@@ -106,21 +107,22 @@ impl Line {
         (None, Some(warning.into()))
     }
 
-    /// The call `slot` does not wait any more.
+    /// Leaves the queue if the waiting call has this slot.
     pub(super) fn give_up(&mut self, slot: Slot) {
         if self.is_for(slot) {
             self.leave();
         }
     }
 
-    /// Nothing waits any more.
+    /// Leaves the queue.
     pub(super) fn leave(&mut self) {
         *self = Self::default();
     }
 }
 
 impl<K: Kind> Drive<'_, K> {
-    /// Commits the facts and then `plans`, as one. A plan that lacks money which open calls hold gets a place in the line.
+    /// Commits the facts, followed by `plans`, in one commit. If the plan lacks budget that open calls hold, the run
+    /// joins the queue.
     pub(super) async fn commit_in_line(
         &mut self,
         plans: Vec<Change>,
@@ -138,7 +140,8 @@ impl<K: Kind> Drive<'_, K> {
         Ok(committed)
     }
 
-    /// The next call waits for money, and all behind it: when to look at it again at the latest.
+    /// Lets the next call and all later ones wait for budget. Returns the latest time to check again. Adds the warning
+    /// to `plan` when it is due.
     pub(super) fn stand_in_line(&mut self, plan: &mut Plan<K>, call: &Call) -> Option<Uptime> {
         let now = self.services.clock.up();
         let (due, warning) = self.line.say(call, now);
@@ -147,7 +150,8 @@ impl<K: Kind> Drive<'_, K> {
         due.into_iter().chain(deadline).min()
     }
 
-    /// The machine has nothing to offer beside `plan`: a call that is not in it waits no longer.
+    /// Leaves the queue unless `plan` contains the waiting call. The machine offers no further call, so a call outside
+    /// `plan` no longer waits.
     pub(super) fn leave_line(&mut self, plan: &Plan<K>) {
         if !plan
             .calls
@@ -201,7 +205,7 @@ mod tests {
         let mut line = Line::default();
         line.stand(Slot::Main, begin, &refused());
         assert_eq!(line.say(&call(), begin), (Some(due), None));
-        // Asked again and refused again: it has waited since the first time.
+        // A second refusal does not restart the waiting time.
         line.ask();
         let later = begin.plus(Duration::from_secs(4));
         line.stand(Slot::Main, later, &refused());

@@ -1,4 +1,4 @@
-//! What is to happen next: drawn up on a copy of the machine, and committed as a whole or not at all.
+//! Plan of the next moves, made on a copy of the machine and committed completely or not at all.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -13,13 +13,12 @@ use super::{Drive, Job, Kind, Query};
 use rye_host::task;
 use rye_journal::Change;
 
-/// What is to happen next.
 pub(super) struct Plan<K: Kind> {
     run: RunId,
-    /// What the machine becomes.
+    /// Machine after the commit.
     pub(super) machine: K::Machine,
     pub(super) changes: Vec<Change>,
-    /// Calls that begin once that is durable.
+    /// Calls that begin when the commit is durable.
     pub(super) calls: Vec<Planned<K::Plan>>,
 }
 
@@ -27,24 +26,24 @@ pub(super) struct Plan<K: Kind> {
 pub(super) struct Planned<P> {
     pub(super) call: Box<Call>,
     pub(super) plan: P,
-    /// The changes of the plan that announce it.
+    /// Indices of the changes that announce it.
     announces: Range<usize>,
-    /// Those that create its child run.
+    /// Indices of the changes that create its child run.
     creates: Range<usize>,
 }
 
-/// What follows a plan.
+/// Next step of the driver after a plan.
 pub(super) enum Then {
-    /// The machine is asked again.
+    /// Asks the machine for another move.
     Ask,
-    /// It waits for an end, a report, a request, or that time.
+    /// Waits for an end, a report, a request, or this time.
     Wait(Option<Uptime>),
-    /// The run is suspended, or has ended.
+    /// Returns, because the run is suspended or has ended.
     Rest,
 }
 
 impl<K: Kind> Plan<K> {
-    /// Nothing yet, on a copy of `machine`.
+    /// Returns an empty plan on a copy of `machine`.
     pub(super) fn on(machine: &K::Machine) -> Self {
         Self {
             run: machine.run().id.clone(),
@@ -54,7 +53,6 @@ impl<K: Kind> Plan<K> {
         }
     }
 
-    /// Asks the machine for its next move.
     pub(super) async fn next(&mut self, now: Tick) -> Move<Query<K>> {
         let is_heavy = self.machine.is_heavy(None);
         apart(is_heavy, &mut self.machine, move |machine| {
@@ -67,7 +65,6 @@ impl<K: Kind> Plan<K> {
         self.changes.is_empty() && self.calls.is_empty()
     }
 
-    /// Adds events of the run.
     pub(super) fn note(&mut self, events: Vec<Event>) {
         let changes = events
             .into_iter()
@@ -75,8 +72,8 @@ impl<K: Kind> Plan<K> {
         self.changes.extend(changes);
     }
 
-    /// Adds a call that was looked up: its announcement, or its end if it needs no effect. A call that cannot start here, as it turned
-    /// out, is left out.
+    /// Adds a call that was looked up: its announcement, or its end if it has no effect. A call that turns out not to
+    /// be startable here is left out.
     pub(super) async fn admit(&mut self, now: Tick, mut call: Box<Call>, job: Job<K::Plan>) {
         if let Job::Begin { plan, .. } = &job {
             let found = K::effect(plan).filter(|_| call.undeclared);
@@ -120,14 +117,14 @@ impl<K: Kind> Plan<K> {
     }
 }
 
-/// No call takes longer than what is `left` of the time of its run.
+/// Limits the time of a call to the time `left` of its run.
 pub(super) fn limit(call: &mut Call, left: Option<Duration>) {
     if let Some(left) = left {
         call.timeout = Some(call.timeout.map_or(left, |timeout| timeout.min(left)));
     }
 }
 
-/// The machine takes in what a call came to.
+/// Passes the outcome of a call to the machine.
 pub(super) async fn conclude<M: Machine>(
     machine: &mut M,
     now: Tick,
@@ -139,7 +136,7 @@ pub(super) async fn conclude<M: Machine>(
     apart(is_heavy, machine, take_in).await
 }
 
-/// What `work` makes of the machine; heavy work is done where it holds up no other run.
+/// Applies `work` to the machine. Heavy work runs on a blocking thread, so that it delays no other run.
 async fn apart<M: Clone + Send + 'static, T: Send + 'static>(
     is_heavy: bool,
     machine: &mut M,
@@ -158,16 +155,15 @@ async fn apart<M: Clone + Send + 'static, T: Send + 'static>(
     made
 }
 
-/// What a call comes to whose child run is refused: it cannot be paid for, its parent has
-/// started as many as it may, too many of them or of its whole tree are live, or its record cannot be. `None` if the call is to be
-/// looked up again.
+/// Returns the outcome of a call whose child run is refused, or `None` if the call has to be looked up again. Causes of
+/// a refusal: budget, the limit of children of the parent, the limits of live runs, or an invalid record.
 fn without_child(refused: &Refused) -> Option<CallOutcome> {
     let (code, retryable) = match &refused.why {
         Why::Budget(_) => ("hierarchical_budget_exceeded", false),
         Why::SpawnsUsedUp(_) => ("spawns_exceeded", false),
         Why::TooManyChildren(_) => ("too_many_children", false),
         Why::TreeFull(_) | Why::ThreadsFull(_) | Why::MemoryFull(_) => ("resource_exhausted", true),
-        // What was drawn up for the child run cannot be, however often it is drawn up.
+        // The same child run would be refused again.
         Why::Illegal(_) | Why::Gone(_) => ("internal", false),
         Why::NotLive
         | Why::Exists
@@ -187,17 +183,17 @@ fn without_child(refused: &Refused) -> Option<CallOutcome> {
 }
 
 impl<P> Planned<P> {
-    /// Whether `change` of the plan belongs to the announcement of this call.
+    /// True if `change` of the plan is part of the announcement of this call.
     pub(super) fn announces(&self, change: Option<usize>) -> bool {
         change.is_some_and(|change| self.announces.contains(&change))
     }
 
-    /// Whether `change` of the plan belongs to the creation of this call's child run.
+    /// True if `change` of the plan is part of the creation of this call's child run.
     pub(super) fn creates(&self, change: Option<usize>) -> bool {
         change.is_some_and(|change| self.creates.contains(&change))
     }
 
-    /// One that was announced before.
+    /// A call that was announced earlier.
     pub(super) const fn again(call: Box<Call>, plan: P) -> Self {
         Self {
             call,
@@ -207,14 +203,14 @@ impl<P> Planned<P> {
         }
     }
 
-    /// Whether it begins only when its announcement is durable.
+    /// True if the call begins only after its announcement is durable.
     pub(super) fn waits(&self, strict: bool) -> bool {
         strict || self.call.effect == Effect::AtMostOnce
     }
 }
 
 impl<K: Kind> Drive<'_, K> {
-    /// A call that cannot begin, because the run that was to carry it out cannot: that concerns this call alone.
+    /// Concludes or refuses a call whose child run is refused. No other call is affected.
     pub(super) fn refuse_child(&mut self, call: &Call, refused: &Refused) {
         self.line.give_up(call.slot);
         if let Some(outcome) = without_child(refused) {
@@ -225,7 +221,7 @@ impl<K: Kind> Drive<'_, K> {
         self.refuse(call, refused);
     }
 
-    /// A call that cannot begin.
+    /// Passes the refusal of a call to the machine.
     pub(super) fn refuse(&mut self, call: &Call, refused: &Refused) {
         self.line.give_up(call.slot);
         tracing::info!(run = %self.id, %refused, "a call is refused");

@@ -1,4 +1,4 @@
-//! A run that meets ENOSPC, or a host that has too little of something, is suspended until there is more again.
+//! Suspension of a run on ENOSPC or on a shortage of the host, until the shortage ends.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use crate::exhausted::Exhausted;
 use crate::services::Ended;
 use crate::stop::DriverExit;
 
-/// What there is too little of.
+/// Shortage that suspends a run.
 pub(super) enum Lack {
-    /// Space on the disk.
+    /// Disk space.
     Space(rye_journal::Error),
-    /// Something without which nothing begins.
+    /// A resource without which nothing begins.
     Host(Exhausted),
 }
 
-/// Why the driver does not continue.
+/// Reason why the driver does not continue.
 pub(super) enum Live {
-    /// The run has ended, or was left.
+    /// The run has ended, was suspended, or was left in flight.
     Left(DriverExit),
-    /// Something cannot begin on this host now.
+    /// An action cannot begin on this host now.
     Lacking(Exhausted),
 }
 
 impl<K: Kind> Drive<'_, K> {
-    /// `false` if the call cannot begin on this host now, and is offered again.
+    /// Adds the call to `plan`. Returns false if the call cannot begin on this host now; it is offered again.
     pub(super) async fn admit_job(
         &mut self,
         plan: &mut Plan<K>,
@@ -44,10 +44,11 @@ impl<K: Kind> Drive<'_, K> {
         true
     }
 
-    /// What is in flight ends, the run is suspended, and it resumes when there is space again. What its calls came to is
-    /// written down before, as far as there is space for that (the log keeps some); what is
-    /// too long waits here, and is lost only if the run is stopped meanwhile: then its attempt is still in flight in the
-    /// record, and is recovered like one that the daemon's end cut off.
+    /// Waits until nothing is in flight, suspends the run, and resumes it after the shortage.
+    ///
+    /// Outcomes of its calls are committed before the suspension as far as space permits; the log reserves some. The
+    /// others stay in memory. They are lost only if the run is stopped meanwhile: then the attempt is still in flight
+    /// in the record, and is recovered like one that a crash interrupted.
     pub(super) async fn wait_for(
         &mut self,
         lack: &Lack,
@@ -91,8 +92,8 @@ impl<K: Kind> Drive<'_, K> {
         }
     }
 
-    /// Suspends the run with the facts, or, if there is no space for those, without them. One that the daemon found suspended
-    /// when it started stays so.
+    /// Suspends the run in one commit with the facts. If there is no space for them, suspends it without them. A run
+    /// that the daemon found suspended when it started stays suspended.
     async fn suspend(&mut self, code: Option<&str>) -> Result<(), rye_journal::Error> {
         let record = self.services.journal.snapshot(&self.id);
         if record
@@ -106,7 +107,7 @@ impl<K: Kind> Drive<'_, K> {
             ..Suspension::new(SuspendReason::Storage)
         })
         .into();
-        // Facts that end the run cannot stand before its suspension.
+        // Facts that end the run must not precede its suspension.
         if !self.machine.run().status().is_terminal() {
             let events = self.machine.run().with_settlement(suspended.clone());
             let changes = self.changes(events);
@@ -117,7 +118,7 @@ impl<K: Kind> Drive<'_, K> {
         }
         let record = record.unwrap_or_else(|| Arc::clone(self.machine.run()));
         if record.open_call.is_some() {
-            // What it really came to may be among the facts, and comes too late.
+            // The settlement below closes the open call, so a settlement among the facts comes too late.
             let is_other =
                 |fact: &Event| !matches!(fact, Event::Run(RunEvent::BudgetSettled { .. }));
             self.facts.retain(is_other);
@@ -126,7 +127,7 @@ impl<K: Kind> Drive<'_, K> {
         self.services.journal.commit(changes).await.map(drop)
     }
 
-    /// Resumes the run from its record and the facts that it does not hold yet, if there is space for these.
+    /// Resumes the run from its record, and commits the facts that the record lacks, if there is space for them.
     async fn resume(&mut self) -> Result<(), rye_journal::Error> {
         let resumes = RunEvent::resumed(self.services.epoch);
         let facts = self.facts.iter().cloned();
@@ -136,13 +137,13 @@ impl<K: Kind> Drive<'_, K> {
         if self.unstarted.is_empty() {
             self.begin_anew(committed.run(&self.id));
         } else {
-            // What could not begin is in flight to the machine, and begins now.
+            // The machine has the calls that could not begin in flight. They begin now.
             self.rebase(committed.run(&self.id));
         }
         Ok(())
     }
 
-    /// Looks up again what was announced and could not begin, and begins it, if it can be now.
+    /// Looks up the announced calls that could not begin, and begins those that now can.
     pub(super) async fn begin_unstarted(&mut self) {
         let calls = std::mem::take(&mut self.unstarted);
         if calls.is_empty() {
@@ -151,7 +152,7 @@ impl<K: Kind> Drive<'_, K> {
         let looked_up: Vec<&Call> = calls.iter().collect();
         let jobs = tokio::select! {
             jobs = self.kind.look_up(self.machine.run(), &looked_up) => jobs,
-            // Its project may hang; in the record they are in flight.
+            // Its project may hang. In the record these calls are in flight.
             () = self.stop.due() => {
                 for call in calls {
                     self.machine.abandon(call.slot);
