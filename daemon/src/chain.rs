@@ -1,22 +1,23 @@
-//! From an item to what its primitive will do.
+//! The chain of an item, and the plan of a call.
 //!
-//! **Owns** the walk tool → runtime → primitive ([`resolve`]), its rules, and the making of a [`Plan`] ([`plan()`]).
-//! **Never** runs anything, and never reads a file again that has been verified: a plan holds the verified bytes.
+//! **Owns** the walk tool → runtime → primitive ([`resolve`]), its rules, and the construction of a [`Plan`]
+//! ([`plan()`]). **Never** runs anything, and never reads a verified file again: a plan holds the verified bytes.
 //!
 //! ```text
 //! item ──executor_id──► runtime ──executor_id──► rye/core/primitives/execute   ⇒ a process
 //!   ├─ rye/core/primitives/http                                                ⇒ a call of another host
-//!   ├─ rye/core/runtimes/mcp/stdio and …/http                                  ⇒ a call of a server, which is an item as well
+//!   ├─ rye/core/runtimes/mcp/stdio and …/http                                  ⇒ a call of a server (also an item)
 //!   └─ rye/core/echo and other native tools, executor_id: null                 ⇒ a call inside the daemon
 //!   ├─ rye/core/runtimes/state-graph/runtime                                   ⇒ a graph run
 //!   └─ rye/agent/threads/thread_directive, thread_tool                         ⇒ a thread
 //! ```
 //!
-//! **Rules.** At most ten elements, no element twice; an element rests only on its own space or a lower one (held by
-//! [`Library::resolve`]), takes the versions its executor takes, and gives the data its executor asks for. Each key of a file is one that is
-//! read; any other is refused with its line. What a tool is to be given of the configuration is looked up with it. Caller parameters are data: they travel as JSON on stdin, or into slots the runtime's own text
-//! names, and are never read as templates. **Failure.** Every refusal names the item, and the file and the fix
-//! where one file is to blame.
+//! **Rules.** A chain has at most ten elements, each of them once. The executor of an element is in the same space or a
+//! lower one, which [`Library::resolve`] enforces. An executor may limit the versions of the element it runs, and may
+//! require outputs of it. A key that nothing reads is refused with its line. The configuration that a tool requests is
+//! read with its chain. Parameters of callers are data: they are sent as JSON on stdin, or fill slots named in the text
+//! of the runtime. They are never read as templates. **Failure.** Each refusal names the item. If one file is at fault,
+//! it names the file and the fix.
 
 mod error;
 mod origin;

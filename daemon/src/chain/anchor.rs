@@ -1,8 +1,9 @@
-//! Tools of several files: which of them belong to the tool, and where it finds them.
+//! Multi-file tools: the files that belong to a tool, and their paths.
 //!
-//! What runs is a copy of files that were verified one by one ([`crate::trees`]). A file belongs if it verifies as the item of its place, if it is an
-//! empty `__init__.py`, or if it has no signature and the lock of the tool has it with this content. A lock stands in for a signature that is missing, never for
-//! one that is bad. Any other file that a runtime would load is refused with its name. What no list of suffixes names is simply not in the copy.
+//! A tool runs from a copy of files that were verified one by one ([`crate::trees`]). A file belongs to it if it
+//! verifies as the item of its path, or is an empty `__init__.py`. An unsigned file belongs to it if the lock of the
+//! tool lists it with this content. A lock replaces a missing signature, never a bad one. Any other file that a runtime
+//! would load is refused by name. A file whose suffix is not listed is left out of the copy.
 
 use std::fs;
 use std::io;
@@ -35,38 +36,38 @@ pub(super) const ANCHOR: [&str; 8] = [
 ];
 pub(super) const DEPENDENCIES: [&str; 4] = ["enabled", "scope", "extensions", "exclude_dirs"];
 
-/// Variables of programs that a runtime may put directories of the copy into.
+/// Environment variables to which a runtime may add directories of the copy.
 const SEARCHED: [&str; 3] = ["PATH", "PYTHONPATH", "NODE_PATH"];
 
-/// Where the library of a runtime stands in a copy.
+/// Directory of the runtime's library in a copy.
 const LIB: &str = ".runtime-lib";
 
-/// Most entries of its directories, those that are no files of it included.
+/// Maximum number of directory entries, including those that are not files of the tool.
 const MOST_ENTRIES: usize = 50_000;
 
-/// Deepest directory of its files: each is entered from the first one.
+/// Maximum depth of a directory. Each is opened starting from the first one.
 const MOST_LEVELS: usize = 64;
 
-/// What marks a directory for Python. Empty it says nothing that could be signed.
+/// File that makes a directory a Python package. An empty one has no content to sign.
 const MARKER: &str = "__init__.py";
 
-/// The files of a tool, and where they are for it.
+/// The files of a multi-file tool, and their paths.
 #[derive(Debug)]
 pub(super) struct Anchored {
     pub(super) tree: Tree,
     pub(super) hash: String,
-    /// The tool's own file, in the copy.
+    /// Path of the tool's own file in the copy.
     tool: PathBuf,
-    /// The library of the runtime, in the copy.
+    /// Path of the runtime's library in the copy.
     lib: Option<PathBuf>,
-    /// The element that says how.
+    /// The element whose `anchor` section applies.
     by: Arc<Item>,
-    /// The directory that the copy stands for.
+    /// Directory that the copy corresponds to.
     root: PathBuf,
-    /// In words.
+    /// Value of `anchor.root`.
     pub(super) begins: &'static str,
     why: &'static str,
-    /// What has no signature: only a lock can say that it belongs.
+    /// Unsigned files. They belong to the tool only if a lock lists them.
     pub(super) unsigned: Vec<PathBuf>,
 }
 
@@ -76,13 +77,13 @@ impl Anchored {
         Ok(anchor.expect("the element was taken because it has an anchor"))
     }
 
-    /// The places of the tool in its copy, which lies at `copy`.
+    /// Sets the paths of the tool for its copy at `copy`.
     pub(super) fn places(&self, copy: &Path, places: &mut Places) {
         let lib = self.lib.as_ref().map(|lib| copy.join(lib));
         places.copied(copy, &copy.join(&self.tool), lib);
     }
 
-    /// Puts directories into the variables that the runtime names.
+    /// Adds directories to the environment variables that the runtime names.
     pub(super) fn surround(
         &self,
         places: &Places,
@@ -120,7 +121,7 @@ impl Anchored {
         Ok(())
     }
 
-    /// Where the tool works if its chain does not say otherwise.
+    /// Working directory of the tool if its chain sets none.
     pub(super) fn cwd(&self, places: &Places) -> Result<PathBuf, Error> {
         let Some(template) = self.settings()?.text("cwd")? else {
             return Ok(places.project().to_owned());
@@ -130,7 +131,6 @@ impl Anchored {
         path.ok_or_else(|| wrong("names a path that is not there"))
     }
 
-    /// The entries of a trace.
     pub(super) fn traced(&self) -> [Value; 2] {
         let links = self
             .tree
@@ -148,7 +148,7 @@ impl Anchored {
     }
 }
 
-/// The files of the tool of `elements`, if an element says that it has more than one.
+/// Returns the files of the tool of `elements`, or `None` if no element makes it a multi-file tool.
 pub(super) fn look_up(
     elements: &[Arc<Item>],
     library: &Library,
@@ -187,7 +187,7 @@ pub(super) fn look_up(
     let mut tree = Tree::default();
     tree.file(name.to_owned(), Arc::clone(&tool.text).into());
     let mut unsigned = Vec::new();
-    // What the program itself ships lies nowhere that could be listed.
+    // Built-in tools have no directory that could be listed.
     if tool.space != Space::System {
         let walk = Walk::new(deps, tool, library, root, directory, cover)?;
         unsigned.extend(walk.fill(&mut tree)?);
@@ -228,14 +228,14 @@ pub(super) fn look_up(
     }))
 }
 
-/// What `by` says under `anchor`; `None` if it says nothing.
+/// Returns the `anchor` section of `by`, or `None` if it has none.
 fn settings(by: &Item) -> Result<Option<Section<'_>>, Error> {
     let anchor = by.metadata.anchor.as_ref();
     let section = anchor.map(|anchor| Section::new(by, "anchor", anchor, &ANCHOR));
     section.transpose()
 }
 
-/// Why the tool is one of several files; `None` if it is not.
+/// Returns the reason why this is a multi-file tool, or `None` if it is not.
 fn active(anchor: &Section<'_>, tool: &Item) -> Result<Option<&'static str>, Error> {
     if anchor.find("enabled") != Some(&Value::Bool(true)) {
         return Ok(None);
@@ -255,7 +255,7 @@ fn active(anchor: &Section<'_>, tool: &Item) -> Result<Option<&'static str>, Err
     }
 }
 
-/// The library that lies beside the runtime `by`, which has one of its own if it is not part of the program.
+/// Returns the directory of the library of the runtime `by`, or `None` if there is none. A built-in runtime has none.
 fn lib(by: &Item, anchor: &Section<'_>) -> Result<Option<PathBuf>, Error> {
     let Some(lib) = anchor.text("lib")? else {
         return Ok(None);
@@ -264,13 +264,13 @@ fn lib(by: &Item, anchor: &Section<'_>) -> Result<Option<PathBuf>, Error> {
     Ok((by.space != Space::System && beside.is_dir()).then_some(beside))
 }
 
-/// A walk through the directories of a tool.
+/// Walk through the directories of a tool.
 struct Walk<'a> {
     tool: &'a Item,
     library: &'a Library,
     cover: &'a Cover<'a>,
     root: &'a Path,
-    /// Where the files stand in the copy.
+    /// Directory of the files in the copy.
     place: PathBuf,
     from: PathBuf,
     is_deep: bool,
@@ -323,7 +323,7 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Puts all files that belong into the tree, and answers which of them no signature of their own covers.
+    /// Adds the files that belong to the tool to `tree`. Returns those that have no signature of their own.
     fn fill(&self, tree: &mut Tree) -> Result<Vec<PathBuf>, Error> {
         let mut unsigned = Vec::new();
         if self.extensions.is_empty() {
@@ -331,10 +331,10 @@ impl<'a> Walk<'a> {
         }
         let mut seen = 0;
         let mut bytes = 0;
-        // A link above the files was followed when the tool was found.
+        // Links above the files were already followed to find the tool.
         let first = fs::canonicalize(&self.from).and_then(|from| Dir::root(&from));
         let first = first.map_err(|source| unreadable(&self.from, &source))?;
-        // Paths alone: however many directories there are, few are open at once.
+        // Only paths are queued, so few directories are open at the same time, however many there are.
         let mut ahead = vec![PathBuf::new()];
         while let Some(below) = ahead.pop() {
             let path = self.from.join(&below);
@@ -373,11 +373,11 @@ impl<'a> Walk<'a> {
         Ok(unsigned)
     }
 
-    /// Puts a file with this content into the tree if it belongs.
+    /// Adds a file with this content to `tree` if it belongs to the tool.
     fn take(&self, path: &Path, content: Vec<u8>, tree: &mut Tree) -> Result<Taken, Error> {
         let below = path.strip_prefix(self.root).unwrap_or(path);
         let name = self.place.join(below);
-        // What the lock knows with another content is refused, whoever signed that.
+        // A file that the lock lists with another content is refused even if it is signed.
         let is_locked = self.is_locked(&name, &content)?;
         let mut taken = Taken {
             bytes: content.len(),
@@ -403,7 +403,7 @@ impl<'a> Walk<'a> {
         Ok(taken)
     }
 
-    /// What the signature of the file says. One that is bad is an error, whatever covers the files of the tool beside it.
+    /// Verifies the signature of the file. A bad one is an error, even if a lock covers the file.
     fn verify(&self, path: &Path) -> Result<Verified, Error> {
         let place = self.library.spaces().locate(path).ok();
         let Some(place) = place.filter(|place| place.item.kind == ItemKind::Tool) else {
@@ -429,7 +429,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether the lock covers this content; an error if it knows the file with another one.
+    /// Returns true if the lock lists this content, and an error if it lists another content for the file.
     fn is_locked(&self, name: &Path, content: &[u8]) -> Result<bool, Error> {
         match self.cover {
             Cover::Lock(Some(lock)) => lock.covers(self.tool, name, content),
@@ -438,7 +438,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What the file at `path` holds, which is `name` in `directory`; `None` if it went away.
+/// Reads the file at `path`, which is `name` in `directory`. Returns `None` if it was removed.
 fn content(
     directory: &Dir,
     name: &str,
@@ -454,27 +454,26 @@ fn content(
     content.map_err(|source| unreadable(path, &source))
 }
 
-/// What a file is as an item.
+/// Signature of a file.
 enum Verified {
-    /// It is one, and its signature counts.
     Signed(Arc<Item>),
-    /// It could be this one, and has no signature.
+    /// The file could be this item, but has no signature.
     Unsigned(ItemRef),
-    /// It lies where no item does, or is of a form that no item has.
+    /// The file is not in a place for items, or has no form of an item.
     NoItem,
 }
 
-/// Whether a file of this name can say what it is, so that somebody can sign it.
+/// True if a file of this name can hold metadata, and so can be signed.
 fn can_be_signed(path: &Path) -> bool {
     let extension = path.extension().and_then(|extension| extension.to_str());
     let told = Metadata::parse(ItemKind::Tool, extension.unwrap_or_default(), "");
     !matches!(told, Err(metadata::Error::NoMetadata { .. }))
 }
 
-/// What came of a file that belongs.
+/// A file that was added.
 struct Taken {
     bytes: usize,
-    /// Its name, if no signature of its own covers it.
+    /// Its name, if it has no signature of its own.
     unsigned: Option<PathBuf>,
 }
 

@@ -1,4 +1,4 @@
-//! The program that a tool brings along: read once, compared with the hash its tool was signed with, and run from memory.
+//! A program that is part of a tool. It is read once, compared with the hash in the signed tool, and run from memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -14,13 +14,12 @@ use super::error::Error;
 use super::fields::close_keys;
 use super::template::Settings;
 
-/// Most bytes of a program.
+/// Maximum size of a program in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Keys of one program.
 pub(super) const KEYS: [&str; 2] = ["path", "sha256"];
 
-/// The verified bytes of the program for this machine.
+/// Returns the verified bytes of the program for this platform.
 pub(super) fn read(settings: &Settings<'_>) -> Result<Vec<u8>, Error> {
     let platform = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
     let field = format!("binaries.{platform}");
@@ -66,7 +65,7 @@ fn text<'e>(entry: &'e Map<String, Value>, key: &str) -> Option<&'e str> {
     entry.get(key)?.as_str()
 }
 
-/// The content of `path`, which may not lead out of `directory`.
+/// Reads `path`, which must not lead out of `directory`.
 fn read_below(directory: &Path, path: &Path) -> io::Result<Vec<u8>> {
     let folder = OpenOptions::new()
         .read(true)

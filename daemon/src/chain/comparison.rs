@@ -1,4 +1,4 @@
-//! What a lock of a chain holds, and where a chain differs from its lock.
+//! Content of a lock, and its comparison with a chain.
 
 use rye_core::model::Object;
 use serde_json::{Value, json};
@@ -7,11 +7,11 @@ use super::error::Error;
 use super::lock::Held;
 use super::verified::Chain;
 
-/// The parts that are compared.
+/// The compared members.
 const PARTS: [&str; 4] = ["root", "resolved_chain", "config", "verified_deps"];
 const FORM: &str = "lockfile_version";
 
-/// All that a lock says of `chain`.
+/// Returns the content of a lock for `chain`.
 pub(super) fn content(chain: &Chain) -> Object {
     let tool = chain.tool();
     let files = chain.anchored.as_ref().map(|anchored| {
@@ -42,7 +42,7 @@ pub(super) fn content(chain: &Chain) -> Object {
 }
 
 impl Held {
-    /// Refuses a chain that is not what it was.
+    /// Refuses a chain that differs from its lock. An unsigned lock refuses nothing.
     pub(super) fn check(&self, chain: &Chain) -> Result<(), Error> {
         if self.0.signer.is_none() {
             return Ok(());
@@ -62,7 +62,7 @@ impl Held {
     }
 }
 
-/// The first place below `part` in which the two differ, and what stands there, in words.
+/// Returns the path of the first difference within `part`, and both values in words.
 fn difference(
     part: String,
     locked: Option<&Value>,

@@ -1,4 +1,4 @@
-//! A lock that could be written.
+//! Draft of a lock, before it is written.
 
 use std::path::PathBuf;
 
@@ -12,35 +12,32 @@ use super::fields::malformed;
 use super::lock::of;
 use super::walk::{Locks, resolve_under};
 
-/// A lock that could be written, and how it stands with the one that is there.
+/// Draft of a lock, compared with the existing one.
 #[derive(Debug)]
 pub struct Draft {
-    /// The tool.
     pub tool: ItemId,
-    /// Its version.
     pub version: String,
-    /// What the lock would hold.
+    /// Content of the lock.
     pub content: Object,
-    /// Files that nothing but the lock would cover.
+    /// Files without a signature of their own, which only the lock would cover.
     pub unsigned: Vec<PathBuf>,
-    /// The lock that is there.
     pub standing: Standing,
 }
 
-/// How a tool stands with its lock.
+/// State of the existing lock of a tool.
 #[derive(Debug)]
 pub enum Standing {
-    /// It has none.
     Absent,
-    /// It has one that nobody signed, which holds nothing.
+    /// The lock is unsigned, so it has no effect.
     Unsigned(PathBuf),
-    /// It is as it says.
+    /// The tool matches the lock.
     Matches(PathBuf),
-    /// It is not, or the lock cannot be used.
+    /// The tool differs from the lock, or the lock is unusable.
     Refused(Box<Error>),
 }
 
-/// What a lock of `item` would hold. Its own item and the elements of its chain have to be verified; its further files need not.
+/// Returns a draft of the lock of `item`. The tool and the elements of its chain must verify; its further files may be
+/// unsigned.
 pub fn draft(library: &Library, item: &ItemRef) -> Result<Draft, Error> {
     let chain = resolve_under(library, item, Locks::Drawn, None)?;
     let version = chain.tool().metadata.version.clone();

@@ -1,9 +1,9 @@
-//! The environment of a tool process: what is named here, and nothing else.
+//! Environment of a tool process. It contains only variables from the sources named here.
 //!
-//! Later lines win: the daemon's PATH, HOME, LANG, TZ and the names of `env.pass`; the project's `.env`; `env` of the
-//! primitive, of the runtimes, of the tool; the variables Rye itself sets. A value of an element may name variables that are there so
-//! far, `${NAME}` or `${NAME:-default}`; what a caller gives is never looked into. What a provider of models uses as a secret is withheld, wherever the
-//! first two have it from.
+//! Later sources override earlier ones: PATH, HOME, LANG and TZ of the daemon and the names in `env.pass`; the `.env`
+//! of the project; `env` of the primitive, the runtimes and the tool; the variables set by Rye. A value in an element
+//! may refer to variables set so far by `${NAME}` or `${NAME:-default}`. Values of callers are not expanded. Variables
+//! that a model provider uses as a secret are removed from the first two sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -19,12 +19,12 @@ use super::fields::malformed;
 use super::origin::Origin;
 use crate::config::Config;
 
-/// The file of a project that holds variables.
+/// File in a project that contains variables.
 const DOT_ENV: &str = ".env";
-/// Most bytes of a project's `.env`.
+/// Maximum size of `.env` in bytes.
 const DOT_ENV_BYTES: u64 = 64 * 1024;
 
-/// The variables Rye itself sets for a process.
+/// Variables that Rye sets for each process.
 pub(super) const OWN: [&str; 4] = [
     "RYE_RUN_ID",
     "RYE_PARENT_THREAD_ID",
@@ -32,15 +32,15 @@ pub(super) const OWN: [&str; 4] = [
     "RYE_ATTEMPT_NUMBER",
 ];
 
-/// The variables that every tool of a project gets, before its chain adds to them.
+/// Variables that each tool of a project inherits, before its chain adds to them.
 #[derive(Debug, Clone, Default)]
 pub struct Offer {
     variables: BTreeMap<OsString, OsString>,
 }
 
 impl Offer {
-    /// As it is now: the project's `.env` is read anew for each process. What is among `secrets` is withheld; these are asked for if there
-    /// is anything that may be one.
+    /// Reads the present variables; `.env` is read again for each process. Removes the names that `secrets` returns. It
+    /// is called only if a variable could be a secret.
     pub fn of<E>(
         project: &Path,
         config: &Config,
@@ -65,13 +65,13 @@ impl Offer {
         Self { variables }
     }
 
-    /// What every tool of the project gets under `name`; `None` also for what is no text.
+    /// Value of `name` for each tool of the project. `None` also if it is not UTF-8.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.variables.get(OsStr::new(name))?.to_str()
     }
 
-    /// True if every tool of the project gets the variable `name`, or a tool whose chain has `elements` does. A variable that is set to
-    /// nothing counts.
+    /// True if the variable `name` is set for each tool of the project, or for a tool whose chain has `elements`. An
+    /// empty value counts as set.
     pub fn has<'i>(&self, name: &str, elements: impl IntoIterator<Item = &'i Item>) -> bool {
         let mut of_chain = elements.into_iter().flat_map(declared);
         OWN.contains(&name)
@@ -80,7 +80,7 @@ impl Offer {
     }
 }
 
-/// The `env` maps of one element, by the section they stand in; the later one wins.
+/// The `env` maps of one element with the names of their sections. The later one takes precedence.
 fn declared(element: &Item) -> impl Iterator<Item = (&'static str, &Value)> {
     [
         ("env_config", &element.metadata.env_config),
@@ -90,23 +90,23 @@ fn declared(element: &Item) -> impl Iterator<Item = (&'static str, &Value)> {
     .filter_map(|(section, source)| Some((section, source.as_ref()?.get("env")?)))
 }
 
-/// The variables of one process.
+/// Variables of one process.
 #[derive(Debug, Default)]
 pub(super) struct Environment {
     variables: BTreeMap<OsString, OsString>,
     own: Vec<(&'static str, String)>,
-    /// What stands in variables that an element set, by their names: the values of others.
+    /// Expanded values in each variable that an element set, by the name of the variable.
     within: BTreeMap<OsString, Vec<OsString>>,
 }
 
-/// A text with the values of variables in it.
+/// A text with its variables expanded.
 pub(super) struct Expanded {
     pub(super) text: OsString,
-    /// Each value that was put in, and each that this one was made of.
+    /// The expanded values, and the values that these contain.
     pub(super) values: Vec<OsString>,
 }
 
-/// Variables by which a caller could steer the loader, an interpreter or Rye itself.
+/// True for variables that control the loader, an interpreter or Rye itself.
 fn is_protected(name: &str) -> bool {
     name == "PATH"
         || name == "USER_SPACE"
@@ -115,7 +115,7 @@ fn is_protected(name: &str) -> bool {
             .any(|prefix| name.starts_with(prefix))
 }
 
-/// Variables by which a shell is made to run, or to take for its own, what its command line does not say.
+/// True for variables that make a shell run or trust anything outside its command line.
 fn steers_shell(name: &str) -> bool {
     const NAMES: [&str; 10] = [
         "BASHOPTS",
@@ -132,9 +132,9 @@ fn steers_shell(name: &str) -> bool {
     name.starts_with("BASH_FUNC_") || NAMES.contains(&name)
 }
 
-/// Variables that no `.env` may set. It is the one file of a project that counts without a signature, so it holds data:
-/// a name that is known to make a program load or start something else has no place in it. There is no list of all
-/// such names; this one has those of the runtimes, of the shell and of the tools that scripts call most.
+/// True for variables that `.env` must not set. `.env` is the only file of a project that is used without a signature,
+/// so it may hold only data. A variable that makes a program load or start something else is refused. No complete list
+/// of such names exists. This one covers the runtimes, the shell and the tools that scripts use most.
 fn is_steering(name: &str) -> bool {
     const NAMES: [&str; 32] = [
         "BROWSER",
@@ -199,7 +199,7 @@ fn is_name(name: &str) -> bool {
 }
 
 impl Environment {
-    /// What every tool of this run gets.
+    /// Inherited variables, and the variables of this run.
     pub(super) fn of(origin: &Origin, offer: Offer) -> Self {
         let run = origin.run.to_string();
         let values = [
@@ -215,7 +215,7 @@ impl Environment {
         }
     }
 
-    /// Puts the `env` of one element over what is there, and answers which names it sets.
+    /// Applies the `env` of one element over the present variables. Returns the names it sets.
     pub(super) fn overlay(&mut self, element: &Item) -> Result<Vec<String>, Error> {
         let mut set = Vec::new();
         for (section, env) in declared(element) {
@@ -241,7 +241,7 @@ impl Environment {
         Ok(set)
     }
 
-    /// `text` with the variables it names in their place.
+    /// Expands the variables in `text`.
     pub(super) fn expand(&self, text: &str) -> Result<Expanded, String> {
         let mut expanded = OsString::new();
         let mut values = Vec::new();
@@ -285,7 +285,7 @@ impl Environment {
         })
     }
 
-    /// The value of a variable as it is so far.
+    /// Present value of a variable.
     fn get(&self, name: &str) -> Option<OsString> {
         let own = self.own.iter().find(|(own, _)| *own == name);
         match own {
@@ -294,13 +294,13 @@ impl Environment {
         }
     }
 
-    /// Which of `names` are not set.
+    /// Returns the `names` that are not set.
     pub(super) fn missing<'n>(&self, names: &'n [String]) -> Vec<&'n str> {
         let unset = names.iter().filter(|name| self.get(name).is_none());
         unset.map(String::as_str).collect()
     }
 
-    /// A variable the caller of `rye/bash` asks for.
+    /// Sets a variable that the caller of `rye/bash` requests.
     pub(super) fn set_by_caller(&mut self, name: &str, value: &str) -> Result<(), String> {
         if !is_name(name) || is_protected(name) || steers_shell(name) {
             return Err(format!("`{name}` is not a name that a caller may set"));
@@ -312,7 +312,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Puts `before` and `behind` around the directories of a variable of that kind.
+    /// Adds the directories `before` at the front and `behind` at the end of a variable that lists directories.
     pub(super) fn surround(
         &mut self,
         name: &str,
@@ -334,7 +334,7 @@ impl Environment {
         Ok(())
     }
 
-    /// Where programs are looked for.
+    /// Directories that are searched for programs.
     pub(super) fn path(&self) -> OsString {
         self.variables
             .get(OsStr::new("PATH"))
@@ -342,7 +342,6 @@ impl Environment {
             .unwrap_or_default()
     }
 
-    /// The whole environment.
     pub(super) fn into_vec(self) -> Vec<(OsString, OsString)> {
         let own = self
             .own
@@ -362,8 +361,8 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// `KEY=VALUE` lines of the project's `.env`. A file that is a link, unreadable or too large counts as absent, as a whole:
-/// it is the project's offer, not its right.
+/// Returns the `KEY=VALUE` lines of the project's `.env`. A file that is a link, unreadable or too large is ignored
+/// completely, with a warning in the log.
 pub fn dot_env(project: &Path) -> Vec<(String, String)> {
     let path = project.join(DOT_ENV);
     let mut text = String::new();

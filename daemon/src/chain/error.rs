@@ -1,4 +1,4 @@
-//! Why an item cannot run.
+//! Reasons why an item cannot run.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,39 +8,37 @@ use rye_core::id::{InvalidId, ItemId, ItemRef};
 use rye_core::model::Failure;
 use rye_item::{Library, library, lock};
 
-/// Most elements of a chain, the primitive included.
+/// Maximum number of elements of a chain, including the primitive.
 pub(super) const MOST_ELEMENTS: usize = 10;
 
-/// The line, for an error.
+/// Returns `, line N`, or an empty text without a line.
 pub(super) fn in_line(line: Option<usize>) -> String {
     line.map_or_else(String::new, |line| format!(", line {line}"))
 }
 
-/// Why an item cannot run.
+/// Reason why an item cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is refused or not there; the item's own error names it, its file and the fix.
+    /// It is refused or missing. The error of the library names the item, its file and the fix.
     #[error(transparent)]
     Item(Box<library::Error>),
     /// `executor_id` is not an id.
     #[error("`executor_id` of `{path}` is malformed")]
     ExecutorId {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: InvalidId,
     },
-    /// The chain comes back to itself.
+    /// The chain has a cycle.
     #[error(
         "the chain of `{tool}` is circular: `{item}` occurs twice; fix the `executor_id` of `{path}`"
     )]
     Circular {
-        /// Where it starts.
+        /// First element.
         tool: ItemId,
-        /// What occurs twice.
+        /// Element that occurs twice.
         item: ItemId,
-        /// The file that leads back.
+        /// File whose executor closes the cycle.
         path: PathBuf,
     },
     /// The chain is too long.
@@ -48,169 +46,148 @@ pub enum Error {
         "the chain of `{tool}` is longer than {MOST_ELEMENTS} elements: let an `executor_id` of it name a runtime that is nearer to its end"
     )]
     TooDeep {
-        /// Where it starts.
+        /// First element.
         tool: ItemId,
     },
-    /// The chain ends at something that is neither a primitive nor native.
+    /// The last element is neither a primitive nor a native tool.
     #[error(
         "`{path}` names no `executor_id` and is not a primitive: name the runtime that runs it, such as \
          `rye/core/runtimes/python/function`"
     )]
-    NoExecutor {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A key that this version does not carry out.
+    NoExecutor { path: PathBuf },
+    /// A known key that this version does not implement.
     #[error(
         "`{path}`{}: the key `{key}` is not supported by this version of ryed; without it the item would not do what it says",
         in_line(*line)
     )]
     Unsupported {
-        /// The file.
         path: PathBuf,
-        /// The key.
         key: String,
-        /// The line it stands in.
         line: Option<usize>,
     },
-    /// A key that means nothing.
+    /// An unknown key.
     #[error("`{path}`{}: the key `{key}` is unknown{hint}; correct it, or call it `x-…`", in_line(*line))]
     UnknownKey {
-        /// The file.
         path: PathBuf,
-        /// The key, with its parents.
+        /// The key with its parent keys, separated by dots.
         key: String,
-        /// The line it stands in.
         line: Option<usize>,
-        /// What it may be meant to be, in words; empty if nothing comes near.
+        /// Suggestion for people; empty if no known key is similar.
         hint: String,
     },
-    /// What is no program, and stands in a chain.
+    /// An element is a library, not a program.
     #[error(
         "`{path}` is a library: a text that tools use, which cannot be executed; run a tool that uses it, or give it another `tool_type`"
     )]
-    Library {
-        /// The file.
-        path: PathBuf,
-    },
-    /// An executor does not take this version.
+    Library { path: PathBuf },
+    /// The executor does not accept the version of the element.
     #[error(
         "`{child}` has the version {version}, and its executor `{parent}` takes {wanted}: change one of the two"
     )]
     Version {
-        /// The file of what is run.
+        /// File of the element.
         child: PathBuf,
-        /// Its version.
         version: String,
-        /// The file of the executor.
+        /// File of the executor.
         parent: PathBuf,
-        /// What it takes, in words.
+        /// Accepted versions, in words.
         wanted: String,
     },
-    /// An executor asks for what it does not get.
+    /// The executor requires outputs that the element does not declare.
     #[error(
         "`{parent}` needs {missing} as `inputs`, which the `outputs` of `{child}` do not name: add them there, or use another executor"
     )]
     Data {
-        /// The file of what is run.
+        /// File of the element.
         child: PathBuf,
-        /// The file of the executor.
+        /// File of the executor.
         parent: PathBuf,
-        /// The names.
+        /// The missing names.
         missing: String,
     },
-    /// The lock of the tool cannot be used.
+    /// The lock of the tool is unusable.
     #[error(transparent)]
     Lock(#[from] lock::Error),
-    /// Something is not what the tool was locked with.
+    /// The tool differs from its lock.
     #[error(
         "`{tool}` is not what it was locked as: `{part}` is {found}, and {locked} in `{path}`; if that is meant, write the lock anew \
          with `ryectl lock create {tool}`"
     )]
     LockMismatch {
-        /// The tool.
         tool: ItemId,
-        /// The lock.
+        /// File of the lock.
         path: PathBuf,
-        /// What differs.
+        /// Path of the difference in the lock.
         part: String,
-        /// What it was, in words.
+        /// Value in the lock, in words.
         locked: String,
-        /// What it is, in words.
+        /// Value of the tool, in words.
         found: String,
     },
-    /// A file of a tool of several does not belong to it.
+    /// A file of a multi-file tool does not belong to it.
     #[error("`{path}` {problem}")]
     Dependency {
-        /// The file.
         path: PathBuf,
-        /// Why, and the fix.
+        /// Reason and fix.
         problem: String,
     },
-    /// The copy of the files of a tool cannot be made.
+    /// Copying the files of a multi-file tool failed.
     #[error(
         "the copy of the files of `{item}` cannot be made; see that the daemon may write to `trees` in its state directory, and that there is room"
     )]
     Copy {
-        /// The tool.
         item: ItemRef,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// The program that a tool brings along cannot be used.
+    /// A program that is part of a tool is unusable.
     #[error("the program `{path}` {problem}")]
     Binary {
-        /// The program.
+        /// File of the program.
         path: PathBuf,
-        /// Why, and the fix.
+        /// Reason and fix.
         problem: String,
     },
-    /// Variables without which the tool does not start.
+    /// Variables that the tool requires are not set.
     #[error(
         "`{item}` needs {names} in its environment; set it in the project's `.env` or by `env.pass`"
     )]
     Variables {
-        /// The item.
         item: ItemRef,
-        /// Those that are not set.
+        /// The missing names.
         names: String,
     },
-    /// A value of the wrong shape.
+    /// A value has the wrong form.
     #[error("`{path}`: {field} {problem}")]
     Malformed {
-        /// The file.
         path: PathBuf,
-        /// The key, with its parents.
+        /// The key with its parent keys, separated by dots, and its line.
         field: String,
-        /// What is wrong, and the fix.
+        /// Problem and fix.
         problem: String,
     },
-    /// The interpreter is not there.
+    /// The interpreter is not installed.
     #[error(
         "no interpreter for `{item}`: looked for {looked_for}; install it, or name the program in \
          the daemon's setting `interpreters` as `{variable}`"
     )]
     NoInterpreter {
-        /// The item.
         item: ItemRef,
-        /// Which names, and where.
+        /// Names and directories that were tried.
         looked_for: String,
-        /// The variable it is called by.
+        /// Variable for the interpreter in templates.
         variable: String,
     },
-    /// The parameters do not fit the tool's schema.
+    /// The parameters do not match the schema of the tool.
     #[error("parameters of `{item}`: {}", failure.message)]
     Params {
-        /// The item.
         item: ItemRef,
-        /// What does not fit.
         failure: Box<Failure>,
     },
 }
 
 impl Error {
-    /// The same error, with the id that may have been meant if an item is not there.
+    /// Adds the id of a similar item if an item is missing.
     #[must_use]
     pub fn suggesting(self, library: &Library) -> Self {
         if let Self::Item(error) = self {
@@ -224,9 +201,9 @@ impl Kinded for Error {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::Item(error) => error.kind(),
-            // It does not come by waiting.
+            // Waiting does not help.
             Self::NoInterpreter { .. } | Self::Variables { .. } => ErrorKind::Precondition,
-            // It may be somebody else's.
+            // The file may come from someone else.
             Self::Binary { .. } | Self::Dependency { .. } | Self::LockMismatch { .. } => {
                 ErrorKind::Denied
             }

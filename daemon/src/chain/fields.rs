@@ -1,4 +1,4 @@
-//! Maps in the files of a chain, and the faults of their keys and values.
+//! Sections in the files of a chain, and errors about their keys and values.
 
 use rye_core::declared::{self, Fields};
 use rye_core::expr::did_you_mean;
@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use super::error::{Error, in_line};
 
-/// A map of an element.
+/// A map in an element.
 pub(super) struct Section<'m> {
     element: &'m Item,
-    /// Keys from the top of the file, with dots between them.
+    /// Keys from the top of the file, separated by dots.
     path: String,
     pub(super) map: &'m Object,
 }
 
 impl<'m> Section<'m> {
-    /// The map at `path` of `element`, which has these keys only.
+    /// Returns the map at `path` of `element`. Refuses keys that are not in `known`.
     pub(super) fn new(
         element: &'m Item,
         path: impl Into<String>,
@@ -29,7 +29,7 @@ impl<'m> Section<'m> {
         Ok(Self { element, path, map })
     }
 
-    /// The fault that the value of `key` has `problem`.
+    /// Returns the error that the value of `key` has `problem`.
     pub(super) fn malformed(&self, key: &str, problem: &str) -> Error {
         malformed(self.element, &format!("{}.{key}", self.path), problem)
     }
@@ -47,12 +47,12 @@ impl<'m> Fields<'m> for Section<'m> {
     }
 }
 
-/// The line of a field, whose name has the keys above it before it, with dots.
+/// Line of `field`, which includes its parent keys, separated by dots.
 fn line_of(element: &Item, field: &str) -> Option<usize> {
     element.line(&format!("/{}", field.replace('.', "/")))
 }
 
-/// An error about a value of the wrong shape, with its place.
+/// Returns an error about a value of the wrong form, with its line.
 pub(super) fn malformed(element: &Item, field: &str, problem: &str) -> Error {
     Error::Malformed {
         path: element.path.clone(),
@@ -61,7 +61,7 @@ pub(super) fn malformed(element: &Item, field: &str, problem: &str) -> Error {
     }
 }
 
-/// Refuses a key of `map`, which is at `section`, that is not among `known`.
+/// Refuses keys of `map` that are not in `known`. The map is at `section`.
 pub(super) fn close_keys(
     element: &Item,
     section: &str,
@@ -74,7 +74,7 @@ pub(super) fn close_keys(
     }
 }
 
-/// An error about a key below `section` that nothing reads.
+/// Returns an error about an unknown key of `section`.
 pub(super) fn unknown_key(element: &Item, section: &str, key: &str, near: Option<&str>) -> Error {
     let field = format!("{section}.{key}");
     Error::UnknownKey {

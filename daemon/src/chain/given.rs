@@ -1,4 +1,4 @@
-//! The configuration that a tool asks for by `config_resolve`, and gets beside its parameters.
+//! Configuration that a tool requests by `config_resolve`, and receives in addition to its parameters.
 
 use rye_core::id::{ItemId, ItemKind, ItemRef};
 use rye_core::model::Object;
@@ -10,25 +10,25 @@ use serde_json::{Value, json};
 use super::error::Error;
 use super::fields::{Section, malformed};
 
-/// The member of a tool's parameters that holds it.
+/// Member of the tool's parameters that holds the configuration.
 pub(super) const MEMBER: &str = "resolved_config";
 
 const FIELD: &str = "config_resolve";
 pub(super) const KEYS: [&str; 2] = ["path", "mode"];
 
-/// What a tool is given.
+/// Configuration for one tool.
 #[derive(Debug, Clone)]
 pub(super) struct Given {
     pub(super) value: Value,
     /// SHA-256 of its canonical JSON.
     pub(super) hash: String,
-    /// The entries of a trace.
     pub(super) traced: Vec<Value>,
-    /// Each verified file it was made of, as a lock names it.
+    /// The verified files it was merged from, in the form of a lock.
     pub(super) files: Vec<Value>,
 }
 
-/// Reads and merges what `tool` asks for; `None` if it asks for nothing. Every file is verified as any item.
+/// Reads and merges the configuration that `tool` requests; `None` if it requests none. Each file is verified like any
+/// item.
 pub(super) fn look_up(tool: &Item, library: &Library) -> Result<Option<Given>, Error> {
     let Some(asked) = &tool.metadata.config_resolve else {
         return Ok(None);
@@ -71,13 +71,13 @@ pub(super) fn look_up(tool: &Item, library: &Library) -> Result<Option<Given>, E
     }))
 }
 
-/// Whether the schema of `tool` has a parameter of that name.
+/// True if the schema of `tool` declares a parameter [`MEMBER`].
 fn declares(tool: &Item) -> bool {
     let schema = tool.metadata.config_schema.as_ref();
     schema.is_some_and(|schema| schema["properties"].get(MEMBER).is_some())
 }
 
-/// One file, by the path that `tool` names it by.
+/// Reads one configuration file that `tool` requests. Returns its path in the request and its value.
 fn file(
     tool: &Item,
     field: &str,

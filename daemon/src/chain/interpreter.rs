@@ -1,7 +1,7 @@
-//! The program that runs the files of a runtime: looked for in the project's own environments, then on the PATH.
+//! The program that runs the files of a runtime. It is searched in the environments of the project, then on the PATH.
 //!
-//! **Never** starts anything to find out, and reads no file: a program counts if it is there. A setting of the daemon goes before what
-//! a runtime says.
+//! **Never** starts a program or reads a file for the search: the program only has to exist. A setting of the daemon
+//! takes precedence over the runtime.
 
 use std::path::{Path, PathBuf};
 
@@ -31,15 +31,13 @@ pub(super) const KEYS: [&str; 7] = [
 /// A program that was found.
 #[derive(Debug)]
 pub(super) struct Interpreter {
-    /// The variable by which the templates call it.
+    /// Variable for the program in templates.
     pub(super) variable: String,
-    /// The program.
     pub(super) path: PathBuf,
     looked_in: Vec<PathBuf>,
 }
 
 impl Interpreter {
-    /// Its entry in a trace.
     pub(super) fn traced(&self) -> Value {
         json!({
             "step": "interpreter",
@@ -50,10 +48,11 @@ impl Interpreter {
     }
 }
 
-/// What an element asks for.
+/// Request of an element for an interpreter.
 struct Wanted<'e>(Section<'e>);
 
-/// The interpreter that an element of `chain` asks for, the tool's word before its runtime's.
+/// Finds the interpreter that an element of `chain` requests. The request of the tool takes precedence over its
+/// runtime's.
 pub(super) fn find(
     chain: &Chain,
     places: &Places,
@@ -74,7 +73,7 @@ pub(super) fn find(
     Ok(None)
 }
 
-/// Names and where they are looked for; none without either.
+/// Returns the names and the directories that were tried, or `None` if either is empty.
 fn names_in(names: &[&str], place: &str) -> Option<String> {
     let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
     (!names.is_empty() && !place.is_empty()).then(|| format!("{} in {place}", names.join(", ")))
@@ -158,7 +157,7 @@ impl Wanted<'_> {
         })
     }
 
-    /// What the setting of the daemon names.
+    /// Returns the program that the setting of the daemon names.
     fn set(chain: &Chain, variable: String, path: &Path) -> Result<Interpreter, Error> {
         if path.is_file() {
             return Ok(Interpreter {
@@ -177,8 +176,8 @@ impl Wanted<'_> {
         })
     }
 
-    /// Where it is looked for before the PATH: each `search_paths` below each of the `search_roots`, which are the project
-    /// unless it says otherwise.
+    /// Directories searched before the PATH: each of the `search_paths` in each of the `search_roots`, which default to
+    /// the project.
     fn directories(&self, places: &Places) -> Result<Vec<PathBuf>, Error> {
         let templates = self.0.texts("search_roots")?;
         let mut roots = Vec::new();

@@ -1,7 +1,8 @@
-//! What a lock of a tool holds, and whether the tool still is what it says.
+//! Lock of a tool.
 //!
-//! A lock names the tool, each element of its chain, each file of the configuration that it is given, and each file of its copy, all by
-//! their SHA-256. A lock that is there holds: every part must match. Beside that it covers what has no signature of its own, such as data.
+//! A lock contains the SHA-256 of the tool, of each element of its chain, of each configuration file it receives, and
+//! of each file of its copy. If a lock exists, each part must match. A lock also covers files without a signature of
+//! their own, such as data.
 
 use std::path::Path;
 
@@ -13,20 +14,20 @@ use serde_json::{Value, json};
 
 use super::error::Error;
 
-/// The lock of a tool.
+/// Lock of a tool.
 #[derive(Debug)]
 pub(super) struct Held(pub(super) Lock);
 
-/// What may cover the files of a tool that are not signed.
+/// Source that may cover the unsigned files of a tool.
 #[derive(Debug)]
 pub(super) enum Cover<'a> {
-    /// The lock of the tool, if it has one.
+    /// The lock of the tool, if there is one.
     Lock(Option<&'a Held>),
     /// A lock that is being written.
     Everything,
 }
 
-/// The lock of `tool`, if it has one.
+/// Returns the lock of `tool`, or `None` if there is none.
 pub(super) fn of(tool: &Item, library: &Library) -> Result<Option<Held>, Error> {
     let Some(version) = &tool.metadata.version else {
         return Ok(None);
@@ -36,7 +37,6 @@ pub(super) fn of(tool: &Item, library: &Library) -> Result<Option<Held>, Error> 
 }
 
 impl Held {
-    /// Its entry of a trace.
     pub(super) fn traced(&self) -> Value {
         let status = match self.0.signer {
             Some(_) => "holds",
@@ -45,7 +45,8 @@ impl Held {
         json!({"step": "lock", "path": self.0.path, "status": status})
     }
 
-    /// Whether it says that a file of `tool` has this content; an error if it says that it has another one.
+    /// Returns true if the lock lists a file of `tool` with this content, and an error if it lists it with another
+    /// content.
     pub(super) fn covers(&self, tool: &Item, name: &Path, content: &[u8]) -> Result<bool, Error> {
         if self.0.signer.is_none() {
             return Ok(false);
@@ -66,7 +67,7 @@ impl Held {
         if locked == found {
             return Ok(true);
         }
-        // With line ends of another system it may be the signed text that was locked.
+        // The lock may list the signed text, which has other line ends.
         if content.contains(&b'\r') {
             return Ok(false);
         }

@@ -6,7 +6,7 @@ use rye_item::Item;
 
 use crate::process::file_path;
 
-/// Where things lie that a template may name.
+/// Paths that a template may name.
 #[derive(Debug)]
 pub(super) struct Places {
     named: Vec<(&'static str, Option<PathBuf>)>,
@@ -14,7 +14,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Those of `tool`, which is handed to its interpreter in memory.
+    /// Paths of `tool`, whose file is passed to its interpreter in memory.
     pub(super) fn of(tool: &Item, project: &Path, user: &Path, system: &Path) -> Self {
         let directory = tool.path.parent().map(Path::to_owned);
         let parent = directory.as_deref().and_then(Path::parent);
@@ -26,7 +26,7 @@ impl Places {
             ("project_path", Some(project.to_owned())),
             ("user_space", Some(user.to_owned())),
             ("system_space", Some(system.to_owned())),
-            // These two belong to tools of several files.
+            // These two are set for multi-file tools.
             ("anchor_path", None),
             ("runtime_lib", None),
         ];
@@ -36,7 +36,7 @@ impl Places {
         }
     }
 
-    /// The tool is one of several files, of which a copy lies at `copy`.
+    /// Replaces the paths by those of a multi-file tool, whose copy is at `copy`.
     pub(super) fn copied(&mut self, copy: &Path, tool: &Path, lib: Option<PathBuf>) {
         let directory = tool.parent().map(Path::to_owned);
         let parent = directory.as_deref().and_then(Path::parent);
@@ -55,13 +55,12 @@ impl Places {
         }
     }
 
-    /// The project.
     pub(super) fn project(&self) -> &Path {
         &self.project
     }
 
-    /// The path that `template` stands for: a slot, with a literal behind it or not, or a path that is absolute or below the project.
-    /// `None` if it is a slot that does not apply here.
+    /// Returns the path of `template`: a slot, optionally with a literal after it, an absolute path, or a path in the
+    /// project. `None` if it is a slot without a value here.
     pub(super) fn path(&self, template: &str) -> Result<Option<PathBuf>, String> {
         match self.slot(template) {
             Some((place, "")) => Ok(place.cloned()),
@@ -77,7 +76,7 @@ impl Places {
         }
     }
 
-    /// What the path slot at the beginning of `template` stands for, and the literal behind it.
+    /// Returns the value of the path slot at the beginning of `template`, and the literal after it.
     pub(super) fn slot<'t>(&self, template: &'t str) -> Option<(Option<&PathBuf>, &'t str)> {
         let (name, behind) = template.strip_prefix('{')?.split_once('}')?;
         let below = match behind.strip_prefix('/') {

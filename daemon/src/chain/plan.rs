@@ -1,6 +1,6 @@
-//! A verified chain and parameters as plain data about what its primitive will do.
+//! Plan of a call: plain data made of a verified chain and parameters.
 //!
-//! A process is described by the templates of its chain ([`super::template`]), or is the command line of `rye/bash`.
+//! The templates of the chain describe a process ([`super::template`]); `rye/bash` has a command line of its caller.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -33,25 +33,24 @@ use crate::native;
 use crate::process::{self, file_path};
 use crate::trees;
 
-/// What the primitive will do.
+/// Plan of a call.
 #[derive(Debug)]
 pub enum Plan {
-    /// A call of a tool inside the daemon.
+    /// Call of a tool inside the daemon.
     Native(NativeCall),
-    /// A process.
     Process(Box<ProcessPlan>),
-    /// A call of another host.
+    /// Call of another host.
     Http(Box<RequestPlan>),
-    /// A call of a server of the Model Context Protocol.
+    /// Call of an MCP server.
     Mcp(Box<mcp::Plan>),
     /// A graph run, which is not carried out as a call.
     Graph,
-    /// A thread, which is not carried out as a call either.
+    /// A thread, which is not carried out as a call.
     Thread(Box<ThreadOrder>),
 }
 
 impl Plan {
-    /// How a model reads the result.
+    /// Form in which a model reads the result.
     pub const fn text_form(&self) -> TextForm {
         match self {
             Self::Native(call) => call.tool.text_form(),
@@ -64,7 +63,7 @@ impl Plan {
         }
     }
 
-    /// What would be done, for somebody who wants to see it first. Values of variables and what goes to stdin are not shown.
+    /// Description for a preview. Omits values of variables and the content of stdin.
     pub fn described(&self) -> Value {
         match self {
             Self::Native(_) => json!({"primitive": "native"}),
@@ -79,20 +78,18 @@ impl Plan {
     }
 }
 
-/// A call of a tool inside the daemon.
+/// Call of a tool inside the daemon.
 #[derive(Debug)]
 pub struct NativeCall {
-    /// The tool.
     pub tool: native::Tool,
-    /// With which parameters.
     pub params: Object,
-    /// Longest time it may take, if it is limited.
+    /// Maximum duration, if it is limited.
     pub timeout: Option<Duration>,
 }
 
-/// The plan of `chain` with `params`, which have been checked against the tool's schema. It may take no longer than
-/// `timeout`, nor than the tool itself allows. A process finds what is on `offer` in its environment. Looks for what is to be started;
-/// `trace`, if there is one, receives what was decided.
+/// Plans the call of `chain` with `params`, which match the schema of the tool. The duration is limited by `timeout`
+/// and by the tool itself. A process inherits the variables in `offer`. Searches for the program. Adds the decisions to
+/// `trace`.
 pub fn plan(
     chain: &Chain,
     params: Object,
@@ -142,7 +139,7 @@ pub fn plan(
     }
 }
 
-/// The variables that the elements of `chain` agree on.
+/// Returns the variables that the elements of `chain` set together.
 fn environment(
     chain: &Chain,
     origin: &Origin,
@@ -219,7 +216,7 @@ fn process(
             "args_count": process.args.len(),
             "cwd": process.cwd,
             "timeout": process.timeout.as_secs_f64(),
-            // A process is contained, and nothing is hidden from it.
+            // A process is contained, but nothing on the host is hidden from it.
             "isolation": "none",
             "from": if chain.anchored.is_some() { "copy" } else { "memory" },
         }));
@@ -227,7 +224,7 @@ fn process(
     Ok(plan)
 }
 
-/// The process that the templates of the chain describe.
+/// Plans the process that the templates of the chain describe.
 fn templated(
     chain: &Chain,
     params: Object,
@@ -294,7 +291,7 @@ fn templated(
     })
 }
 
-/// The parameters as the tool reads them, with what it is given beside them.
+/// Returns the parameters as the tool reads them, with its fixed parameters and its configuration.
 fn stdin(chain: &Chain, settings: &Settings<'_>, params: Object) -> Result<Vec<u8>, Error> {
     match settings.text("input_data")? {
         None => {
@@ -321,7 +318,7 @@ fn stdin(chain: &Chain, settings: &Settings<'_>, params: Object) -> Result<Vec<u
     Ok(Value::Object(params).to_string().into_bytes())
 }
 
-/// Refuses what goes to the tool with its parameters, for the runtime hands it none.
+/// Refuses settings that add to the parameters if the runtime sends no parameters.
 fn refuse_unsent(chain: &Chain, settings: &Settings<'_>) -> Result<(), Error> {
     let problem = "goes to the tool with its parameters, which its runtime does not send: set `config.input_data: \"{params_json}\"`, or leave it out";
     for key in ["fixed_params", "params_key"] {

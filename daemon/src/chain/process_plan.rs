@@ -1,4 +1,4 @@
-//! The plan of a call that is a process.
+//! Plan of a call that runs as a process.
 
 use rye_core::id::RunId;
 use serde_json::{Value, json};
@@ -6,25 +6,23 @@ use serde_json::{Value, json};
 use super::terminal::EXECUTE;
 use crate::process;
 
-/// How the output of the process becomes a result.
+/// Conversion of the output of a process to a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Its stdout is one JSON document; anything else is handed on as text.
+    /// Stdout is one JSON document. Any other output is returned as text.
     Json,
     /// The result of `rye/bash`.
     Shell,
 }
 
-/// A process, and how its end is read.
+/// A process, and the conversion of its output.
 #[derive(Debug)]
 pub struct ProcessPlan {
-    /// The process.
     pub process: process::Plan,
-    /// The tag of the attempt, for finding its processes.
+    /// Tag of the attempt, by which its processes are found.
     pub tag: String,
-    /// How to read what it prints.
     pub answer: Answer,
-    /// What sets its time, for whoever needs more of it.
+    /// Name of the setting that determines the timeout, for people.
     pub time_set_by: &'static str,
 }
 
@@ -45,7 +43,7 @@ impl ProcessPlan {
     }
 }
 
-/// Names one attempt: found in the environment of all its processes.
+/// Returns the tag of an attempt. It is in the environment of all its processes.
 pub fn tag(run: &RunId, key: &str, attempt: u32) -> String {
     format!("{run}.{}.{attempt}", &key[..16.min(key.len())])
 }

@@ -1,8 +1,8 @@
 //! The request that a tool of the HTTP primitive describes.
 //!
-//! Scheme, host and port are the tool's own words. What a caller gives fills slots: in the path as percent-encoded text of one segment, in
-//! the query and the headers as a whole value, in the body as the typed value. `${NAME}` of the environment of the chain stands in `auth`
-//! and `headers` only, and what it comes to is a secret.
+//! The tool sets scheme, host and port. Parameters of a caller fill slots: one percent-encoded segment of the path, a
+//! whole value of the query or of a header, a typed value in the body. `${NAME}` of the chain's environment is allowed
+//! only in `auth` and `headers`. Values with it are secret.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::verified::Chain;
 use crate::http::Url;
 use crate::mcp::Remote;
 
-/// Keys of `config` that are read here.
+/// Keys of `config` for HTTP tools.
 pub(super) const KEYS: [&str; 10] = [
     "method", "url", "query", "headers", "body", "auth", "retry", "success", "timeout", "env",
 ];
@@ -31,38 +31,35 @@ pub(super) const AUTH_KEYS: [&str; 6] = ["type", "token", "key", "header", "user
 pub(super) const RETRY_KEYS: [&str; 2] = ["max_attempts", "backoff"];
 const METHODS: [&str; 6] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"];
 
-/// Headers that say how a message is sent, and are no business of a tool.
+/// Headers that control the transmission, which a tool cannot set.
 const OWN_HEADERS: [&str; 4] = ["host", "content-length", "transfer-encoding", "connection"];
 const NOT_SET: &str = "is not a header that a tool may set";
 
-/// Most attempts of one call.
+/// Maximum number of attempts of one call.
 const MOST_ATTEMPTS: u64 = 10;
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What may stand in a segment of a path as it is.
+/// Characters that are not encoded in a segment of a path.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'.')
     .remove(b'_')
     .remove(b'~');
 
-/// How long to wait before a further attempt.
+/// Pause before another attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backoff {
-    /// A second each time.
+    /// One second.
     Fixed,
-    /// A second, two, four and so on.
+    /// 1, 2, 4 seconds and so on.
     Exponential,
 }
 
-/// One header.
 #[derive(Clone)]
 pub struct Header {
-    /// Its name.
     pub name: String,
-    /// Its value.
     pub value: String,
-    /// Whether the value is never shown.
+    /// True if the value is never shown.
     pub is_secret: bool,
 }
 
@@ -72,34 +69,29 @@ impl fmt::Debug for Header {
     }
 }
 
-/// A request, and how its answer is read.
+/// A request, and the interpretation of its answer.
 #[derive(Clone)]
 pub struct RequestPlan {
-    /// GET and so on.
     pub method: &'static str,
-    /// Where to.
     pub url: Url,
-    /// With which headers.
     pub headers: Vec<Header>,
-    /// With which body.
     pub body: Option<Vec<u8>>,
-    /// How often it is tried at most.
+    /// Maximum number of attempts.
     pub attempts: u32,
-    /// How long to wait between two of them.
     pub backoff: Backoff,
-    /// Whether it is not sent again once it may have arrived.
+    /// True if the request is not sent again once it may have arrived.
     pub at_most_once: bool,
-    /// Which statuses are a success; none stands for 200 to 399.
+    /// Statuses of success; an empty list means 200 to 399.
     pub success: Vec<u16>,
-    /// How long one attempt may take.
+    /// Timeout of one attempt.
     pub timeout: Duration,
-    /// How long all of it may take, attempts and pauses, if whoever calls says so.
+    /// Maximum duration of the call with all attempts and pauses.
     pub within: Option<Duration>,
-    /// What no answer may give away; the longest first, for one may be a part of another.
+    /// Values that are redacted in answers. The longest is first, because one may be part of another.
     pub secrets: Vec<String>,
 }
 
-/// Headers, query and body are as secret as what they were made of.
+/// Omits values of headers, the query and the body, which may contain secrets.
 impl fmt::Debug for RequestPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RequestPlan")
@@ -111,7 +103,6 @@ impl fmt::Debug for RequestPlan {
 }
 
 impl RequestPlan {
-    /// Whether the tool takes `status` for a success.
     pub fn is_success(&self, status: u16) -> bool {
         if self.success.is_empty() {
             (200..400).contains(&status)
@@ -120,7 +111,7 @@ impl RequestPlan {
         }
     }
 
-    /// What would be sent, without any value of a header.
+    /// Description for a preview, without the values of headers.
     pub(super) fn described(&self) -> Value {
         let names = self.headers.iter().map(|header| header.name.as_str());
         json!({
@@ -135,7 +126,7 @@ impl RequestPlan {
     }
 }
 
-/// The request of `chain` with `params`.
+/// Plans the request of `chain` with `params`.
 pub(super) fn plan(
     chain: &Chain,
     params: &Object,
@@ -151,7 +142,7 @@ pub(super) fn plan(
     maker.make()
 }
 
-/// Where the server of an MCP tool is, with what each request to it carries.
+/// Returns the address of an MCP server, and the headers of each request to it.
 pub(super) fn server(
     settings: &Settings<'_>,
     chain: &Chain,
@@ -201,7 +192,7 @@ impl Maker<'_> {
         })
     }
 
-    /// The headers, and what no answer may give away; the longest first.
+    /// Returns the headers, and the values that are redacted in answers, longest first.
     fn all_headers(&self) -> Result<(Vec<Header>, Vec<String>), Error> {
         let mut secrets = Vec::new();
         let mut headers = self.headers(&mut secrets)?;
@@ -216,7 +207,7 @@ impl Maker<'_> {
         self.settings.malformed_below(key, field, problem)
     }
 
-    /// The value of the parameter `name`, which the tool must declare; `None` if it was not given.
+    /// Returns the value of the parameter `name`, or `None` if it is not set. The tool must declare it.
     fn param(&self, field: &str, name: &str) -> Result<Option<&Value>, Error> {
         let schema = self.chain.schema();
         let declared = schema.is_some_and(|schema| schema["properties"].get(name).is_some());
@@ -274,7 +265,7 @@ impl Maker<'_> {
         Ok(url)
     }
 
-    /// The path with its slots filled: what fills one is text of one segment, and no step to another directory.
+    /// Fills the slots of the path. Each value becomes one segment, and none may be `.` or `..`.
     fn path(&self, template: &str) -> Result<String, Error> {
         let mut path = String::new();
         let mut rest = template;
@@ -298,7 +289,7 @@ impl Maker<'_> {
         Ok(path)
     }
 
-    /// What a value of the query or of the headers comes to: nothing if it is a slot that was not given.
+    /// Returns the texts for a value of the query or of a header. The list is empty if it is a slot that is not set.
     fn scalars(&self, field: &str, template: &Value) -> Result<Vec<String>, Error> {
         let slot = template.as_str().and_then(slot_name);
         let Some(name) = slot else {
@@ -342,7 +333,8 @@ impl Maker<'_> {
         Ok(headers)
     }
 
-    /// `text` with the variables it names. The value of each is one of the `secrets`: an answer may tell it alone.
+    /// Expands the variables in `text`. Adds the value of each of them to `secrets`, because an answer may contain it
+    /// alone.
     fn secret(&self, field: &str, text: &str, secrets: &mut Vec<String>) -> Result<String, Error> {
         let wrong = |problem: &str| self.wrong(field, problem);
         let expanded = self
@@ -358,7 +350,7 @@ impl Maker<'_> {
         Ok(value)
     }
 
-    /// The header that `auth` stands for, which is none of `headers`.
+    /// Returns the header that `auth` describes. It must not be in `headers` too.
     fn auth(&self, secrets: &mut Vec<String>) -> Result<Option<Header>, Error> {
         let Some(auth) = self.settings.mapping("auth")? else {
             return Ok(None);
@@ -371,7 +363,7 @@ impl Maker<'_> {
             let text = auth.get(key).and_then(Value::as_str);
             let text = text.ok_or_else(|| self.wrong(&field, "must be a text"))?;
             let value = self.secret(&field, text, secrets)?;
-            // A user is known to many, unless it is the value of a variable.
+            // A user name is no secret, unless it is the value of a variable.
             if key != "user" {
                 secrets.push(value.clone());
             }
@@ -409,7 +401,7 @@ impl Maker<'_> {
         Ok(Some(made))
     }
 
-    /// The body: a text as it is, anything else as JSON.
+    /// Returns the body: a text unchanged, any other value as JSON.
     fn body(&self, headers: &mut Vec<Header>) -> Result<Option<Vec<u8>>, Error> {
         let Some(template) = self.settings.given("body") else {
             return Ok(None);
@@ -428,7 +420,7 @@ impl Maker<'_> {
         Ok(Some(bytes))
     }
 
-    /// `template` with typed parameters in the place of its slots; `None` if it is one that was not given.
+    /// Fills the slots in `template` with typed parameters. `None` if it is a slot that is not set.
     fn filled(&self, field: &str, template: &Value) -> Result<Option<Value>, Error> {
         Ok(match template {
             Value::String(text) => match slot_name(text) {
@@ -513,7 +505,7 @@ fn scalar(value: &Value) -> Option<String> {
     }
 }
 
-/// Whether `name` can be that of a header.
+/// True if `name` is a valid header name.
 fn is_token(name: &str) -> bool {
     let is_sign = |byte: u8| b"!#$%&'*+-.^_`|~".contains(&byte);
     !name.is_empty()
@@ -522,7 +514,6 @@ fn is_token(name: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || is_sign(byte))
 }
 
-/// Whether a tool may set the header `name`.
 fn may_be_set(name: &str) -> bool {
     is_token(name) && !OWN_HEADERS.contains(&name.to_ascii_lowercase().as_str())
 }

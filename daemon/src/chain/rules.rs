@@ -1,4 +1,4 @@
-//! Rules for elements of a chain: their keys, the versions that an executor takes, and the data that it takes from what it runs.
+//! Rules for the elements of a chain: their keys, accepted versions, and required outputs.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::terminal::{STATE_GRAPH, Terminal};
 /// Keys of `child_constraints`.
 pub(super) const KEYS: [&str; 2] = ["min_version", "max_version"];
 
-/// Checks each pair of `elements`, tool first; answers the entry of a trace.
+/// Checks each pair of `elements`, tool first. Returns the entry for a trace.
 pub(super) fn check(elements: &[impl AsRef<Item>]) -> Result<Value, Error> {
     let (mut pairs, mut constraints) = (0_usize, 0_usize);
     for pair in elements.windows(2) {
@@ -30,7 +30,8 @@ pub(super) fn check(elements: &[impl AsRef<Item>]) -> Result<Value, Error> {
     Ok(json!({"step": "validate", "pairs": pairs, "constraints": constraints}))
 }
 
-/// Whether `parent` asks for a version at all; the one of `child` must then be within what it asks for, both ends included.
+/// Checks the version of `child` against the bounds of `parent`, both inclusive. Returns false without
+/// `child_constraints`.
 fn versions(child: &Item, parent: &Item) -> Result<bool, Error> {
     let Some(asked) = &parent.metadata.child_constraints else {
         return Ok(false);
@@ -67,7 +68,7 @@ fn versions(child: &Item, parent: &Item) -> Result<bool, Error> {
     })
 }
 
-/// Whether both say what passes between them; each name that `parent` takes must then be one that `child` gives.
+/// Checks that `child` has each output that `parent` requires. Returns false unless both declare theirs.
 fn data(child: &Item, parent: &Item) -> Result<bool, Error> {
     let (Some(given), Some(taken)) = (&child.metadata.outputs, &parent.metadata.inputs) else {
         return Ok(false);
@@ -84,7 +85,7 @@ fn data(child: &Item, parent: &Item) -> Result<bool, Error> {
     })
 }
 
-/// Refuses an element that asks for what this release does not do, or that is nothing to execute.
+/// Refuses a library, and an element with keys that this version does not implement.
 pub(super) fn refuse_unread(element: &Item) -> Result<(), Error> {
     let path = element.path.clone();
     if element.metadata.tool_type.as_deref() == Some("library") {
@@ -95,7 +96,7 @@ pub(super) fn refuse_unread(element: &Item) -> Result<(), Error> {
     };
     let executor = element.metadata.executor_id.as_deref();
     let executor = executor.and_then(|id| ItemId::new(id).ok());
-    // Only a file that says it is a graph may have the keys of one.
+    // Only a file with `tool_type: graph` may have the keys of a graph.
     if executor.is_some_and(|id| ItemRef::tool(id).canonical().id.as_str() == STATE_GRAPH) {
         let problem =
             "must be `graph` where the `executor_id` is that of graphs: write `tool_type: graph`";
@@ -120,8 +121,8 @@ pub(super) fn refuse_unread(element: &Item) -> Result<(), Error> {
     })
 }
 
-/// Refuses an element that says that it is a graph in a chain that ends elsewhere: the keys of a graph are left to its parser, which would never
-/// see this one.
+/// Refuses an element with `tool_type: graph` in a chain that does not end at the graph runtime. The keys of a graph
+/// are checked only by the graph parser, which would not see this file.
 pub(super) fn refuse_graph(elements: &[Arc<Item>], terminal: Terminal) -> Result<(), Error> {
     let is_graph = |element: &&Arc<Item>| element.metadata.tool_type.as_deref() == Some("graph");
     match elements.iter().find(is_graph) {

@@ -1,6 +1,7 @@
-//! The server of an MCP tool: an item of its own, verified as any element, and what is asked of it.
+//! The server of an MCP tool. It is an item of its own and is verified like any element.
 //!
-//! A tool names its server, a caller names neither the server nor the program. One that is listed is named by whoever may execute it.
+//! A tool names its server; its caller names neither the server nor the program. Only the tool that lists the tools of
+//! a server takes the server from its caller, who must be permitted to execute it.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -27,17 +28,17 @@ use crate::config::Config;
 use crate::mcp::{self, Asked, Reached};
 use crate::process;
 
-/// The runtime of tools whose server is a process.
+/// Runtime of tools whose server is a process.
 pub(super) const STDIO: &str = "rye/core/runtimes/mcp/stdio";
-/// The runtime of tools whose server is another host.
+/// Runtime of tools whose server is another host.
 pub(super) const HTTP: &str = "rye/core/runtimes/mcp/http";
-/// The tool that lists what a server has.
+/// Tool that lists the tools of a server.
 pub(super) const TOOLS: &str = "rye/core/mcp/tools";
 
 /// Keys of `config` of a tool.
 pub(super) const TOOL_KEYS: [&str; 4] =
     ["server", "server_config_path", "tool_name", "schema_hash"];
-/// Keys of `config` of a server that is a process, and of one that is another host.
+/// Keys of `config` of a server that is a process.
 pub(super) const STDIO_KEYS: [&str; 7] = [
     "transport",
     "command",
@@ -60,10 +61,10 @@ pub(super) const HTTP_KEYS: [&str; 7] = [
 const SERVER_TYPE: &str = "mcp_server";
 const START_TIMEOUT: Duration = Duration::from_mins(2);
 const TIMEOUT: Duration = Duration::from_mins(1);
-/// Time between TERM and KILL of a server that is to end.
+/// Time between TERM and KILL of a server.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What ends a chain as a call of a server, if this element does.
+/// Returns the transport if `element` ends a chain as a call of a server.
 pub(super) fn way(element: &Item) -> Option<Way> {
     match element.item.id.as_str() {
         STDIO => Some(Way::Stdio),
@@ -73,7 +74,7 @@ pub(super) fn way(element: &Item) -> Option<Way> {
     }
 }
 
-/// The server that `tool` names, which is reached as the tool's runtime says.
+/// Returns the server that `tool` names. Its transport must be that of the tool's runtime.
 pub(super) fn of_tool(tool: &Item, way: Way, library: &Library) -> Result<Arc<Item>, Error> {
     let config = tool.metadata.config.clone().unwrap_or_default();
     let config = Section::new(tool, "config", &config, &TOOL_KEYS)?;
@@ -90,7 +91,7 @@ pub(super) fn of_tool(tool: &Item, way: Way, library: &Library) -> Result<Arc<It
     let (field, id) = match (text("server_config_path")?, text("server")?) {
         (Some(path), _) => ("config.server_config_path", id_of_path(path)),
         (None, Some(id)) if id.contains('/') => ("config.server", id.to_owned()),
-        // The original has servers in one folder, and calls them by their names there.
+        // In the original, all servers are in one folder, and are called by their names in it.
         (None, Some(name)) => ("config.server", format!("mcp/servers/{name}")),
         (None, None) => {
             let problem = "is missing: name the server, such as `mcp/servers/docs`";
@@ -104,7 +105,7 @@ pub(super) fn of_tool(tool: &Item, way: Way, library: &Library) -> Result<Arc<It
     Ok(server)
 }
 
-/// The id in a path of the original, such as `{project_path}/.ai/tools/mcp/servers/docs.yaml`.
+/// Returns the id in a path of the original, such as `{project_path}/.ai/tools/mcp/servers/docs.yaml`.
 fn id_of_path(path: &str) -> String {
     let below = path.split_once(".ai/tools/").map_or(path, |(_, id)| id);
     let stem = below.rsplit_once('.').map_or(below, |(stem, _)| stem);
@@ -125,7 +126,7 @@ fn server(id: &ItemId, referrer: Space, library: &Library) -> Result<Arc<Item>, 
 }
 
 impl Chain {
-    /// The item of the server that the tool of a listing is asked for by `params`.
+    /// Returns the server that `params` name, if this is the tool that lists the tools of a server.
     pub fn asked_server(&self, params: &Object) -> Option<Result<ItemRef, Error>> {
         (self.terminal == Terminal::Mcp(Way::Any)).then(|| {
             let named = params.get("server").and_then(Value::as_str);
@@ -135,7 +136,7 @@ impl Chain {
         })
     }
 
-    /// Whether the server can be used that `params` name, if its tools are to be listed.
+    /// Checks the server that `params` name, if this is the tool that lists the tools of a server.
     pub fn check_asked_server(&self, params: &Object, library: &Library) -> Result<(), Error> {
         let Some(asked) = self.asked_server(params) else {
             return Ok(());
@@ -144,7 +145,7 @@ impl Chain {
         Told::of(&server, Way::Any, self.tool()).map(drop)
     }
 
-    /// With the server that `params` name, if its tools are to be listed.
+    /// Adds the server that `params` name, if this is the tool that lists the tools of a server.
     pub fn with_asked_server(mut self, params: &Object, library: &Library) -> Result<Self, Error> {
         if let Some(asked) = self.asked_server(params) {
             self.server = Some(server(&asked?.id, Space::Project, library)?);
@@ -153,7 +154,7 @@ impl Chain {
     }
 }
 
-/// What is asked of the server of `chain`.
+/// Plans the request to the server of `chain`.
 pub(super) fn plan(
     chain: &Chain,
     way: Way,
@@ -176,7 +177,7 @@ pub(super) fn plan(
             let told = tool.metadata.config.as_ref();
             let text = |key: &str| told.and_then(|told| told.get(key)?.as_str());
             Asked::Call {
-                // That it is there was seen when the tool was looked up.
+                // The lookup of the tool has checked that it exists.
                 tool: text("tool_name").unwrap_or_default().to_owned(),
                 pinned: text("schema_hash").map(str::to_owned),
                 params,
@@ -190,17 +191,17 @@ pub(super) fn plan(
     })
 }
 
-/// What the file of a server tells, as far as it can be judged before it is started.
+/// Settings in the file of a server, checked as far as possible without starting it.
 struct Told {
     /// The server as a chain of its own.
     alone: Chain,
     is_http: bool,
-    /// The keys that it may have.
+    /// Permitted keys.
     keys: &'static [&'static str],
 }
 
 impl Told {
-    /// Reads the file of `server`, which `tool` reaches by `way`.
+    /// Reads the file of `server`, which `tool` uses with the transport `way`.
     fn of(server: &Arc<Item>, way: Way, tool: &Item) -> Result<Self, Error> {
         let config = server.metadata.config.as_ref();
         let transport = config.and_then(|config| config.get("transport")?.as_str());
@@ -238,7 +239,6 @@ impl Told {
         Ok(told)
     }
 
-    /// Whether its settings are such as can be read.
     fn check(&self) -> Result<(), Error> {
         let settings = self.settings()?;
         let _times = (
@@ -257,7 +257,7 @@ impl Told {
     }
 }
 
-/// How `server` is reached.
+/// Returns the command or the address of `server`, with its settings.
 fn reached(
     server: &Arc<Item>,
     way: Way,
@@ -291,7 +291,7 @@ fn reached(
     })
 }
 
-/// The process of a server. It belongs to a tree of runs: what is special to one step is not for it.
+/// Plans the process of a server. The server belongs to a tree of runs, so it gets no variables of a single step.
 fn process(
     alone: &Chain,
     settings: &Settings<'_>,
@@ -329,7 +329,6 @@ fn process(
     })
 }
 
-/// The entry of a trace.
 pub(super) fn traced(plan: &mcp::Plan) -> Value {
     let mut entry = json!({"step": "plan"});
     if let (Some(entry), Value::Object(described)) = (entry.as_object_mut(), plan.described()) {

@@ -1,4 +1,4 @@
-//! `rye/bash`: the one tool whose command comes from its caller.
+//! `rye/bash`, the only tool whose command comes from its caller.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,15 +16,15 @@ use super::verified::Chain;
 use crate::config::Config;
 use crate::process;
 
-/// The parameter that names where to run.
+/// Parameter with the working directory.
 const WORKING_DIR: &str = "working_dir";
 
-/// Whether `tool` is this one, and not a file of its name.
+/// True if `tool` is the built-in one, and not a file of the same name.
 pub(super) fn is(tool: &Item) -> bool {
     tool.space == Space::System && tool.id().as_str() == "rye/bash"
 }
 
-/// An argv, built from typed parameters.
+/// Plans the process: an argument list made of typed parameters.
 pub(super) fn plan(
     chain: &Chain,
     params: &Object,
@@ -45,7 +45,7 @@ pub(super) fn plan(
         .unwrap_or_default();
     let bash = Path::new("/bin/bash");
     let (program, mut args): (_, Vec<OsString>) = if bash.exists() {
-        // `-p`: bash reads no start-up file and takes no options from its environment.
+        // With `-p`, bash reads no start-up file and takes no options from its environment.
         (bash, vec!["-p".into()])
     } else {
         (Path::new("/bin/sh"), Vec::new())
@@ -98,14 +98,14 @@ pub(super) fn plan(
     })
 }
 
-/// A scalar as the text a shell sees.
+/// Text of a scalar value.
 fn plain(value: &Value) -> String {
     value
         .as_str()
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// `wanted` below `project`, symlinks followed.
+/// Returns `wanted` with symbolic links resolved. It must be in `project`.
 fn inside(project: &Path, wanted: &str) -> Result<PathBuf, String> {
     let real = project
         .join(wanted)

@@ -1,8 +1,8 @@
-//! What the elements of a chain set together, and the typed slots of their templates.
+//! The merged settings of a chain, and the typed slots of its templates.
 //!
-//! An argument is a literal, or exactly one slot: a path (`{project_path}`), which may have a literal behind it
-//! (`{tool_dir}/data`), a scalar of the merged `config` (`{script}`), or `${VAR}` of the interpreter. **Never** replaces anything inside a
-//! text, and never looks into what came from a caller.
+//! An argument is a literal or exactly one slot. A slot is a path such as `{project_path}`, a scalar of the merged
+//! `config` (`{script}`), or `${VAR}` of the interpreter. A path may have a literal after it (`{tool_dir}/data`).
+//! **Never** replaces anything inside a text, and never expands values of a caller.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,7 +21,7 @@ use super::interpreter::Interpreter;
 use super::places::Places;
 use super::verified::Chain;
 
-/// Keys of `config` that mean the same in every element of a chain that ends at a process.
+/// Keys of `config` with the same meaning in each element of a chain that ends at a process.
 pub(super) const KEYS: [&str; 9] = [
     "command",
     "args",
@@ -34,10 +34,10 @@ pub(super) const KEYS: [&str; 9] = [
     "binaries",
 ];
 
-/// The slot of the program that a tool brings along.
+/// Slot for the program that is part of a tool.
 const BINARY: &str = "binary";
 
-/// The `config` of all elements, the tool's word over its runtime's.
+/// The merged `config` of all elements. A tool overrides its runtime.
 pub(super) struct Settings<'c> {
     chain: &'c Chain,
     merged: BTreeMap<&'c str, (&'c Item, &'c Value)>,
@@ -56,7 +56,7 @@ impl<'c> Fields<'c> for Settings<'c> {
 }
 
 impl<'c> Settings<'c> {
-    /// Refuses a key that nothing reads: an element may set what a template of its chain names, and nothing else.
+    /// Merges the settings of `chain`. Refuses a key that is neither in `known` nor a slot in a template of the chain.
     pub(super) fn merge(chain: &'c Chain, known: &[&str]) -> Result<Self, Error> {
         let mut merged = BTreeMap::new();
         for element in chain.elements.iter().rev() {
@@ -84,12 +84,12 @@ impl<'c> Settings<'c> {
         Ok(())
     }
 
-    /// An error about `key`, where it is set.
+    /// Returns an error about `key` in the element that sets it.
     pub(super) fn malformed(&self, key: &str, problem: &str) -> Error {
         self.malformed_below(key, key, problem)
     }
 
-    /// An error about `field`, which stands below `key`.
+    /// Returns an error about `field` within `key`.
     pub(super) fn malformed_below(&self, key: &str, field: &str, problem: &str) -> Error {
         let element = self.setter(key).unwrap_or_else(|| self.chain.tool());
         malformed(element, &format!("config.{field}"), problem)
@@ -110,12 +110,12 @@ impl<'c> Settings<'c> {
         self.merged.get(key).map(|(element, _)| *element)
     }
 
-    /// Whether a template asks for the program that the tool brings along.
+    /// True if the command is the program that is part of the tool.
     pub(super) fn wants_binary(&self) -> Result<bool, Error> {
         Ok(self.text("command")?.and_then(slot_name) == Some(BINARY))
     }
 
-    /// What goes to the tool beside what its caller gives: the caller's words under a name of their own, or beside these.
+    /// Adds the `fixed_params` of the tool to `params`, which are nested under `params_key` if that is set.
     pub(super) fn with_fixed(&self, params: Object) -> Result<Object, Error> {
         let fixed = self.mapping("fixed_params")?;
         let key = self.text("params_key")?;
@@ -142,18 +142,18 @@ impl<'c> Settings<'c> {
     }
 }
 
-/// What a template may name.
+/// Values that a template may name.
 pub(super) struct Slots<'a> {
     pub(super) settings: &'a Settings<'a>,
     pub(super) places: &'a Places,
     pub(super) interpreter: Option<&'a Interpreter>,
     pub(super) binary: Option<&'a Path>,
-    /// Where it works if its chain does not say.
+    /// Working directory if the chain sets none.
     pub(super) cwd: PathBuf,
 }
 
 impl Slots<'_> {
-    /// The value of one argument, which stands under `key`.
+    /// Returns the value of one argument. `key` is the setting that contains it.
     pub(super) fn fill(&self, key: &str, template: &str) -> Result<OsString, Error> {
         let wrong = |problem: &str| self.settings.malformed(key, problem);
         if let Some(name) = template
@@ -194,7 +194,7 @@ impl Slots<'_> {
         }
     }
 
-    /// The working directory: what the chain says, or the project.
+    /// Working directory that the chain sets, or the default.
     pub(super) fn cwd(&self) -> Result<PathBuf, Error> {
         let Some(template) = self.settings.text("cwd")? else {
             return Ok(self.cwd.clone());
@@ -212,7 +212,7 @@ impl Slots<'_> {
     }
 }
 
-/// The name of a template that is exactly one slot.
+/// Returns the name of the slot if the template is exactly one slot.
 pub(super) fn slot_name(template: &str) -> Option<&str> {
     let name = template.strip_prefix('{')?.strip_suffix('}')?;
     let word = !name.is_empty()
@@ -222,7 +222,7 @@ pub(super) fn slot_name(template: &str) -> Option<&str> {
     word.then_some(name)
 }
 
-/// A time that is not zero.
+/// Returns `number` seconds, or `None` unless they are a positive duration.
 pub(super) fn seconds(number: f64) -> Option<Duration> {
     Duration::try_from_secs_f64(number)
         .ok()

@@ -1,39 +1,38 @@
-//! How a chain ends, and the primitives and runtimes that end one.
+//! Ends of chains, and the primitives and runtimes that end one.
 
 use rye_core::thread::ThreadTool;
 
 use crate::native;
 
-/// The runtime of graphs.
+/// Runtime of graphs.
 pub const STATE_GRAPH: &str = "rye/core/runtimes/state-graph/runtime";
 pub(super) const EXECUTE: &str = "rye/core/primitives/execute";
 pub(super) const HTTP: &str = "rye/core/primitives/http";
 
-/// What stands at the end of a chain.
+/// End of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Terminal {
-    /// A tool inside the daemon.
+    /// Tool inside the daemon.
     Native(native::Tool),
-    /// A process.
     Process,
-    /// A call of another host.
+    /// Call of another host.
     Http,
-    /// A call of a server of the Model Context Protocol.
+    /// Call of an MCP server.
     Mcp(Way),
-    /// A graph run.
+    /// Graph run.
     Graph,
-    /// A thread, of the directive that the parameters name.
+    /// Thread of the directive that the parameters name.
     Thread(ThreadTool),
 }
 
-/// How the server of a tool is reached, as its runtime says.
+/// Transport to an MCP server, as set by the runtime of the tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// It is a process.
+    /// The server is a process.
     Stdio,
-    /// It is another host.
+    /// The server is another host.
     Http,
-    /// As the server says: its tools are listed.
+    /// Transport set by the server, for the tool that lists its tools.
     Any,
 }
 

@@ -17,7 +17,7 @@ use super::terminal::{EXECUTE, HTTP};
 use super::*;
 use rye_host::clock::HostClock;
 
-/// A project, its user who trusts two keys, and the items of the system.
+/// A project, a user who trusts two keys, and the items of the system.
 struct World {
     root: tempfile::TempDir,
     own: SecretKey,
@@ -46,7 +46,7 @@ impl World {
         }
     }
 
-    /// Writes a file of `.ai/tools`.
+    /// Writes a file to `.ai/tools`.
     fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.root.path().join("project/.ai/tools").join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -60,7 +60,7 @@ impl World {
         self.write(name, &signed.unwrap());
     }
 
-    /// A tool in Python with a marker and a helper, which the friend signed.
+    /// A Python tool with an `__init__.py` and a helper, which the friend signed.
     fn multi(&self) {
         let head = |name: &str, more: &str| {
             format!(
@@ -93,7 +93,7 @@ fn item(id: &str) -> ItemRef {
     ItemRef::tool(ItemId::new(id).unwrap())
 }
 
-/// Why `error` refuses an item, if it does.
+/// Returns the library error in `error`.
 fn of_item(error: Error) -> library::Error {
     let Error::Item(error) = error else {
         panic!("{error}");
@@ -112,7 +112,7 @@ fn a_lock_stands_in_for_a_signature_that_is_missing_and_for_none_that_is_bad() {
     world.lock(&draft, draft.content.clone());
     assert!(world.resolve("t/multi/tool").is_ok());
 
-    // Not one byte has changed; its signer does not count any more.
+    // No byte has changed, but its signer is no longer trusted.
     let fingerprint = world.friend.public().fingerprint();
     trust::untrust(world.library.spaces(), fingerprint).unwrap();
     let refused = of_item(world.resolve("t/multi/tool").unwrap_err());
@@ -120,7 +120,7 @@ fn a_lock_stands_in_for_a_signature_that_is_missing_and_for_none_that_is_bad() {
     let refused = of_item(world.draft("t/multi/tool").unwrap_err());
     assert!(matches!(refused, library::Error::Untrusted { .. }));
 
-    // Changed after it was signed: no lock takes it in, nor lets it pass that has it all the same.
+    // A file changed after it was signed. A draft does not include it, and a lock that lists it does not accept it.
     let changed = format!("{signed}planted = 1\n");
     world.write("t/multi/helper.py", &changed);
     let refused = of_item(world.draft("t/multi/tool").unwrap_err());
@@ -131,7 +131,7 @@ fn a_lock_stands_in_for_a_signature_that_is_missing_and_for_none_that_is_bad() {
     let refused = of_item(world.resolve("t/multi/tool").unwrap_err());
     assert!(matches!(refused, library::Error::Modified { .. }));
 
-    // A helper without any signature is covered as data is, and with this content only.
+    // A helper without a signature is covered like data, only with this content.
     let (_, unsigned) = signed.split_once('\n').unwrap();
     world.write("t/multi/helper.py", unsigned);
     content["verified_deps"]["files"]["helper.py"] = json!(sha256_hex(unsigned));
@@ -162,7 +162,7 @@ fn of_empty_files_only_a_marker_of_python_needs_no_signature() {
     }
 }
 
-/// How many descriptors this process has had room for: never less than were open at once.
+/// Size of the descriptor table of this process: an upper bound of the descriptors that were open at the same time.
 fn descriptors() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));

@@ -18,32 +18,31 @@ use super::terminal::Terminal;
 pub struct Chain {
     pub(super) item: ItemRef,
     pub(super) elements: Vec<Arc<Item>>,
-    /// What the tool is given of the configuration.
+    /// Configuration that the tool receives.
     pub(super) given: Option<Arc<Given>>,
-    /// The files of the tool, if it is one of several and not planned yet.
+    /// Files of a multi-file tool, until they are planned.
     pub(super) anchored: Option<Arc<Anchored>>,
-    /// What stands for all of them.
+    /// Hash over all these files.
     pub(super) files_hash: Option<Arc<str>>,
-    /// The item of its server, if it is a tool of one.
+    /// The MCP server of the tool.
     pub(super) server: Option<Arc<Item>>,
-    /// What stands at its end.
     pub terminal: Terminal,
 }
 
 impl Chain {
-    /// The element the chain starts at.
+    /// The first element.
     pub fn tool(&self) -> &Item {
         self.elements
             .first()
             .expect("a chain has at least one element")
     }
 
-    /// All elements, the tool first.
+    /// All elements, tool first.
     pub fn elements(&self) -> impl Iterator<Item = &Item> {
         self.elements.iter().map(|element| &**element)
     }
 
-    /// The `chain` member of an envelope; the server of a tool is its last element.
+    /// The `chain` member of an envelope. The server of a tool is its last element.
     pub fn links(&self) -> Vec<Value> {
         self.elements
             .iter()
@@ -60,7 +59,8 @@ impl Chain {
             .collect()
     }
 
-    /// Content hashes of its elements, tool first, of what the tool is given of the configuration, of its further files, and of its server.
+    /// Content hashes of the elements with the tool first, of the tool's configuration, of its further files, and of
+    /// its server.
     pub fn content_hashes(&self) -> impl Iterator<Item = &str> {
         let elements = self.elements.iter();
         let given = self.given.iter().map(|given| given.hash.as_str());
@@ -75,18 +75,18 @@ impl Chain {
             )
     }
 
-    /// Gives back the memory that the files of a tool of several take: they have been planned, and are in their copy.
+    /// Frees the memory of the files of a multi-file tool. They are planned, and are in their copy.
     pub fn let_go_of_files(&mut self) {
         self.anchored = None;
     }
 
-    /// Whether it holds the files of a tool of several.
+    /// True if it holds the files of a multi-file tool.
     #[cfg(test)]
     pub(crate) fn has_files(&self) -> bool {
         self.anchored.is_some()
     }
 
-    /// Parameters that cannot be taken.
+    /// Returns the error that the parameters are invalid.
     pub(super) fn refuse_params(&self, message: String) -> Error {
         Error::Params {
             item: self.item.clone(),
@@ -94,22 +94,22 @@ impl Chain {
         }
     }
 
-    /// What a second execution of the tool means, if it says so.
+    /// Effect of a second execution, if the tool declares it.
     pub fn effect(&self) -> Option<Effect> {
         self.tool().metadata.effect
     }
 
-    /// Most bytes of its result that a model is sent whole, if the tool says so.
+    /// Maximum size in bytes of a result that a model receives unabridged, if the tool declares it.
     pub fn result_limit(&self) -> Option<u32> {
         self.tool().metadata.result_limit
     }
 
-    /// The tool's `config_schema`.
+    /// The `config_schema` of the tool.
     pub fn schema(&self) -> Option<&Value> {
         self.tool().metadata.config_schema.as_ref()
     }
 
-    /// What the tool takes, compiled from its `config_schema`.
+    /// Compiles the `config_schema` of the tool.
     pub fn inputs(&self) -> Result<Inputs, Error> {
         let Some(schema) = self.schema() else {
             return Ok(Inputs::default());
@@ -121,7 +121,7 @@ impl Chain {
         })
     }
 
-    /// The parameters with the defaults of `inputs` put in, if they fit it.
+    /// Returns the parameters with the defaults of `inputs`. Refuses parameters that do not match.
     pub fn fit(&self, inputs: &Inputs, params: Object) -> Result<Object, Error> {
         match inputs.resolve(params) {
             Ok((params, _undeclared)) => Ok(params),

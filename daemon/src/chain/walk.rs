@@ -20,16 +20,16 @@ use super::terminal::{EXECUTE, HTTP, STATE_GRAPH, Terminal, Way};
 use super::verified::Chain;
 use crate::native;
 
-/// What was decided on the way to a plan, for somebody who asked.
+/// Decisions made for a plan.
 #[derive(Debug, Default)]
 pub struct Trace {
-    /// Its entries, in their order.
+    /// Entries in the order of the decisions.
     pub steps: Vec<Value>,
-    /// How long reading and verifying files took.
+    /// Time spent on reading and verifying files.
     pub verifying: Duration,
 }
 
-/// Resolves and verifies the chain of `item`, and holds it to its lock. `trace`, if there is one, receives what was found at each element.
+/// Resolves and verifies the chain of `item`, and compares it with its lock. Adds an entry for each element to `trace`.
 pub fn resolve(
     library: &Library,
     item: &ItemRef,
@@ -38,12 +38,12 @@ pub fn resolve(
     resolve_under(library, item, Locks::Held, trace)
 }
 
-/// What locks mean to those who resolve.
+/// Treatment of locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Locks {
-    /// A lock that is there holds.
+    /// An existing lock must match.
     Held,
-    /// A lock is to be written: none holds, and any file of the tool may be part of it.
+    /// A lock is being written. No lock is applied, and any file of the tool may be part of the new one.
     Drawn,
 }
 
@@ -98,7 +98,7 @@ pub(super) fn resolve_under(
     }
 }
 
-/// What the elements ask of each other, what the tool asks of the configuration, which files it has, and what its lock says.
+/// Checks the rules between the elements, reads the configuration and the files of the tool, and applies its lock.
 fn complete(
     item: &ItemRef,
     elements: Vec<Arc<Item>>,
@@ -165,14 +165,15 @@ fn complete(
     Ok(chain)
 }
 
-/// Whether an action on `item` is carried out by a run of its own: it is a directive, or it may be used and is a graph or a tool
+/// True if an action on `item` is carried out by a run of its own: for a directive, and for a verified graph or tool
 /// that starts threads.
 pub fn starts_run(library: &Library, item: &ItemRef) -> bool {
     let is_run = |chain: Chain| matches!(chain.terminal, Terminal::Graph | Terminal::Thread(_));
     item.kind == ItemKind::Directive || resolve(library, item, None).is_ok_and(is_run)
 }
 
-/// What `element` ends the chain as. Only items of the system space do: a project cannot call its own file a primitive.
+/// Returns the end of the chain if `element` is one. Only items of the system space are: a project cannot declare its
+/// own file a primitive.
 fn terminal(element: &Item) -> Option<Terminal> {
     if element.space != Space::System {
         return None;
@@ -214,7 +215,7 @@ fn note(trace: &mut Vec<Value>, library: &Library, element: &Item, referrer: Spa
     }));
 }
 
-/// How much of the file its signature answers for.
+/// Extent of the file that its signature covers.
 fn coverage(element: &Item) -> &'static str {
     match &element.origin {
         rye_item::Origin::BuiltIn => "built_in",

@@ -1,8 +1,8 @@
-//! What two neighbours of a chain ask of each other, and where elements may lie.
+//! Requirements between neighbours of a chain, and the spaces of elements.
 
 use super::*;
 
-/// A tool in YAML, which rests on `executor`.
+/// A YAML tool with the executor `executor`.
 fn element(name: &str, executor: &str, more: &str) -> String {
     format!("version: \"1.0.0\"\ncategory: t\nname: {name}\nexecutor_id: {executor}\n{more}\n")
 }
@@ -12,7 +12,7 @@ fn write(world: &World, name: &str, executor: &str, more: &str) {
     world.sign(&format!("t/{name}.yaml"), &text, &world.own);
 }
 
-/// What is said of a tool of this version on an executor that asks for `constraints`; `None` if it is taken.
+/// Returns the error for a tool of this version whose executor sets `constraints`, or `None` if it is accepted.
 fn said_of(constraints: &str, version: &str) -> Option<String> {
     let world = World::new();
     write(
@@ -35,7 +35,7 @@ fn an_executor_takes_the_versions_from_one_end_to_the_other_and_no_others() {
         (both, "2.0.0", None),
         (both, "0.9.9", Some("1.0.0 to 2.0.0")),
         (both, "2.0.1", Some("1.0.0 to 2.0.0")),
-        // A pre-release comes before what it leads to.
+        // A pre-release precedes its release.
         (both, "1.0.0-rc.1", Some("1.0.0 to 2.0.0")),
         ("{max_version: \"2.0.0\"}", "0.0.1", None),
         (
@@ -114,7 +114,7 @@ fn what_rests_on_an_element_of_a_higher_space_is_told_where_that_lies() {
     for told in ["t/runtime", "project space", "runtime.yaml", "user space"] {
         assert!(refused.contains(told), "{refused}");
     }
-    // From a tool of the project the same element can be used.
+    // A tool of the project can use the same element.
     write(&world, "tool", "t/runtime", "");
     assert!(world.resolve("t/tool").is_ok());
 }

@@ -1,4 +1,4 @@
-//! Which files are those of a tool of several, and what somebody who arranges them badly comes to.
+//! Files of multi-file tools, and refusals of bad arrangements.
 
 use std::os::unix::fs::symlink;
 
@@ -7,7 +7,7 @@ use nix::sys::stat::Mode;
 use super::*;
 use crate::trees::{self, Tree};
 
-/// The names of the files that would be copied.
+/// Names of the files that would be copied.
 fn names(chain: &Chain) -> Vec<String> {
     let tree = &chain
         .anchored
@@ -18,7 +18,7 @@ fn names(chain: &Chain) -> Vec<String> {
     names.collect()
 }
 
-/// A runtime `t/shells` that says this under `anchor` and `verify_deps`, and a tool `t/deep/tool` on it.
+/// A runtime `t/shells` with these `anchor` and `verify_deps` sections, and a tool `t/deep/tool` that it runs.
 fn on_runtime(world: &World, anchor: &str, deps: &str) -> Result<Chain, Error> {
     let runtime = format!(
         "version: \"1.0.0\"\ncategory: t\nname: shells\nexecutor_id: {EXECUTE}\nanchor: {anchor}\n\
@@ -30,7 +30,7 @@ fn on_runtime(world: &World, anchor: &str, deps: &str) -> Result<Chain, Error> {
     world.resolve("t/deep/tool")
 }
 
-/// Signs a script that is nothing to execute.
+/// Signs a script that is a library.
 fn script(world: &World, name: &str) {
     let (category, stem) = name.rsplit_once('/').unwrap();
     let stem = stem.strip_suffix(".sh").unwrap();
@@ -79,7 +79,7 @@ fn the_copy_begins_where_the_runtime_says_and_reaches_as_far_as_it_says() {
     let of_project = found("project_path", "scope: anchor");
     assert_eq!(of_project.len(), 5, "{of_project:?}");
     assert!(of_project.contains(&".ai/tools/t/deep/tool.yaml".to_owned()));
-    // What is not under `.ai` can carry no signature, and is refused there unless a lock covers it.
+    // A file outside `.ai` cannot be signed, and is refused unless a lock covers it.
     fs::write(world.root.path().join("project/loose.sh"), "true\n").unwrap();
     let refused = on_runtime(&world, &anchor("project_path"), "scope: anchor").unwrap_err();
     assert!(refused.to_string().contains("loose.sh"), "{refused}");
@@ -95,7 +95,7 @@ fn a_tool_is_one_of_several_files_if_its_runtime_says_so_or_a_marker_does() {
     assert!(!is_anchored("{enabled: false, mode: always}"));
     assert!(!is_anchored("{enabled: true, mode: never}"));
     assert!(is_anchored("{enabled: true, mode: always}"));
-    // One above the tool is not beside it.
+    // A marker in the parent directory of the tool does not count.
     world.write("t/marker.txt", "");
     assert!(!is_anchored(marked));
     world.write("t/deep/marker.txt", "");
@@ -131,7 +131,7 @@ fn a_helper_of_another_tool_and_data_of_another_tool_are_not_those_of_this_one()
     world.lock(&draft, draft.content.clone());
     assert!(world.resolve("t/multi/tool").is_ok());
 
-    // Another tool, which has a lock of its own.
+    // Another tool with a lock of its own.
     let head = "__version__ = \"1.0.0\"\n__category__ = \"t/other\"\n__tool_name__ = \"tool\"\n";
     let executor = "__executor_id__ = \"rye/core/runtimes/python/function\"\n";
     world.sign("t/other/tool.py", &format!("{head}{executor}"), &world.own);
@@ -167,7 +167,7 @@ fn a_helper_of_another_tool_and_data_of_another_tool_are_not_those_of_this_one()
     );
 }
 
-/// Makes what stands at a path.
+/// Creates the entry at a path.
 type Plant<'a> = &'a dyn Fn(&std::path::Path);
 
 #[test]
@@ -197,7 +197,7 @@ fn what_is_no_plain_file_is_refused_by_name_and_is_not_waited_for() {
         }
         fs::remove_file(path).unwrap();
     }
-    // A link to a directory is not followed: nothing behind it belongs to the tool.
+    // A link to a directory is not followed, so no file in its target belongs to the tool.
     symlink("/etc", tool.join("more")).unwrap();
     assert_eq!(
         names(&world.resolve("t/multi/tool").unwrap()),
@@ -211,7 +211,7 @@ fn a_tool_has_no_more_files_entries_and_bytes_than_it_may() {
         let world = World::new();
         world.multi();
         fill(&world.root.path().join("project/.ai/tools/t/multi"));
-        // While a lock is drawn, files need no signature.
+        // While a lock is being written, files need no signature.
         let told = world.draft("t/multi/tool").map(drop);
         told.map_err(|error| error.to_string()).err()
     };
@@ -222,7 +222,7 @@ fn a_tool_has_no_more_files_entries_and_bytes_than_it_may() {
             }
         }
     };
-    // Three files are there already.
+    // Three files exist already.
     assert_eq!(refused(&files(trees::MOST_FILES - 3, ".json")), None);
     let told = refused(&files(trees::MOST_FILES - 2, ".json")).unwrap();
     assert!(

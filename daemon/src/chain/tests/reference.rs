@@ -1,4 +1,4 @@
-//! What the reference says of the sections of tools, and of their variables, is what is read and set.
+//! The reference documents all sections and variables of tools.
 
 use rye_pages::Table;
 
