@@ -1,12 +1,14 @@
-//! Calls that runs of their own carry out, whatever kind of run asks for them.
+//! Calls that child runs carry out, for runs of every kind.
 //!
-//! **Owns** nothing: what a call of a graph needs is found out here, and its run waited for. **Never** commits, and never decides what a
-//! run may do: its owner narrows that when it makes the record ([`Runs::nest`](crate::port::Runs::nest)).
+//! **Owns** nothing: prepares the child run of a call, and waits for its end. **Never** commits. **Never** decides what
+//! a run may do: the owner of runs narrows its permissions when it makes the record
+//! ([`Runs::nest`](crate::port::Runs::nest)).
 //!
-//! **Order.** A child run is created in the commit that starts its call; after a restart it is attached to, never started twice. Another
-//! try of the call continues it, or takes what it has come to meanwhile. A request to stop goes to the child run first, and what that
-//! comes to counts. **Failure.** A child run that may not be, or fails, is the failure of its call; one that is suspended suspends who
-//! waits for it. A thread that failed is continued only by another try of its call, and nothing is read into its words.
+//! **Order.** A child run is created in the commit that starts its call. After a restart the call attaches to it and
+//! never starts it twice. Another try of the call continues the child, or takes its outcome if it has ended meanwhile.
+//! A stop request goes to the child run first, and its outcome counts. **Failure.** A child run that is refused or
+//! fails is the failure of its call. A suspended child suspends the run that waits for it. A failed thread is continued
+//! only by another try of its call, and its messages are never classified.
 
 use std::sync::Arc;
 
@@ -28,23 +30,23 @@ use rye_journal::Change;
 #[derive(Debug)]
 pub struct Child {
     run: RunId,
-    /// Whether the call creates it, and has to give it its task.
+    /// True if the call creates the run, and has to launch its task.
     is_new: bool,
-    /// The verified content of the directive of a thread that the call creates.
+    /// Content hash of the verified directive of a thread that the call creates.
     directive: Option<String>,
 }
 
-/// What a call that a run is to carry out comes to when it is looked up.
+/// Result of the lookup of a call that a run carries out.
 #[derive(Debug)]
 pub enum Lookup {
-    /// The answer is at hand, or the run may not be.
+    /// The answer is known without a run, or the run is refused.
     Answer(Box<CallOutcome>),
-    /// This run, and the changes that create it, if it is to be created.
+    /// The run, and the changes that create it if it does not exist.
     Run(Child, Vec<Change>),
 }
 
 impl Lookup {
-    /// What the call needs, planned as `plan` says.
+    /// Returns the job of the call. `plan` makes its plan.
     pub fn job<P>(self, hashes: InputHashes, plan: impl FnOnce(Child) -> P) -> Job<P> {
         match self {
             Self::Answer(answer) => {
@@ -63,7 +65,7 @@ impl Lookup {
         }
     }
 
-    /// The verified content of the directive of the thread that is to be created.
+    /// Content hash of the directive of the thread that is created.
     pub fn directive(&self) -> Option<&str> {
         match self {
             Self::Answer(_) => None,
@@ -72,7 +74,7 @@ impl Lookup {
     }
 }
 
-/// The run that carries `call` out already.
+/// Returns the run that carries `call` out already.
 pub fn attached(call: &Call) -> Option<Lookup> {
     let run = call.attached.clone()?;
     Some(there_already(run))
@@ -87,7 +89,8 @@ const fn there_already(run: RunId) -> Lookup {
     Lookup::Run(child, Vec::new())
 }
 
-/// What `run` calls becomes a child run, which continues that of an earlier try if it can. Nothing is committed and nothing begins here.
+/// Makes `call` of `run` a child run, which continues the run of an earlier try if possible. Commits nothing and starts
+/// nothing.
 pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call, wanted: Wanted) -> Lookup {
     let continues = match Earlier::of(services, call, wanted.item()).await {
         Ok(Earlier::Counts(child)) => return there_already(child),
@@ -113,7 +116,7 @@ pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call, wanted: Want
             let epoch = services.epoch;
             let is_thread = spec.kind() == RunKind::Thread;
             let directive = is_thread.then(|| spec.content_hash.clone());
-            // One that has failed is told nothing more.
+            // A run that has failed gets no warnings.
             let warnings = warnings.into_iter().filter(|_| fault.is_none());
             let warnings: Vec<Event> = warnings.map(warning).collect();
             let first = fault.map_or(RunEvent::started(epoch).into(), Event::never_started);
@@ -144,8 +147,8 @@ fn refused(failure: Failure) -> Lookup {
     }))
 }
 
-/// Waits for what `child` makes of the call of `parent`, and gives it its task before, if it is new. `limit` names what the time of the
-/// call is that of.
+/// Waits for the outcome of `child`. Launches its task before, if it is new. `limit` names the time limit of the call
+/// in the cause of a cancel.
 pub async fn carry_out(
     services: &Arc<Services>,
     parent: &RunId,
@@ -160,13 +163,13 @@ pub async fn carry_out(
     child_run(services, stop, parent, call, child.run, limit).await
 }
 
-/// The child run that carried out an earlier try of a call.
+/// The child run of an earlier try of a call.
 enum Earlier {
-    /// There is none, or none that can be continued.
+    /// There is none, or it cannot be continued.
     None,
-    /// It has succeeded, or its parent does not wait for it: its result counts.
+    /// It has succeeded, or its parent does not wait for it. Its result counts.
     Counts(RunId),
-    /// It ended without success: its finished steps are not repeated.
+    /// It has ended without success. Its finished steps are not repeated.
     Continues(Arc<Run>),
 }
 
@@ -239,7 +242,7 @@ impl Earlier {
     }
 }
 
-/// Whether the conversation of a thread that ended without success can be continued: there is one, and no limit is used up.
+/// True if the conversation of an ended thread can be continued: it has begun, and no limit is used up.
 fn can_continue(thread: &Run) -> bool {
     let has_conversation = thread.carried().is_some_and(|carried| carried.has_begun());
     let is_lost = thread.failure().is_some_and(|failure| {
@@ -253,7 +256,7 @@ fn can_continue(thread: &Run) -> bool {
 
 /// Waits for a child run, unless it is detached.
 ///
-/// The supervisor stops a child run together with its parent; one that was created at that very moment is stopped here.
+/// The supervisor stops a child run together with its parent. A child created at the same moment is stopped here.
 async fn child_run(
     services: &Arc<Services>,
     stop: &Stop,
@@ -270,7 +273,8 @@ async fn child_run(
     let (mut overdue, mut told) = (false, false);
     let settled = loop {
         let cause = tokio::select! {
-            // First: a kill is more than a cancel, and must not leave one on the record of the child before its own end is.
+            // A kill is checked first. It takes precedence over a cancel, which must not be on the record of the child
+            // before the kill.
             biased;
             () = stop.at_least(Urgency::Shutdown) => return Ended::Stopped(KillReceipt::default()),
             settled = runs.settled(child.clone()) => break settled,
@@ -321,7 +325,7 @@ async fn child_run(
     }))
 }
 
-/// The result of a run as who called it sees it: that of a thread says what it has cost.
+/// Result of a run for its caller. That of a thread includes its cost.
 async fn result_of(services: &Arc<Services>, run: &Arc<Run>) -> Value {
     let mut result = run.result();
     if run.spec.kind() == RunKind::Thread
@@ -332,7 +336,7 @@ async fn result_of(services: &Arc<Services>, run: &Arc<Run>) -> Value {
     result
 }
 
-/// What is answered at once for a run that its parent does not wait for; `None` if it does.
+/// Answers immediately for a run that its parent does not wait for. `None` if it does wait.
 async fn unwaited(services: &Arc<Services>, call: &Call, child: &RunId) -> Option<CallOutcome> {
     let run = services.runs().get(child.clone()).await.ok()?;
     if run.spec.parent_end.waits() {
@@ -349,7 +353,7 @@ async fn unwaited(services: &Arc<Services>, call: &Call, child: &RunId) -> Optio
     Some(CallOutcome::known(begun(&run, call)))
 }
 
-/// What a caller who does not wait for `run` is told of it.
+/// Answer for a caller that does not wait for `run`.
 fn begun(run: &Run, call: &Call) -> Value {
     let by = call.item.canonical();
     let mut answer = launched(run);
@@ -363,8 +367,8 @@ fn begun(run: &Run, call: &Call) -> Value {
     answer
 }
 
-/// Why a run that ended did not succeed. What is known of it is its class: its words are those of its tools, or of a model, and
-/// nothing is tried again for them.
+/// Returns the failure of an ended run, or `None` if it succeeded. Only its code is used, because its messages are
+/// those of tools or of a model. The failure of a graph or tool run is not retryable.
 pub fn failure_of(run: &Run) -> Option<Failure> {
     let failure = match run.outcome()? {
         Outcome::Completed { .. } | Outcome::CompletedWithErrors { .. } => return None,
