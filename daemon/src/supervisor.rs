@@ -1,18 +1,20 @@
-//! Owns every run.
+//! The owner of all runs.
 //!
-//! **Owns** the admission of runs, one task per live run with its stop signal, and what happens to live runs when the
-//! daemon starts and stops. **Never** awaits a run: it notifies them by their [`Stop`](crate::stop::Stop), and learns of their end from the
-//! journal.
+//! **Owns** the admission of runs, one task per live run with its stop signal, and the treatment of live runs when the
+//! daemon starts and stops. **Never** awaits a run: it notifies runs by their [`Stop`](crate::stop::Stop), and learns
+//! of their ends from the journal.
 //!
 //! ```text
-//! start ─admit─► launch ─► task: commit run_created ─durable─► answer, then graph::drive | tool::drive ─► terminal event
+//! start ─admit─► launch ─► task: commit run_created ─durable─► answer, graph::drive | tool::drive ─► terminal event
 //! a graph or a directive that a run calls: run_created in the parent's commit ─durable─► launch ─► task: graph::drive
 //! cancel ─commit cancel_requested─► stop signal          kill ─stop signal─► task leaves ─► commit run_killed
 //! ```
 //!
-//! **Order and races.** A run is created by its own task, so that a caller who goes away leaves none that nobody drives; a child
-//! run is created with the step that starts it. A cancel that comes before the task exists is found in the record. Kill and
-//! natural end may race: the journal accepts one terminal event, the other is refused and dropped. **Failure.** A task that panics ends its run as `error` (code `panicked`); a failed journal ends the daemon.
+//! **Order and races.** A run is created by its own task, so a caller that disconnects leaves no run without a task. A
+//! child run is created in the commit of the step that starts it. A cancel that precedes the task is found in the
+//! record. A kill and a natural end may race: the journal accepts one terminal event, and the other is refused and
+//! dropped. **Failure.** A task that panics ends its run with the error code `panicked`. A failed journal ends the
+//! daemon.
 
 mod error;
 mod request;

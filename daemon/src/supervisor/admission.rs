@@ -1,12 +1,13 @@
-//! What a run is allowed to be: everything about it is fixed here, before it exists.
+//! Admission of runs: fixes everything about a run before it exists.
 //!
-//! **Rule.** What is wrong before the first step makes no run: an item that is refused (unknown, unsigned, modified, untrusted, not
-//! permitted), configuration that decides about runs and is refused, a graph or directive that does not validate, inputs that do not
-//! fit, variables that tools would miss, a node to begin at that is not there, a model that cannot be used. A child run of a graph that
-//! would fail so (its `fault`) is made all the same, and has failed with zero steps: that is the failure of the node that calls it.
-//! A run that would continue an ended one is not made: the ended one stays as it is, and can be continued later.
+//! **Rule.** An error before the first step creates no run. The causes are an item that is refused (unknown, unsigned,
+//! modified, untrusted, not permitted), refused configuration, and an invalid graph or directive. Further causes are
+//! inputs that do not fit, missing variables, an unknown start node, and an unusable model. A child run of a graph is
+//! created despite such an error (its `fault`), and has failed with zero steps: this is the failure of the node that
+//! calls it. A continuation with such an error is not created: the ended run stays as it is, and can be continued
+//! later.
 //!
-//! **Order.** All of it is one visit to the project, through its gate. **Never** on a worker of the runtime.
+//! **Order.** The admission is one visit to the project in its file pool. **Never** on a worker of the runtime.
 
 mod declared;
 mod repairs;
@@ -44,7 +45,7 @@ use crate::projects::{Inside, Site};
 use crate::services::Services;
 
 impl Supervisor {
-    /// Verifies the item and fixes everything about the run `id`, away from the runtime's workers.
+    /// Verifies the item and fixes everything about the run `id`, on a thread of the file pool.
     pub(super) async fn admit(&self, id: &RunId, request: Start) -> Result<Admitted, Error> {
         let item = request.item.canonical();
         if item.kind != ItemKind::Directive {
@@ -56,7 +57,7 @@ impl Supervisor {
             config: Arc::clone(&self.shared.config),
         };
         let budget = self.budget(id, &request).await?;
-        // A child run works where its parent does.
+        // A child run has the directory of its parent.
         let site = match &request.lineage {
             Some(lineage) => Site::from(&*lineage.spec),
             None => Site::from(&request.directory),
@@ -71,7 +72,7 @@ impl Supervisor {
     }
 }
 
-/// What runs are admitted with.
+/// Services and settings for admissions.
 struct Admission {
     services: Arc<Services>,
     config: Arc<Config>,
@@ -103,7 +104,7 @@ impl Admission {
         }
     }
 
-    /// What is fixed about a run of any kind, which is to do `task` and runs the item with that content.
+    /// Returns the specification of a run of any kind, which does `task` with the item of that content hash.
     fn spec(
         &self,
         inside: &Inside<'_>,
@@ -118,7 +119,7 @@ impl Admission {
             StartAt::Continue { run, .. } => Some(run),
             StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => None,
         };
-        // A step that takes over a run is a member of its chain, too.
+        // A step that takes over the state of a run is part of its chain, too.
         let member = match &request.start_at {
             StartAt::Node { from, .. } => from.as_ref(),
             StartAt::Start | StartAt::Injected(_) | StartAt::Continue { .. } => continued,
@@ -152,7 +153,7 @@ impl Admission {
         }
     }
 
-    /// A graph run: parsed and validated, with its own declaration as a further layer.
+    /// Admits a graph run. The graph is parsed and validated, and its `permissions` become a layer.
     fn admit_graph(
         &self,
         inside: &Inside<'_>,
@@ -239,7 +240,8 @@ impl Admission {
         })
     }
 
-    /// A tool run: its own execution is what its capabilities must cover. What it starts may cost money, so it has a limit as well.
+    /// Admits a tool run. Its permissions must cover the execution of the tool. It has a spending limit, because it may
+    /// start runs that cost money.
     fn admit_tool(
         &self,
         inside: &Inside<'_>,
@@ -281,7 +283,7 @@ impl Admission {
         })
     }
 
-    /// The configuration that decides about a run of `item`, as text and read.
+    /// Returns the configuration for a run of `item`, as text and parsed.
     fn configuration(
         &self,
         item: &ItemRef,
@@ -294,7 +296,7 @@ impl Admission {
         Ok((snapshot, policy))
     }
 
-    /// The graph that `text` holds, and what its author should know of it among the items of `library`.
+    /// Returns the graph in `text`, and its warnings, which depend on the items of `library`.
     fn read_graph(
         &self,
         text: &str,
@@ -307,7 +309,7 @@ impl Admission {
             node.caching == Caching::On && items.any(|item| is_run(&item))
         });
         let findings = if caches_runs {
-            // That is a warning, which belongs among those about the text alone.
+            // This adds a warning, sorted among those about the text.
             definition::parse_among(text, &is_run)?.1
         } else {
             parsed.findings.clone()
@@ -323,7 +325,7 @@ pub(super) fn refused(item: &ItemRef, source: chain::Error) -> Error {
     }
 }
 
-/// Refuses what is asked of a run of another kind: nobody should believe in a limit that binds nothing.
+/// Refuses settings for runs of another kind, so that no caller relies on a limit without effect.
 fn refuse_foreign(item: &ItemRef, request: &Start) -> Result<(), Error> {
     let limits = &request.limits;
     let of_threads = [
@@ -339,15 +341,15 @@ fn refuse_foreign(item: &ItemRef, request: &Start) -> Result<(), Error> {
             "`limits.steps` is for graphs; a thread takes turns: write `--limit turns=N`".to_owned()
         }
         (ItemKind::Directive, _) | (_, None) => return Ok(()),
-        // They are those that the graph gives its threads.
+        // The graph passes them on to its threads.
         _ if matches!(request.start_at, StartAt::Continue { .. }) => return Ok(()),
         (_, Some((field, _))) => format!("`{field}` is for threads, and `{item}` is no directive"),
     };
     Err(Error::Params { message })
 }
 
-/// The authority a run starts under, before its own declaration: that of the caller and of what it comes from, and what
-/// was narrowed for this run.
+/// Layers of a run before its own declaration: those of the caller or of the original run, and the restrictions of the
+/// request.
 pub(super) fn inherited_layers(request: &Start) -> Vec<Layer> {
     let mut layers = match (&request.lineage, &request.start_at) {
         (Some(lineage), _) => lineage.spec.layers.clone(),
@@ -371,7 +373,7 @@ pub(super) fn inherited_layers(request: &Start) -> Vec<Layer> {
     layers
 }
 
-/// What is fixed about the child runs of a graph or a tool: how many of them run side by side is its own affair.
+/// Terms for the child runs of a graph or a tool, which limit the number of parallel child runs themselves.
 fn children(policy: &Policy) -> ChildTerms {
     ChildTerms {
         most: None,
@@ -379,8 +381,8 @@ fn children(policy: &Policy) -> ChildTerms {
     }
 }
 
-/// The inputs of the run with warnings about undeclared ones; or as they were given, and why they do not fit. A run that
-/// takes over another one has that one's inputs, which have to fit the graph as it is now.
+/// Returns the inputs with warnings about undeclared ones, or the given inputs and the failure. A run that takes over
+/// another one has the inputs of that run, which must match the present graph.
 fn inputs(
     graph: &Graph,
     mut given: Object,
@@ -402,14 +404,15 @@ fn inputs(
     fitted.map_err(|failure| (given, Box::new(failure)))
 }
 
-/// When a step of a run of `graph` counts as done, as far as that is said: by the caller, the graph, or the run above.
+/// Durability set by the caller, the graph or the parent, in this order.
 fn durability(request: &Start, graph: &Graph) -> Option<Durability> {
     let above = request.lineage.as_ref();
     let inherited = || above.map(|lineage| lineage.spec.durability);
     request.durability.or(graph.durability).or_else(inherited)
 }
 
-/// Where the run begins, if not at the start node with the graph's own state; and why it cannot begin there.
+/// Returns the start position, or `None` for the start node with the initial state of the graph, and the reason why the
+/// run cannot start there.
 fn start_from(
     graph: &Graph,
     content_hash: &str,
@@ -424,7 +427,7 @@ fn start_from(
         StartAt::Continue { run, .. } => {
             let (node, (state, mut left)) = resumption(run, graph)?;
             if run.spec.content_hash != content_hash {
-                // Items of another text of the graph need not be those of this one.
+                // The items of another text of the graph may differ from those of this one.
                 left.items = None;
             }
             let repairs = run.spec.repairs();
@@ -471,7 +474,7 @@ fn start_from(
     Ok((Some(start), misfit.or(missing)))
 }
 
-/// Nothing done yet, in the graph's own state.
+/// Initial state of the graph.
 fn fresh(graph: &Graph) -> State {
     State {
         vars: graph.state.clone().into(),
@@ -479,7 +482,7 @@ fn fresh(graph: &Graph) -> State {
     }
 }
 
-/// Sets the keys of `vars` in `state`; all but one, if that is none of its own.
+/// Sets `vars` in `state`. Returns a failure for the reserved key `inputs`.
 fn lay_over(state: &mut State, vars: &Object) -> Option<Failure> {
     let mut misfit = None;
     for (key, value) in vars {
@@ -493,7 +496,7 @@ fn lay_over(state: &mut State, vars: &Object) -> Option<Failure> {
     misfit
 }
 
-/// The limit of steps of the run that is continued, raises included: its continuation never gets a lower one.
+/// Step limit of the continued run, raises included. Its continuation never gets a lower one.
 fn continued_limit(start_at: &StartAt) -> u32 {
     match start_at {
         StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => 0,
@@ -505,7 +508,7 @@ fn continued_limit(start_at: &StartAt) -> u32 {
     }
 }
 
-/// Why a run that failed at its limit of steps, whatever the hooks of that event said, cannot be continued with this one.
+/// Returns the reason why a run that failed at its step limit cannot be continued with `limit`. Hooks do not change it.
 fn used_up(start_at: &StartAt, limit: u32) -> Option<Failure> {
     let run = match start_at {
         StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => return None,
@@ -522,8 +525,8 @@ fn used_up(start_at: &StartAt, limit: u32) -> Option<Failure> {
     })
 }
 
-/// Where a run that has ended is continued, and with what: at the node that failed, or the one it stood before; at its start, if
-/// it never took a step.
+/// Returns the node at which an ended run is continued, and the state: the failed node or the one it had reached, or
+/// the start if it took no step.
 fn resumption(run: &Run, graph: &Graph) -> Result<(String, (State, Left)), Error> {
     let unfit = |problem: &str| Error::Unfit {
         run: run.id.clone(),
@@ -550,7 +553,7 @@ fn resumption(run: &Run, graph: &Graph) -> Result<(String, (State, Left)), Error
             "its nodes were all done when it ended; nothing is left to do",
         )),
         (None, Some(start)) => Ok((start.node.clone(), inherited)),
-        // Inputs given as text were read as the graph declares them, so not at all.
+        // Inputs given as text are converted by the graph's declaration, so they were never read.
         (None, None) if spec.graph().is_none() => Err(unfit(
             "it ended because its graph could not be read; start it anew",
         )),
@@ -558,7 +561,7 @@ fn resumption(run: &Run, graph: &Graph) -> Result<(String, (State, Left)), Error
     }
 }
 
-/// Whether the failure of `last` is what the run ended with.
+/// True if the run ended with the failure of `last`.
 fn ended_at_it(state: &State, last: &LastStep) -> bool {
     let mut suppressed = state.suppressed.iter();
     last.error.is_some()
@@ -566,8 +569,8 @@ fn ended_at_it(state: &State, last: &LastStep) -> bool {
         && suppressed.all(|error| error.step != state.steps)
 }
 
-/// A graph that names an unsigned, modified or untrusted tool is refused before its first step. A tool that is not there
-/// is the failure of its node, which the graph may handle.
+/// Refuses a graph that names an unsigned, modified or untrusted tool. A missing tool is the failure of its node, which
+/// the graph may handle.
 fn refuse_tampered(graph: &Graph, library: &Library) -> Result<(), Error> {
     for item in named_calls(graph) {
         match chain::resolve(library, &item, None) {
@@ -580,7 +583,7 @@ fn refuse_tampered(graph: &Graph, library: &Library) -> Result<(), Error> {
     Ok(())
 }
 
-/// The items a graph calls by name, each once.
+/// Items that the graph calls by name.
 fn named_calls(graph: &Graph) -> BTreeSet<ItemRef> {
     graph.actions().filter_map(Action::named).collect()
 }

@@ -1,10 +1,10 @@
-//! Questions of runs to people: who has some open, what their answers do, and when it is too late for one.
+//! Questions of runs to people: their answers, and their timeouts.
 //!
-//! **Order.** An answer and what resumes the run are one commit, so that a crash leaves a run that waits, or one that has its answer.
-//! **Races.** Of two answers the first counts; the second is refused, since nothing is open. A question whose time is over is looked for every
-//! half second, together with files that cancel; an answer that comes before that look counts. **Times.** How long a question has been
-//! open is measured by the clock for delays, from the first look at it. Over a restart the wall clock decides how much of its time is left: at
-//! most all of it.
+//! **Order.** An answer and the resumption of its run are one commit. So after a crash the run either waits or has its
+//! answer. **Races.** The first of two answers counts; the second is refused because no question is open. Timeouts are
+//! checked every half second, together with cancel files. An answer before the check counts. **Times.** The open time
+//! is measured by the monotonic clock from the first check of the question. After a restart the wall clock determines
+//! the remaining time, which is at most the whole timeout.
 
 use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -24,8 +24,9 @@ use rye_host::task;
 use rye_journal::{Change, Refused, Why};
 
 impl Supervisor {
-    /// Answers a question of the run `id`; one that is suspended for it resumes. Without an id the only open one is meant. The `verdicts`
-    /// are about at-most-once attempts of unknown outcome that an approval has done again.
+    /// Answers a question of the run `id`, and resumes a run that is suspended for it. `asked` is the id of the
+    /// question; `None` means the only open one. `verdicts` permit the repetition of at-most-once attempts of unknown
+    /// outcome.
     pub async fn answer(
         &self,
         id: &RunId,
@@ -61,7 +62,7 @@ impl Supervisor {
         if let Some((name, _)) = verdicts.first() {
             return Err(unfit(format!("`{name}` is not uncertain")));
         }
-        // It is suspended for something else, or still has work in hand.
+        // It is suspended for another reason, or still has attempts in flight.
         let event = RunEvent::ApprovalAnswered(answer).into();
         match self.journal().commit(vec![Change::event(id, event)]).await {
             Ok(committed) => self.journal().published(committed.ticket).await?,
@@ -74,7 +75,7 @@ impl Supervisor {
         self.run_of(id).await
     }
 
-    /// Lets the runs among `live`, which are all, continue whose question nobody answered in time.
+    /// Resumes the runs whose questions have timed out. `live` contains all live runs.
     pub(super) async fn expire_approvals(&self, live: &[Arc<Run>]) {
         let (now, up) = (self.journal().now(), self.services().clock.up());
         let epoch = self.services().epoch;
@@ -90,7 +91,7 @@ impl Supervisor {
                     let key = (run.id.clone(), Arc::clone(&asked.approval.id));
                     let deadline = deadlines.get(&key).copied().unwrap_or_else(|| {
                         let whole = until.ms_since(asked.approval.created_at);
-                        // One of this life was asked just now.
+                        // A question of this life of the daemon has just been opened.
                         let left = if asked.epoch == epoch {
                             whole
                         } else {
@@ -119,13 +120,13 @@ impl Supervisor {
     }
 
     fn deadlines(&self) -> MutexGuard<'_, Deadlines> {
-        // Every use is one insert, or one whole table.
+        // Each use inserts one entry or replaces the whole table.
         let deadlines = self.shared.deadlines.lock();
         deadlines.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The open question of `run` that `asked` names.
+/// Returns the open question of `run` with the id `asked`.
 fn open<'r>(run: &'r Run, asked: Option<&str>) -> Result<&'r Approval, Error> {
     let mut open = run.asks();
     let named = |approval: &&Approval| asked.is_none_or(|asked| *approval.id == *asked);
@@ -148,7 +149,7 @@ fn open<'r>(run: &'r Run, asked: Option<&str>) -> Result<&'r Approval, Error> {
     }
 }
 
-/// Whether `run` is suspended until somebody answers.
+/// True if `run` is suspended until its question is answered.
 pub(super) fn waits_for_answer(run: &Run) -> bool {
     run.suspension().map(|why| why.reason) == Some(SuspendReason::Approval)
 }
@@ -169,7 +170,8 @@ pub(super) fn nothing_open(run: &Run) -> Error {
     }
 }
 
-/// The events by which the question is settled that `run` is suspended for. A run that waits for an answer resumes for nothing else.
+/// Returns the events that settle the question for which `run` is suspended. Without a settlement, such a run is not
+/// resumed.
 pub(super) fn settled(run: &Run, settled: Option<&Settled>) -> Result<Vec<Event>, Error> {
     let asks = waits_for_answer(run) && run.asks().next().is_some();
     match settled {

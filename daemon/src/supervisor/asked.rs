@@ -1,7 +1,8 @@
-//! What the parameters of an action on a graph ask for.
+//! Parameters of an action on a graph.
 //!
-//! Control parameters (`async validate node inject_state capabilities depth max_steps resume graph_run_id resume_run_id`) say how
-//! the graph is to run and never reach its inputs; everything else is an input. `null` means not given.
+//! Control parameters (`async validate node inject_state capabilities depth max_steps resume graph_run_id
+//! resume_run_id`) control the run of the graph, and never reach its inputs. All others are inputs. A `null` value
+//! counts as absent.
 
 use rye_core::definition;
 use rye_core::id::RunId;
@@ -15,31 +16,31 @@ use super::request::{Start, StartAt};
 use crate::chain::Terminal;
 use crate::port::CONTROL;
 
-/// Control parameters, and the inputs.
+/// Control parameters and inputs.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
-    /// Everything that is not a control parameter.
+    /// All parameters that are not control parameters.
     pub(super) inputs: Object,
-    /// Whether the caller continues without waiting.
+    /// True if the caller does not wait for the run.
     pub(super) detached: bool,
-    /// Whether the graph is only looked at.
+    /// True if the graph is only validated.
     pub(super) validate: bool,
     /// The only node to run.
     pub(super) node: Option<String>,
-    /// What is laid over the state it begins with.
+    /// Values that override the initial state.
     pub(super) inject_state: Object,
-    /// Patterns that narrow what the run may do.
+    /// Patterns that restrict the permissions of the run.
     pub(super) capabilities: Option<Vec<String>>,
-    /// How many levels of child runs it may have.
+    /// Maximum depth of child runs below it.
     pub(super) depth: Option<u32>,
-    /// Most steps it may take.
+    /// Maximum number of steps.
     pub(super) max_steps: Option<u32>,
-    /// The run to resume, or whose state the only node begins with.
+    /// The run to resume, or the source of the state for `node`.
     pub(super) resume: Option<RunId>,
 }
 
 impl Asked {
-    /// Takes the parameters apart; the failure has the code `invalid_params` and names the parameter.
+    /// Separates the parameters. A failure has the code `invalid_params` and names the parameter.
     pub(super) fn read(params: Object) -> Result<Self, Failure> {
         let mut params = Params::new(params, "a graph");
         let asked = Self {
@@ -71,7 +72,7 @@ fn run(params: &mut Params, key: &str) -> Result<Option<RunId>, Failure> {
     run.map_err(|error| wrong(format!("`{key}`: {error}")))
 }
 
-/// Both spellings: `resume: true` with `graph_run_id`, and `resume_run_id`.
+/// Reads both spellings: `resume: true` with `graph_run_id`, and `resume_run_id`.
 fn resumed(params: &mut Params) -> Result<Option<RunId>, Failure> {
     let resume = params.flag("resume")?;
     let named = run(params, "graph_run_id")?;
@@ -92,7 +93,7 @@ fn resumed(params: &mut Params) -> Result<Option<RunId>, Failure> {
 }
 
 impl Asked {
-    /// Where the run begins that a node, or a caller without an old run, asks for.
+    /// Start position of a run of one node, or of a new run.
     pub(super) fn start_at(node: Option<String>, inject_state: Object) -> StartAt {
         match node {
             Some(node) => StartAt::Node {
@@ -106,7 +107,7 @@ impl Asked {
         }
     }
 
-    /// Whether the parameters ask for an old run.
+    /// True if the parameters name an existing run.
     pub(super) fn resumes(params: &Object) -> bool {
         ["resume", "graph_run_id", "resume_run_id"]
             .iter()
@@ -116,8 +117,8 @@ impl Asked {
 }
 
 impl Supervisor {
-    /// Refuses inputs of a graph that are called like control parameters and that the graph does not declare: a caller who gives
-    /// `capabilities` as an input would believe that the run has less authority.
+    /// Refuses inputs of a graph that have the name of a control parameter and are not declared. A caller that sends
+    /// `capabilities` as an input would assume that the run has fewer permissions.
     pub(super) async fn refuse_control_inputs(&self, request: &Start) -> Result<(), Error> {
         let given: Vec<_> = CONTROL
             .into_iter()
@@ -128,7 +129,7 @@ impl Supervisor {
         if given.is_empty() {
             return Ok(());
         }
-        // What is wrong with the item itself is reported where the run is admitted.
+        // The admission reports problems of the item itself.
         let Ok(chain) = self.resolve(&request.item, &request.directory).await else {
             return Ok(());
         };
@@ -150,7 +151,7 @@ impl Supervisor {
     }
 }
 
-/// Whether `request` brings inputs other than those `run` has.
+/// True if `request` has inputs that differ from those of `run`.
 pub(super) fn brings_other_inputs(request: &Start, run: &Run) -> bool {
     let own = &run.spec.inputs;
     let schema = || {

@@ -1,8 +1,8 @@
-//! Who pays for a run that is to be accepted, and what people see and raise of budgets.
+//! Accounts of new runs, and the display and raising of budgets.
 //!
-//! A run that nobody's run asks for has an account of its own; a child run has one below that of its parent; a run that
-//! continues another one has the account of that chain, as long as what is above it is still open: no run reaches money outside its
-//! tree by continuing one whose parents are gone.
+//! A top-level run has its own account. A child run has one below that of its parent. A continuation has the account of
+//! its chain as long as the accounts above are open. So a run cannot spend money outside its tree by continuing one
+//! whose parents have ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -20,7 +20,7 @@ use crate::port::{AccountView, MeterView};
 use rye_journal::{AccountRow, Change};
 
 impl Supervisor {
-    /// The account of the run `id` that `start` asks for, with the limit that the request names.
+    /// Returns the account of the run `id` that `start` requests, with the requested limit.
     pub(super) async fn budget(&self, id: &RunId, start: &Start) -> Result<Budget, Error> {
         if let StartAt::Continue { run, within, .. } = &start.start_at {
             let within = within.as_ref();
@@ -70,7 +70,7 @@ impl Supervisor {
             let funding = Funding::Reopen { closed, limit };
             return Ok(Budget { account, funding });
         }
-        // Its total counts for accounts that are closed too. What is left of its limit is that of a new one.
+        // The total of a closed account is still counted. The new account gets the rest of its limit.
         let spent = closed.total().map_or(Usd::ZERO, |total| total.money);
         Ok(Budget {
             account: AccountId(id.clone()),
@@ -87,14 +87,14 @@ impl Supervisor {
         })
     }
 
-    /// Whether an account above another one is not closed; nothing above it is as good.
+    /// True if the account `above` is not closed. No account above counts as open.
     async fn is_open(&self, above: Option<&AccountId>) -> Result<bool, Error> {
         let Some(id) = above else { return Ok(true) };
         let row = self.journal().account(id).await?;
         Ok(row.is_some_and(|row| !row.closed))
     }
 
-    /// The first account that is not closed, from `above` on upwards; `within` itself, if what is open there does not draw on it.
+    /// Returns the first open account from `above` upwards. Returns `within` if the open accounts do not include it.
     async fn nearest_open(
         &self,
         above: Option<&AccountId>,
@@ -113,7 +113,7 @@ impl Supervisor {
     }
 }
 
-/// The account of the run that asks for another one.
+/// Account of the parent run.
 fn parent(start: &Start) -> Option<AccountId> {
     let lineage = start.lineage.as_ref()?;
     Some(lineage.spec.budget.account.clone())
@@ -126,7 +126,7 @@ impl Supervisor {
         Ok(AccountView { id, run, row, cost })
     }
 
-    /// The account of `run` and those above it, up to the root of its tree.
+    /// Returns the account of `run` and those above it, up to the root of its tree.
     pub async fn budget_path(&self, run: &Run) -> Result<Vec<AccountView>, Error> {
         let path = self
             .journal()
@@ -139,7 +139,7 @@ impl Supervisor {
         Ok(views)
     }
 
-    /// The account of `run` and all below it, each behind the one that it draws on, with how many lie above it.
+    /// Returns the accounts of `run` and of its descendants in depth-first order, each with its depth.
     pub async fn budget_tree(&self, run: &Run) -> Result<Vec<(u32, AccountView)>, Error> {
         let mut rows = HashMap::new();
         let mut below: BTreeMap<AccountId, Vec<AccountId>> = BTreeMap::new();
@@ -167,7 +167,7 @@ impl Supervisor {
         Ok(tree)
     }
 
-    /// The meters in force, and those in which something is held still.
+    /// Returns the meters in force, and those with money on hold.
     pub fn meters(&self) -> Vec<MeterView> {
         let services = &self.shared.services;
         let in_force = services.caps.in_force(services.journal.now());
@@ -189,7 +189,7 @@ impl Supervisor {
         views
     }
 
-    /// Whether a child run of `run` that reserves `share` would be paid for now. Nothing is reserved.
+    /// Checks that a child run of `run` with the reservation `share` can be paid now. Reserves nothing.
     pub(super) fn affords(&self, run: &Run, share: Usd) -> Result<(), Denied> {
         let journal = self.journal();
         let child = RunId::generate(&run.spec.item.id, journal.now().seconds(), journal.random());
@@ -200,8 +200,8 @@ impl Supervisor {
         journal.try_on_accounts(&AccountId(child), &open)
     }
 
-    /// Gives `run` more to spend, and with `through` also those above that would have too little for it; answers with the
-    /// accounts that were raised, the topmost first.
+    /// Raises the limit of `run`. With `through`, also raises the accounts above that would be too small. Returns the
+    /// raised accounts, topmost first.
     pub async fn raise_budget(
         &self,
         run: &Run,

@@ -1,10 +1,10 @@
-//! What is looked for again and again: files that cancel a run, and questions that nobody answered in time.
+//! Periodic checks: cancel files, and timeouts of questions.
 //!
-//! Cancelling by a file: `cancel` or `cancel.requested` in the directory of a run.
+//! A file `cancel` or `cancel.requested` in the directory of a run cancels it.
 //!
-//! **Order.** Looked for every half second, for runs that have not ended and were not asked to stop yet; the file's `reason`
-//! becomes the cause. Each project is looked at through its gate, and not again before the last look has come back: one that hangs
-//! holds up no other. **Never** removes the file.
+//! **Order.** Live runs without a cancel request are checked every half second. The `reason` in the file becomes the
+//! cause. Each project is checked in its file pool, and not again before its last check has finished. So a hung project
+//! delays no other. **Never** removes the file.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -20,11 +20,11 @@ use rye_core::model::Run;
 use super::handle::Supervisor;
 use crate::exports;
 
-/// Pause between two looks.
+/// Pause between two checks.
 const PAUSE: Duration = Duration::from_millis(500);
 
 impl Supervisor {
-    /// Looks for such files until the daemon stops.
+    /// Checks for such files until the daemon stops.
     pub(super) async fn heed_cancel_files(&self) {
         let stopping = &self.shared.stopping;
         let mut looks = FuturesUnordered::new();
@@ -63,7 +63,7 @@ impl Supervisor {
     }
 }
 
-/// Runs that have not ended and were not asked to stop, by project.
+/// Groups runs by project.
 fn by_project(live: Vec<Arc<Run>>) -> HashMap<String, Vec<Arc<Run>>> {
     let mut by_project: HashMap<String, Vec<Arc<Run>>> = HashMap::new();
     for run in live {

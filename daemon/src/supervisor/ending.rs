@@ -1,15 +1,14 @@
-//! How runs are stopped, and with them their child runs.
+//! Stopping of runs together with their child runs.
 //!
-//! **Order.** A cancel is on record before anyone is notified, goes down the line of runs that wait for each other, and ends those
-//! that are suspended. A kill is on record before anyone is notified, too: from then on nothing begins in the run and below it.
-//! Then all tasks there are notified at once, and the runs end the deepest first. Once begun, either is carried to its end by a
-//! task of the supervisor, even if the caller goes away; a kill by the next start, even if the daemon goes down.
+//! **Order.** A cancel is recorded before a task is notified. It covers a run and those it waits for, and ends the
+//! suspended ones. A kill is recorded before a task is notified, too. From then on nothing begins in the run or below
+//! it. Then all tasks there are notified, and the runs end deepest first. A task of the supervisor completes either
+//! request, even if the caller disconnects. If the daemon crashes, its next start completes a kill.
 //!
-//! **Races.** A run may get its task, lose it, be suspended or end while it is being stopped. The supervisor writes the request
-//! down and then looks whether there is a task to
-//! notify; a task enters itself and then reads the record, and when it is over it leaves the list and then looks at its signal
-//! and the record once more. So one of the two always sees the other. What an ended run waited for is stopped by the task
-//! of the ended run, or, if the daemon went down in between, by the next start ([`Supervisor::is_orphan`]).
+//! **Races.** A run may get its task, lose it, be suspended or end while it is being stopped. The supervisor records
+//! the request, then checks for a task to notify. A task registers itself, then reads the record. At its end it
+//! unregisters, then checks its signal and the record again. So one of the two always sees the other. The runs that an
+//! ended run waited for are stopped by its task or, after a crash, by the next start ([`Supervisor::is_orphan`]).
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -27,14 +26,14 @@ use crate::stop::{DriverExit, Stop, Urgency};
 use rye_journal::Ticket;
 
 impl Supervisor {
-    /// Asks a run and its child runs to stop before their next step; answers when the requests are durable.
+    /// Cancels a run and its child runs before their next step. Returns when the requests are durable.
     pub async fn cancel(&self, id: &RunId, cause: &str) -> Result<Arc<Run>, Error> {
         let (this, id, cause) = (self.clone(), id.clone(), cause.to_owned());
         let work = async move { this.cancel_line(&id, &cause).await };
         self.run_to_end(work).await
     }
 
-    /// Ends a run and its child runs by force, as `asked`; answers when they are over, with what had to be ended in each of them.
+    /// Kills a run and its child runs. Returns when they have ended, with the ended processes of each.
     pub async fn kill(&self, id: &RunId, asked: Kill) -> Result<(Arc<Run>, Killed), Error> {
         let (this, id) = (self.clone(), id.clone());
         let work = async move {
@@ -51,13 +50,13 @@ impl Supervisor {
                 this.tell(&below.id, |stop| stop.kill(&of_parent(below), grace));
             }
             match this.kill_line(&id, &cause, grace).await {
-                // Its own task was faster.
+                // Its own task has ended it first.
                 Ok(_) | Err(Error::Over { .. }) => this.journal().ended(&id).await?,
                 Err(error) => return Err(error),
             }
             let run = this.run_of(&id).await?;
             let mut below = Vec::with_capacity(line.len());
-            // The child runs of one that was over before we came to it are ended by its own task.
+            // If one had ended before, its own task ends its child runs.
             for child in &line {
                 this.journal().ended(&child.id).await?;
                 let ended = this.run_of(&child.id).await?;
@@ -91,8 +90,8 @@ impl Supervisor {
         work.boxed()
     }
 
-    /// Refuses what is `wanted` of a run that is over. Whether it is, is known before that is durable: a stop
-    /// waits for no sync before the task is notified.
+    /// Refuses a run that has ended; `wanted` is the requested action. The present record suffices even if it is not
+    /// durable, so a task is notified without waiting for a sync.
     async fn not_over(&self, id: &RunId, wanted: &'static str) -> Result<(), Error> {
         let run = self.journal().snapshot(id);
         if run.is_some_and(|run| !run.status().is_terminal()) {
@@ -101,14 +100,14 @@ impl Supervisor {
         self.live_run(id, wanted).await.map(drop)
     }
 
-    /// Puts the request on record and notifies the task of the run, if it has one. Of several requests the first one counts;
-    /// `None` for the others.
+    /// Records a cancel request and notifies the task of the run, if there is one. Returns `None` if the run was
+    /// already cancelled or has ended.
     pub(super) fn note_cancel(
         &self,
         id: &RunId,
         cause: &str,
     ) -> Result<Option<Ticket>, rye_journal::Error> {
-        // Under the lock of the tasks: nobody else asks between the look and the note.
+        // The lock of the tasks prevents another request between the check and the commit.
         let tasks = self.live();
         let run = self.journal().snapshot(id);
         if !run.is_some_and(|run| !run.status().is_terminal() && run.cancel.is_none()) {
@@ -148,12 +147,12 @@ impl Supervisor {
         work.boxed()
     }
 
-    /// Asks the runs that `id` waits for to stop.
+    /// Cancels the runs that `id` waits for.
     async fn cancel_below(&self, id: &RunId) -> Result<(), Error> {
         self.cancel_all(id, self.attached(id)).await
     }
 
-    /// Asks the runs to stop that `ended` started and that its end stops.
+    /// Cancels the runs that `ended` started and that stop at its end.
     async fn cancel_followers(&self, ended: &Run) -> Result<(), Error> {
         let children = self.journal().children(&ended.id).into_iter();
         let stop = |run: &Arc<Run>| run.spec.parent_end.stops_at(ended.status());
@@ -172,7 +171,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Ends the runs directly below `id` that a kill of it covers.
+    /// Kills the runs directly below `id` that a kill of it covers.
     async fn kill_below(&self, id: &RunId, grace: Duration) -> Result<(), Error> {
         for child in self.covered(id) {
             match self.kill_line(&child.id, &of_parent(&child), grace).await {
@@ -183,20 +182,20 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Notifies the task of a run, if it has one.
+    /// Notifies the task of a run. Returns false if there is none.
     fn tell(&self, id: &RunId, message: impl FnOnce(&Stop)) -> bool {
-        // Under the lock: a task that leaves the list has seen what it was asked before.
+        // Under the lock, a task that leaves the list has received all earlier signals.
         self.live().get(id).map(message).is_some()
     }
 
-    /// Runs that `id` started and waits for, and that have not ended.
+    /// Live runs that `id` started and waits for.
     fn attached(&self, id: &RunId) -> Vec<RunId> {
         let children = self.journal().children(id);
         let attached = children.iter().filter(|run| run.spec.parent_end.waits());
         attached.map(|run| run.id.clone()).collect()
     }
 
-    /// Runs that `id` started, that a kill of it covers, and that have not ended.
+    /// Live runs that `id` started and that a kill of it covers.
     fn covered(&self, id: &RunId) -> Vec<Arc<Run>> {
         let fence = self.journal().fence(id);
         let all = fence.is_some_and(|run| run.kill.as_ref().is_some_and(|kill| kill.tree));
@@ -218,7 +217,7 @@ impl Supervisor {
         line
     }
 
-    /// A suspended run that was asked to stop has nothing more to wait for.
+    /// Ends a suspended run that was cancelled.
     pub(super) async fn end_suspended(&self, id: &RunId) -> Result<(), Error> {
         let run = self.run_of(id).await?;
         if let (Some(_), Some(cause)) = (run.suspension(), &run.cancel) {
@@ -230,11 +229,11 @@ impl Supervisor {
         Ok(())
     }
 
-    /// The last acts of a run's task: nothing is asked of it any more, and what was asked last is done.
+    /// Unregisters the task of a run, then completes the last requests to it.
     pub(super) async fn leave(&self, id: &RunId, stop: &Stop, left: DriverExit) {
         {
             let mut live = self.live();
-            // A run that was suspended may run in another task already.
+            // A resumed run may already have another task.
             if live.get(id).is_some_and(|now| now.is_same(stop)) {
                 live.remove(id);
             }
@@ -258,7 +257,8 @@ impl Supervisor {
             let cause = stop.killer().unwrap_or_default();
             self.kill_below(id, grace).await?;
             self.end(&run, killed(&cause, left.into_receipt())).await;
-            // It may have been suspended before it was asked: then it may have got another task since, and others may be suspended for it.
+            // It may have been suspended before the kill. Then it may have another task now, and other runs may be
+            // suspended for it.
             self.tell(id, |stop| stop.kill(&cause, grace));
             self.release_parent(id).await?;
         } else {
@@ -277,7 +277,7 @@ impl Supervisor {
         self.cancel_followers(&run).await
     }
 
-    /// Ends the runs that were being killed when the daemon went down, the deepest first.
+    /// Ends the runs that were being killed when the daemon stopped, deepest first.
     pub(super) async fn finish_kills(&self, live: &[Arc<Run>]) {
         let mut covered: Vec<_> = live
             .iter()
@@ -293,7 +293,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether the parent of `run` has ended in a way that stops it, and the daemon with it before that reached `run`.
+    /// True if the parent of `run` has ended in a way that stops `run`, but the daemon stopped before it did so.
     pub(super) async fn is_orphan(&self, run: &Run) -> bool {
         let Some(parent) = &run.spec.parent else {
             return false;
@@ -306,7 +306,7 @@ impl Supervisor {
     }
 }
 
-/// What was ended in `run` alone.
+/// Processes ended in `run` itself.
 fn killed_of(run: &Run) -> Killed {
     Killed {
         run_id: run.id.clone(),
@@ -315,13 +315,13 @@ fn killed_of(run: &Run) -> Killed {
     }
 }
 
-/// The event by which a run is ended by force.
+/// Event that ends a run by force.
 fn killed(cause: &str, receipt: KillReceipt) -> Event {
     let cause = cause.to_owned();
     RunEvent::RunKilled { cause, receipt }.into()
 }
 
-/// Why `run` ends if the run that started it does.
+/// Cause of the end of `run` when its parent ends.
 fn of_parent(run: &Run) -> String {
     let parent = run.spec.parent.as_ref();
     parent.map_or_else(String::new, |parent| format!("its parent {parent}"))

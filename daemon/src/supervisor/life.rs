@@ -1,4 +1,4 @@
-//! The life of one run's task.
+//! The task of one run.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::{graph, thread, tool};
 use rye_host::task;
 use rye_journal::Change;
 
-/// What looking for the project of a run comes to.
+/// Result of opening the project of a run.
 enum Opened {
     Project(Arc<Project>),
-    /// The run was left before it was there.
+    /// The run ended or was interrupted before its project was available.
     Left(DriverExit),
 }
 
 impl Supervisor {
-    /// The life of one run's task. A run is created by its own task, so that a caller who goes away between the two
-    /// cannot leave behind a run that nobody drives.
+    /// The task of one run. A run is created by its own task, so a caller that disconnects meanwhile leaves no run
+    /// without a task.
     pub(super) async fn run(self, launch: Beginner) {
         let Beginner { begin, asker } = launch;
         let run = match begin {
@@ -55,7 +55,7 @@ impl Supervisor {
         self.own_run(run, stop, asker).await;
     }
 
-    /// From here on the run has a task that can be asked to stop.
+    /// Registers the task. From here on it receives stop signals.
     fn enter(&self, run: &Run) -> Stop {
         let stop = Stop::new();
         self.live().insert(run.id.clone(), stop.clone());
@@ -69,7 +69,7 @@ impl Supervisor {
     }
 
     async fn own_run(&self, run: Arc<Run>, stop: Stop, asker: Option<Asker>) {
-        // It may have been stopped before it had a task.
+        // A stop may have been requested before it had a task.
         if let Ok(Some(record)) = self.journal().run(&run.id).await {
             if let Some(cause) = &record.cancel {
                 stop.cancel(cause);
@@ -83,7 +83,7 @@ impl Supervisor {
                 return self.leave(&run.id, &stop, DriverExit::Ended).await;
             }
         }
-        // If that brings the daemon down, it is known who did.
+        // If the run crashes the daemon, it is among the suspects.
         let actor = self.services().suspects.actor(&run.id);
         let driven = actor.runs(self.drive(&run, &stop, asker));
         let driven = AssertUnwindSafe(driven).catch_unwind();
@@ -94,7 +94,7 @@ impl Supervisor {
                 DriverExit::Ended
             }
             Err(_panic) => {
-                // What was in hand is gone with the panic; the record is whole, because commits are.
+                // The panic has dropped the work in flight. The record is complete, because commits are atomic.
                 let text = "the daemon broke one of its own rules while it drove this run; please report it";
                 self.fail(&run, Failure::permanent("panicked", text)).await;
                 DriverExit::Ended
@@ -103,8 +103,8 @@ impl Supervisor {
         self.leave(&run.id, &stop, left).await;
     }
 
-    /// The driver could not continue its run because of `error`. Either somebody else ended it, or resumed it in another
-    /// task, or is about to end it (a kill, the end of the daemon): or it ends here. No run is left that nobody drives.
+    /// Handles a driver that failed with `error`. If the run has ended or has another task, or is about to be killed or
+    /// recovered, it is left. Otherwise it ends here, so no run is left without a driver.
     async fn give_up(&self, run: &Run, stop: &Stop, error: &rye_journal::Error) {
         let record = self.journal().run(&run.id).await.ok().flatten();
         let run = record.as_deref().unwrap_or(run);
@@ -124,13 +124,12 @@ impl Supervisor {
         }
     }
 
-    /// Ends `run` as failed.
     async fn fail(&self, run: &Run, error: Failure) {
         let event = run.end_by_failure(self.journal().now(), error);
         self.end(run, event).await;
     }
 
-    /// Commits a terminal event; that the run has ended otherwise meanwhile is no fault.
+    /// Commits a terminal event. The run may have ended in another way meanwhile, which is no error.
     pub(super) async fn end(&self, run: &Run, event: Event) {
         let record = self.journal().snapshot(&run.id);
         let events = record.as_deref().unwrap_or(run).with_settlement(event);
@@ -142,7 +141,7 @@ impl Supervisor {
         }
     }
 
-    /// A run that is to stop while it waits for the files of its project.
+    /// Handles a stop of a run that waits for the files of its project.
     async fn leave_unopened(
         &self,
         run: &Run,
@@ -160,8 +159,8 @@ impl Supervisor {
         }
     }
 
-    /// The project of `run`. While its directory is gone, or its path leads to another one, the run is suspended: that passes, as a full disk
-    /// does.
+    /// Opens the project of `run`. While its directory is missing or was replaced, the run is suspended, as on a full
+    /// disk.
     async fn open(&self, run: &Arc<Run>, stop: &Stop) -> Result<Opened, rye_journal::Error> {
         let services = &self.shared.services;
         let mut pauses = Pauses::default();
@@ -190,7 +189,6 @@ impl Supervisor {
         }
     }
 
-    /// Suspends `run`, unless it is.
     async fn suspend_without_project(&self, run: &Run) -> Result<(), rye_journal::Error> {
         let record = self.journal().snapshot(&run.id);
         if record.is_some_and(|record| record.suspension().is_some()) {
@@ -215,7 +213,7 @@ impl Supervisor {
             Opened::Project(project) => project,
             Opened::Left(left) => return Ok(left),
         };
-        // It may have been suspended until its project was there.
+        // It may have been suspended until its project was available.
         let record = self.journal().snapshot(&run.id);
         let run = record.as_ref().unwrap_or(run);
         let at = RunContext::new(services, project, run);

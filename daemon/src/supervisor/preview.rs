@@ -1,6 +1,6 @@
-//! Looking at what a thread would begin with, at the models it could have, and at items, and signing these. Nothing runs, and no run is made.
+//! Previews of threads, models and items, and signing of items. Nothing runs, and no run is created.
 //!
-//! **Rule.** What is shown is what a start would fix: the same admission decides, and refuses the same.
+//! **Rule.** A preview shows exactly what a start would fix. Both use the same admission, and refuse the same requests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,31 +30,29 @@ use crate::projects::Inside;
 use crate::provider::ProjectEnv;
 use crate::thread;
 
-/// What a thread would begin with.
+/// Preview of the start of a thread.
 #[derive(Debug)]
 pub struct Preview {
-    /// What it would go by.
     pub contract: Contract,
-    /// What its model would receive, with the knowledge as it is now.
+    /// Prompt of the model, with the present text of its knowledge.
     pub prompt: Prompt,
-    /// Its limits.
     pub limits: Limits,
-    /// The most it may spend.
+    /// Maximum amount it may spend.
     pub spend: Option<Usd>,
-    /// What it may do: every layer must allow an action.
+    /// Its permissions: each layer must allow an action.
     pub layers: Vec<Layer>,
-    /// Its first call of the model, or why there would be none.
+    /// Size of the first call of its model, or the reason why it would not be made.
     pub first: Result<Size, TooSmall>,
-    /// How risky its permissions are.
+    /// Risk of each of its permissions.
     pub risks: Vec<(String, Risk)>,
-    /// What the author should know.
+    /// Warnings for the author.
     pub warnings: Vec<String>,
-    /// The tools that its model is not offered by name.
+    /// Tools that its model is not offered by name.
     pub left_out: LeftOut,
 }
 
 impl Supervisor {
-    /// What the thread that `request` asks for would begin with.
+    /// Returns the preview of the thread that `request` would start.
     pub async fn preview(&self, request: Start) -> Result<Preview, Error> {
         let item = request.item.canonical();
         if item.kind != ItemKind::Directive {
@@ -98,7 +96,7 @@ impl Supervisor {
         })
     }
 
-    /// The models of the project that `directory` belongs to.
+    /// Lists the models of the project that contains `directory`.
     pub async fn models(&self, directory: &Path) -> Result<Listing, Error> {
         let services = Arc::clone(&self.shared.services);
         let work = move |inside: &Inside<'_>| {
@@ -108,7 +106,8 @@ impl Supervisor {
         self.projects().visit(directory, "list models", work).await
     }
 
-    /// How risky `permissions` of a thread are, which the project that `directory` belongs to has no part in.
+    /// Returns the risk of each of the `permissions` of a thread. The project that contains `directory` has no
+    /// influence.
     pub async fn risks(
         &self,
         directory: &Path,
@@ -120,7 +119,7 @@ impl Supervisor {
             .await
     }
 
-    /// The items of the project that `directory` belongs to, as far as `caller` may fetch them.
+    /// Returns the items of the project that contains `directory`, as far as `caller` may fetch them.
     pub async fn fetch(
         &self,
         caller: Layer,
@@ -141,7 +140,8 @@ impl Supervisor {
         self.projects().visit(directory, "fetch items", work).await
     }
 
-    /// Signs items of the project that `directory` belongs to with the key of the daemon, if `caller` may sign all of them.
+    /// Signs items of the project that contains `directory` with the key of the daemon. `caller` must be permitted to
+    /// sign all of them.
     pub async fn sign(
         &self,
         caller: Layer,
@@ -152,7 +152,7 @@ impl Supervisor {
         let done = asked.within(self.projects(), directory, vec![caller], at);
         let done = done.await?;
         for event in &done.events {
-            // No run has asked for it, whose record could tell.
+            // There is no run whose record could contain the event.
             if let RunEvent::ItemSigned { item, hash, key_fp } = event {
                 tracing::info!(%by, item, hash, key_fp, "signed an item");
             }
@@ -182,7 +182,7 @@ fn list(
     Ok(models.list(services.journal.now(), &has_secret))
 }
 
-/// Why there is no prompt of `item`.
+/// Returns the error that `item` has no prompt.
 fn no_directive(item: &ItemRef) -> Error {
     let message = format!(
         "`{item}` is no directive; `ryectl graph show` draws graphs, and only directives have a prompt"
@@ -190,7 +190,7 @@ fn no_directive(item: &ItemRef) -> Error {
     Error::Params { message }
 }
 
-/// The size of the first call, as the thread would make it.
+/// Size of the first call of the thread.
 fn first_call(
     contract: &Contract,
     prompt: &Prompt,

@@ -1,4 +1,4 @@
-//! The limits that a request to resume raises: which run gets which, and what a new one has to be.
+//! The limits that a resume request raises: the runs they apply to, and their validity.
 
 use rye_core::error::with_sources;
 use rye_core::ledger::Denied;
@@ -9,9 +9,9 @@ use super::error::Error;
 use crate::port::Resume;
 use rye_journal::{Refused, Why};
 
-/// The part of `request`, which names `run`, that is for `suspended`. An answer is for `target`, the run that waits for one. Money is for
-/// the account of the run that is named. The other limits bind one run each: they are for the one that stands at such a limit, else
-/// for the one that is named.
+/// Returns the part of `request` that applies to the run `suspended`. The request names `run`. An answer applies to
+/// `target`, the run that waits for one. A spend limit applies to the account of `run`. The other limits bind one run
+/// each: they apply to `target` if it is suspended at such a limit, otherwise to `run`.
 pub(super) fn part_of(request: &Resume, suspended: &Run, run: &Run, target: &Run) -> Resume {
     let (is_named, is_target) = (suspended.id == run.id, suspended.id == target.id);
     let gets_limits = if stands_at_limit(target) {
@@ -37,7 +37,7 @@ pub(super) fn part_of(request: &Resume, suspended: &Run, run: &Run, target: &Run
     }
 }
 
-/// Returns true for a run that is suspended at a limit that is a number of its own.
+/// Returns true for a run that is suspended at one of its own numeric limits.
 fn stands_at_limit(run: &Run) -> bool {
     let why = run.suspension();
     let code = why.filter(|why| why.reason == SuspendReason::Limit);
@@ -45,7 +45,8 @@ fn stands_at_limit(run: &Run) -> bool {
     Raisable::ALL.iter().any(|limit| Some(limit.code()) == code)
 }
 
-/// Money for `run` has to be what `target` lacks, for which it waits: if another account has too little, it would be suspended again.
+/// Refuses budget for the account of `run` if `target` waits for budget of another account, because it would be
+/// suspended again.
 pub(super) fn check_account(run: &Run, target: &Run, request: &Resume) -> Result<(), Error> {
     let why = target.suspension().filter(|_| request.spend.is_some());
     let lacking = why.and_then(|why| match why.reason {
@@ -80,7 +81,7 @@ pub(super) fn is_short(refused: &Refused) -> bool {
     matches!(refused.why, Why::Budget(Denied::Short(_)))
 }
 
-/// The limit that `run` was to get does not fit into the accounts above it.
+/// Returns the error that the requested limit of `run` exceeds the accounts above it.
 pub(super) fn too_little_above(run: &Run, refused: &Refused, spend: Option<Usd>) -> Error {
     let more = spend.map(|spend| {
         format!(
@@ -94,7 +95,7 @@ pub(super) fn too_little_above(run: &Run, refused: &Refused, spend: Option<Usd>)
     }
 }
 
-/// New limits must be such that it can continue.
+/// Refuses new limits with which `run` cannot continue.
 pub(super) fn check_raise(run: &Run, raised: &Raised) -> Result<(), Error> {
     run.check_raise(raised).map_err(|unraised| Error::Unfit {
         run: run.id.clone(),
@@ -102,7 +103,7 @@ pub(super) fn check_raise(run: &Run, raised: &Raised) -> Result<(), Error> {
     })
 }
 
-/// A thread whose money was used up goes no further without more.
+/// Refuses to continue a thread that has used up its budget, unless the request raises it.
 pub(super) fn check_spend(run: &Run, request: &Resume) -> Result<(), Error> {
     let failure = run.failure().filter(|_| run.thread().is_some());
     let is_used_up = failure.is_some_and(|failure| failure.code == "spend_exceeded");
@@ -115,7 +116,7 @@ pub(super) fn check_spend(run: &Run, request: &Resume) -> Result<(), Error> {
     Ok(())
 }
 
-/// The limits that a run is asked to have which continues `run`: those that are raised, else those of that one.
+/// Requested limits of a run that continues `run`: the raised ones, otherwise those of `run`.
 pub(super) fn limits_of_continuation(run: &Run, request: &Resume) -> Limits {
     let (raised, own) = (&request.raised, &run.spec.limits);
     let in_force = run.thread().map(|thread| thread.limits);

@@ -1,9 +1,9 @@
-//! What happens to live runs when the daemon starts again.
+//! Treatment of live runs when the daemon starts.
 //!
-//! A running run is recovered, or suspended if it asked for that; a suspended one stays suspended, unless it waited for disk space
-//! or for a run that is over. One whose parent is gone ends, and one that brought the daemon down again and again is suspended.
-//! **Order.** Before anything resumes, paid calls that were cut off are settled at what was held for them, and runs that were being
-//! killed end. Then parents before their child runs, older ones before younger ones.
+//! A running run is recovered, or suspended if it is configured so. A suspended run stays suspended, unless it waited
+//! for disk space or for a run that has ended. A run without its parent ends. A run that repeatedly crashed the daemon
+//! is suspended. **Order.** First, interrupted paid calls are settled at the amount on hold, and runs that were being
+//! killed end. Then parents are recovered before their child runs, and older runs before younger ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,13 +17,14 @@ use super::error::Error;
 use super::handle::Supervisor;
 use rye_journal::{Change, Journal, Ticket};
 
-/// Pause between two runs recovered after a restart, so that a thousand of them do not start at once.
+/// Pause between two recovered runs, so that a thousand of them do not start at the same time.
 const RESUME_PAUSE: Duration = Duration::from_millis(2);
 
 impl Supervisor {
-    /// Recovers what was live when the daemon went down.
+    /// Recovers the runs that were live when the daemon stopped.
     pub async fn recover(&self, mut live: Vec<Arc<Run>>) {
-        // A run may be as old as its parent, to the millisecond; whether it is an orphan shows when its parent is settled.
+        // Parents go first, because a run is an orphan depending on the state of its parent. Start times can be equal
+        // to the millisecond, so the order is by depth.
         live.sort_by_key(|run| run.spec.depth);
         let stopping = &self.shared.stopping;
         if let Err(error) = settle_open_calls(self.journal(), &live).await {
@@ -34,7 +35,7 @@ impl Supervisor {
             if stopping.is_cancelled() {
                 return;
             }
-            // It may have been among those that were being killed.
+            // It may have ended as one of those that were being killed.
             let now = self.journal().snapshot(&run.id);
             if now.is_none_or(|now| now.status().is_terminal()) {
                 continue;
@@ -43,7 +44,7 @@ impl Supervisor {
                 tracing::error!(run = %run.id, error = %with_sources(&error), "a run was not recovered");
             }
             if run.suspension().is_some() {
-                // Few suspended runs start again, and nothing computes for one.
+                // Few suspended runs start again, and none is computed while it is suspended.
                 self.services().suspects.settle(&run.id);
                 continue;
             }
@@ -54,8 +55,8 @@ impl Supervisor {
         }
     }
 
-    /// Suspends what was live in the directory that this daemon's records were copied from: a daemon that works there may continue the very
-    /// same runs, so that nothing here resumes by itself. Whether all of that is on record.
+    /// Suspends the live runs of a copied state directory. The daemon of the original directory may continue the same
+    /// runs, so none may resume by itself here. Returns true if all suspensions are durable.
     pub async fn suspend_all(&self, live: Vec<Arc<Run>>) -> bool {
         let settled = settle_open_calls(self.journal(), &live).await;
         if let Err(error) = &settled {
@@ -77,7 +78,7 @@ impl Supervisor {
         are_all
     }
 
-    /// Suspends `run`, which no task of this daemon has resumed, for `reason` and no other.
+    /// Suspends `run`, which no task has resumed, for `reason` only.
     async fn suspend_found(&self, run: &Arc<Run>, reason: SuspendReason) -> Result<Ticket, Error> {
         let why = Suspension::new(reason).at(run.current_node());
         let resumed = run.suspension().map(|_| RunEvent::RunResumed {
@@ -87,12 +88,13 @@ impl Supervisor {
         let events = resumed.into_iter().chain([RunEvent::RunSuspended(why)]);
         let changes = events.map(|event| Change::event(&run.id, event.into()));
         let ticket = self.journal().commit(changes.collect()).await?.ticket;
-        // It may have been asked to stop, before the daemon went down or just now.
+        // A stop may have been requested, before the start or just now.
         self.end_suspended(&run.id).await?;
         Ok(ticket)
     }
 
-    /// Recovers `run` as the daemon found it: only one that is suspended there may have got a task from somebody else since.
+    /// Recovers `run`, which is in the state that the daemon found. A task may have been started since only for a
+    /// suspended run.
     async fn recover_run(&self, run: &Arc<Run>) -> Result<(), Error> {
         if run.status().is_terminal() {
             return Ok(());
@@ -132,7 +134,8 @@ impl Supervisor {
     }
 }
 
-/// Settles the paid calls of `live` that the end of an earlier life cut off, at what was held for them: nobody knows what they cost.
+/// Settles the paid calls of `live` that the previous life of the daemon left open. Their costs are unknown, so each is
+/// settled at the amount on hold.
 pub async fn settle_open_calls(
     journal: &Journal,
     live: &[Arc<Run>],
@@ -149,7 +152,7 @@ pub async fn settle_open_calls(
     journal.published(settled.ticket).await
 }
 
-/// Whether `run` would continue without a request: it is not suspended, or for something that passes.
+/// True if `run` would continue without a request, because it is not suspended or its suspension ends by itself.
 fn goes_on_by_itself(run: &Run) -> bool {
     match run.suspension().map(|why| why.reason) {
         None | Some(SuspendReason::Storage) => true,

@@ -1,8 +1,8 @@
-//! Removing runs that have ended: which runs go together, and which trees are old enough.
+//! Removal of ended runs: the runs that are removed together, and the trees that a prune selects.
 //!
-//! **Owns** what belongs to a run: the runs that it started, those that continue it, and so on. These are removed with it, deepest first, so
-//! that what an interrupted removal leaves is whole. A tree begins at a run that no other run started and that continues none.
-//! **Never** removes a run that has not ended, or of whose tree something is live above it: that may still ask for it.
+//! **Owns** the definition of a tree: the runs that a run started, those that continue it, and so on. They are removed
+//! with it, deepest first, so an interrupted removal leaves whole trees. A top-level run that continues none is the
+//! root of a tree. **Never** removes a run that has not ended, or that a live run above it may still need.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -16,45 +16,45 @@ use super::error::Error;
 use super::handle::Supervisor;
 use rye_journal::{Filter, RemovedRun, Summary};
 
-/// Runs that are gathered in one go.
+/// Number of runs in one listing.
 const PAGE: usize = 1000;
-/// Runs after which a page of a prune ends.
+/// Number of runs after which a page of a prune ends.
 const PRUNED_TOGETHER: usize = 1000;
 
-/// The trees that a prune selects.
+/// Selection of trees for a prune.
 #[derive(Debug, Clone, Default)]
 pub struct Prune {
-    /// Runs of these.
+    /// Filter for the roots.
     pub filter: Filter,
-    /// Nothing has happened in them for so long.
+    /// Minimum time since the last event in the tree.
     pub older_than: Duration,
-    /// The newest trees of each project that stay.
+    /// Number of newest trees to keep in each project.
     pub keep: usize,
-    /// The newest run ended with one of these; with any if there are none.
+    /// Permitted final statuses of the newest run; an empty list permits all.
     pub statuses: Vec<Status>,
-    /// Nothing is removed.
+    /// True if nothing is removed.
     pub dry_run: bool,
 }
 
-/// A page of a prune.
+/// One page of a prune.
 #[derive(Debug, Default)]
 pub struct Pruned {
-    /// The runs that were removed, or would be.
+    /// The runs that were removed, or would be in a dry run.
     pub runs: Vec<RemovedRun>,
-    /// Where the next page begins; `None` on the last one.
+    /// Start of the next page; `None` on the last one.
     pub next: Option<PruneToken>,
 }
 
-/// Where a prune continues.
+/// Position of a prune.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PruneToken {
     list: Option<String>,
-    /// Trees of each project that were passed.
+    /// Number of visited trees in each project.
     passed: HashMap<String, usize>,
 }
 
-/// A run, and all that are removed with it, deepest first.
+/// A run and all runs that are removed with it, deepest first.
 #[derive(Debug, Default)]
 struct Tree {
     runs: Vec<Summary>,
@@ -87,7 +87,7 @@ impl Prune {
 }
 
 impl Supervisor {
-    /// Removes `roots` and all that goes with them, on behalf of `by`. On return that is durable.
+    /// Removes the trees of `roots` on behalf of `by`. The removal is durable when this returns.
     pub async fn remove(&self, roots: &[RunId], by: &str) -> Result<Vec<RemovedRun>, Error> {
         let mut runs: Vec<RunId> = Vec::new();
         let mut known = HashSet::new();
@@ -126,7 +126,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Removes trees that `prune` selects, some of them at a time, the newest first.
+    /// Removes one page of the trees that `prune` selects, newest first.
     pub async fn prune(&self, prune: &Prune, token: PruneToken, by: &str) -> Result<Pruned, Error> {
         let PruneToken { list, mut passed } = token;
         let now = self.journal().now();
@@ -174,7 +174,7 @@ impl Supervisor {
         Ok(Pruned { runs, next })
     }
 
-    /// Removes `trees` together; those of which a run is needed meanwhile stay.
+    /// Removes `trees` together. If that is refused, removes them one by one, and keeps those that are needed.
     async fn remove_trees(&self, trees: &[Tree], by: &str) -> Result<Vec<RemovedRun>, Error> {
         let all: Vec<RunId> = trees.iter().flat_map(Tree::ids).cloned().collect();
         match self.journal().remove(&all, by).await {
@@ -195,7 +195,7 @@ impl Supervisor {
         Ok(removed)
     }
 
-    /// `root` with the runs that it started and those that continue it, and so on.
+    /// Returns the tree of `root`: the runs it started, those that continue it, and so on.
     async fn tree(&self, root: Summary) -> Result<Tree, Error> {
         let mut known = HashSet::from([root.id.clone()]);
         let mut runs = vec![root];

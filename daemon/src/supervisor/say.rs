@@ -1,8 +1,9 @@
-//! Saying something to a thread.
+//! Messages to threads.
 //!
-//! **Owns** who can be spoken to, and what is refused. What is said is a fact of the thread, and its machine has it sent to the model.
-//! **Order.** It is durable when this answers; nobody waits here until the model receives it. **Races.** The thread may end, and others may
-//! fill its queue, meanwhile: the record decides, and then it is looked at again for the reason.
+//! **Owns** the rules for messages and their recipients. A message is recorded as an event of the thread, whose machine
+//! sends it to the model. **Order.** A message is durable when the call returns; the call does not wait for the model.
+//! **Races.** The thread may end, and other messages may fill its queue meanwhile. The record decides; a refused
+//! message is checked again for the reason.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use super::handle::Supervisor;
 use rye_journal::{Change, Refused, Why};
 
 impl Supervisor {
-    /// Says `text` to the thread `id` in the name of `by`; answers with the thread when that is on record.
+    /// Queues the message `text` of `by` for the thread `id`. Returns the thread when the message is durable.
     pub async fn say(&self, id: &RunId, text: &str, by: &str) -> Result<Arc<Run>, Error> {
         let run = self.run_of(id).await?;
         let change = said(&run, text, by)?;
@@ -35,7 +36,7 @@ impl Supervisor {
     }
 }
 
-/// The change by which `text` is said to `run`.
+/// Returns the change that queues `text` for `run`.
 pub(super) fn said(run: &Run, text: &str, by: &str) -> Result<Change, Error> {
     check(run, text)?;
     if run.status().is_terminal() {
@@ -55,7 +56,7 @@ pub(super) fn said(run: &Run, text: &str, by: &str) -> Result<Change, Error> {
     Ok(Change::event(&run.id, event.into()))
 }
 
-/// Whether `text` can be said to `run`, whether it has ended or not.
+/// Checks that `text` can be sent to `run`. Accepts ended threads.
 pub(super) fn check(run: &Run, text: &str) -> Result<(), Error> {
     let Some(thread) = run.thread() else {
         let kind = run.spec.kind().as_str();
@@ -83,7 +84,7 @@ pub(super) fn check(run: &Run, text: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// There is no room for another message.
+/// Returns the error that the queue of messages is full.
 pub(super) fn full(run: &Run) -> Error {
     Error::Unfit {
         run: run.id.clone(),

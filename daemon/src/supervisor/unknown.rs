@@ -1,8 +1,8 @@
-//! At-most-once attempts of unknown outcome that resuming or continuing a run would repeat: its own, and those of the child runs
-//! that another try of its last step continues.
+//! At-most-once attempts of unknown outcome that a resume or a continuation would repeat: those of a run, and those of
+//! child runs that another try of its last step continues.
 //!
-//! A record knows its own attempts ([`Run::unknown`]). What a child run left is asked of that one, at the end of its chain of
-//! continuations: it may end later than the run that waited for it, and may have been resumed by itself since.
+//! A record lists its own attempts ([`Run::unknown`]). Those of a child run are read from the end of the child's chain
+//! of continuations, because it may end later than its parent, and may have been resumed separately.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,23 +19,23 @@ use super::error::Error;
 use super::handle::Supervisor;
 use crate::port::Resume;
 
-/// An at-most-once attempt of unknown outcome, in a run or below it.
+/// An at-most-once attempt of unknown outcome, in a run or one of its child runs.
 #[derive(Debug)]
 pub(super) struct Unknown {
-    /// Its name, and those of the at-most-once attempts above it: an answer to one is an answer to it.
+    /// Its name, and those of the at-most-once attempts above it. An answer to one of them is an answer to it.
     names: Vec<String>,
-    /// The run it belongs to.
+    /// The run that made the attempt.
     run: RunId,
-    /// Its idempotency key, and when it began, if it was cut off.
+    /// Idempotency key and start time of an interrupted attempt.
     cut_off: Option<(Name, Timestamp)>,
 }
 
-/// What is asked about child runs that have not ended.
+/// Treatment of child runs that have not ended.
 #[derive(Debug, Clone, Copy)]
 enum Live {
-    /// What they leave: one that is being ended is waited for, and nothing can be said while another continues by itself.
+    /// A child that is being ended is waited for. One that continues by itself is an error.
     Awaited,
-    /// Nothing.
+    /// They are ignored.
     LeftOut,
 }
 
@@ -44,7 +44,7 @@ impl Unknown {
         given == "*" || self.names.iter().any(|name| name == given)
     }
 
-    /// What it is about, to somebody who asked about `run`.
+    /// Display name in a message about `run`.
     fn describe(&self, run: &Run) -> String {
         let name = self.names.first().map_or("", String::as_str);
         if self.run == run.id {
@@ -56,12 +56,12 @@ impl Unknown {
 }
 
 impl Supervisor {
-    /// What is unknown about `run`, which has ended or stands behind a failure, and about its child runs.
+    /// Returns the unknown attempts of `run` and of its child runs. It has ended, or is suspended after a failure.
     pub(super) async fn unknown(&self, run: &Run) -> Result<Vec<Unknown>, Error> {
         self.find_unknown(run, Live::Awaited).await
     }
 
-    /// The same for somebody who looks at `run`, as things are now; nothing of a run that has not ended.
+    /// The same for a display of `run`, without waiting. Empty for a run that has not ended.
     pub async fn left_in_doubt(&self, run: &Run) -> Result<Vec<InDoubt>, Error> {
         let is_cut_short = match run.status() {
             Status::Error | Status::Cancelled | Status::Killed => true,
@@ -120,7 +120,7 @@ impl Supervisor {
         work.boxed()
     }
 
-    /// The same, if resuming the suspended `run` is another try of its last step.
+    /// The same if resuming the suspended `run` repeats its last step. Empty otherwise.
     pub(super) async fn unknown_of_retry(&self, run: &Run) -> Result<Vec<Unknown>, Error> {
         if run.resume_retries_failed_step() {
             self.unknown(run).await
@@ -129,7 +129,8 @@ impl Supervisor {
         }
     }
 
-    /// The run that another try of a step of `run` continues, which `child` carried out; `None` if nothing of it is repeated.
+    /// Returns the run that another try of a step of `run` continues, or `None` if it repeats nothing. `child` carried
+    /// out the step.
     async fn ended_below(
         &self,
         run: &Run,
@@ -144,7 +145,7 @@ impl Supervisor {
         match live {
             Live::LeftOut if is_live => return Ok(None),
             Live::Awaited if is_live && child.spec.parent.as_ref() == Some(&run.id) => {
-                // It is being ended together with the run that waited for it.
+                // It is being ended together with its parent.
                 self.journal().ended(&child.id).await?;
                 child = self.run_of(&child.id).await?;
             }
@@ -164,7 +165,7 @@ impl Supervisor {
     }
 }
 
-/// What is `unknown` about `run` is repeated only if the request says of each that it may execute again.
+/// Refuses `request` unless it permits another execution of each attempt in `unknown`.
 pub(super) fn check_answers(run: &Run, unknown: &[Unknown], request: &Resume) -> Result<(), Error> {
     let unfit = |problem: String| Error::Unfit {
         run: run.id.clone(),
@@ -183,7 +184,7 @@ pub(super) fn check_answers(run: &Run, unknown: &[Unknown], request: &Resume) ->
     let given = &request.verdicts;
     let answered = |unknown: &&Unknown| given.iter().any(|(name, _)| unknown.is_answered_by(name));
     let open = unknown.iter().filter(|unknown| !answered(unknown));
-    // An answer counts for all that have the name: its author is to know of all.
+    // An answer applies to all attempts of the same name, so the message lists all of them.
     let told: Vec<String> = open.clone().map(|unknown| unknown.describe(run)).collect();
     if told.is_empty() {
         return Ok(());

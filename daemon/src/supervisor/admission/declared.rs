@@ -1,6 +1,7 @@
 //! The layer that a graph declares for its own runs.
 //!
-//! **Order.** It is the last layer of a run. One that is continued has that of the text it is continued with, and not that of the recorded one.
+//! **Order.** It is the last layer of a run. A continuation has the layer of its own text of the graph, not that of the
+//! recorded text.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use rye_core::model::{Run, Spec};
 
 use super::StartAt;
 
-/// The run that is continued, and the text of the graph that it has on record.
+/// Returns the continued run, and its recorded text of the graph.
 pub(super) fn recorded(start_at: &StartAt) -> Option<(&Run, &Arc<str>)> {
     let StartAt::Continue { run, .. } = start_at else {
         return None;
@@ -20,8 +21,8 @@ pub(super) fn recorded(start_at: &StartAt) -> Option<(&Run, &Arc<str>)> {
     Some((run, &graph.text))
 }
 
-/// Takes the layer that the continued run had from its own graph out of `layers`, which begin with those of that run: the graph as it is now
-/// declares another. Every graph run that declares one has it last.
+/// Removes the layer that the continued run had from its own graph, because the present graph declares another. The
+/// `layers` begin with those of the continued run. A graph run that declares a layer has it last.
 pub(super) fn replace(layers: &mut Vec<Layer>, start_at: &StartAt) {
     let Some((run, text)) = recorded(start_at) else {
         return;
@@ -34,12 +35,12 @@ pub(super) fn replace(layers: &mut Vec<Layer>, start_at: &StartAt) {
     }
 }
 
-/// What the layer is called that `item` declares for its own runs.
+/// Source name of the layer that `item` declares for its own runs.
 fn own_source(item: &ItemRef) -> String {
     format!("permissions of {item}")
 }
 
-/// Makes the graph's `permissions` a layer of the run. Without any it runs only under capabilities the caller named.
+/// Adds the graph's `permissions` as a layer of the run. A graph without any runs only with capabilities of the caller.
 pub(super) fn declare(
     spec: &mut Spec,
     graph: &Graph,

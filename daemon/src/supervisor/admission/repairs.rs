@@ -1,4 +1,4 @@
-//! Where a run begins that repeats what failed in one that completed with errors.
+//! Start position of a run that repeats the failed nodes of a run that completed with errors.
 
 use rye_core::definition::Graph;
 use rye_core::model::graph::State;
@@ -6,7 +6,7 @@ use rye_core::model::{Extent, Run, StartFrom};
 
 use super::Error;
 
-/// Where a run begins that repeats what failed in `run`, which completed all the same: at the node that failed first.
+/// Returns the start position for repeating the failed nodes of `run`: the node that failed first.
 pub(super) fn of(run: &Run, graph: &Graph, content_hash: &str) -> Result<StartFrom, Error> {
     let unfit = |problem: String| Error::Unfit {
         run: run.id.clone(),

@@ -1,6 +1,6 @@
-//! Steps that take over a run: what that one has done at most once is done again only if the caller says so.
+//! Steps that take over a run: its at-most-once actions are repeated only with the consent of the caller.
 //!
-//! The step belongs to the chain of that run, as a continuation does, and its attempts have the keys of that chain.
+//! The step belongs to the chain of that run, like a continuation. Its attempts have the keys of that chain.
 
 use rye_core::definition::{Action, Graph};
 use rye_core::id::ItemRef;
@@ -11,7 +11,7 @@ use rye_item::Library;
 use super::{Error, StartAt};
 use crate::chain;
 
-/// Refuses a step that does again what the run it takes over has done at most once, unless its caller says that it may.
+/// Refuses a step that would repeat an at-most-once action of the run it takes over, unless the caller permits it.
 pub(super) fn refuse(graph: &Graph, library: &Library, start_at: &StartAt) -> Result<(), Error> {
     let StartAt::Node {
         node,
@@ -45,7 +45,7 @@ pub(super) fn refuse(graph: &Graph, library: &Library, start_at: &StartAt) -> Re
     Ok(())
 }
 
-/// Whether `run` has completed `node`, or an at-most-once attempt of it may have executed.
+/// True if `run` has completed `node`, or an at-most-once attempt of it may have executed.
 fn has_begun(run: &Run, node: &str) -> bool {
     let visits = run.graph().and_then(|state| state.visits.get(node));
     let stands = [run.current_node(), run.resumption_node()].contains(&Some(node));
@@ -53,7 +53,7 @@ fn has_begun(run: &Run, node: &str) -> bool {
     visits.is_some_and(|visits| *visits > 0) || (stands && is_unknown())
 }
 
-/// Whether `node`, or a tool that it names, says so.
+/// True if `node`, or a tool that it names, is declared at most once.
 fn is_at_most_once(graph: &Graph, library: &Library, node: &str) -> bool {
     let Some(node) = graph.nodes.get(node) else {
         return false;

@@ -1,8 +1,8 @@
-//! Which text of its graph a run has, and what that means for a state that was made under another.
+//! The text of the graph of a run, and its use with a state made under another text.
 //!
-//! **Rule.** It is the one that the item has now. One that is continued has the text it began with if the caller asks for that, and
-//! its readers learn of it if it has another. A state that is taken over keeps every value it has; what the text declares and it lacks
-//! begins as declared, and what neither of them has reads as null, as everywhere.
+//! **Rule.** A run has the present text of its item. A continuation has the recorded text if the caller requests it; if
+//! the texts differ otherwise, a note says so. A state that is taken over keeps all its values. Keys that it lacks get
+//! the values that the text declares. Keys that neither has read as null.
 
 use std::sync::Arc;
 
@@ -12,16 +12,16 @@ use rye_item::{Item, Snapshot};
 
 use super::{StartAt, declared};
 
-/// The text that a run has of its graph.
+/// Text of the graph of a run.
 pub(super) struct Chosen {
     pub(super) text: Arc<str>,
-    /// SHA-256, in hex, of the item that it is the text of.
+    /// SHA-256 of the item with this text, in hex.
     pub(super) content_hash: String,
-    /// What the readers of the run should know of it.
+    /// Note for the readers of the run.
     pub(super) note: Option<String>,
 }
 
-/// What a run walks that has this `text` of `graph`, under the configuration of `snapshot`.
+/// Source of a run with this `text` of `graph`, under the configuration in `snapshot`.
 pub(super) fn source(text: Arc<str>, graph: &Graph, snapshot: &Snapshot) -> GraphSource {
     GraphSource {
         text,
@@ -33,7 +33,7 @@ pub(super) fn source(text: Arc<str>, graph: &Graph, snapshot: &Snapshot) -> Grap
     }
 }
 
-/// The text for a run whose item is `now`.
+/// Chooses the text for a run whose item is `now`.
 pub(super) fn chosen(now: &Item, start_at: &StartAt) -> Chosen {
     let mut chosen = Chosen {
         text: Arc::clone(&now.text),
@@ -59,8 +59,8 @@ pub(super) fn chosen(now: &Item, start_at: &StartAt) -> Chosen {
     chosen
 }
 
-/// Gives the state that a run begins with what `graph` declares and it lacks; what its readers should know of that. Only a state that was made
-/// under another text, or by a run that never began, lacks any.
+/// Adds the keys that `graph` declares and the initial state lacks. Returns a note about them. Only a state made under
+/// another text, or by a run that never began, lacks keys.
 pub(super) fn complete(start: Option<&mut StartFrom>, graph: &Graph) -> Option<String> {
     let StartFrom { state, .. } = start?;
     let mut added = Vec::new();

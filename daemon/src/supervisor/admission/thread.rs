@@ -1,8 +1,8 @@
-//! The admission of a thread: its directive, what that rests on, and the model that works on it.
+//! Admission of a thread: its directive, the items this depends on, and its model.
 //!
-//! **Rule.** Everything that a thread begins with is verified and fixed here: the directive with all that it extends, its inputs, the
-//! knowledge that it names, the provider files and the model. What is refused, does not validate or cannot be used makes no run.
-//! Knowledge is read when the thread begins, and verified again then; here it must be there and be what was signed.
+//! **Rule.** Everything at the start of a thread is verified and fixed here: the directive and all that it extends, its
+//! inputs, its knowledge, the provider files and the model. Anything refused, invalid or unusable creates no run. The
+//! text of knowledge is read and verified again when the thread begins; here it must exist and match its signature.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::provider::ProjectEnv;
 use crate::{chain, directives, offers};
 
 impl Admission {
-    /// Verifies and reads the directive `item`, and fixes everything about the thread that works on it.
+    /// Verifies and parses the directive `item`, and fixes everything about its thread.
     pub(super) fn admit_thread(
         &self,
         inside: &Inside<'_>,
@@ -106,7 +106,8 @@ impl Admission {
         })
     }
 
-    /// Fixes everything about a thread that continues the conversation of `run`: what that was given at its start stays as it was.
+    /// Fixes everything about a thread that continues the conversation of `run`. Its terms from the start of `run` are
+    /// kept.
     fn continue_thread(
         &self,
         inside: &Inside<'_>,
@@ -133,14 +134,14 @@ impl Admission {
         });
         let spec = self.spec(inside, task, what, budget, request);
         let mut layers = spec.layers.clone();
-        // Whatever caller asks for it, it may do no more than the one that it continues.
+        // It may do no more than the run it continues, independent of the caller.
         layers.extend(
             old.layers
                 .iter()
                 .filter(|layer| !spec.layers.contains(layer))
                 .cloned(),
         );
-        // The permissions of the directive come last, as at every start.
+        // The permissions of the directive are last, as at each start.
         let own = permissions_of(&old.item);
         layers.sort_by_key(|layer| layer.source == own);
         let in_force = limits_in_force(run);
@@ -160,7 +161,7 @@ impl Admission {
         })
     }
 
-    /// The model that the caller, the directive or the configuration asks for.
+    /// Chooses the model that the caller, the directive or the configuration requests.
     fn choose(
         &self,
         library: &Library,
@@ -186,12 +187,12 @@ impl Admission {
     }
 }
 
-/// The source of the layer that the permissions of a directive are.
+/// Source name of the layer for the permissions of a directive.
 fn permissions_of(item: &ItemRef) -> String {
     format!("permissions of {item}")
 }
 
-/// The limits of a thread as they are now.
+/// Present limits of a thread.
 fn limits_in_force(run: &Run) -> Limits {
     let of_turns = run.thread().map(|thread| thread.limits).unwrap_or_default();
     Limits {
@@ -205,7 +206,7 @@ fn limits_in_force(run: &Run) -> Limits {
     }
 }
 
-/// A directive has neither nodes nor a state.
+/// Returns the error that a directive has neither nodes nor a state.
 fn not_stepped(item: &ItemRef) -> Error {
     let message = format!(
         "`{item}` is a directive and has neither nodes nor a state; only a graph can be stepped"
@@ -217,19 +218,19 @@ fn of_item(item: &ItemRef, source: rye_item::library::Error) -> Error {
     refused(item, chain::Error::Item(Box::new(source)))
 }
 
-/// The verified item, as the project sees it.
+/// Returns the verified item, as resolved from the project.
 fn find(library: &Library, item: &ItemRef) -> Result<Arc<Item>, Error> {
     let found = library.resolve(item, Space::Project);
     found.map_err(|source| of_item(item, source.suggesting(library)))
 }
 
-/// Files of other programs beside the configuration that decides about a thread, which nothing reads yet, and why.
+/// Configuration files of the original that have no effect on threads, and the reasons.
 const UNREAD: [(&str, &str); 2] = [
     ("hooks", "hooks of threads are not carried out yet"),
     ("events", "what is written, and when, is fixed"),
 ];
 
-/// What the project or its user has written that has no effect on a thread.
+/// Returns a warning for each configuration file of the project or the user that has no effect.
 fn unread(library: &Library) -> Vec<String> {
     let mut told = Vec::new();
     for (name, why) in UNREAD {
@@ -239,14 +240,14 @@ fn unread(library: &Library) -> Vec<String> {
         };
         match library.resolve(&item, Space::Project) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            // Whatever is in it, somebody relies on it.
+            // Any such file shows that someone relies on it.
             Ok(_) | Err(_) => told.push(format!("`{item}` has no effect: {why} (no_effect)")),
         }
     }
     told
 }
 
-/// Refuses a directive that names knowledge which is not there, or is not what was signed.
+/// Refuses a directive whose knowledge is missing or does not match its signature.
 fn check_knowledge(library: &Library, effective: &Effective) -> Result<(), Error> {
     for item in directives::knowledge(effective) {
         find(library, &item)?;
@@ -254,7 +255,7 @@ fn check_knowledge(library: &Library, effective: &Effective) -> Result<(), Error
     Ok(())
 }
 
-/// The inputs, with those given as text read as the directive declares them.
+/// Returns the inputs. Those given as text are converted by the declaration of the directive.
 fn inputs(directive: &Directive, request: &Start) -> Result<Object, Error> {
     let mut given = request.inputs.clone();
     for (key, text) in &request.text_inputs {
@@ -267,8 +268,8 @@ fn inputs(directive: &Directive, request: &Start) -> Result<Object, Error> {
     })
 }
 
-/// The limits asked for, else those of the directive, else those of the configuration; and no more than the run `above` leaves. What may
-/// be spent is the limit of the account.
+/// Returns the requested limits, with those of the directive and then the configuration as defaults, restricted by
+/// those of the run `above`. The spending limit is that of the account instead.
 fn limits(
     asked: &Limits,
     own: &directive::Limits,
@@ -287,7 +288,7 @@ fn limits(
     limits_of_child(asked, &own, above)
 }
 
-/// What the layers above the permissions of the directive cannot grant of these, in one warning.
+/// Returns one warning for the permissions of the directive that the layers `above` do not grant.
 fn not_granted(own: &Layer, above: &[Layer]) -> Option<String> {
     let told: Vec<String> = ungranted(&own.patterns, above)
         .into_iter()
@@ -300,12 +301,12 @@ fn not_granted(own: &Layer, above: &[Layer]) -> Option<String> {
     (!told.is_empty()).then(|| format!("{text} {}", told.join(", ")))
 }
 
-/// What is risky.
+/// Table of risks.
 pub(crate) fn risks(library: &Library) -> Result<Risks, Error> {
     offers::risks(library).map_err(|error| not_offered(Path::new("."), error))
 }
 
-/// Why no thread of the directive at `path` begins, in the words of a start.
+/// Converts a refusal of a directive to the error of a start. `path` is its file.
 fn not_offered(path: &Path, error: offers::Error) -> Error {
     match error {
         offers::Error::Table { table, source } => of_item(&table, *source),

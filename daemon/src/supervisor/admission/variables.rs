@@ -1,4 +1,4 @@
-//! The environment variables that a graph requires, for itself or for the tools of its nodes.
+//! Environment variables that a graph requires for itself or for the tools of its nodes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::config::Config;
 use crate::models;
 use crate::port::Refusal;
 
-/// The failure of a graph whose tools would miss variables it requires. A node has those of its own tool as well.
+/// Returns a failure if a required variable is not set. A node also has the variables that its tools set.
 pub(super) fn unset(
     spec: &Spec,
     graph: &Graph,

@@ -1,4 +1,4 @@
-//! Questions that a daemon asks, in this process.
+//! Questions of runs, in an in-process daemon.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::node::tests::rig::{Daemon, Rig};
 use crate::node::tests::stage::{Act, Stage};
 use crate::port::{Resume, Settled};
 
-/// Asks, for a minute.
+/// Asks a question with a timeout of one minute.
 const ASKS: &str = "config:
   start: ask
   nodes:
@@ -20,7 +20,7 @@ const ASKS: &str = "config:
     done: {type: return}
 ";
 
-/// A hook asks behind the first node.
+/// A hook asks after the first node.
 const HOOKED: &str = "config:
   start: plan
   hooks:
@@ -33,14 +33,14 @@ const HOOKED: &str = "config:
     done: {type: return}
 ";
 
-/// Calls [`HOOKED`], and tries that again.
+/// Calls [`HOOKED`], with retries.
 const ABOVE: &str = "config:
   start: p
   nodes:
     p: {action: {item_id: t/hooked}, retry: {max: 3}}
 ";
 
-/// A hook asks behind a failure, of an attempt that may have executed.
+/// A hook asks after the failure of an attempt that may have executed.
 const ONCE: &str = "config:
   start: charge
   hooks:
@@ -71,7 +71,7 @@ fn said(approved: bool) -> ApprovalAnswer {
     }
 }
 
-/// A run of `item` that asks.
+/// Returns a run of `item` that is suspended for a question.
 async fn asks(daemon: &Daemon, rig: &Rig, item: &str) -> Arc<Run> {
     let run = daemon.run(&project(rig), item).await;
     assert_eq!(daemon.settled(&run).await, Status::Suspended);
@@ -86,14 +86,14 @@ async fn continuation(daemon: &Daemon, run: &RunId) -> Option<RunId> {
     Some(newest.id.clone()).filter(|id| id != run)
 }
 
-/// What may happen to a run between the look at its question and the settlement of that.
+/// Events between the check of a question and its settlement.
 #[derive(Debug, Clone, Copy)]
 enum Meanwhile {
     Cancelled,
-    /// Cancelled, and continued.
+    /// Cancelled, then continued.
     Continued,
     Answered,
-    /// Answered, and then suspended by somebody.
+    /// Answered, then suspended by a user.
     Held,
     Denied,
 }
@@ -183,7 +183,7 @@ async fn nothing_goes_on_past_the_question_of_a_hook_that_nobody_approved() {
         assert!(refused.to_string().contains("`Apply?`"), "{refused}");
         assert_eq!(continuation(&daemon, &run.id).await, None);
     }
-    // Neither does another try of the node that started it.
+    // A retry of the node that started it does not continue either.
     let root = daemon.run(&project(&rig), "t/above").await;
     assert_eq!(daemon.settled(&root).await, Status::Suspended);
     let child = daemon.journal.children(&root)[0].id.clone();
@@ -222,7 +222,7 @@ async fn the_question_behind_an_at_most_once_failure_is_answered() {
     answered.await.unwrap();
     assert_eq!(daemon.ended(&run.id).await.status(), Status::Completed);
 
-    // A denial tries nothing again, and needs no answer about it.
+    // A denial repeats nothing, and needs no answer about the attempt.
     let run = daemon.run(&project(&rig), "t/once").await;
     assert_eq!(daemon.settled(&run).await, Status::Suspended);
     let answered = daemon.supervisor.answer(&run, None, said(false), vec![]);
@@ -247,7 +247,7 @@ async fn in_a_copy_no_question_expires() {
     let reason = after.suspension().map(|why| why.reason);
     assert_eq!(reason, Some(SuspendReason::Restart));
     assert_eq!(after.asks().count(), 1);
-    // A caller that resumes it means what comes of it.
+    // A caller that resumes it accepts the timeout.
     let resumed = daemon.supervisor.resume(&run.id, Resume::default()).await;
     assert!(resumed.is_ok(), "{resumed:?}");
     let ended = daemon.ended(&run.id).await;
@@ -255,7 +255,7 @@ async fn in_a_copy_no_question_expires() {
     daemon.stop().await;
 }
 
-/// Whether a question of `run` is open after everybody has looked for late ones.
+/// Checks the timeouts of all questions. Returns true if a question of `run` is open afterwards.
 async fn is_open(daemon: &Daemon, run: &RunId) -> bool {
     let live = daemon.journal.cancellable();
     daemon.supervisor.expire_approvals(&live).await;
@@ -273,7 +273,7 @@ async fn a_step_of_the_wall_clock_neither_ends_nor_extends_the_time_of_a_questio
         rig.clock.step(step);
         rig.clock.advance(Duration::from_secs(50));
         assert!(is_open(&daemon, &run).await, "{step}");
-        // Over a restart the wall clock decides, and gives no more than the whole.
+        // After a restart the wall clock applies, with at most the whole timeout.
         rig.clock.step(-step);
         daemon = rig.crash(daemon).await;
         assert!(is_open(&daemon, &run).await, "{step}");

@@ -1,4 +1,4 @@
-//! What a daemon that starts again and again does with the runs it finds.
+//! Treatment of live runs in repeated starts of the daemon.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::node::tests::stage::{Act, Stage};
 /// Waits for an hour.
 const WAITS: &str = "config: {start: rest, nodes: {rest: {type: wait, for: 3600}}}\n";
 
-/// Fails, and is tried again in an hour.
+/// Fails, and is retried after an hour.
 const RETRIES: &str = "config:
   start: a
   nodes:
     a: {retry: {max: 3, backoff: fixed, delay: 3600}, action: {item_id: rye/core/echo, params: {n: 1}}}
 ";
 
-/// Is in the middle of a step.
+/// Has a step in progress.
 const STEP: &str =
     "config: {start: a, nodes: {a: {action: {item_id: rye/core/echo, params: {n: 1}}}}}\n";
 
@@ -53,7 +53,7 @@ async fn only_a_run_that_computes_whenever_the_daemon_dies_is_taken_to_bring_it_
     }
     let mut parked = false;
     for death in 1..=MOST_SUSPICIONS + 2 {
-        // One waits for its tool, one keeps a thread busy.
+        // One waits for its tool, another keeps a thread busy.
         let busy = if parked { 1 } else { 2 };
         stage.until(|seen| seen.held == busy).await;
         daemon = rig.crash(daemon).await;
@@ -79,7 +79,7 @@ async fn only_a_run_that_computes_whenever_the_daemon_dies_is_taken_to_bring_it_
     daemon.stop().await;
 }
 
-/// Has steps without end.
+/// Has an endless loop of steps.
 const LOOP: &str = "config:
   start: a
   nodes:
@@ -91,7 +91,7 @@ const LOOP: &str = "config:
 async fn a_run_for_which_the_daemon_dies_three_times_by_its_own_fault_is_parked_whatever_ends_in_between()
  {
     for (death, parks) in [(Death::Fault, true), (Death::Unknown, false)] {
-        // What is repeated in the next life ends well there, and the next step computes.
+        // The repeated step succeeds in the next life, and the step after it computes.
         let stage = Stage::new(|cx, earlier| match (cx.node.as_str(), earlier) {
             ("b", 0) => Act::Compute,
             _ => Act::Answer,
@@ -119,13 +119,13 @@ async fn a_run_for_which_the_daemon_dies_three_times_by_its_own_fault_is_parked_
         assert_eq!(reason, expected, "{death:?}");
         assert!(record.steps() > 3, "it gets on: {}", record.steps());
         assert_eq!(daemon.record(&other).await.suspension(), None);
-        // What computes is let go, and does not end.
+        // The computing thread is abandoned, because it does not end.
         stage.next_life();
         drop(daemon);
     }
 }
 
-/// Waits until `run` is suspended because the directory of its project is not there.
+/// Waits until `run` is suspended because the directory of its project is missing.
 async fn is_without_project(daemon: &Daemon, run: &RunId) {
     let mut commits = daemon.journal.commits(run).unwrap();
     while daemon.record(run).await.suspension().is_none() {
@@ -137,7 +137,7 @@ async fn is_without_project(daemon: &Daemon, run: &RunId) {
     assert_eq!(why.code.as_deref(), Some("project_gone"));
 }
 
-/// Lets time pass until `run` has ended, which it does well.
+/// Advances the clock until `run` has completed.
 async fn completes_in_time(rig: &Rig, daemon: &Daemon, run: &RunId) {
     let ended = async {
         while !daemon.record(run).await.status().is_terminal() {
@@ -170,12 +170,12 @@ async fn a_run_whose_project_is_gone_or_leads_elsewhere_is_suspended_until_it_is
     std::fs::remove_file(&project).unwrap();
     std::fs::rename(&away, &project).unwrap();
     stage.release();
-    // It looks again after a while.
+    // The run retries after a pause.
     completes_in_time(&rig, &daemon, &run).await;
     daemon.stop().await;
 }
 
-/// Has two steps, each of which looks for its tool in the project.
+/// Has two steps, each of which looks up its tool in the project.
 const STEPS: &str = "config:
   start: a
   nodes:
@@ -190,7 +190,7 @@ async fn a_project_that_is_replaced_under_a_run_is_noticed_at_the_next_use_of_it
     let project = rig.project("p", &[("steps", STEPS)]);
     let mut daemon = rig.start().await;
     let away = project.with_file_name("away");
-    // Another directory in its place; a link to another one; and another one still there after a crash.
+    // Another directory in its place; a link to another one; and another one that is still there after a crash.
     for (replacement, crashes) in [("directory", false), ("link", false), ("directory", true)] {
         stage.hold();
         let run = daemon.run(&project, "t/steps").await;

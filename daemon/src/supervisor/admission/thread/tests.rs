@@ -12,10 +12,10 @@ use super::*;
 use crate::node::tests::rig::{Daemon, Rig, request};
 use crate::supervisor::Lineage as Parent;
 
-/// The secret by which the shipped provider can be used.
+/// The secret of the shipped provider.
 const KEY: (&str, &str) = ("ANTHROPIC_API_KEY", "sk-a-secret-of-the-daemon");
 
-/// A project with directives `t/…`, and a daemon that may admit them.
+/// A project with directives `t/…`, and a daemon that can admit them.
 struct World {
     rig: Rig,
     daemon: Daemon,
@@ -64,7 +64,7 @@ impl World {
             .unwrap_or_else(|error| panic!("{error:?}"))
     }
 
-    /// The kind and the words of the refusal of `start`.
+    /// Returns the kind and the message of the refusal of `start`.
     async fn refused(&self, start: Start) -> (ErrorKind, String) {
         match self.admit(start).await {
             Ok(admitted) => panic!("it was admitted: {:?}", admitted.spec),
@@ -73,7 +73,7 @@ impl World {
     }
 }
 
-/// A directive with these insides of `metadata`, and what follows that.
+/// A directive with these elements in its `metadata`, followed by `rest`.
 fn file(name: &str, attributes: &str, metadata: &str, rest: &str) -> String {
     format!(
         "# T\n```xml\n<directive name=\"{name}\" version=\"1.0.0\"{attributes}>\n<metadata>\n\
@@ -234,14 +234,14 @@ async fn a_directive_without_permissions_may_do_nothing_and_a_parent_gives_its_o
     assert_eq!(offered(&contract), ["read_artifact", "rye_execute"]);
     assert_eq!(contract.directive.parents.len(), 1);
     assert_eq!(contract.directive.directive.context.before.len(), 1);
-    // The run that starts it may leave it less.
+    // The run that starts it may restrict its permissions.
     let mut start = world.start("leaf");
     start.capabilities = Some(vec!["rye.fetch.*".to_owned()]);
     let contract = read(&world.admit(start).await.unwrap().spec);
     assert_eq!(offered(&contract), Vec::<&str>::new());
 }
 
-/// A shell tool, with what else it says.
+/// A shell tool with these additional keys.
 fn shell_tool(category: &str, name: &str, more: &str) -> String {
     format!(
         "version: \"1.0.0\"\ntool_type: bash\nexecutor_id: rye/core/runtimes/bash\ncategory: {category}\nname: {name}\n\
@@ -304,7 +304,7 @@ async fn tools_that_permissions_name_and_few_in_a_folder_are_offered_by_name() {
     ] {
         assert!(warnings[0].contains(words), "{warnings:?}");
     }
-    // A caller that grants less is named, and what it does not grant is not read.
+    // A caller that grants less is named. A tool it does not grant is not read.
     let mut start = world.start("calls");
     start.capabilities = Some(vec!["rye.execute.tool.t.one".to_owned()]);
     let admitted = world.admit(start).await.unwrap();
@@ -534,7 +534,7 @@ async fn a_provider_file_of_a_project_is_given_the_secrets_of_the_project_only()
     let of_user = put(world.rig.home());
     let spec = world.admitted("wish").await.spec;
     assert_eq!(read(&spec).model.provider, "mine");
-    // The project's file replaces it, and the variable of the daemon is not for it.
+    // The project's file replaces it, and does not get the variable of the daemon.
     let of_project = put(&world.project);
     let (kind, text) = world.refused(world.start("wish")).await;
     assert_eq!(kind, ErrorKind::Precondition, "{text}");
@@ -545,7 +545,7 @@ async fn a_provider_file_of_a_project_is_given_the_secrets_of_the_project_only()
     .unwrap();
     let spec = world.admitted("wish").await.spec;
     assert!(!format!("{spec:?}").contains("a-secret"), "names only");
-    // A file that is refused is not passed over.
+    // A refused file is not skipped.
     let text = std::fs::read_to_string(&of_project).unwrap();
     std::fs::write(&of_project, text.replace("models.example", "evil.example")).unwrap();
     let (kind, text) = world.refused(world.start("wish")).await;
@@ -651,7 +651,7 @@ async fn a_child_thread_has_no_more_than_its_parent_leaves_and_its_account_below
         "permissions of directive:t/below",
     ];
     assert_eq!(sources, own, "its own layers lie below those of its parent");
-    // Who says nothing is pooled: the default is for a run with nothing above it.
+    // Without a requested limit it draws on the account above. The default applies only to top-level runs.
     let pooled = Start {
         item: world.start("bare").item,
         ..start
