@@ -38,7 +38,6 @@ pub struct Services {
     pub dispatch: Arc<dyn Dispatch>,
     pub projects: Arc<Projects>,
     pub graphs: Graphs,
-    /// Parsed contracts of threads.
     pub contracts: Contracts,
     /// The owner of all runs. It holds these services, so this reference is weak.
     pub runs: Weak<dyn Runs>,
@@ -89,9 +88,7 @@ pub struct AttemptCtx {
     pub effect: Effect,
     /// Log writer for the output of its process.
     pub voice: Arc<Voice>,
-    /// Stop signal of the run.
     pub stop: Stop,
-    /// Tracing span of the attempt.
     pub span: tracing::Span,
     pub services: Arc<Services>,
 }

@@ -454,7 +454,6 @@ fn content(
     content.map_err(|source| unreadable(path, &source))
 }
 
-/// Signature of a file.
 enum Verified {
     Signed(Arc<Item>),
     /// The file could be this item, but has no signature.
@@ -470,7 +469,6 @@ fn can_be_signed(path: &Path) -> bool {
     !matches!(told, Err(metadata::Error::NoMetadata { .. }))
 }
 
-/// A file that was added.
 struct Taken {
     bytes: usize,
     /// Its name, if it has no signature of its own.

@@ -17,7 +17,6 @@ use super::walk::{Locks, resolve_under};
 pub struct Draft {
     pub tool: ItemId,
     pub version: String,
-    /// Content of the lock.
     pub content: Object,
     /// Files without a signature of their own, which only the lock would cover.
     pub unsigned: Vec<PathBuf>,
@@ -30,7 +29,6 @@ pub enum Standing {
     Absent,
     /// The lock is unsigned, so it has no effect.
     Unsigned(PathBuf),
-    /// The tool matches the lock.
     Matches(PathBuf),
     /// The tool differs from the lock, or the lock is unusable.
     Refused(Box<Error>),

@@ -29,7 +29,6 @@ pub enum Error {
         #[source]
         source: InvalidId,
     },
-    /// The chain has a cycle.
     #[error(
         "the chain of `{tool}` is circular: `{item}` occurs twice; fix the `executor_id` of `{path}`"
     )]
@@ -41,7 +40,6 @@ pub enum Error {
         /// File whose executor closes the cycle.
         path: PathBuf,
     },
-    /// The chain is too long.
     #[error(
         "the chain of `{tool}` is longer than {MOST_ELEMENTS} elements: let an `executor_id` of it name a runtime that is nearer to its end"
     )]
@@ -65,7 +63,6 @@ pub enum Error {
         key: String,
         line: Option<usize>,
     },
-    /// An unknown key.
     #[error("`{path}`{}: the key `{key}` is unknown{hint}; correct it, or call it `x-…`", in_line(*line))]
     UnknownKey {
         path: PathBuf,
@@ -143,7 +140,6 @@ pub enum Error {
     /// A program that is part of a tool is unusable.
     #[error("the program `{path}` {problem}")]
     Binary {
-        /// File of the program.
         path: PathBuf,
         /// Reason and fix.
         problem: String,
@@ -166,7 +162,6 @@ pub enum Error {
         /// Problem and fix.
         problem: String,
     },
-    /// The interpreter is not installed.
     #[error(
         "no interpreter for `{item}`: looked for {looked_for}; install it, or name the program in \
          the daemon's setting `interpreters` as `{variable}`"

@@ -28,7 +28,6 @@ pub(super) const KEYS: [&str; 7] = [
     "fallback",
 ];
 
-/// A program that was found.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     /// Variable for the program in templates.

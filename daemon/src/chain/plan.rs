@@ -39,9 +39,7 @@ pub enum Plan {
     /// Call of a tool inside the daemon.
     Native(NativeCall),
     Process(Box<ProcessPlan>),
-    /// Call of another host.
     Http(Box<RequestPlan>),
-    /// Call of an MCP server.
     Mcp(Box<mcp::Plan>),
     /// A graph run, which is not carried out as a call.
     Graph,

@@ -15,11 +15,8 @@ pub enum Terminal {
     /// Tool inside the daemon.
     Native(native::Tool),
     Process,
-    /// Call of another host.
     Http,
-    /// Call of an MCP server.
     Mcp(Way),
-    /// Graph run.
     Graph,
     /// Thread of the directive that the parameters name.
     Thread(ThreadTool),

@@ -170,7 +170,6 @@ impl GraphRun {
     }
 }
 
-/// Executes a call.
 pub(super) async fn carry_out(
     context: &GraphRun,
     call: &Call,

@@ -33,7 +33,6 @@ pub(super) struct Asked {
     pub(super) capabilities: Option<Vec<String>>,
     /// Maximum depth of child runs below it.
     pub(super) depth: Option<u32>,
-    /// Maximum number of steps.
     pub(super) max_steps: Option<u32>,
     /// The run to resume, or the source of the state for `node`.
     pub(super) resume: Option<RunId>,

@@ -63,7 +63,6 @@ impl Supervisor {
     }
 }
 
-/// Groups runs by project.
 fn by_project(live: Vec<Arc<Run>>) -> HashMap<String, Vec<Arc<Run>>> {
     let mut by_project: HashMap<String, Vec<Arc<Run>>> = HashMap::new();
     for run in live {

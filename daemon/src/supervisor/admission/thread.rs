@@ -301,7 +301,6 @@ fn not_granted(own: &Layer, above: &[Layer]) -> Option<String> {
     (!told.is_empty()).then(|| format!("{text} {}", told.join(", ")))
 }
 
-/// Table of risks.
 pub(crate) fn risks(library: &Library) -> Result<Risks, Error> {
     offers::risks(library).map_err(|error| not_offered(Path::new("."), error))
 }
