@@ -181,6 +181,7 @@ impl Client {
     /// Resumes a suspended run, or starts a run that continues where an ended one failed. Returns the run that
     /// continues, and the cursor after which its new events follow.
     pub async fn resume(&self, request: v1::ResumeRequest) -> Result<(v1::Run, String), Error> {
+        check_length(&request)?;
         let answer = self.prompt(self.runs().resume(request)).await?;
         Ok((self.whole(answer.run).await?, answer.cursor))
     }
@@ -191,6 +192,7 @@ impl Client {
             run_id: run_id.to_owned(),
             message: message.to_owned(),
         };
+        check_length(&request)?;
         let answer = self.prompt(self.runs().say(request)).await?;
         self.whole(answer.run).await
     }

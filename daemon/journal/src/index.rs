@@ -40,8 +40,7 @@ mod summary;
 pub(crate) use keeper::Keeper;
 pub use summary::Summary;
 
-/// Runs in one synced batch; a run has about five keys. After a power cut sled can lose an index with more than 500
-/// unsynced keys.
+/// Runs whose keys are collected before they are written; a run has about five keys.
 const BATCH: usize = 80;
 /// Number of runs that are read from history before they are added.
 const REBUILT: usize = 4000;

@@ -351,7 +351,7 @@ pub async fn eventually<T>(mut what: impl AsyncFnMut() -> Option<T>) -> T {
         }
         assert!(
             tokio::time::Instant::now() < deadline,
-            "it did not happen within ten seconds"
+            "it did not happen within a minute"
         );
         pause.tick().await;
     }

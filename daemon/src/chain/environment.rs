@@ -22,7 +22,7 @@ use crate::config::Config;
 /// File in a project that contains variables.
 const DOT_ENV: &str = ".env";
 /// Maximum size of `.env` in bytes.
-const DOT_ENV_BYTES: u64 = 64 * 1024;
+const DOT_ENV_BYTES: usize = 64 * 1024;
 
 /// Variables that Rye sets for each process.
 pub(super) const OWN: [&str; 4] = [
@@ -375,13 +375,15 @@ pub fn dot_env(project: &Path) -> Vec<(String, String)> {
         if !about.is_file() {
             return Err(io::Error::other("it is not a file"));
         }
-        if about.len() > DOT_ENV_BYTES {
+        let most = u64::try_from(DOT_ENV_BYTES).map_err(io::Error::other)?;
+        let read = file.take(most + 1).read_to_string(&mut text)?;
+        if read > DOT_ENV_BYTES {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
         }
-        file.take(DOT_ENV_BYTES).read_to_string(&mut text)
+        Ok(())
     });
     match read {
-        Ok(_) => text.lines().filter_map(dot_env_line).collect(),
+        Ok(()) => text.lines().filter_map(dot_env_line).collect(),
         Err(error) => {
             if error.kind() != io::ErrorKind::NotFound {
                 tracing::warn!(path = %path.display(), %error, "the variables of this file are left out");

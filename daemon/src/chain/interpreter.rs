@@ -127,7 +127,10 @@ impl Wanted<'_> {
             (false, fallback) => names.iter().copied().chain(fallback).collect(),
         };
         let search = environment.path();
-        let directories: Vec<PathBuf> = std::env::split_paths(&search).collect();
+        // An empty part of PATH means the working directory, which is that of the daemon.
+        let directories: Vec<PathBuf> = std::env::split_paths(&search)
+            .filter(|directory| directory.is_absolute())
+            .collect();
         let installed = on_path.iter().flat_map(|name| {
             directories
                 .iter()

@@ -71,9 +71,10 @@ impl Export {
                 if line.is_empty() {
                     break;
                 }
-                // A line without a line feed is still being written.
                 if line.pop() == Some(b'\n') {
                     self.line(&line)?;
+                } else if lines.skip_until(b'\n').map_err(failed)? > 0 {
+                    self.damaged += 1; // Too long. At the end of the file a line is still being written.
                 }
             }
         }
@@ -93,9 +94,9 @@ impl Export {
 
     /// Exports the objects that runs share. Each is a file of its own.
     fn shared(&mut self, directory: &Path) -> Result<(), Failed> {
-        for first in entries(directory)? {
-            for second in entries(&first)? {
-                for path in entries(&second)? {
+        for first in self.below(directory)? {
+            for second in self.below(&first)? {
+                for path in self.below(&second)? {
                     let object = fs::read(&path).map_err(|source| (path.clone(), source))?;
                     let name = path.file_stem().unwrap_or_default();
                     self.object(name.as_encoded_bytes(), &object)?;
@@ -103,6 +104,17 @@ impl Export {
             }
         }
         Ok(())
+    }
+
+    /// Returns the entries of `directory`. Counts a file in its place as damaged.
+    fn below(&mut self, directory: &Path) -> Result<Vec<PathBuf>, Failed> {
+        match entries(directory) {
+            Err((_, error)) if error.kind() == io::ErrorKind::NotADirectory => {
+                self.damaged += 1;
+                Ok(Vec::new())
+            }
+            found => found,
+        }
     }
 
     fn object(&mut self, name: &[u8], object: &[u8]) -> Result<(), Failed> {
@@ -183,9 +195,10 @@ mod tests {
         for text in [one, two] {
             assert_eq!(fs::read_to_string(path(&to, text)).unwrap(), text);
         }
+        fs::write(objects.join("objects/stray"), "no folder").unwrap();
         assert_eq!(
             export_of(&objects, &to),
-            (0, 2),
+            (0, 3),
             "what is there is not written again"
         );
     }

@@ -16,6 +16,8 @@ use crate::index::IndexError;
 use crate::watermark::lock;
 
 const CACHE_BYTES: u64 = 16 << 20;
+/// Keys that are written between two syncs. After a power cut sled can lose an index with more than 500 unsynced keys.
+const MAX_UNSYNCED: usize = 400;
 /// Limit in bytes on keys and values of an index in memory: some hundred thousand runs.
 const MOST_IN_MEMORY: usize = 256 << 20;
 /// Approximate overhead of a map entry in bytes.
@@ -86,7 +88,12 @@ impl Kept {
             return Err(IndexError::TooLarge);
         }
         self.bytes += more;
-        self.map.insert(key, value);
+        let length = value.len();
+        if let Some(earlier) = self.map.insert(key, value) {
+            let less = earlier.len().saturating_sub(length);
+            self.bytes = self.bytes.saturating_sub(less);
+            self.charge.shrink(less);
+        }
         Ok(())
     }
 
@@ -129,24 +136,30 @@ impl Store {
         }
     }
 
-    /// Writes all of `batch` in its order. On return sled has it on disk: sled flushes with `sync_file_range`, which
-    /// does not survive a power cut, so the file is synced through a descriptor of our own. Blocks.
+    /// Writes all of `batch` in its order, up to [`MAX_UNSYNCED`] keys at once. On return sled has it on disk: sled
+    /// flushes with `sync_file_range`, which does not survive a power cut, so the file is synced through a descriptor
+    /// of our own. Blocks.
     pub(crate) fn write(&self, batch: Batch) -> Result<(), IndexError> {
         match self {
             Self::Sled(tree) => {
-                tree.with(|db| {
-                    let mut changes = sled::Batch::default();
-                    for (key, value) in batch {
-                        match value {
-                            Some(value) => changes.insert(key, value),
-                            None => changes.remove(key),
+                let mut batch = batch.into_iter().peekable();
+                while batch.peek().is_some() {
+                    let part = batch.by_ref().take(MAX_UNSYNCED);
+                    tree.with(|db| {
+                        let mut changes = sled::Batch::default();
+                        for (key, value) in part {
+                            match value {
+                                Some(value) => changes.insert(key, value),
+                                None => changes.remove(key),
+                            }
                         }
-                    }
-                    db.apply_batch(changes)?;
-                    db.flush()?;
-                    Ok(())
-                })?;
-                Ok(File::open(&tree.file)?.sync_data()?)
+                        db.apply_batch(changes)?;
+                        db.flush()?;
+                        Ok(())
+                    })?;
+                    File::open(&tree.file)?.sync_data()?;
+                }
+                Ok(())
             }
             Self::Memory(kept) => {
                 let mut kept = lock(kept);
@@ -214,6 +227,37 @@ mod tests {
     use std::os::fd::AsRawFd as _;
 
     use super::*;
+
+    #[test]
+    fn bytes_in_memory_are_those_of_the_present_values() {
+        let store = Store::in_memory(&Arc::new(Memory::new(usize::MAX)));
+        let Store::Memory(kept) = &store else {
+            unreachable!("it is in memory")
+        };
+        let write = |value: Option<&[u8]>| {
+            let batch = vec![(b"key".to_vec(), value.map(<[u8]>::to_vec))];
+            store.write(batch).unwrap();
+            lock(kept).bytes
+        };
+        let empty = 3 + ENTRY;
+        assert_eq!(write(Some(b"a long value")), empty + 12);
+        assert_eq!(write(Some(b"")), empty);
+        assert_eq!(write(Some(b"more")), empty + 4);
+        assert_eq!(write(None), 0);
+    }
+
+    #[test]
+    fn long_batch_is_written_whole() {
+        let state = tempfile::tempdir().unwrap();
+        let store = Store::open(state.path()).unwrap();
+        let key = |number: usize| number.to_be_bytes().to_vec();
+        let all = 0..=2 * MAX_UNSYNCED;
+        let batch = all.clone().map(|number| (key(number), Some(key(number))));
+        store.write(batch.collect()).unwrap();
+        for number in all {
+            assert_eq!(store.get(&key(number)).unwrap(), Some(key(number)));
+        }
+    }
 
     #[test]
     #[expect(
