@@ -6,7 +6,6 @@
 mod file;
 
 mod compare;
-mod schema;
 mod source;
 mod stage;
 
@@ -16,7 +15,7 @@ mod report;
 mod case;
 
 pub(crate) use self::case::Rig;
+pub(crate) use self::file::schema;
 pub(crate) use self::report::{Report, count, document, junit};
-pub(crate) use self::schema::schema;
 pub(crate) use self::source::{Numbered, Sources};
 pub(crate) use self::stage::{Signer, Stage};

@@ -1,41 +1,84 @@
 //! The format of `*.test.yaml`: cases of one tool. Pure.
 //!
-//! **Owns** the keys that such a file may have; the list is closed. **Failure.** All faults of a file are told at once, each with its
-//! place, its field and the fix.
+//! **Owns** the keys that such a file may have, and their JSON Schema for editors, which is looser than the reader and never stricter.
+//! **Failure.** All faults of a file are reported at once, each with its position, its field and the fix.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use rye_core::clock;
+use rye_core::declared::types::{any, object, optional_text, switch, text, time};
+use rye_core::declared::{Fields, Key, Keys, is_variable, unknown_keys};
 use rye_core::expr::nearest;
 use rye_core::id::{ItemKind, ItemRef};
 use rye_core::model::Object;
 use rye_core::yaml::{self, Document, Fault, push_segment};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-pub(super) const FILE_KEYS: [&str; 4] = ["tool", "env", "files", "cases"];
-pub(super) const CASE_KEYS: [&str; 4] = ["name", "params", "expect", "timeout"];
-pub(super) const EXPECT_KEYS: [&str; 5] =
-    ["success", "result", "result_is", "code", "error_contains"];
+#[rustfmt::skip]
+const FILE: Keys = Keys {
+    required: &[
+        ("tool", "name the tool that is tested, such as `sample/greet`"),
+        ("cases", "write a list of cases, each with `name`, `params` and `expect`"),
+    ],
+    ..Keys::new("a file of tests", &[
+        Key(&["tool"], text, "The tool or graph that is tested: `shop/price`."),
+        Key(&["env"], || map_of(&["string", "number", "boolean"]), "Variables; they become the `.env` of the project that a case runs in."),
+        Key(&["files"], || map_of(&["string"]), "Files of that project: path and text. One at the place of an item takes its place."),
+        Key(&["cases"], || json!({"type": "array", "minItems": 1, "items": CASE.schema()}), "What the tool is called with, and what is to come of it."),
+    ])
+};
 
-/// How long a case may take that does not say it.
+#[rustfmt::skip]
+const CASE: Keys = Keys {
+    required: &[
+        ("name", "say in a few words what the case shows"),
+        ("expect", "write what is to come of it, such as `expect: {success: true}`"),
+    ],
+    ..Keys::new("a case", &[
+        Key(&["name"], text, "What the case shows; no other case has this name."),
+        Key(&["params"], object, "The parameters of the tool."),
+        Key(&["expect"], || EXPECT.schema(), "What is to come of the call."),
+        Key(&["timeout"], time, "How long the case may take: 5, 5s or 1m30s; a minute unless set."),
+    ])
+};
+
+#[rustfmt::skip]
+const EXPECT: Keys = Keys::new("what is expected", &[
+    Key(&["success"], switch, "Whether it succeeds; true unless `code` or `error_contains` says how it fails."),
+    Key(&["result"], any, "The result has at least this: an object of it may have more keys."),
+    Key(&["result_is"], any, "The result is this and nothing else."),
+    Key(&["code"], optional_text, "The code of the failure."),
+    Key(&["error_contains"], optional_text, "Words of the error."),
+]);
+
+/// The schema of a map whose values have one of `types`, or of null.
+fn map_of(types: &[&str]) -> Value {
+    json!({"type": ["object", "null"], "additionalProperties": {"type": types}})
+}
+
+/// The JSON Schema of a file, for editors.
+pub(crate) fn schema() -> Value {
+    FILE.schema_of_file("Cases that test a tool or a graph of Rye")
+}
+
+/// Time that a case may take unless it names one.
 const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A file of tests.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TestFile {
-    /// The tool that is tested.
     pub(super) tool: ItemRef,
     /// Variables of the project.
     pub(super) env: Vec<(String, String)>,
     /// Files of the project: path and text.
     pub(super) files: Vec<(PathBuf, String)>,
-    /// What is tested.
     pub(super) cases: Vec<Case>,
 }
 
-/// One call of the tool, and what is to come of it.
+/// One call of the tool, and its expected outcome.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Case {
     pub(super) name: String,
@@ -44,7 +87,7 @@ pub(super) struct Case {
     pub(super) timeout: Duration,
 }
 
-/// What is to come of a call.
+/// The expected outcome of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Expect {
     pub(super) success: bool,
@@ -53,12 +96,12 @@ pub(super) struct Expect {
     pub(super) error_contains: Option<String>,
 }
 
-/// What the result of a call is to be.
+/// The expected result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expected {
-    /// It has at least this: in every object of it there may be more keys.
+    /// At least this: every object may have more keys.
     Part(Value),
-    /// It is this and nothing else.
+    /// This and nothing else.
     Whole(Value),
 }
 
@@ -66,346 +109,287 @@ impl TestFile {
     /// Reads the text of a file.
     pub(super) fn read(text: &str) -> Result<Self, Vec<Fault>> {
         let document = yaml::parse(text).map_err(|fault| vec![fault])?;
-        let mut reader = Reader {
+        let faults = Faults {
             document: &document,
-            faults: Vec::new(),
+            found: RefCell::default(),
         };
-        let root = Node {
-            value: &document.value,
-            at: String::new(),
-        };
-        let file = reader.file(&root);
+        let file = Section::new(&document.value, String::new(), &FILE, &faults);
+        let file = file.and_then(|section| read(&section));
+        let found = faults.found.into_inner();
         match file {
-            Some(file) if reader.faults.is_empty() => Ok(file),
-            Some(_) | None => Err(reader.faults),
+            Ok(file) if found.is_empty() => Ok(file),
+            Ok(_) | Err(Noted) => Err(found),
         }
     }
 }
 
-/// A value, and the JSON pointer to it.
-struct Node<'a> {
-    value: &'a Value,
-    at: String,
-}
-
-impl<'a> Node<'a> {
-    fn below(&self, segment: &str, value: &'a Value) -> Self {
-        let mut at = self.at.clone();
-        push_segment(&mut at, segment);
-        Self { value, at }
-    }
-
-    /// The value of `key`; none if it is not there, or null.
-    fn child(&self, key: &str) -> Option<Self> {
-        self.given(key).filter(|child| !child.value.is_null())
-    }
-
-    /// The value of `key`, also if that is null.
-    fn given(&self, key: &str) -> Option<Self> {
-        Some(self.below(key, self.value.get(key)?))
-    }
-
-    /// How people write it: `cases[0].expect`.
-    fn name(&self) -> String {
-        let mut name = String::new();
-        for segment in self.at.split('/').skip(1) {
-            let segment = segment.replace("~1", "/").replace("~0", "~");
-            if segment.bytes().all(|byte| byte.is_ascii_digit()) {
-                name = format!("{name}[{segment}]");
-            } else if name.is_empty() {
-                name = segment;
-            } else {
-                name = format!("{name}.{segment}");
-            }
-        }
-        name
-    }
-}
-
-struct Reader<'d> {
+/// The faults found so far.
+struct Faults<'d> {
     document: &'d Document,
-    faults: Vec<Fault>,
+    found: RefCell<Vec<Fault>>,
 }
 
-impl<'d> Reader<'d> {
-    /// Notes a fault of the value at `node`.
-    fn wrong(&mut self, node: &Node<'_>, problem: &str) {
-        let position = self.document.key_position(&node.at);
-        let message = match node.name() {
-            name if name.is_empty() => problem.to_owned(),
-            name => format!("`{name}` {problem}"),
-        };
-        self.faults.push(Fault {
+/// A fault is noted, and a part of the file has no value.
+#[derive(Debug)]
+struct Noted;
+
+impl Faults<'_> {
+    /// Notes a fault at the key that leads to the JSON pointer.
+    fn add(&self, pointer: &str, message: String) -> Noted {
+        let position = self.document.key_position(pointer);
+        self.found.borrow_mut().push(Fault {
             message,
             line: position.line,
             column: position.column,
         });
+        Noted
+    }
+}
+
+/// A map of the file, with the JSON pointer to it.
+struct Section<'d> {
+    map: &'d Object,
+    pointer: String,
+    faults: &'d Faults<'d>,
+}
+
+impl<'d> Fields<'d> for Section<'d> {
+    type Error = Noted;
+
+    fn find(&self, key: &str) -> Option<&'d Value> {
+        self.map.get(key)
     }
 
-    /// Notes that `key` of the map at `node` is missing.
-    fn missing(&mut self, node: &Node<'_>, key: &str, fix: &str) {
-        let of = match node.name() {
-            name if name.is_empty() => String::new(),
-            name => format!(" of `{name}`"),
-        };
-        let position = self.document.key_position(&node.at);
-        self.faults.push(Fault {
-            message: format!("`{key}`{of} is missing: {fix}"),
-            line: position.line,
-            column: position.column,
-        });
+    fn misfit(&self, key: &str, expected: &str, _given: &Value) -> Noted {
+        self.wrong(&[key], &format!("must be {expected}"))
     }
+}
 
-    /// The map at `node`, which has none but these keys.
-    fn map(&mut self, node: &Node<'d>, keys: &[&str]) -> Option<&'d Object> {
-        let Value::Object(map) = node.value else {
-            self.wrong(node, &format!("must be a map of {}", keys.join(", ")));
-            return None;
+impl<'d> Section<'d> {
+    /// The map `value`, with its keys checked.
+    fn new(
+        value: &'d Value,
+        pointer: String,
+        keys: &Keys,
+        faults: &'d Faults<'d>,
+    ) -> Result<Self, Noted> {
+        let known = keys.known().collect::<Vec<_>>().join(", ");
+        let Some(map) = value.as_object() else {
+            let message = format!("{} must be a map of {known}", name(&pointer));
+            return Err(faults.add(&pointer, message.trim_start().to_owned()));
         };
-        for (key, value) in map {
-            if keys.contains(&key.as_str()) {
-                continue;
-            }
-            let near = nearest(key, keys.iter().copied());
-            let fix = match near {
+        let section = Self {
+            map,
+            pointer,
+            faults,
+        };
+        for key in unknown_keys(map, keys.known()) {
+            let fix = match nearest(key, keys.known()) {
                 Some(near) => format!("did you mean `{near}`?"),
-                None => format!("there are {}", keys.join(", ")),
+                None => format!("there are {known}"),
             };
-            self.wrong(&node.below(key, value), &format!("is no key here; {fix}"));
+            section.wrong(&[key], &format!("is no key here; {fix}"));
         }
-        Some(map)
-    }
-
-    /// The entries of the map `key`, which may be missing.
-    fn entries(&mut self, node: &Node<'d>, key: &str, of: &str) -> Vec<(&'d String, Node<'d>)> {
-        let Some(child) = node.child(key) else {
-            return Vec::new();
-        };
-        let Value::Object(map) = child.value else {
-            self.wrong(&child, &format!("must be a map of {of}"));
-            return Vec::new();
-        };
-        let entries = map.iter();
-        entries
-            .map(|(name, value)| (name, child.below(name, value)))
-            .collect()
-    }
-
-    /// The text at `key`, if it is there and not empty.
-    fn text(&mut self, node: &Node<'d>, key: &str) -> Option<String> {
-        let child = node.child(key)?;
-        match child.value.as_str() {
-            Some("") => self.wrong(&child, "is empty: write a text, or leave it out"),
-            Some(text) => return Some(text.to_owned()),
-            None => self.wrong(&child, "must be a text"),
+        for (key, fix) in keys.required {
+            if section.given(key).is_none() {
+                let of = match name(&section.pointer) {
+                    name if name.is_empty() => name,
+                    name => format!(" of {name}"),
+                };
+                faults.add(&section.pointer, format!("`{key}`{of} is missing: {fix}"));
+            }
         }
-        None
+        Ok(section)
     }
 
-    fn file(&mut self, root: &Node<'d>) -> Option<TestFile> {
-        let _closed = self.map(root, &FILE_KEYS)?;
-        let tool = self.tool(root);
-        let env = self.env(root);
-        let files = self.files(root);
-        if let Some((_, node)) = files.iter().find(|(path, _)| path == Path::new(".env"))
-            && root.child("env").is_some()
+    /// The JSON pointer to the value at `path` below the map.
+    fn below(&self, path: &[&str]) -> String {
+        let mut pointer = self.pointer.clone();
+        for segment in path {
+            push_segment(&mut pointer, segment);
+        }
+        pointer
+    }
+
+    /// Notes a fault of the value at `path` below the map.
+    fn wrong(&self, path: &[&str], problem: &str) -> Noted {
+        let pointer = self.below(path);
+        self.faults
+            .add(&pointer, format!("{} {problem}", name(&pointer)))
+    }
+
+    /// The text at `key`, which is not empty.
+    fn filled(&self, key: &str) -> Result<Option<&'d str>, Noted> {
+        match self.text(key)? {
+            Some("") => Err(self.wrong(&[key], "is empty: write a text, or leave it out")),
+            text => Ok(text),
+        }
+    }
+}
+
+/// The value at a JSON pointer as people write it, `cases[0].expect` in backticks; empty for the whole file.
+fn name(pointer: &str) -> String {
+    let mut name = String::new();
+    for segment in pointer.split('/').skip(1) {
+        let segment = segment.replace("~1", "/").replace("~0", "~");
+        if segment.bytes().all(|byte| byte.is_ascii_digit()) {
+            name = format!("{name}[{segment}]");
+        } else if name.is_empty() {
+            name = segment;
+        } else {
+            name = format!("{name}.{segment}");
+        }
+    }
+    if name.is_empty() {
+        name
+    } else {
+        format!("`{name}`")
+    }
+}
+
+/// All values, or `Noted` if one of them has a fault: so the faults of all are noted.
+fn all<T>(values: impl Iterator<Item = Result<T, Noted>>) -> Result<Vec<T>, Noted> {
+    values.collect::<Vec<_>>().into_iter().collect()
+}
+
+fn read(file: &Section<'_>) -> Result<TestFile, Noted> {
+    let (tool, env, files, cases) = (tool(file), env(file), files(file), cases(file));
+    Ok(TestFile {
+        tool: tool?,
+        env: env?,
+        files: files?,
+        cases: cases?,
+    })
+}
+
+fn tool(file: &Section<'_>) -> Result<ItemRef, Noted> {
+    let name = file.filled("tool")?.ok_or(Noted)?;
+    let problem = match ItemRef::parse(name, ItemKind::Tool) {
+        Ok(item) if item.kind == ItemKind::Tool => return Ok(item),
+        Ok(item) => format!("names a {}; tests are for tools and graphs", item.kind),
+        Err(error) => format!("names no tool: {error}"),
+    };
+    Err(file.wrong(&["tool"], &problem))
+}
+
+fn env(file: &Section<'_>) -> Result<Vec<(String, String)>, Noted> {
+    let entries = file.map("env", "a map of variables and their values")?;
+    all(entries.into_iter().flatten().map(|(name, value)| {
+        let wrong = |problem| Err(file.wrong(&["env", name], problem));
+        if !is_variable(name) {
+            return wrong("is no name of a variable: write letters, digits and `_`");
+        }
+        match value {
+            Value::String(text) if text.contains(['\n', '\r', '\0']) => {
+                wrong("must be one line, as in a `.env`")
+            }
+            Value::String(text) => Ok((name.clone(), text.clone())),
+            Value::Number(_) | Value::Bool(_) => Ok((name.clone(), value.to_string())),
+            Value::Null | Value::Array(_) | Value::Object(_) => {
+                wrong("must be a text, such as \"1\"")
+            }
+        }
+    }))
+}
+
+fn files(file: &Section<'_>) -> Result<Vec<(PathBuf, String)>, Noted> {
+    let entries = file.map("files", "a map of paths and texts")?;
+    let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    all(entries.into_iter().flatten().map(|(name, text)| {
+        let path = Path::new(name);
+        let problem = if name.is_empty() || name.ends_with('/') || !path.components().all(is_plain)
         {
-            self.wrong(node, "is what `env` writes: put its variables there");
-        }
-        let files = files.into_iter();
-        let files = files.filter_map(|(path, node)| Some((path, node.value.as_str()?.to_owned())));
-        Some(TestFile {
-            files: files.collect(),
-            env,
-            cases: self.cases(root),
-            tool: tool?,
-        })
-    }
-
-    fn tool(&mut self, root: &Node<'d>) -> Option<ItemRef> {
-        if root.child("tool").is_none() {
-            self.missing(
-                root,
-                "tool",
-                "name the tool that is tested, such as `sample/greet`",
-            );
-            return None;
-        }
-        let name = self.text(root, "tool")?;
-        let node = root.child("tool")?;
-        match ItemRef::parse(&name, ItemKind::Tool) {
-            Ok(item) if item.kind == ItemKind::Tool => return Some(item),
-            Ok(item) => {
-                let problem = format!("names a {}; tests are for tools and graphs", item.kind);
-                self.wrong(&node, &problem);
-            }
-            Err(error) => self.wrong(&node, &format!("names no tool: {error}")),
-        }
-        None
-    }
-
-    fn env(&mut self, root: &Node<'d>) -> Vec<(String, String)> {
-        let mut env = Vec::new();
-        for (name, node) in self.entries(root, "env", "variables and their values") {
-            let is_name = !name.is_empty()
-                && !name.starts_with(|first: char| first.is_ascii_digit())
-                && name
-                    .bytes()
-                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-            if !is_name {
-                let problem = "is no name of a variable: write letters, digits and `_`";
-                self.wrong(&node, problem);
-            }
-            match node.value {
-                Value::String(text) if text.contains(['\n', '\r', '\0']) => {
-                    self.wrong(&node, "must be one line, as in a `.env`");
-                }
-                Value::String(text) => env.push((name.clone(), text.clone())),
-                Value::Number(_) | Value::Bool(_) => {
-                    env.push((name.clone(), node.value.to_string()));
-                }
-                Value::Null | Value::Array(_) | Value::Object(_) => {
-                    self.wrong(&node, "must be a text, such as \"1\"");
-                }
-            }
-        }
-        env
-    }
-
-    fn files(&mut self, root: &Node<'d>) -> Vec<(PathBuf, Node<'d>)> {
-        let mut files = Vec::new();
-        for (name, node) in self.entries(root, "files", "paths and texts") {
-            let path = Path::new(name);
-            let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
-            if name.is_empty() || name.ends_with('/') || !path.components().all(is_plain) {
-                let problem = "is no path in the project: write one without `..` that does not begin with `/`";
-                self.wrong(&node, problem);
-            } else if path.starts_with(".ai/state") {
-                self.wrong(&node, "lies where only the daemon writes: put it elsewhere");
-            } else if node.value.is_string() {
-                files.push((path.components().collect(), node));
-            } else {
-                self.wrong(&node, "must be the text of the file; write JSON as a text");
-            }
-        }
-        files
-    }
-
-    fn cases(&mut self, root: &Node<'d>) -> Vec<Case> {
-        let Some(list) = root.child("cases") else {
-            let fix = "write a list of cases, each with `name`, `params` and `expect`";
-            self.missing(root, "cases", fix);
-            return Vec::new();
+            "is no path in the project: write one without `..` that does not begin with `/`"
+        } else if path.starts_with(".ai/state") {
+            "lies where only the daemon writes: put it elsewhere"
+        } else if path == Path::new(".env") && file.given("env").is_some() {
+            "is what `env` writes: put its variables there"
+        } else if let Some(text) = text.as_str() {
+            return Ok((path.components().collect(), text.to_owned()));
+        } else {
+            "must be the text of the file; write JSON as a text"
         };
-        let Value::Array(cases) = list.value else {
-            self.wrong(&list, "must be a list of cases");
-            return Vec::new();
-        };
-        if cases.is_empty() {
-            self.wrong(&list, "is empty: write a case, or remove the file");
-        }
-        let mut names = HashSet::new();
-        let mut read = Vec::new();
-        for (at, case) in cases.iter().enumerate() {
-            let node = list.below(&at.to_string(), case);
-            let Some(case) = self.case(&node) else {
-                continue;
-            };
-            if !names.insert(case.name.clone())
-                && let Some(name) = node.child("name")
-            {
-                self.wrong(
-                    &name,
-                    "is the name of another case, too: choose another one",
-                );
-            }
-            read.push(case);
-        }
-        read
-    }
+        Err(file.wrong(&["files", name], problem))
+    }))
+}
 
-    fn case(&mut self, node: &Node<'d>) -> Option<Case> {
-        let _closed = self.map(node, &CASE_KEYS)?;
-        if node.child("name").is_none() {
-            self.missing(node, "name", "say in a few words what the case shows");
-        }
-        let name = self.text(node, "name");
-        let mut params = Object::new();
-        if let Some(child) = node.child("params") {
-            match child.value.as_object() {
-                Some(given) => params.clone_from(given),
-                None => self.wrong(&child, "must be a map of the tool's parameters"),
-            }
-        }
-        let timeout = self.timeout(node);
-        let expect = self.expect(node);
-        Some(Case {
-            name: name?,
-            params,
-            expect: expect?,
-            timeout,
-        })
+fn cases(file: &Section<'_>) -> Result<Vec<Case>, Noted> {
+    let list = file.read("cases", "a list of cases", Value::as_array)?;
+    let list = list.ok_or(Noted)?;
+    if list.is_empty() {
+        return Err(file.wrong(&["cases"], "is empty: write a case, or remove the file"));
     }
+    let mut names = HashSet::new();
+    all(list.iter().enumerate().map(|(at, value)| {
+        let pointer = file.below(&["cases", &at.to_string()]);
+        let section = Section::new(value, pointer, &CASE, file.faults)?;
+        let case = case(&section)?;
+        if names.insert(case.name.clone()) {
+            Ok(case)
+        } else {
+            Err(section.wrong(
+                &["name"],
+                "is the name of another case, too: choose another one",
+            ))
+        }
+    }))
+}
 
-    fn timeout(&mut self, node: &Node<'d>) -> Duration {
-        let Some(child) = node.child("timeout") else {
-            return TIMEOUT;
-        };
-        let text = match child.value.as_str() {
-            Some(text) => text.to_owned(),
-            None => child.value.to_string(),
-        };
-        let given = clock::duration(&text);
-        given
-            .filter(|timeout| !timeout.is_zero())
-            .unwrap_or_else(|| {
-                self.wrong(&child, "must be a time over 0, such as 5, 5s or 1m30s");
-                TIMEOUT
-            })
-    }
+fn case(case: &Section<'_>) -> Result<Case, Noted> {
+    let name = case.filled("name");
+    let params = case.map("params", "a map of the tool's parameters");
+    let timeout = case.read(
+        "timeout",
+        "a time over 0, such as 5, 5s or 1m30s",
+        |given| {
+            let text = given
+                .as_str()
+                .map_or_else(|| given.to_string(), str::to_owned);
+            clock::duration(&text).filter(|timeout| !timeout.is_zero())
+        },
+    );
+    let expect = case.given("expect").ok_or(Noted).and_then(|value| {
+        let section = Section::new(value, case.below(&["expect"]), &EXPECT, case.faults)?;
+        expect(&section)
+    });
+    Ok(Case {
+        name: name?.ok_or(Noted)?.to_owned(),
+        params: params?.cloned().unwrap_or_default(),
+        expect: expect?,
+        timeout: timeout?.unwrap_or(TIMEOUT),
+    })
+}
 
-    fn expect(&mut self, case: &Node<'d>) -> Option<Expect> {
-        let Some(node) = case.child("expect") else {
-            let fix = "write what is to come of it, such as `expect: {success: true}`";
-            self.missing(case, "expect", fix);
-            return None;
-        };
-        let _closed = self.map(&node, &EXPECT_KEYS)?;
-        let mut success = None;
-        if let Some(child) = node.child("success") {
-            success = child.value.as_bool();
-            if success.is_none() {
-                self.wrong(&child, "must be true or false");
-            }
-        }
-        let (code, error_contains) = (self.text(&node, "code"), self.text(&node, "error_contains"));
-        let fails = code.is_some() || error_contains.is_some();
-        if success == Some(true) && fails {
-            let problem = "says that the tool succeeds and how it fails: leave one out";
-            self.wrong(&node, problem);
-        }
-        let part = node.given("result");
-        let whole = node.given("result_is");
-        if let (Some(_), Some(whole)) = (&part, &whole) {
-            self.wrong(whole, "says more than `result` beside it: leave one out");
-        }
-        let result = match (part, whole) {
-            (_, Some(whole)) => Some(Expected::Whole(whole.value.clone())),
-            (Some(part), None) => Some(Expected::Part(part.value.clone())),
-            (None, None) => None,
-        };
-        Some(Expect {
-            success: success.unwrap_or(!fails),
-            result,
-            code,
-            error_contains,
-        })
+fn expect(expect: &Section<'_>) -> Result<Expect, Noted> {
+    let (success, code) = (expect.switch("success"), expect.filled("code"));
+    let error_contains = expect.filled("error_contains")?;
+    let (success, code) = (success?, code?);
+    let fails = code.is_some() || error_contains.is_some();
+    if success == Some(true) && fails {
+        let problem = "says that the tool succeeds and how it fails: leave one out";
+        return Err(expect.wrong(&[], problem));
     }
+    // Here null is a value.
+    let result = match (expect.find("result"), expect.find("result_is")) {
+        (Some(_), Some(_)) => {
+            let problem = "says more than `result` beside it: leave one out";
+            return Err(expect.wrong(&["result_is"], problem));
+        }
+        (_, Some(whole)) => Some(Expected::Whole(whole.clone())),
+        (Some(part), None) => Some(Expected::Part(part.clone())),
+        (None, None) => None,
+    };
+    Ok(Expect {
+        success: success.unwrap_or(!fails),
+        result,
+        code: code.map(str::to_owned),
+        error_contains: error_contains.map(str::to_owned),
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use rye_schema::Schema;
 
     use super::*;
 
@@ -561,5 +545,53 @@ mod tests {
     fn all_faults_of_a_file_are_told_at_once() {
         let faults = TestFile::read("tol: a/b\ncases:\n- expect: {}\n- name: x\n").unwrap_err();
         assert_eq!(faults.len(), 4, "{faults:?}");
+    }
+
+    fn fits(text: &str) -> bool {
+        let value = yaml::parse(text).unwrap().value;
+        let schema = Schema::new(&schema()).unwrap();
+        schema.problems(&value, 1).unwrap().is_empty()
+    }
+
+    #[test]
+    fn each_key_of_a_test_says_what_it_is_for() {
+        for keys in [FILE, CASE, EXPECT] {
+            assert!(keys.keys.iter().all(|Key(_, _, about)| !about.is_empty()));
+        }
+    }
+
+    #[test]
+    fn what_the_schema_refuses_is_refused_when_it_is_read() {
+        let head = "tool: a/b\ncases:\n- name: x\n";
+        for text in [
+            format!("{head}  expect: {{}}\n"),
+            format!("x-note: 1\n{head}  x-why: 2\n  expect: {{x-more: 3}}\n"),
+            format!(
+                "{head}  params: null\n  timeout: 1m30s\n  expect: {{success: null, result_is: null}}\n"
+            ),
+            format!(
+                "env: {{N: 3, B: true}}\nfiles: {{a.txt: one}}\n{head}  timeout: 2.5\n  expect: {{result: {{a: [1]}}}}\n"
+            ),
+            format!(
+                "env: null\nfiles: null\n{head}  expect: {{code: tool_failed, error_contains: no}}\n"
+            ),
+        ] {
+            assert!(TestFile::read(&text).is_ok() && fits(&text), "{text}");
+        }
+        for text in [
+            "cases: []\ntool: a/b\n".to_owned(),
+            "tool: a/b\n".to_owned(),
+            format!("tols: x\n{head}  expect: {{}}\n"),
+            format!("files: {{a.txt: [1]}}\n{head}  expect: {{}}\n"),
+            head.to_owned(),
+            format!("{head}  expct: {{}}\n  expect: {{}}\n"),
+            format!("{head}  params: 1\n  expect: {{}}\n"),
+            format!("{head}  timeout: true\n  expect: {{}}\n"),
+            format!("{head}  expect: {{succes: true}}\n"),
+            format!("{head}  expect: {{success: 1}}\n"),
+        ] {
+            assert!(TestFile::read(&text).is_err(), "it is read: {text}");
+            assert!(!fits(&text), "it fits: {text}");
+        }
     }
 }

@@ -13,8 +13,6 @@
 //! only somebody who asks for it has the time.
 
 mod backoff;
-mod finding;
-pub(crate) mod keys;
 mod remark;
 mod segments;
 mod shared;
@@ -24,9 +22,10 @@ mod work;
 mod hook;
 
 mod actor;
+mod keys;
 pub(crate) mod roots;
 
-pub(crate) mod read;
+mod read;
 
 mod foreach;
 mod hooks;
@@ -44,7 +43,6 @@ mod flow;
 mod kinds;
 mod paths;
 mod permissions;
-mod schema;
 pub mod show;
 mod uses;
 
@@ -56,13 +54,12 @@ mod parse;
 mod validate;
 
 pub use self::backoff::{Backoff, Retry};
-pub use self::finding::{Finding, errors};
 pub use self::graph::{DEFAULT_MAX_STEPS, Graph, Limits, Nodes, OnError};
 pub use self::hook::{Authority, Hook, HookAction, HookEvent};
 pub use self::inputs::{Inputs, MISFIT, coerce};
+pub use self::keys::schema;
 pub use self::parse::{parse, parse_among};
 pub use self::remark::{About, Remark};
-pub use self::schema::schema;
 pub use self::shared::{FETCH, SIGN};
 pub use self::validate::{Around, Validation, validate, validate_among};
 pub use self::waiting::{duration, time};
@@ -70,6 +67,7 @@ pub use self::work::{
     Action, Ask, Caching, Edge, Fail, Foreach, ItemOrder, Next, Node, OnItemError, Parallel, Pause,
     Work,
 };
+pub use crate::declared::{Finding, errors};
 pub use crate::expr::Severity;
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use serde_json::Value;
 use super::actor::Actor;
 use super::graph::Graph;
 use super::hook::CONTROL;
-use super::keys::Keys;
 use super::read::{At, Reader};
 use super::shared::of_many;
 use super::work::{Action, Work};
 use crate::capability::Primary;
+use crate::declared::Keys;
 use crate::id::{ItemId, ItemKind, ItemRef};
 use crate::model::Object;
 

@@ -9,9 +9,10 @@ use super::graph::{Graph, Limits, Nodes, OnError};
 use super::hook::{GRAPH_LAYER, Hook};
 use super::inputs::Inputs;
 use super::keys;
-use super::read::{At, Reader, Zero};
+use super::read::{At, Reader};
 use super::work::Next;
 use crate::capability;
+use crate::declared::Zero;
 use crate::expr::{self, Condition};
 use crate::model::{Durability, Object, Recovery};
 use crate::money::Usd;
@@ -47,24 +48,13 @@ impl<'d> Reader<'d> {
         }
         self.map(&root, &keys::FILE)?;
         self.labels(&root);
-        let version = self.required_text(&root, "version", "write version: \"1.0.0\"");
-        let category = self.required_text(
-            &root,
-            "category",
-            "it is the directory of the file below `.ai/tools`",
-        );
+        let version = self.text(&root, "version");
+        let category = self.text(&root, "category");
         let permissions = self.permissions(&root);
         let env_requires = self.env_requires(&root);
         let inputs = self.inputs(&root);
         let limits = self.limits(&root);
-        let Some(config) = root.child("config") else {
-            self.error(
-                "missing_key",
-                &root,
-                "`config` is missing: it holds `start` and `nodes`",
-            );
-            return None;
-        };
+        let config = root.child("config")?;
         self.map(&config, &keys::CONFIG)?;
         let max_steps = self.whole(&config, "max_steps", 0);
         let state = self.initial_state(&config);
@@ -114,14 +104,9 @@ impl<'d> Reader<'d> {
 
     /// Keys that only say what the file is.
     fn labels(&mut self, root: &At<'d>) {
-        match self.required_text(root, "tool_type", "write tool_type: graph") {
-            Some("graph") | None => {}
-            Some(other) => {
-                if let Some(at) = root.child("tool_type") {
-                    let message = format!("`tool_type` of a graph is `graph`, not `{other}`");
-                    self.error("unknown_value", &at, message);
-                }
-            }
+        if let Some(other) = self.text(root, "tool_type").filter(|of| *of != "graph") {
+            let message = format!("`tool_type` of a graph is `graph`, not `{other}`");
+            self.error_below("unknown_value", root, "/tool_type", message);
         }
         for key in ["executor_id", "author", "title", "license"] {
             self.text(root, key);
@@ -143,16 +128,13 @@ impl<'d> Reader<'d> {
         let Some(limits) = root.given("limits") else {
             return Limits::default();
         };
-        let Value::Object(map) = limits.value else {
-            self.wrong_type(&limits, "a map such as {spend: 0.50, spawns: 20}");
+        let Some(members) = self.members(&limits, "a map such as {spend: 0.50, spawns: 20}") else {
             return Limits::default();
         };
-        for key in map.keys().filter(|key| !LIMITS.contains(&key.as_str())) {
-            if let Some(at) = limits.child(key) {
-                let message = "of `limits`, `spend`, `spawns` and `depth` bind a graph, and `turns`, `tokens` and `duration` each \
-                               thread that it starts; its steps are `config.max_steps`, its time is `config.timeout`";
-                self.key_warn("no_effect", &at, message);
-            }
+        for (_, at) in members.iter().filter(|(key, _)| !LIMITS.contains(key)) {
+            let message = "of `limits`, `spend`, `spawns` and `depth` bind a graph, and `turns`, `tokens` and `duration` each \
+                           thread that it starts; its steps are `config.max_steps`, its time is `config.timeout`";
+            self.key_warn("no_effect", at, message);
         }
         let duration = self.seconds(&limits, "duration", Zero::Allowed);
         Limits {
@@ -180,17 +162,17 @@ impl<'d> Reader<'d> {
         let patterns = self.texts(&at)?;
         let mut normalised = Vec::with_capacity(patterns.len());
         for (index, pattern) in patterns.into_iter().enumerate() {
-            let entry = at.child(&index.to_string()).unwrap_or_else(|| at.clone());
+            let entry = format!("/{index}");
             let now = capability::normalise(pattern);
             if now != pattern {
                 let message = format!("`{pattern}` is read as `{now}`");
-                self.warn("old_spelling", &entry, message);
+                self.warn_below("old_spelling", &at, &entry, message);
             }
             if !capability::can_match(&now) {
                 let message = format!(
                     "`{pattern}` allows nothing: patterns look like rye.execute.tool.rye.bash"
                 );
-                self.warn("no_effect", &entry, message);
+                self.warn_below("no_effect", &at, &entry, message);
             }
             normalised.push(now);
         }
@@ -263,50 +245,30 @@ impl<'d> Reader<'d> {
     }
 
     fn nodes(&mut self, config: &At<'d>) -> Option<Nodes> {
-        let Some(at) = config.child("nodes") else {
-            self.error(
-                "missing_key",
-                config,
-                "`nodes` is missing: a graph needs at least one node",
-            );
-            return None;
-        };
-        let Value::Object(map) = at.value else {
-            self.wrong_type(&at, "a map of nodes by name");
-            return None;
-        };
-        if map.is_empty() {
+        let at = config.child("nodes")?;
+        let members = self.members(&at, "a map of nodes by name")?;
+        if members.is_empty() {
             self.error(
                 "missing_key",
                 &at,
                 "`nodes` is empty: a graph needs at least one node",
             );
         }
-        self.names = Some(map);
-        let mut nodes = Vec::with_capacity(map.len());
-        for name in map.keys() {
+        self.context.names = at.value.as_object();
+        let mut nodes = Vec::with_capacity(members.len());
+        for (name, at) in members {
             if !self.has_time() {
                 return None;
             }
-            if let Some(at) = at.child(name) {
-                self.node = Some(name.clone());
-                nodes.push(self.read_node(name, &at));
-                self.node = None;
-            }
+            self.node = Some(name.to_owned());
+            nodes.push(self.read_node(name, &at));
+            self.node = None;
         }
         nodes.into_iter().collect()
     }
 
     fn start(&mut self, config: &At<'d>) -> Option<String> {
-        let at = config.child("start");
-        if at.is_none() {
-            self.error(
-                "missing_key",
-                config,
-                "`start` is missing: it names the first node",
-            );
-        }
-        self.target(&at?)
+        self.target(&config.child("start")?)
     }
 
     fn hooks(&mut self, config: &At<'d>) -> Option<Vec<Hook>> {
@@ -327,11 +289,9 @@ impl<'d> Reader<'d> {
                     );
                     self.error("duplicate_id", entry, message);
                 }
-                if hook.layer != GRAPH_LAYER
-                    && let Some(layer) = entry.child("layer")
-                {
+                if hook.layer != GRAPH_LAYER {
                     let message = "the hooks of a graph are layer 1; leave `layer` out";
-                    self.error("unknown_value", &layer, message);
+                    self.error_below("unknown_value", entry, "/layer", message);
                 }
             }
             hooks.push(hook);

@@ -35,12 +35,11 @@ pub(super) fn check_ends(reader: &mut Reader<'_>, graph: &Graph) {
     let reached = distances(graph);
     let nodes = || graph.nodes.iter();
     let distance = |node: &Node| reached.get(node.name.as_str()).copied();
-    if !nodes().any(|node| ends(node) && distance(node).is_some())
-        && let Some(start) = reader.config("start")
-    {
+    if !nodes().any(|node| ends(node) && distance(node).is_some()) {
         let message =
             "no way from here leads to an end: a run stops at its limit of steps, with an error";
-        reader.warn("endless", &start, message);
+        let root = reader.root();
+        reader.warn_below("endless", &root, "/config/start", message);
     }
     let shortest = nodes()
         .filter(|node| returns(node))
@@ -48,12 +47,12 @@ pub(super) fn check_ends(reader: &mut Reader<'_>, graph: &Graph) {
         .min();
     if let (Some(max), Some(shortest)) = (graph.max_steps, shortest)
         && max < shortest
-        && let Some(at) = reader.config("max_steps")
     {
         let message = format!(
             "the shortest way to a return node takes {shortest} steps: a run never gets there with max_steps {max}"
         );
-        reader.warn("max_steps_too_small", &at, message);
+        let root = reader.root();
+        reader.warn_below("max_steps_too_small", &root, "/config/max_steps", message);
     }
 }
 

@@ -5,9 +5,10 @@ use std::num::NonZeroU32;
 use serde_json::Value;
 
 use super::keys;
-use super::read::{At, Reader, brief, is_inert};
+use super::read::{At, Reader};
 use super::roots::Roots;
 use super::work::{Foreach, ItemOrder, OnItemError};
+use crate::declared::{brief, is_inert};
 use crate::expr;
 
 /// The variable of a foreach that names none.

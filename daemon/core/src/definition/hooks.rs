@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::hook::{Authority, CONTROL, GRAPH_LAYER, Hook, HookAction, HookEvent};
 use super::keys;
-use super::read::{At, Reader};
+use super::read::{At, Context, Reader};
 use super::roots::Roots;
-use crate::expr::Severity;
+use crate::declared::errors;
 use crate::expr::{Condition, did_you_mean};
 use crate::model::{Control, Object};
 use crate::yaml::Document;
@@ -19,17 +19,13 @@ impl Hook {
     /// that is wrong with it.
     pub fn from_value(value: &Value, fallback_id: &str) -> Result<Self, String> {
         let document = Document::without_places(value.clone());
-        let mut reader = Reader::new(&document);
+        let mut reader = Reader::new(&document, Context::default());
         let hook = reader.hook(&reader.root(), fallback_id);
-        let mut errors = reader.finish();
-        errors.retain(|finding| finding.severity == Severity::Error);
-        match hook {
-            Some(hook) if errors.is_empty() => Ok(hook),
-            Some(_) | None => {
-                let told: Vec<String> = errors.into_iter().map(|error| error.message).collect();
-                Err(told.join("; "))
-            }
-        }
+        let hook = reader.end(hook).map_err(|findings| {
+            let messages = errors(&findings).map(|error| error.message.as_str());
+            messages.collect::<Vec<_>>().join("; ")
+        })?;
+        Ok(hook.0)
     }
 }
 
@@ -72,7 +68,8 @@ impl<'d> Reader<'d> {
                 Some(condition) => reader.hook_condition(&condition).map(Some),
                 None => Some(None),
             };
-            (condition, reader.given_action(at))
+            let action = at.child("action");
+            (condition, action.and_then(|at| reader.hook_action(&at)))
         });
         let (event, action) = (event?, action?);
         self.pointless_control(at, event, &action);
@@ -91,29 +88,17 @@ impl<'d> Reader<'d> {
         })
     }
 
-    fn given_action(&mut self, at: &At<'d>) -> Option<HookAction> {
-        let action = at.given("action");
-        if action.is_none() {
-            let message = "`action` is missing: it says what the hook does, like {retry: true}";
-            self.error("missing_key", at, message);
-        }
-        action.and_then(|action| self.hook_action(&action))
-    }
-
     fn event(&mut self, hook: &At<'d>) -> Option<HookEvent> {
         let words = HookEvent::ALL.map(HookEvent::as_str);
-        let why = format!("it is one of {}", words.join(", "));
-        let word = self.required_text(hook, "event", &why)?;
+        let word = self.text(hook, "event")?;
         let event = HookEvent::parse(word);
-        if event.is_none()
-            && let Some(at) = hook.child("event")
-        {
+        if event.is_none() {
             let hint = did_you_mean(self.nearest(word, words));
             let message = format!(
                 "graphs have no event `{word}`{hint}; there are {}",
                 words.join(", ")
             );
-            self.error("unknown_value", &at, message);
+            self.error_below("unknown_value", hook, "/event", message);
         }
         event
     }
@@ -126,11 +111,9 @@ impl<'d> Reader<'d> {
         let known = u8::try_from(layer)
             .ok()
             .filter(|layer| *layer <= LAST_LAYER);
-        if known.is_none()
-            && let Some(at) = hook.child("layer")
-        {
+        if known.is_none() {
             let message = "`layer` is 1 (graph), 2 (built in) or 3 (infrastructure)";
-            self.error("unknown_value", &at, message);
+            self.error_below("unknown_value", hook, "/layer", message);
         }
         known
     }
@@ -202,14 +185,9 @@ impl<'d> Reader<'d> {
         let Some(why) = pointless(&control, event) else {
             return;
         };
-        if let Some(at) = hook.child("action") {
-            let message = format!(
-                "`{}` {why}; at `{}` it has no effect",
-                control.as_str(),
-                event.as_str()
-            );
-            self.warn("no_effect", &at, message);
-        }
+        let (control, event) = (control.as_str(), event.as_str());
+        let message = format!("`{control}` {why}; at `{event}` it has no effect");
+        self.warn_below("no_effect", hook, "/action", message);
     }
 }
 

@@ -3,8 +3,8 @@
 use rye_schema::{About as Cause, Problem, Schema, Untold};
 use serde_json::Value;
 
-use super::read::shorten;
 use super::remark::About;
+use crate::declared::shorten;
 use crate::expr::{nearest, parse_json, references, text_of};
 use crate::model::{Failure, Object};
 

@@ -1,39 +1,59 @@
-//! Closed lists of keys.
+//! The tables of keys of graph files, and the JSON Schema of them for editors.
+//!
+//! The schema is looser than the parser, which knows nodes by name, templates and conditions; **never** stricter, so that no editor complains
+//! of what runs.
 
-/// The keys of one kind of map in a graph file.
-pub(crate) struct Keys {
-    /// What the map is, with its article.
-    pub(crate) what: &'static str,
-    /// Keys that are read.
-    pub(crate) known: &'static [&'static str],
-    /// Keys people write that belong elsewhere or nowhere, and what to do instead.
-    pub(crate) misplaced: &'static [(&'static str, &'static str)],
-}
+use serde_json::{Value, json};
 
-pub(crate) const FILE: Keys = Keys {
+use super::hook::HookEvent;
+use crate::declared::types::{
+    any, defined, names, object, optional_defined, optional_text, switch, text, texts, time, whole,
+    word,
+};
+use crate::declared::{Key, Keys};
+use crate::expr::{COMBINATORS, OPS};
+use crate::id::ItemKind;
+
+/// The values of `type` of a node.
+pub(super) const TYPES: [&str; 7] = [
+    "return", "gate", "foreach", "fail", "wait", "approval", "parallel",
+];
+
+/// Keys of a file by which the original decided how to start it.
+pub(super) const IGNORED: [&str; 4] = [
+    "tool_id",
+    "execution_owner",
+    "native_async",
+    "native_resume",
+];
+
+#[rustfmt::skip]
+pub(super) const FILE: Keys = Keys {
     what: "a graph file",
-    known: &[
-        "version",
-        "tool_type",
-        "executor_id",
-        "category",
-        "name",
-        "description",
-        "author",
-        "tags",
-        "title",
-        "license",
-        "references",
-        "created_at",
-        "permissions",
-        "env_requires",
-        "config_schema",
-        "limits",
-        "config",
-        "tool_id",
-        "execution_owner",
-        "native_async",
-        "native_resume",
+    keys: &[
+        Key(&["version"], text, "Three numbers, in quotes: \"1.0.0\"."),
+        Key(&["tool_type"], || json!({"const": "graph"}), ""),
+        Key(&["executor_id"], text, "rye/core/runtimes/state-graph/runtime"),
+        Key(&["category"], text, "The folder of the file below `.ai/tools`."),
+        Key(&["name"], text, "The file without its ending."),
+        Key(&["description"], text, "What the graph is for."),
+        Key(&["author"], text, "Who wrote it."),
+        Key(&["tags"], texts, "What else it is about."),
+        Key(&["title"], text, "What it is called, for people."),
+        Key(&["license"], text, "For people."),
+        Key(&["references", "created_at"], any, "For people."),
+        Key(&["permissions"], texts, "What its actions may do, such as rye.execute.tool.rye.bash; everything else is refused."),
+        Key(&["env_requires"], names, "Variables without which it does not start."),
+        Key(&["config_schema"], object, "A JSON Schema of its inputs, with their defaults."),
+        Key(&["limits"], object, "`spend`, `spawns` and `depth` of the run; `turns`, `tokens` and `duration` of each thread that it starts."),
+        Key(&["config"], || defined("config"), ""),
+        Key(&IGNORED, any, "Of the original; nothing here depends on it."),
+    ],
+    required: &[
+        ("tool_type", "write tool_type: graph"),
+        ("version", "write version: \"1.0.0\""),
+        ("category", "it is the directory of the file below `.ai/tools`"),
+        ("config", "it holds `start` and `nodes`"),
     ],
     misplaced: &[
         ("start", "it belongs below `config`"),
@@ -45,27 +65,24 @@ pub(crate) const FILE: Keys = Keys {
     ],
 };
 
-/// Keys of a file by which the original decided how to start it.
-pub(super) const IGNORED: [&str; 4] = [
-    "tool_id",
-    "execution_owner",
-    "native_async",
-    "native_resume",
-];
-
+#[rustfmt::skip]
 pub(super) const CONFIG: Keys = Keys {
     what: "`config`",
-    known: &[
-        "start",
-        "nodes",
-        "max_steps",
-        "on_error",
-        "hooks",
-        "state",
-        "timeout",
-        "recovery",
-        "durability",
-        "max_concurrency",
+    keys: &[
+        Key(&["start"], text, "The first node."),
+        Key(&["nodes"], || json!({"type": "object", "minProperties": 1, "additionalProperties": defined("node")}), "The nodes by their names."),
+        Key(&["max_steps"], || whole(0), "After how many steps the run ends; 100 unless set."),
+        Key(&["on_error"], || word(["fail", "continue"]), "Whether a failed node without an error edge ends the run."),
+        Key(&["hooks"], || list_of("hook"), "What is done, or answered, at events of the run."),
+        Key(&["state"], || json!({"type": "object"}), "The state that a run begins with, literally."),
+        Key(&["timeout"], time, "How long the run may take: seconds, or 90s, 1h30m."),
+        Key(&["recovery"], || word(["resume", "suspend"]), "What becomes of a run after the daemon was gone."),
+        Key(&["durability"], || word(["strict", "relaxed"]), "Whether each step is on disk before the next one begins."),
+        Key(&["max_concurrency"], || whole(1), "How many items of one node may be in flight."),
+    ],
+    required: &[
+        ("nodes", "a graph needs at least one node"),
+        ("start", "it names the first node"),
     ],
     misplaced: &[
         ("env_requires", "it belongs at the top of the file"),
@@ -75,36 +92,37 @@ pub(super) const CONFIG: Keys = Keys {
     ],
 };
 
+#[rustfmt::skip]
 pub(super) const NODE: Keys = Keys {
     what: "a node",
-    known: &[
-        "type",
-        "action",
-        "assign",
-        "next",
-        "on_error",
-        "over",
-        "as",
-        "collect",
-        "collect_value",
-        "parallel",
-        "max_concurrency",
-        "on_item_error",
-        "env_requires",
-        "cache_result",
-        "timeout",
-        "retry",
-        "effect",
-        "output",
-        "message",
-        "code",
-        "schema",
-        "for",
-        "until",
-        "branches",
-        "comment",
-        "description",
+    keys: &[
+        Key(&["type"], || word(TYPES), "None for a node with an action."),
+        Key(&["action"], || optional_defined("action"), "The item that it uses."),
+        Key(&["assign"], object, "Keys of the state, and templates such as ${result.stdout}."),
+        Key(&["next"], || json!({"anyOf": [optional_text(), {"type": "array", "items": defined("edge")}]}), "The next node, or edges, of which the first counts that holds."),
+        Key(&["on_error"], optional_text, "The node that a failure leads to."),
+        Key(&["over"], any, "Of `foreach`: the list, such as ${state.files}."),
+        Key(&["as"], optional_text, "Of `foreach`: what an item is called; `item` unless set."),
+        Key(&["collect"], optional_text, "Of `foreach`: the key of the state that gets the results."),
+        Key(&["collect_value"], any, "Of `foreach`: what is collected of an item, a template."),
+        Key(&["parallel"], switch, "Of `foreach`: several items at once."),
+        Key(&["max_concurrency"], || whole(1), "How many items or branches at once."),
+        Key(&["on_item_error"], || word(["fail", "collect"]), "Whether a failed item or branch fails the node."),
+        Key(&["env_requires"], names, "Variables without which the node fails."),
+        Key(&["cache_result"], switch, "Whether an equal call takes the result of the one before."),
+        Key(&["timeout"], time, "How long it may take: seconds, or 90s, 1h30m."),
+        Key(&["retry"], || json!({"anyOf": [whole(0), defined("retry")]}), "How often a failed action is tried again; 0 never."),
+        Key(&["effect"], || word(["idempotent", "pure", "at_most_once"]), "What a second execution means."),
+        Key(&["output"], any, "Of `return` and `fail`: what the run comes to, a template."),
+        Key(&["message"], optional_text, "Of `fail`: why. Of `approval`: what is asked."),
+        Key(&["code"], optional_text, "Of `fail`: a word for programs."),
+        Key(&["schema"], any, "Of `approval`: a JSON Schema of the answer."),
+        Key(&["for"], time, "Of `wait`: how long."),
+        Key(&["until"], optional_text, "Of `wait`: until when, RFC 3339."),
+        Key(&["branches"], || json!({"type": ["object", "null"], "minProperties": 1, "additionalProperties": defined("action")}), "Of `parallel`: the actions by their names."),
+        Key(&["comment", "description"], text, "For people."),
     ],
+    required: &[],
     misplaced: &[
         ("remote", "nodes run on this machine; there is no fleet yet"),
         ("params", "it belongs below `action`"),
@@ -115,18 +133,37 @@ pub(super) const NODE: Keys = Keys {
     ],
 };
 
+#[rustfmt::skip]
 pub(super) const EDGE: Keys = Keys {
     what: "an edge",
-    known: &["to", "when"],
+    keys: &[
+        Key(&["to"], text, "The next node."),
+        Key(&["when"], || optional_defined("condition"), "What has to hold; nothing means always."),
+    ],
+    required: &[("to", "it names the next node")],
     misplaced: &[
         ("condition", "an edge calls it `when`"),
         ("target", "an edge calls it `to`"),
     ],
 };
 
+const PRIMARY: Key = Key(
+    &["primary"],
+    any,
+    "execute, fetch or sign; execute unless set.",
+);
+const ITEM_KIND: Key = Key(
+    &["item_type", "kind"],
+    || word(ItemKind::ALL.map(ItemKind::as_str)),
+    "The type of the item; a tool unless set.",
+);
+const ITEM_ID: Key = Key(&["item_id"], optional_text, "The item, such as rye/bash.");
+const PARAMS: Key = Key(&["params"], any, "What it is called with: templates.");
+
 pub(super) const ACTION: Keys = Keys {
     what: "an action",
-    known: &["primary", "item_type", "kind", "item_id", "params"],
+    keys: &[PRIMARY, ITEM_KIND, ITEM_ID, PARAMS],
+    required: &[],
     misplaced: &[
         ("retry", "it belongs to the node"),
         ("max_retries", "a node has `retry: N`"),
@@ -137,7 +174,6 @@ pub(super) const ACTION: Keys = Keys {
 
 pub(super) const FOREACH_ACTION: Keys = Keys {
     what: "the action of a foreach",
-    known: ACTION.known,
     misplaced: &[
         ("retry", "it belongs to the node"),
         ("max_retries", "a node has `retry: N`"),
@@ -145,11 +181,24 @@ pub(super) const FOREACH_ACTION: Keys = Keys {
         ("async", "write `parallel: true` at the node"),
         ("async_exec", "write `parallel: true` at the node"),
     ],
+    ..ACTION
 };
 
+#[rustfmt::skip]
 pub(super) const HOOK: Keys = Keys {
     what: "a hook",
-    known: &["id", "event", "condition", "action", "layer", "description"],
+    keys: &[
+        Key(&["id"], optional_text, "Its name in logs."),
+        Key(&["event"], || json!({"enum": HookEvent::ALL.map(HookEvent::as_str)}), "When it is asked."),
+        Key(&["condition"], || optional_defined("condition"), "What has to hold; nothing means always."),
+        Key(&["action"], || defined("hook_action"), ""),
+        Key(&["layer"], || whole(1), "1 in a graph."),
+        Key(&["description"], optional_text, "For people."),
+    ],
+    required: &[
+        ("event", "it is one of graph_started, after_step, error, limit, graph_completed"),
+        ("action", "it says what the hook does, like {retry: true}"),
+    ],
     misplaced: &[
         ("when", "a hook calls it `condition`"),
         ("name", "a hook calls it `id`"),
@@ -160,27 +209,59 @@ pub(super) const HOOK: Keys = Keys {
 
 pub(super) const HOOK_ACTION: Keys = Keys {
     what: "the action of a hook",
-    known: &[
-        "primary",
-        "item_type",
-        "kind",
-        "item_id",
-        "params",
-        "retry",
-        "max_retries",
+    keys: &[
+        PRIMARY,
+        ITEM_KIND,
+        ITEM_ID,
+        PARAMS,
+        Key(&["retry"], switch, "Tries the failed node again."),
+        Key(&["max_retries"], || whole(0), "How often."),
     ],
+    required: &[],
     misplaced: &[("action", "it belongs below `params`")],
 };
 
-pub(super) const RETRY: Keys = Keys {
-    what: "`retry`",
-    known: &[
-        "max",
-        "max_retries",
-        "backoff",
-        "delay",
-        "base",
-        "max_delay",
-    ],
-    misplaced: &[],
-};
+#[rustfmt::skip]
+pub(super) const RETRY: Keys = Keys::new("`retry`", &[
+    Key(&["max"], || whole(0), "Most tries after the first."),
+    Key(&["max_retries"], || whole(0), "As `max`."),
+    Key(&["backoff"], || word(["none", "fixed", "exponential"]), "How the pauses grow."),
+    Key(&["delay"], time, "A fixed pause."),
+    Key(&["base"], time, "The first of growing pauses."),
+    Key(&["max_delay"], time, "The longest of growing pauses."),
+]);
+
+/// Read by the expressions; a test compares the keys.
+#[rustfmt::skip]
+pub(super) const CONDITION: Keys = Keys::new("a condition", &[
+    Key(&["path"], text, "The value, such as state.n."),
+    Key(&["op", "operator"], || word(OPS.into_iter().chain(["neq"])), "How they are compared."),
+    Key(&["value"], any, "What it is compared with, literally."),
+    Key(&["value_path"], text, "The other value that it is compared with."),
+    Key(&[COMBINATORS[0], COMBINATORS[1]], || json!({"type": "array", "items": defined("condition")}), ""),
+    Key(&[COMBINATORS[2]], || defined("condition"), ""),
+]);
+
+/// A list of maps of the kind that `$defs` has under `name`, or null.
+fn list_of(name: &str) -> Value {
+    json!({"type": ["array", "null"], "items": defined(name)})
+}
+
+/// The schema of a graph file.
+pub fn schema() -> Value {
+    let mut file = FILE.schema_of_file("A graph of Rye");
+    file["$defs"] = json!({
+        "config": CONFIG.schema(),
+        "node": NODE.schema(),
+        "edge": EDGE.schema(),
+        "action": ACTION.schema(),
+        "hook": HOOK.schema(),
+        "hook_action": HOOK_ACTION.schema(),
+        "retry": RETRY.schema(),
+        "condition": CONDITION.schema(),
+    });
+    file
+}
+
+#[cfg(test)]
+pub(super) mod tests;

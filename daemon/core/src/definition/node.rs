@@ -6,18 +6,16 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::backoff::Retry;
-use super::keys;
-use super::read::{At, Reader, TOO_COMPLEX, Zero, brief, is_inert};
+use super::keys::{self, TYPES};
+use super::read::{At, Reader};
 use super::roots::Roots;
 use super::scope;
 use super::work::{Caching, Edge, Next, Node, Work};
+use crate::declared::{TOO_COMPLEX, Zero, brief, is_inert};
 use crate::expr::{Condition, did_you_mean, nearest};
 use crate::model::{Effect, Object};
 use crate::seal::canonical;
 
-pub(super) const TYPES: [&str; 7] = [
-    "return", "gate", "foreach", "fail", "wait", "approval", "parallel",
-];
 /// Keys that say how an action is treated.
 const HANDLING: [&str; 4] = ["effect", "retry", "cache_result", "env_requires"];
 /// Keys that only some kinds of nodes read.
@@ -328,16 +326,17 @@ impl<'d> Reader<'d> {
         let Some(at) = node.given("assign") else {
             return Some(Vec::new());
         };
-        let Value::Object(map) = at.value else {
-            self.wrong_type(&at, "a map of state keys and templates");
-            return None;
-        };
-        for key in map.keys() {
-            let Some(entry) = at.child(key) else { continue };
-            self.template(&entry);
-            self.state_key(&entry, key);
+        let members = self.members(&at, "a map of state keys and templates")?;
+        for (key, entry) in &members {
+            self.template(entry);
+            self.state_key(entry, key);
         }
-        Some(map.clone().into_iter().collect())
+        let assigned = members.into_iter();
+        Some(
+            assigned
+                .map(|(key, at)| (key.to_owned(), at.value.clone()))
+                .collect(),
+        )
     }
 
     /// Checks a key of the state that `at` gives a value to.
@@ -359,20 +358,13 @@ impl<'d> Reader<'d> {
         match at.value {
             Value::Null => Some(Next::End),
             Value::String(_) => self.target(&at).map(Next::Always),
-            Value::Array(list) => {
-                let mut edges = Vec::with_capacity(list.len());
-                for index in 0..list.len() {
-                    if let Some(entry) = at.child(&index.to_string()) {
-                        edges.push(self.edge(&entry));
-                    }
-                }
+            Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+                let what = "the name of a node or a list of edges {to, when}";
+                let entries = self.entries(&at, what)?;
+                let edges: Vec<_> = entries.iter().map(|entry| self.edge(entry)).collect();
                 let edges = edges.into_iter().collect::<Option<Vec<Edge>>>()?;
-                self.dead_edges(&at, &edges);
+                self.dead_edges(&entries, &edges);
                 Some(Next::Edges(edges))
-            }
-            Value::Bool(_) | Value::Number(_) | Value::Object(_) => {
-                self.wrong_type(&at, "the name of a node or a list of edges {to, when}");
-                None
             }
         }
     }
@@ -388,13 +380,6 @@ impl<'d> Reader<'d> {
         }
         self.map(at, &keys::EDGE)?;
         let to = at.child("to").and_then(|to| self.target(&to));
-        if at.child("to").is_none() {
-            self.error(
-                "missing_key",
-                at,
-                "the edge has no `to`: it names the next node",
-            );
-        }
         let when = match at.given("when") {
             None => Some(None),
             Some(when) => self.condition(&when, when.value).map(Some),
@@ -407,15 +392,15 @@ impl<'d> Reader<'d> {
 
     /// Reads `value`, which stands at `at`, as a condition.
     pub(super) fn condition(&mut self, at: &At<'d>, value: &Value) -> Option<Condition> {
-        let was_over = self.patterns.is_over();
-        match Condition::parse_among(value, &mut self.patterns) {
+        let was_over = self.context.patterns.is_over();
+        match Condition::parse_among(value, &mut self.context.patterns) {
             Ok((condition, warnings)) => {
                 self.adopt("bad_condition", at, warnings);
                 self.check_paths(at, &condition);
                 Some(condition)
             }
             Err(faults) => {
-                let is_too_much = self.patterns.is_over() && !was_over;
+                let is_too_much = self.context.patterns.is_over() && !was_over;
                 let code = if is_too_much {
                     TOO_COMPLEX
                 } else {
@@ -428,25 +413,23 @@ impl<'d> Reader<'d> {
     }
 
     /// Warns of the first edge that can never be taken, and of edges that ask what an earlier one asked.
-    fn dead_edges(&mut self, at: &At<'d>, edges: &[Edge]) {
-        let mut asked = HashSet::new();
-        for (index, edge) in edges.iter().enumerate() {
-            let Some(entry) = at.child(&index.to_string()) else {
-                continue;
-            };
+    fn dead_edges(&mut self, entries: &[At<'d>], edges: &[Edge]) {
+        let mut conditions = HashSet::new();
+        let mut entries = entries.iter().zip(edges);
+        while let Some((entry, edge)) = entries.next() {
             if edge.always() {
-                if let Some(dead) = at.child(&(index + 1).to_string()) {
+                if let Some((dead, _)) = entries.next() {
                     let message =
                         "the edge before holds always: this one and those after it are never taken";
-                    self.warn("no_effect", &dead, message);
+                    self.warn("no_effect", dead, message);
                 }
                 return;
             }
             if let Some(when) = entry.given("when")
-                && !asked.insert(canonical(when.value))
+                && !conditions.insert(canonical(when.value))
             {
                 let message = "an edge before has the same `when`: this one is never taken";
-                self.warn("no_effect", &entry, message);
+                self.warn("no_effect", entry, message);
             }
         }
     }
@@ -485,8 +468,8 @@ mod tests {
     #[test]
     fn the_reference_lists_the_keys_of_each_type_of_node() {
         let table = Table::read("docs/reference.md", "node keys");
-        table.assert_lists(keys::NODE.known);
-        for key in keys::NODE.known {
+        table.assert_lists(keys::NODE.known());
+        for key in keys::NODE.known() {
             let on = KINDS.into_iter().filter(|(_, kind)| reads(*kind, key));
             let on: Vec<&str> = on.map(|(word, _)| word).collect();
             if on.len() == KINDS.len() {

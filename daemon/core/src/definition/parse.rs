@@ -1,9 +1,9 @@
 //! Reading of a file as a whole.
 
-use super::finding::Finding;
 use super::graph::Graph;
-use super::{flow, paths, read, state, uses};
-use crate::expr::Severity;
+use super::read::{Context, Reader};
+use super::{flow, paths, state, uses};
+use crate::declared::Finding;
 use crate::id::ItemRef;
 use crate::yaml;
 
@@ -19,23 +19,17 @@ pub fn parse_among(
     is_run: &dyn Fn(&ItemRef) -> bool,
 ) -> Result<(Graph, Vec<Finding>), Vec<Finding>> {
     let document = yaml::parse(text).map_err(|fault| vec![Finding::of_yaml(fault)])?;
-    let mut reader = read::Reader::new(&document);
+    let mut reader = Reader::new(&document, Context::default());
     let graph = reader.graph();
     if let Some(graph) = &graph {
         surprises(&mut reader, graph, &paths::Reads::of(graph));
         uses::check_caching(&mut reader, graph, is_run);
     }
-    let findings = reader.finish();
-    match graph {
-        Some(graph) if findings.iter().all(|f| f.severity == Severity::Warning) => {
-            Ok((graph, findings))
-        }
-        Some(_) | None => Err(findings),
-    }
+    reader.end(graph)
 }
 
 /// What a look at all nodes together tells every reader of a graph.
-pub(super) fn surprises(reader: &mut read::Reader<'_>, graph: &Graph, reads: &paths::Reads) {
+pub(super) fn surprises(reader: &mut Reader<'_>, graph: &Graph, reads: &paths::Reads) {
     flow::check(reader, graph);
     state::check_reads(reader, graph, reads);
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::backoff::{Backoff, Retry};
 use super::keys;
-use super::read::{At, Reader, Zero};
+use super::read::{At, Reader};
+use crate::declared::Zero;
 use crate::model::DEFAULT_RETRIES;
 
 /// The pause of a back-off that names none.

@@ -29,7 +29,7 @@ pub(super) fn result_keys(work: &Work) -> Option<Arc<[String]>> {
 impl<'d> Reader<'d> {
     /// Begins a node or hook: what was reported of the one before is reported of this one again.
     pub(super) fn begin_scope(&mut self) {
-        self.scope = Scope {
+        self.context.scope = Scope {
             roots: Some(Roots::default()),
             ..Scope::default()
         };
@@ -42,15 +42,15 @@ impl<'d> Reader<'d> {
         result: Option<Arc<[String]>>,
         read: impl FnOnce(&mut Self) -> T,
     ) -> T {
-        let roots = std::mem::replace(&mut self.scope.roots, roots);
-        let result = std::mem::replace(&mut self.scope.result, result);
+        let roots = std::mem::replace(&mut self.context.scope.roots, roots);
+        let result = std::mem::replace(&mut self.context.scope.result, result);
         let value = read(self);
-        (self.scope.roots, self.scope.result) = (roots, result);
+        (self.context.scope.roots, self.context.scope.result) = (roots, result);
         value
     }
 
     fn is_root(&self) -> impl Fn(&str) -> bool + use<'d> {
-        let roots = self.scope.roots;
+        let roots = self.context.scope.roots;
         move |name| roots.is_none_or(|roots| roots.has(name))
     }
 
@@ -82,13 +82,13 @@ impl<'d> Reader<'d> {
 
     /// Reports a path that leads nowhere whatever a run does.
     fn check_path(&mut self, at: &At<'d>, below: &str, path: &str, for_shell: Option<String>) {
-        let Some(roots) = self.scope.roots else {
+        let Some(roots) = self.context.scope.roots else {
             return;
         };
         let mut steps = segments(path);
         let root = steps.next().unwrap_or_default();
         if !roots.has(root) {
-            if self.scope.reported.insert(root.to_owned()) {
+            if self.context.scope.reported.insert(root.to_owned()) {
                 let mut message = self.unknown_name(path, root, &roots);
                 if let Some(escaped) = for_shell {
                     message = format!("{message}; {escaped}");
@@ -103,11 +103,11 @@ impl<'d> Reader<'d> {
     }
 
     fn check_result_key(&mut self, at: &At<'d>, below: &str, path: &str, key: &str) {
-        let Some(keys) = self.scope.result.clone() else {
+        let Some(keys) = self.context.scope.result.clone() else {
             return;
         };
         let is_key = keys.iter().any(|known| known == key);
-        if is_key || !self.scope.reported.insert(format!("result.{key}")) {
+        if is_key || !self.context.scope.reported.insert(format!("result.{key}")) {
             return;
         }
         let hint = self

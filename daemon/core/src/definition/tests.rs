@@ -31,14 +31,14 @@ fn with_nodes(nodes: &str) -> String {
 
 fn graph(text: &str) -> (Graph, Vec<Finding>) {
     let read = parse(text).unwrap_or_else(|findings| panic!("{text}\n{findings:#?}"));
-    schema::tests::assert_fits(text);
+    keys::tests::assert_fits(text);
     read
 }
 
 fn findings(text: &str) -> Vec<Finding> {
     match parse(text) {
         Ok((_, warnings)) => {
-            schema::tests::assert_fits(text);
+            keys::tests::assert_fits(text);
             warnings
         }
         Err(findings) => findings,
@@ -242,7 +242,7 @@ const BROKEN_NODES: &[Row] = &[
         "a: {next: [{when: {path: x}}]}",
         "missing_key",
         (9, 16),
-        "no `to`",
+        "`to` is missing",
     ),
     (
         "a: {next: [b]}\nb: {type: return}",

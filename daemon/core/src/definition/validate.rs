@@ -2,13 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::finding::Finding;
 use super::parse::surprises;
 use super::paths::Reads;
-use super::read::Reader;
+use super::read::{Context, Reader};
 use super::remark::Remark;
 use super::uses;
 use super::{flow, kinds, permissions, state, undeclared};
+use crate::declared::Finding;
 use crate::expr::Severity;
 use crate::id::ItemRef;
 use crate::model::Object;
@@ -127,7 +127,7 @@ pub fn validate_among(text: &str, around: &Around<'_>) -> Validation {
             };
         }
     };
-    let mut reader = Reader::until(&document, around.is_late);
+    let mut reader = Reader::until(&document, Context::default(), around.is_late);
     let graph = reader.graph();
     permissions::check(&mut reader, graph.as_ref());
     if let Some(graph) = &graph {
@@ -147,7 +147,7 @@ pub fn validate_among(text: &str, around: &Around<'_>) -> Validation {
             }
         }
     }
-    let node_count = reader.names.map_or(0, serde_json::Map::len);
+    let node_count = reader.context.names.map_or(0, serde_json::Map::len);
     let (errors, warnings) = reader
         .finish()
         .into_iter()

@@ -8,10 +8,11 @@ use serde_json::Value;
 
 use super::inputs::Inputs;
 use super::keys;
-use super::read::{At, Reader, brief};
+use super::read::{At, Reader};
 use super::roots::COUNTS;
 use super::work::{Ask, Fail, OnItemError, Parallel, Pause};
 use crate::clock::{self, Timestamp};
+use crate::declared::brief;
 use crate::expr;
 use crate::id::Name;
 
@@ -154,27 +155,26 @@ impl<'d> Reader<'d> {
             self.key_error("missing_key", node, text);
             return None;
         };
-        let Some(map) = at.value.as_object().filter(|map| !map.is_empty()) else {
-            self.wrong_type(&at, "a map of names and actions, with one at least");
+        let what = "a map of names and actions, with one at least";
+        let members = self.members(&at, what)?;
+        if members.is_empty() {
+            self.wrong_type(&at, what);
             return None;
-        };
-        let mut branches = Vec::with_capacity(map.len());
-        for name in map.keys() {
-            let Some(entry) = at.child(name) else {
-                continue;
-            };
+        }
+        let mut branches = Vec::with_capacity(members.len());
+        for (name, entry) in members {
             if !expr::is_name(name) {
                 let text = format!("{name:?} is no name for a branch: no path can read its result");
                 self.key_error("bad_name", &entry, text);
             }
-            if COUNTS.contains(&name.as_str()) {
+            if COUNTS.contains(&name) {
                 let text = format!(
                     "the result of the branch is `result.{name}`, in place of the number of branches: call it something else to read both"
                 );
                 self.key_warn("shadowed_result", &entry, text);
             }
             let action = self.action(&entry, &keys::ACTION);
-            branches.push(action.map(|action| (Name::from(name.as_str()), action)));
+            branches.push(action.map(|action| (Name::from(name), action)));
         }
         Some(Parallel {
             branches: branches.into_iter().collect::<Option<_>>()?,

@@ -7,10 +7,9 @@ use roxmltree::{Attribute, Node};
 
 use super::shape::{Content, Shape};
 use super::source::{OPAQUE, Source, finding};
-use crate::definition::read::TOO_COMPLEX;
-use crate::definition::{Finding, Severity};
+use crate::declared::{Finding, TOO_COMPLEX};
 use crate::error::excerpt;
-use crate::expr::{did_you_mean, nearest};
+use crate::expr::{Severity, did_you_mean, nearest};
 use crate::yaml::Position;
 
 /// Most findings reported; a file with more has one cause.

@@ -100,7 +100,7 @@ impl Relation {
 impl Condition {
     /// Parses a condition. Returns it with warnings, or returns all errors. Null and `{}` always hold.
     pub fn parse(value: &Value) -> Result<(Self, Vec<Fault>), Vec<Fault>> {
-        Self::parse_among(value, &mut Patterns::new())
+        Self::parse_among(value, &mut Patterns::default())
     }
 
     /// Parses a condition that shares `patterns` with others of its file. If these are exhausted, it may fail without

@@ -6,9 +6,7 @@ use serde_json::Value;
 
 use super::file;
 use super::usage::Prices;
-use crate::definition::keys::Keys;
-use crate::definition::read::{At, Reader};
-use crate::definition::{Finding, Severity};
+use crate::declared::{At, Finding, Key, Keys, Reader, is_free};
 use crate::yaml::Document;
 
 /// Most tokens of one answer where neither model nor directive ask for less.
@@ -17,29 +15,27 @@ const MAX_OUTPUT: u32 = 16_384;
 const TIER: &str = "general";
 
 const FILE: Keys = Keys {
-    what: "`config:agent/agent`",
-    known: &[
-        "version",
-        "category",
-        "name",
-        "description",
-        "author",
-        "tags",
-        "provider",
-        "default_tier",
-        "tiers",
-        "tier_mapping",
-        "aliases",
-        "prices",
-        "max_output_tokens",
-    ],
     misplaced: &[("tier", "write `default_tier`")],
+    ..Keys::new(
+        "`config:agent/agent`",
+        &[Key::named(&[
+            "version",
+            "category",
+            "name",
+            "description",
+            "author",
+            "tags",
+            "provider",
+            "default_tier",
+            "tiers",
+            "tier_mapping",
+            "aliases",
+            "prices",
+            "max_output_tokens",
+        ])],
+    )
 };
-const PROVIDER: Keys = Keys {
-    what: "`provider`",
-    known: &["default"],
-    misplaced: &[],
-};
+const PROVIDER: Keys = Keys::new("`provider`", &[Key::named(&["default"])]);
 
 /// The merged `agent.yaml`.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,15 +59,9 @@ impl Agent {
     /// it has a place.
     pub fn from_config(value: &Value) -> Result<(Self, Vec<Finding>), Vec<Finding>> {
         let document = Document::without_places(value.clone());
-        let mut reader = Reader::new(&document);
+        let mut reader = Reader::new(&document, ());
         let agent = read(&mut reader);
-        let findings = reader.finish();
-        match agent {
-            Some(agent) if findings.iter().all(|f| f.severity == Severity::Warning) => {
-                Ok((agent, findings))
-            }
-            Some(_) | None => Err(findings),
-        }
+        reader.end(agent)
     }
 }
 
@@ -91,17 +81,17 @@ fn read(reader: &mut Reader<'_>) -> Option<Agent> {
     for (key, at) in children(reader, &root, "tiers") {
         let list = reader.texts(&at)?;
         let entries = list.into_iter().map(ToOwned::to_owned).collect();
-        tiers.insert(key, entries);
+        tiers.insert(key.to_owned(), entries);
     }
     for (key, at) in children(reader, &root, "tier_mapping") {
         let message = "`tier_mapping` is read as `tiers`";
         reader.key_warn("old_spelling", &at, message);
         let model = text(reader, &at)?;
-        tiers.entry(key).or_insert_with(|| vec![model]);
+        tiers.entry(key.to_owned()).or_insert_with(|| vec![model]);
     }
     let mut aliases = BTreeMap::new();
     for (key, at) in children(reader, &root, "aliases") {
-        aliases.insert(key, text(reader, &at)?);
+        aliases.insert(key.to_owned(), text(reader, &at)?);
     }
     let mut prices = BTreeMap::new();
     for (key, at) in children(reader, &root, "prices") {
@@ -109,7 +99,7 @@ fn read(reader: &mut Reader<'_>) -> Option<Agent> {
             let message = format!("`{key}` must be `provider/model`");
             reader.key_error("bad_name", &at, message);
         }
-        prices.insert(key, file::prices(reader, &at)?);
+        prices.insert(key.to_owned(), file::prices(reader, &at)?);
     }
     let max_output = reader.whole(&root, "max_output_tokens", 1);
     Some(Agent {
@@ -123,18 +113,13 @@ fn read(reader: &mut Reader<'_>) -> Option<Agent> {
 }
 
 /// The entries of the map below `key`, if there is one.
-fn children<'d>(reader: &mut Reader<'d>, root: &At<'d>, key: &str) -> Vec<(String, At<'d>)> {
+fn children<'d>(reader: &mut Reader<'d>, root: &At<'d>, key: &str) -> Vec<(&'d str, At<'d>)> {
     let Some(at) = root.given(key) else {
         return Vec::new();
     };
-    let Value::Object(map) = at.value else {
-        reader.wrong_type(&at, "a map");
-        return Vec::new();
-    };
-    let entries = map.keys().filter(|key| !key.starts_with("x-"));
-    entries
-        .filter_map(|key| Some((key.clone(), at.given(key)?)))
-        .collect()
+    let mut members = reader.members(&at, "a map").unwrap_or_default();
+    members.retain(|(key, at)| !is_free(key) && !at.value.is_null());
+    members
 }
 
 fn text<'d>(reader: &mut Reader<'d>, at: &At<'d>) -> Option<String> {

@@ -2,8 +2,6 @@
 
 mod models;
 
-use serde_json::Value;
-
 use super::endpoint::{Auth, BaseUrl, Endpoint, HeaderValue, Owner, Timeouts};
 use super::protocol::Api;
 use super::quirks::{
@@ -13,34 +11,37 @@ use super::quirks::{
 use super::url;
 use super::vendor::Provider;
 use crate::clock::Timestamp;
-use crate::definition::keys::Keys;
-use crate::definition::read::{At, Reader, brief};
-use crate::definition::{Finding, Severity};
+use crate::declared::{self, At, Finding, Key, Keys, shorten};
 use crate::directive::CallStart;
 use crate::id::ItemId;
-use crate::yaml::{self, Document};
+use crate::yaml;
 
 pub(super) use models::prices;
 
 /// Most calls of one message at once, whatever a file says.
 const MOST_PARALLEL: u32 = 25;
 
-const fn keys(what: &'static str, known: &'static [&'static str]) -> Keys {
-    Keys {
-        what,
-        known,
-        misplaced: &[],
-    }
-}
-
 const FILE: Keys = Keys {
+    required: &[
+        ("version", "write version: \"1.0.0\""),
+        (
+            "category",
+            "it is the folder of the file below `.ai/config`",
+        ),
+        ("name", "it is the name of the file"),
+        (
+            "api",
+            "it says how the provider is talked to: anthropic or openai_chat",
+        ),
+        ("path", "it is appended to `base_url`, like /v1/messages"),
+    ],
     misplaced: &[
         ("timeout", "write timeouts: {idle: 300}"),
         ("pricing", "write `prices` at each model"),
     ],
-    ..keys(
+    ..Keys::new(
         "a provider file",
-        &[
+        &[Key::named(&[
             "version",
             "category",
             "name",
@@ -62,17 +63,42 @@ const FILE: Keys = Keys {
             "insecure",
             "profiles",
             "models",
-        ],
+        ])],
     )
 };
-const ENV: Keys = keys("an address", &["env", "default"]);
-const HEADER: Keys = keys("the value of a header", &["env"]);
-const AUTH: Keys = keys("an entry of `auth`", &["header", "prefix", "secret"]);
-const TIMEOUTS: Keys = keys("`timeouts`", &["connect", "headers", "first_event", "idle"]);
-const QUIRKS_ANTHROPIC: Keys = keys("`quirks` of the api anthropic", &["end", "cache"]);
-const QUIRKS_CHAT: Keys = keys(
+const VARIABLE: (&str, &str) = ("env", "it names a variable of the environment");
+const ENV: Keys = Keys {
+    required: &[VARIABLE],
+    ..Keys::new("an address", &[Key::named(&["env", "default"])])
+};
+const HEADER: Keys = Keys {
+    required: &[VARIABLE],
+    ..Keys::new("the value of a header", &[Key::named(&["env"])])
+};
+const AUTH: Keys = Keys {
+    required: &[
+        ("header", "it carries the secret"),
+        (
+            "secret",
+            "it is the name of the secret, never the secret itself",
+        ),
+    ],
+    ..Keys::new(
+        "an entry of `auth`",
+        &[Key::named(&["header", "prefix", "secret"])],
+    )
+};
+const TIMEOUTS: Keys = Keys::new(
+    "`timeouts`",
+    &[Key::named(&["connect", "headers", "first_event", "idle"])],
+);
+const QUIRKS_ANTHROPIC: Keys = Keys::new(
+    "`quirks` of the api anthropic",
+    &[Key::named(&["end", "cache"])],
+);
+const QUIRKS_CHAT: Keys = Keys::new(
     "`quirks` of the api openai_chat",
-    &[
+    &[Key::named(&[
         "end",
         "usage",
         "tool_ids",
@@ -80,30 +106,19 @@ const QUIRKS_CHAT: Keys = keys(
         "system",
         "max_tokens_field",
         "reasoning_replay",
-    ],
+    ])],
 );
-const TOOLS: Keys = keys("`tools`", &["mode", "start", "max_parallel"]);
-/// Reads a file; the provider is `None` after an error that leaves a part without a value.
-pub(super) fn read(
-    document: &Document,
-    id: &ItemId,
-    owner: Owner,
-) -> (Option<Provider>, Vec<Finding>) {
-    let mut file = File {
-        reader: Reader::new(document),
-    };
-    let provider = file.provider(id, owner);
-    (provider, file.reader.finish())
-}
+const TOOLS: Keys = Keys::new("`tools`", &[Key::named(&["mode", "start", "max_parallel"])]);
 
-struct File<'d> {
-    reader: Reader<'d>,
-}
+/// The context of a reader of provider files, which needs nothing else.
+pub(super) struct ProviderFile;
 
-impl<'d> File<'d> {
+pub(super) type Reader<'d> = declared::Reader<'d, ProviderFile>;
+
+impl<'d> Reader<'d> {
     fn provider(&mut self, id: &ItemId, owner: Owner) -> Option<Provider> {
-        let root = self.reader.root();
-        self.reader.map(&root, &FILE)?;
+        let root = self.root();
+        self.map(&root, &FILE)?;
         self.labels(&root, id);
         let api = self.api(&root)?;
         let endpoint = self.endpoint(&root, owner);
@@ -120,58 +135,52 @@ impl<'d> File<'d> {
             start,
             max_parallel,
             as_of,
-            open: self.reader.switch(&root, "open").unwrap_or(false),
+            open: self.switch(&root, "open").unwrap_or(false),
             models,
             profiles,
         })
     }
 
     fn labels(&mut self, root: &At<'d>, id: &ItemId) {
-        let reader = &mut self.reader;
-        reader.required_text(root, "version", "write version: \"1.0.0\"");
-        let why = "it is the folder of the file below `.ai/config`";
-        let category = reader.required_text(root, "category", why);
-        let name = reader.required_text(root, "name", "it is the name of the file");
+        self.text(root, "version");
+        let category = self.text(root, "category");
+        let name = self.text(root, "name");
         for (key, found, wanted) in [
             ("category", category, id.category()),
             ("name", name, id.name()),
         ] {
-            if let Some(found) = found
-                && found != wanted
-                && let Some(at) = root.child(key)
-            {
+            if let Some(found) = found.filter(|found| *found != wanted) {
                 let message =
                     format!("`{key}` is `{found}`, the place of the file says `{wanted}`");
-                reader.error("wrong_name", &at, message);
+                self.error_below("wrong_name", root, &format!("/{key}"), message);
             }
         }
         if !is_plain(id.name()) {
             let message = "the name of a provider holds letters, digits, `_` and `-` only";
-            reader.error("bad_name", root, message);
+            self.error("bad_name", root, message);
         }
         for key in ["description", "author", "source"] {
-            reader.text(root, key);
+            self.text(root, key);
         }
         if let Some(tags) = root.given("tags") {
-            reader.texts(&tags);
+            self.texts(&tags);
         }
     }
 
     fn api(&mut self, root: &At<'d>) -> Option<Api> {
-        let why = "it says how the provider is talked to: anthropic or openai_chat";
-        let word = self.reader.required_text(root, "api", why)?;
+        let word = self.text(root, "api")?;
         let at = root.child("api")?;
         match word {
             "anthropic" => Some(Api::Anthropic),
             "openai_chat" => Some(Api::OpenaiChat),
             "openai_responses" | "gemini" => {
-                self.reader.not_supported(&at, &format!("the api `{word}`"));
+                self.not_supported(&at, &format!("the api `{word}`"));
                 None
             }
             _ => {
                 let message =
                     format!("there is no api `{word}`; there are anthropic and openai_chat");
-                self.reader.error("unknown_value", &at, message);
+                self.error("unknown_value", &at, message);
                 None
             }
         }
@@ -182,7 +191,7 @@ impl<'d> File<'d> {
         let path = self.path(root);
         let headers = self.headers(root);
         let auth = self.auth(root);
-        let max_concurrent = self.reader.whole(root, "max_concurrent", 1);
+        let max_concurrent = self.whole(root, "max_concurrent", 1);
         let timeouts = self.timeouts(root);
         Some(Endpoint {
             owner,
@@ -196,30 +205,27 @@ impl<'d> File<'d> {
     }
 
     fn base_url(&mut self, root: &At<'d>, owner: Owner) -> Option<BaseUrl> {
-        let insecure = self.reader.switch(root, "insecure").unwrap_or(false);
-        if insecure
-            && owner == Owner::Project
-            && let Some(at) = root.child("insecure")
-        {
+        let insecure = self.switch(root, "insecure").unwrap_or(false);
+        if insecure && owner == Owner::Project {
             let message = "a file of a project cannot be `insecure`; write one in your own space";
-            self.reader.error("denied", &at, message);
+            self.error_below("denied", root, "/insecure", message);
         }
         let Some(at) = root.given("base_url") else {
             let message = "`base_url` is missing: it says where the provider is";
-            self.reader.error("missing_key", root, message);
+            self.error("missing_key", root, message);
             return None;
         };
         let (env, default) = if at.value.is_string() {
-            (None, self.reader.text(root, "base_url"))
+            (None, self.text(root, "base_url"))
         } else {
-            self.reader.map(&at, &ENV)?;
+            self.map(&at, &ENV)?;
             let env = self.variable(&at);
-            (Some(env?), self.reader.text(&at, "default"))
+            (Some(env?), self.text(&at, "default"))
         };
         if let Some(default) = default
             && let Err(problem) = url::check(default.trim_end_matches('/'), insecure)
         {
-            self.reader.error("bad_url", &at, problem);
+            self.error("bad_url", &at, problem);
             return None;
         }
         Some(BaseUrl {
@@ -231,8 +237,7 @@ impl<'d> File<'d> {
 
     /// The name below `env`.
     fn variable(&mut self, at: &At<'d>) -> Option<String> {
-        let why = "it names a variable of the environment";
-        let name = self.reader.required_text(at, "env", why)?;
+        let name = self.text(at, "env")?;
         self.secret_name(at, "env", name)
     }
 
@@ -240,27 +245,25 @@ impl<'d> File<'d> {
     fn secret_name(&mut self, at: &At<'d>, key: &str, name: &str) -> Option<String> {
         let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if name.is_empty() || name.len() > 128 || !name.chars().all(plain) {
-            let at = at.child(key)?;
-            // What stands here by mistake may be the secret itself, which must not be repeated.
+            // What is here by mistake may be the secret itself, which must not be repeated.
             let message =
                 format!("`{key}` is a name of letters, digits and `_`, like ANTHROPIC_API_KEY");
-            self.reader.error("bad_name", &at, message);
+            self.error_below("bad_name", at, &format!("/{key}"), message);
             return None;
         }
         Some(name.to_owned())
     }
 
     fn path(&mut self, root: &At<'d>) -> Option<String> {
-        let why = "it is appended to `base_url`, like /v1/messages";
-        let path = self.reader.required_text(root, "path", why)?;
+        let path = self.text(root, "path")?;
         let rest = path.replace("{model}", "");
         let fine = path.starts_with('/')
             && !rest.contains(['{', '}', '#', '\\'])
             && !rest.split('/').any(|segment| segment == "..")
             && rest.chars().all(|c| c.is_ascii_graphic());
-        if !fine && let Some(at) = root.child("path") {
+        if !fine {
             let message = "`path` begins with `/` and holds no placeholder but {model}";
-            self.reader.error("bad_url", &at, message);
+            self.error_below("bad_url", root, "/path", message);
         }
         Some(path.to_owned())
     }
@@ -269,23 +272,16 @@ impl<'d> File<'d> {
         let Some(at) = root.given("headers") else {
             return Vec::new();
         };
-        let Value::Object(map) = at.value else {
-            self.reader.wrong_type(&at, "a map of headers");
-            return Vec::new();
-        };
+        let members = self.members(&at, "a map of headers").unwrap_or_default();
         let mut headers = Vec::new();
-        for name in map.keys() {
-            let Some(child) = at.child(name) else {
-                continue;
-            };
+        for (name, child) in members {
             self.header_name(&child, name);
             let value = if child.value.is_object() {
-                self.reader
-                    .map(&child, &HEADER)
+                self.map(&child, &HEADER)
                     .and_then(|_| self.variable(&child))
                     .map(HeaderValue::Env)
             } else {
-                let text = self.reader.text(&at, name);
+                let text = self.text(&at, name);
                 text.and_then(|text| self.header_text(&child, text))
                     .map(HeaderValue::Text)
             };
@@ -298,7 +294,7 @@ impl<'d> File<'d> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if name.is_empty() || !name.chars().all(plain) {
             let message = "the name of a header holds letters, digits and `-`";
-            self.reader.key_error("bad_header", at, message);
+            self.key_error("bad_header", at, message);
         }
         let ours = [
             "accept",
@@ -312,7 +308,7 @@ impl<'d> File<'d> {
         ];
         if ours.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
             let message = format!("the header `{name}` is set by Rye");
-            self.reader.key_error("bad_header", at, message);
+            self.key_error("bad_header", at, message);
         }
     }
 
@@ -320,7 +316,7 @@ impl<'d> File<'d> {
         let fine = text.chars().all(|c| c.is_ascii_graphic() || c == ' ');
         if !fine {
             let message = "a header holds visible ASCII characters and blanks";
-            self.reader.error("bad_header", at, message);
+            self.error("bad_header", at, message);
         }
         fine.then(|| text.to_owned())
     }
@@ -329,27 +325,22 @@ impl<'d> File<'d> {
         let Some(at) = root.given("auth") else {
             return Vec::new();
         };
-        let entries = self
-            .reader
-            .entries(&at, "a list of {header, prefix, secret}");
+        let entries = self.entries(&at, "a list of {header, prefix, secret}");
         let entries = entries.unwrap_or_default();
         entries.iter().filter_map(|at| self.one_auth(at)).collect()
     }
 
     fn one_auth(&mut self, at: &At<'d>) -> Option<Auth> {
-        self.reader.map(at, &AUTH)?;
-        let header = self
-            .reader
-            .required_text(at, "header", "it carries the secret");
+        self.map(at, &AUTH)?;
+        let header = self.text(at, "header");
         if let (Some(header), Some(at)) = (header, at.child("header")) {
             self.header_name(&at, header);
         }
-        let prefix = match (self.reader.text(at, "prefix"), at.child("prefix")) {
+        let prefix = match (self.text(at, "prefix"), at.child("prefix")) {
             (Some(prefix), Some(at)) => self.header_text(&at, prefix),
             _ => Some(String::new()),
         };
-        let why = "it is the name of the secret, never the secret itself";
-        let secret = self.reader.required_text(at, "secret", why)?;
+        let secret = self.text(at, "secret")?;
         let secret = self.secret_name(at, "secret", secret)?;
         Some(Auth {
             header: header?.to_ascii_lowercase(),
@@ -361,7 +352,7 @@ impl<'d> File<'d> {
     fn timeouts(&mut self, root: &At<'d>) -> Timeouts {
         let mut seconds = |key: &str, default: u32| {
             let at = root.given("timeouts");
-            let given = at.and_then(|at| self.reader.whole(&at, key, 1));
+            let given = at.and_then(|at| self.whole(&at, key, 1));
             given.unwrap_or(default)
         };
         let timeouts = Timeouts {
@@ -371,7 +362,7 @@ impl<'d> File<'d> {
             idle: seconds("idle", 300),
         };
         if let Some(at) = root.given("timeouts") {
-            self.reader.map(&at, &TIMEOUTS);
+            self.map(&at, &TIMEOUTS);
         }
         timeouts
     }
@@ -384,57 +375,53 @@ impl<'d> File<'d> {
             Api::Anthropic => &QUIRKS_ANTHROPIC,
             Api::OpenaiChat => &QUIRKS_CHAT,
         };
-        if self.reader.map(&at, keys).is_none() {
+        if self.map(&at, keys).is_none() {
             return Quirks::default();
         }
         Quirks {
-            end: self.word(&at, "end", EndMark::WORDS),
-            cache: self.word(&at, "cache", CacheMarks::WORDS),
-            usage: self.word(&at, "usage", UsageReport::WORDS),
-            tool_ids: self.word(&at, "tool_ids", IdRule::WORDS),
-            tool_index: self.word(&at, "tool_index", IndexRule::WORDS),
-            system: self.word(&at, "system", SystemRole::WORDS),
-            max_tokens_field: self.word(&at, "max_tokens_field", MaxTokensField::WORDS),
-            reasoning_replay: self.word(&at, "reasoning_replay", ReasoningReplay::WORDS),
+            end: self.quirk(&at, "end", EndMark::WORDS),
+            cache: self.quirk(&at, "cache", CacheMarks::WORDS),
+            usage: self.quirk(&at, "usage", UsageReport::WORDS),
+            tool_ids: self.quirk(&at, "tool_ids", IdRule::WORDS),
+            tool_index: self.quirk(&at, "tool_index", IndexRule::WORDS),
+            system: self.quirk(&at, "system", SystemRole::WORDS),
+            max_tokens_field: self.quirk(&at, "max_tokens_field", MaxTokensField::WORDS),
+            reasoning_replay: self.quirk(&at, "reasoning_replay", ReasoningReplay::WORDS),
         }
     }
 
     /// The value of a quirk.
-    fn word<T: Copy + Default>(&mut self, at: &At<'d>, key: &str, words: &[(&str, T)]) -> T {
-        self.reader.word(at, key, words).unwrap_or_default()
+    fn quirk<T: Copy + Default>(&mut self, at: &At<'d>, key: &str, words: &[(&str, T)]) -> T {
+        self.word(at, key, words).unwrap_or_default()
     }
 
     fn tools(&mut self, root: &At<'d>) -> (CallStart, u32) {
         let Some(at) = root.given("tools") else {
             return (CallStart::default(), MOST_PARALLEL);
         };
-        self.reader.map(&at, &TOOLS);
+        self.map(&at, &TOOLS);
         let modes = [("native", false), ("text", true)];
-        if self.reader.word(&at, "mode", &modes) == Some(true)
+        if self.word(&at, "mode", &modes) == Some(true)
             && let Some(mode) = at.child("mode")
         {
-            self.reader.not_supported(&mode, "the mode `text` of tools");
+            self.not_supported(&mode, "the mode `text` of tools");
         }
         let starts = [
             ("streaming", CallStart::Streaming),
             ("message", CallStart::Message),
         ];
-        let start = self.reader.word(&at, "start", &starts).unwrap_or_default();
-        let most = self.reader.whole(&at, "max_parallel", 1);
+        let start = self.word(&at, "start", &starts).unwrap_or_default();
+        let most = self.whole(&at, "max_parallel", 1);
         (start, most.unwrap_or(MOST_PARALLEL).min(MOST_PARALLEL))
     }
 
     fn as_of(&mut self, root: &At<'d>) -> Option<Timestamp> {
-        let text = self.reader.text(root, "as_of")?;
+        let text = self.text(root, "as_of")?;
         let date = Timestamp::parse(&format!("{text}T00:00:00Z"));
-        if date.is_none()
-            && let Some(at) = root.child("as_of")
-        {
-            let message = format!(
-                "`as_of` is a date like 2026-11-20, not `{}`",
-                brief(at.value)
-            );
-            self.reader.error("wrong_type", &at, message);
+        if date.is_none() {
+            let text = shorten(text);
+            let message = format!("`as_of` is a date like 2026-11-20, not `{text}`");
+            self.error_below("wrong_type", root, "/as_of", message);
         }
         date
     }
@@ -454,12 +441,8 @@ impl Provider {
         owner: Owner,
     ) -> Result<(Self, Vec<Finding>), Vec<Finding>> {
         let document = yaml::parse(text).map_err(|fault| vec![Finding::of_yaml(fault)])?;
-        let (provider, findings) = read(&document, id, owner);
-        match provider {
-            Some(provider) if findings.iter().all(|f| f.severity == Severity::Warning) => {
-                Ok((provider, findings))
-            }
-            Some(_) | None => Err(findings),
-        }
+        let mut reader = Reader::new(&document, ProviderFile);
+        let provider = reader.provider(id, owner);
+        reader.end(provider)
     }
 }

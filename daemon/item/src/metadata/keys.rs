@@ -1,47 +1,12 @@
 //! The closed list of keys of a tool, and their positions in a file.
 
-use rye_core::declared::is_free;
+use rye_core::declared::types::{any, list, object, optional_text, word};
+use rye_core::declared::{Key, Keys, unknown_keys};
 use rye_core::expr::nearest;
 use rye_core::yaml;
 use serde_json::{Map, Value, json};
 
 use super::{Error, MOST_RESULT, Unread, document};
-
-/// Keys that are read, in every notation.
-pub(super) const READ: [&str; 19] = [
-    "version",
-    "tool_type",
-    "executor_id",
-    "category",
-    "name",
-    "description",
-    "effect",
-    "config_schema",
-    "input_schema",
-    "env_config",
-    "config",
-    "config_resolve",
-    "inputs",
-    "outputs",
-    "child_constraints",
-    "env_requires",
-    "anchor",
-    "verify_deps",
-    "result_limit",
-];
-
-/// Keys for people.
-const INFORMATIVE: [&str; 6] = [
-    "author",
-    "tags",
-    "title",
-    "license",
-    "references",
-    "created_at",
-];
-
-/// Known keys that this release does not implement.
-const LATER: [&str; 3] = ["permissions", "isolation", "resources"];
 
 /// Keys by which the original decided how to start an item.
 const IGNORED: [&str; 4] = [
@@ -51,68 +16,41 @@ const IGNORED: [&str; 4] = [
     "tool_id",
 ];
 
-/// JSON Schema of a tool written as YAML, for editors. It accepts everything that the reader of tools accepts, and
-/// more.
-pub(super) fn schema() -> Value {
-    let (text, object, names) = (json!("string"), json!("object"), json!("array"));
-    let of = |key: &str| match key {
-        "version" | "tool_type" | "executor_id" | "category" | "name" | "description" => {
-            Some(&text)
-        }
-        "config_schema" | "input_schema" | "env_config" | "config" | "child_constraints"
-        | "anchor" | "verify_deps" => Some(&object),
-        "inputs" | "outputs" | "env_requires" => Some(&names),
-        _ => None,
-    };
-    let property = |key: &'static str| {
-        let mut schema = match (key, of(key)) {
-            ("effect", _) => json!({"enum": ["pure", "idempotent", "at_most_once", null]}),
-            ("result_limit", _) => {
-                json!({"type": ["integer", "null"], "minimum": 1, "maximum": MOST_RESULT})
-            }
-            (_, Some(kind)) => json!({"type": [kind, "null"]}),
-            (_, None) => json!({}),
-        };
-        schema["description"] = json!(about(key));
-        (key.to_owned(), schema)
-    };
-    let keys = READ.into_iter().chain(INFORMATIVE).chain(IGNORED);
-    json!({
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A tool of Rye",
-        "type": "object",
-        "properties": keys.map(property).collect::<Map<_, _>>(),
-        "patternProperties": {"^x-": true},
-        "additionalProperties": false,
-        "required": ["version", "tool_type", "category"],
-    })
-}
+/// Keys that mean something, but not to this release.
+const LATER: [&str; 3] = ["permissions", "isolation", "resources"];
 
-/// Description of a key.
-fn about(key: &str) -> &'static str {
-    match key {
-        "version" => "Three numbers, in quotes: \"1.0.0\".",
-        "tool_type" => "Such as python, bash, http, mcp; a graph has a schema of its own.",
-        "executor_id" => "The runtime or primitive that runs it, such as rye/core/runtimes/bash.",
-        "category" => "The folder of the file below `.ai/tools`.",
-        "name" => "The file without its ending.",
-        "description" => "What the tool does: people and models read it.",
-        "effect" => "What a second execution means: pure, idempotent or at_most_once.",
-        "config_schema" => "A JSON Schema of its parameters, with their defaults.",
-        "input_schema" => "The schema of the parameters of a tool of another server.",
-        "env_config" => "Interpreter and environment.",
-        "config" => "Settings, merged along the chain; the tool wins over its runtime.",
-        "config_resolve" => "The configuration it is given: {path, mode}, or a list of these.",
-        "inputs" => "What an executor takes.",
-        "outputs" => "What it hands to its executor.",
-        "child_constraints" => "Which versions an executor runs: {min_version, max_version}.",
-        "env_requires" => "Variables without which it does not start.",
-        "anchor" => "How the files of a tool of several are found.",
-        "verify_deps" => "Which of its files have to be verified.",
-        "result_limit" => "Most bytes of its result that a model is told whole.",
-        _ if IGNORED.contains(&key) => "Of the original; nothing here depends on it.",
-        _ => "For people.",
-    }
+/// Keys that are read, in every notation.
+#[rustfmt::skip]
+pub(super) const TOOL: Keys = Keys {
+    required: &[("version", ""), ("tool_type", ""), ("category", "")],
+    ..Keys::new("a tool", &[
+        Key(&["version"], optional_text, "Three numbers, in quotes: \"1.0.0\"."),
+        Key(&["tool_type"], optional_text, "Such as python, bash, http, mcp; a graph has a schema of its own."),
+        Key(&["executor_id"], optional_text, "The runtime or primitive that runs it, such as rye/core/runtimes/bash."),
+        Key(&["category"], optional_text, "The folder of the file below `.ai/tools`."),
+        Key(&["name"], optional_text, "The file without its ending."),
+        Key(&["description"], optional_text, "What the tool does: people and models read it."),
+        Key(&["effect"], || word(["pure", "idempotent", "at_most_once"]), "What a second execution means: pure, idempotent or at_most_once."),
+        Key(&["config_schema"], object, "A JSON Schema of its parameters, with their defaults."),
+        Key(&["input_schema"], object, "The schema of the parameters of a tool of another server."),
+        Key(&["env_config"], object, "Interpreter and environment."),
+        Key(&["config"], object, "Settings, merged along the chain; the tool wins over its runtime."),
+        Key(&["config_resolve"], any, "The configuration it is given: {path, mode}, or a list of these."),
+        Key(&["inputs"], list, "What an executor takes."),
+        Key(&["outputs"], list, "What it hands to its executor."),
+        Key(&["child_constraints"], object, "Which versions an executor runs: {min_version, max_version}."),
+        Key(&["env_requires"], list, "Variables without which it does not start."),
+        Key(&["anchor"], object, "How the files of a tool of several are found."),
+        Key(&["verify_deps"], object, "Which of its files have to be verified."),
+        Key(&["result_limit"], || json!({"type": ["integer", "null"], "minimum": 1, "maximum": MOST_RESULT}), "Most bytes of its result that a model is told whole."),
+        Key(&["author", "tags", "title", "license", "references", "created_at"], any, "For people."),
+        Key(&IGNORED, any, "Of the original; nothing here depends on it."),
+    ])
+};
+
+/// Returns the JSON Schema of a tool written as YAML, for editors. It accepts everything that the reader of tools accepts, and more.
+pub(super) fn schema() -> Value {
+    TOOL.schema_of_file("A tool of Rye")
 }
 
 /// Fields of a tool by their YAML names, with their positions.
@@ -179,21 +117,16 @@ impl Fields {
 
     /// Keys whose requested behaviour is missing.
     pub(super) fn unread(&self) -> Vec<Unread> {
-        let is_read = |key: &str| {
-            READ.contains(&key)
-                || INFORMATIVE.contains(&key)
-                || IGNORED.contains(&key)
-                || is_free(key)
-        };
-        let unread = self.values.keys().filter(|key| !is_read(key));
+        let unread = unknown_keys(&self.values, TOOL.known());
         unread
             .map(|key| {
                 let mut pointer = String::new();
                 yaml::push_segment(&mut pointer, key);
-                let is_known = LATER.contains(&key.as_str());
-                let known = READ.into_iter().chain(INFORMATIVE).chain(LATER);
+                let is_known = LATER.contains(&key);
+                let known = TOOL.known().filter(|known| !IGNORED.contains(known));
+                let known = known.chain(LATER);
                 Unread {
-                    key: key.clone(),
+                    key: key.to_owned(),
                     line: self.line(&pointer),
                     is_known,
                     near: if is_known { None } else { nearest(key, known) },
@@ -209,8 +142,7 @@ mod tests {
 
     #[test]
     fn the_reference_lists_the_keys_of_tool_files() {
-        let known = READ.into_iter().chain(INFORMATIVE);
-        let known = known.chain(LATER).chain(IGNORED);
+        let known = TOOL.known().chain(LATER);
         rye_pages::Table::read("docs/reference.md", "tool file").assert_lists(known);
     }
 }

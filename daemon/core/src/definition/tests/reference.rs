@@ -2,9 +2,9 @@
 
 use rye_pages::Table;
 
+use crate::declared::Keys;
 use crate::definition::hook::HookEvent;
-use crate::definition::keys::{self, Keys};
-use crate::definition::{file, node, roots};
+use crate::definition::{file, keys, roots};
 
 fn table(name: &str) -> Table {
     Table::read("docs/reference.md", name)
@@ -22,10 +22,10 @@ fn the_reference_lists_the_keys_of_graph_files() {
         ("hook action keys", &keys::HOOK_ACTION),
     ];
     for (name, keys) in lists {
-        table(name).assert_lists(keys.known);
+        table(name).assert_lists(keys.known());
     }
     table("graph limits").assert_lists(file::LIMITS);
-    table("node types").assert_lists(node::TYPES);
+    table("node types").assert_lists(keys::TYPES);
     table("names").assert_lists(roots::EVERYWHERE);
 }
 

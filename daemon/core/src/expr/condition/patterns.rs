@@ -31,14 +31,16 @@ pub(super) enum Unusable {
     Said,
 }
 
-impl Patterns {
-    pub(crate) const fn new() -> Self {
+impl Default for Patterns {
+    fn default() -> Self {
         Self {
             left: FILE_BYTES,
             is_over: false,
         }
     }
+}
 
+impl Patterns {
     /// Returns true if some patterns were not compiled.
     pub(crate) const fn is_over(&self) -> bool {
         self.is_over
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn small_patterns_are_many_large_ones_few_and_look_around_counts_for_its_parts() {
-        let count = |pattern| compiled(&mut Patterns::new(), pattern);
+        let count = |pattern| compiled(&mut Patterns::default(), pattern);
         assert_eq!(count("^(ok|done)$"), 1024);
         assert!((16..256).contains(&count(r"\w{8}-\w{8}")));
         assert_eq!(count(r"\w{2000}"), 0);
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_said_once() {
-        let mut patterns = Patterns::new();
+        let mut patterns = Patterns::default();
         let said = |patterns: &mut Patterns| patterns.compile(r"\w{2000}");
         assert!(matches!(said(&mut patterns), Err(Unusable::TooComplex(_))));
         assert!(patterns.is_over());
@@ -131,7 +133,7 @@ mod tests {
 
     #[test]
     fn a_bad_pattern_is_not_too_large() {
-        let bad = Patterns::new().compile("a(");
+        let bad = Patterns::default().compile("a(");
         assert!(matches!(bad, Err(Unusable::Bad(_))));
     }
 }

@@ -2,17 +2,19 @@
 
 use globset::Glob;
 
-use super::{File, keys};
+use super::Reader;
 use crate::conversation::{Reseed, TokenSize};
-use crate::definition::keys::Keys;
-use crate::definition::read::{At, Reader};
+use crate::declared::{self, At, Key, Keys};
 use crate::money::{Price, Usd};
 use crate::provider::model::{LEAST_OUTPUT, Model, Part, Profile, Reasoning};
 use crate::provider::protocol::Api;
 use crate::provider::usage::{Prices, Tier};
 
-const PROFILE: Keys = keys("a profile", &["match", "model"]);
-const PART: &[&str] = &[
+const PROFILE: Keys = Keys {
+    required: &[("match", "it is a pattern of ids, like \"claude-*\"")],
+    ..Keys::new("a profile", &[Key::named(&["match", "model"])])
+};
+const PART: Key = Key::named(&[
     "window",
     "max_input",
     "max_output",
@@ -22,38 +24,32 @@ const PART: &[&str] = &[
     "reasoning",
     "temperature",
     "prices",
-];
-const OF_PROFILE: Keys = keys("`model` of a profile", PART);
-const MODEL: Keys = keys(
-    "a model",
-    &[
-        "id",
-        "aliases",
-        "window",
-        "max_input",
-        "max_output",
-        "bytes_per_token",
-        "tools",
-        "reseed",
-        "reasoning",
-        "temperature",
-        "prices",
-    ],
-);
-const REASONING: Keys = keys("`reasoning`", &["kind", "levels", "default", "max"]);
-const TIER: Keys = keys(
+]);
+const OF_PROFILE: Keys = Keys::new("`model` of a profile", &[PART]);
+const MODEL: Keys = Keys {
+    required: &[("id", "it is what the provider calls it")],
+    ..Keys::new("a model", &[Key::named(&["id", "aliases"]), PART])
+};
+const REASONING: Keys = Keys {
+    required: &[("kind", "it is none, effort or budget")],
+    ..Keys::new(
+        "`reasoning`",
+        &[Key::named(&["kind", "levels", "default", "max"])],
+    )
+};
+const TIER: Keys = Keys::new(
     "an entry of `prices`",
-    &[
+    &[Key::named(&[
         "until_prompt",
         "input",
         "cache_read",
         "cache_write",
         "output",
-    ],
+    ])],
 );
 
 /// Reads `prices` of a model: a list of tiers, or `free`.
-pub(crate) fn prices<'d>(reader: &mut Reader<'d>, at: &At<'d>) -> Option<Prices> {
+pub(crate) fn prices<'d, C>(reader: &mut declared::Reader<'d, C>, at: &At<'d>) -> Option<Prices> {
     if at.value == "free" {
         return Some(Prices::free());
     }
@@ -65,7 +61,7 @@ pub(crate) fn prices<'d>(reader: &mut Reader<'d>, at: &At<'d>) -> Option<Prices>
         .ok()
 }
 
-fn tier<'d>(reader: &mut Reader<'d>, at: &At<'d>) -> Option<Tier> {
+fn tier<'d, C>(reader: &mut declared::Reader<'d, C>, at: &At<'d>) -> Option<Tier> {
     reader.map(at, &TIER)?;
     let until = at.given("until_prompt");
     let until = match &until {
@@ -101,36 +97,34 @@ fn tier<'d>(reader: &mut Reader<'d>, at: &At<'d>) -> Option<Tier> {
 }
 
 /// The price below `key`, if there is one; it stands in quotes, so that no reader makes a float of it.
-fn price<'d>(reader: &mut Reader<'d>, at: &At<'d>, key: &str) -> Option<Price> {
+fn price<'d, C>(reader: &mut declared::Reader<'d, C>, at: &At<'d>, key: &str) -> Option<Price> {
     let child = at.given(key)?;
     Price::from_json(child.value)
         .map_err(|error| reader.error("bad_prices", &child, format!("`{key}`: {error}")))
         .ok()
 }
 
-impl<'d> File<'d> {
+impl<'d> Reader<'d> {
     pub(super) fn profiles(&mut self, root: &At<'d>) -> Vec<Profile> {
         let Some(at) = root.given("profiles") else {
             return Vec::new();
         };
-        let entries = self.reader.entries(&at, "a list of {match, model}");
+        let entries = self.entries(&at, "a list of {match, model}");
         let entries = entries.unwrap_or_default();
         entries.iter().filter_map(|at| self.profile(at)).collect()
     }
 
     fn profile(&mut self, at: &At<'d>) -> Option<Profile> {
-        self.reader.map(at, &PROFILE)?;
-        let why = "it is a pattern of ids, like \"claude-*\"";
-        let pattern = self.reader.required_text(at, "match", why)?;
+        self.map(at, &PROFILE)?;
+        let pattern = self.text(at, "match")?;
         let matcher = Glob::new(pattern).map_err(|error| {
             if let Some(at) = at.child("match") {
-                self.reader
-                    .error("bad_pattern", &at, format!("`match`: {error}"));
+                self.error("bad_pattern", &at, format!("`match`: {error}"));
             }
         });
         let model = at.given("model");
         let part = model.map(|model| {
-            self.reader.map(&model, &OF_PROFILE);
+            self.map(&model, &OF_PROFILE);
             self.part(&model)
         });
         Some(Profile {
@@ -143,10 +137,7 @@ impl<'d> File<'d> {
         let Some(at) = root.given("models") else {
             return Vec::new();
         };
-        let entries = self
-            .reader
-            .entries(&at, "a list of models")
-            .unwrap_or_default();
+        let entries = self.entries(&at, "a list of models").unwrap_or_default();
         let mut models: Vec<Model> = Vec::new();
         for entry in &entries {
             let Some(model) = self.model(entry, profiles, api) else {
@@ -156,7 +147,7 @@ impl<'d> File<'d> {
             for name in names {
                 if models.iter().any(|other| other.is_called(name)) {
                     let message = format!("two models are called `{name}`");
-                    self.reader.error("duplicate_id", entry, message);
+                    self.error("duplicate_id", entry, message);
                 }
             }
             models.push(model);
@@ -165,25 +156,22 @@ impl<'d> File<'d> {
     }
 
     fn model(&mut self, at: &At<'d>, profiles: &[Profile], api: Api) -> Option<Model> {
-        self.reader.map(at, &MODEL)?;
+        self.map(at, &MODEL)?;
         let part = self.part(at);
         let aliases = match at.given("aliases") {
-            Some(aliases) => self.reader.texts(&aliases)?,
+            Some(aliases) => self.texts(&aliases)?,
             None => Vec::new(),
         };
-        let id = self
-            .reader
-            .required_text(at, "id", "it is what the provider calls it")?;
+        let id = self.text(at, "id")?;
         if id.is_empty() || id.len() > 256 || id.chars().any(|c| c.is_control() || c == ' ') {
-            self.reader
-                .error("bad_name", at, "`id` is empty, too long, or holds blanks");
+            self.error("bad_name", at, "`id` is empty, too long, or holds blanks");
             return None;
         }
         let model = Model::new(id, part, profiles, api);
         let model = model.map_err(|key| {
             let message =
                 format!("the model `{id}` has no `{key}`, nor has a profile that matches");
-            self.reader.error("missing_key", at, message);
+            self.error("missing_key", at, message);
         });
         let model = Model {
             aliases: aliases.into_iter().map(ToOwned::to_owned).collect(),
@@ -191,11 +179,11 @@ impl<'d> File<'d> {
         };
         if model.max_output > model.window {
             let message = format!("`max_output` of `{id}` is larger than its `window`");
-            self.reader.error("conflict", at, message);
+            self.error("conflict", at, message);
         }
         if api == Api::OpenaiChat && matches!(model.reasoning, Reasoning::Budget { .. }) {
             let message = format!("`{id}`: the api openai_chat knows no budget for reasoning");
-            self.reader.error("conflict", at, message);
+            self.error("conflict", at, message);
         }
         if let Reasoning::Budget { max } = model.reasoning
             && max.saturating_add(LEAST_OUTPUT) > model.max_output
@@ -203,7 +191,7 @@ impl<'d> File<'d> {
             let message = format!(
                 "the reasoning of `{id}` leaves no {LEAST_OUTPUT} tokens of its `max_output` for an answer"
             );
-            self.reader.error("conflict", at, message);
+            self.error("conflict", at, message);
         }
         Some(model)
     }
@@ -211,19 +199,19 @@ impl<'d> File<'d> {
     fn part(&mut self, at: &At<'d>) -> Part {
         let reseeds = [("text", Reseed::Text), ("pairs", Reseed::Pairs)];
         let reseed = at.given("reseed");
-        let reseed = reseed.and_then(|_| self.reader.word(at, "reseed", &reseeds));
+        let reseed = reseed.and_then(|_| self.word(at, "reseed", &reseeds));
         let prices_at = at.given("prices");
         let reasoning = at.given("reasoning");
         Part {
-            window: self.reader.whole(at, "window", 1),
-            max_input: self.reader.whole(at, "max_input", 1),
-            max_output: self.reader.whole(at, "max_output", 1),
+            window: self.whole(at, "window", 1),
+            max_input: self.whole(at, "max_input", 1),
+            max_output: self.whole(at, "max_output", 1),
             token_size: self.token_size(at),
-            tools: self.reader.switch(at, "tools"),
+            tools: self.switch(at, "tools"),
             reseed,
             reasoning: reasoning.and_then(|at| self.reasoning(&at)),
-            temperature: self.reader.switch(at, "temperature"),
-            prices: prices_at.and_then(|at| prices(&mut self.reader, &at)),
+            temperature: self.switch(at, "temperature"),
+            prices: prices_at.and_then(|at| prices(self, &at)),
         }
     }
 
@@ -239,54 +227,50 @@ impl<'d> File<'d> {
         if size.is_none() {
             let message =
                 "`bytes_per_token` is a number above 0, at most 1000, with up to three decimals";
-            self.reader.error("wrong_type", &child, message);
+            self.error("wrong_type", &child, message);
         }
         size
     }
 
     fn reasoning(&mut self, at: &At<'d>) -> Option<Reasoning> {
-        self.reader.map(at, &REASONING)?;
-        let why = "it is none, effort or budget";
-        match self.reader.required_text(at, "kind", why)? {
+        self.map(at, &REASONING)?;
+        match self.text(at, "kind")? {
             "none" => Some(Reasoning::None),
             "effort" => {
                 let Some(list) = at.given("levels") else {
                     let message = "`levels` is missing: the words the model knows";
-                    self.reader.error("missing_key", at, message);
+                    self.error("missing_key", at, message);
                     return None;
                 };
-                let levels = self.reader.texts(&list)?;
+                let levels = self.texts(&list)?;
                 let levels: Vec<String> = levels.into_iter().map(ToOwned::to_owned).collect();
-                let default = at
-                    .given("default")
-                    .and_then(|_| self.reader.text(at, "default"));
+                let default = at.given("default").and_then(|_| self.text(at, "default"));
                 let default = default.map(ToOwned::to_owned);
                 if default
                     .as_ref()
                     .is_some_and(|default| !levels.contains(default))
                 {
                     let message = "`default` is not among `levels`";
-                    self.reader.error("unknown_value", at, message);
+                    self.error("unknown_value", at, message);
                 }
                 Some(Reasoning::Effort { levels, default })
             }
             "budget" => {
                 if at.given("max").is_none() {
                     let message = "`max` is missing: the most tokens of reasoning";
-                    self.reader.error("missing_key", at, message);
+                    self.error("missing_key", at, message);
                 }
-                let max = self.reader.whole(at, "max", 1024)?;
+                let max = self.whole(at, "max", 1024)?;
                 Some(Reasoning::Budget { max })
             }
             "level" => {
-                self.reader
-                    .not_supported(at, "reasoning of the kind `level`");
+                self.not_supported(at, "reasoning of the kind `level`");
                 None
             }
             other => {
                 let message =
                     format!("there is no kind `{other}`; there are none, effort and budget");
-                self.reader.error("unknown_value", at, message);
+                self.error("unknown_value", at, message);
                 None
             }
         }

@@ -1,0 +1,476 @@
+//! The reader of a YAML file: its values with their positions, and the findings about them.
+//!
+//! **Failure.** A value that cannot be read is a finding and `None`. The reading continues, so that all findings of a file are returned.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use super::finding::{Finding, errors};
+use super::keys::{Keys, unknown_keys};
+use crate::clock;
+use crate::expr::{self, Severity, did_you_mean, kind_of, nearest};
+use crate::yaml::{Document, Position, push_segment};
+
+/// Most names of one file that are looked up among the known ones for a suggestion. Each look-up reads all of them,
+/// so a file full of unknown names would take quadratic time.
+const MAX_SUGGESTIONS: u32 = 32;
+/// The longest time a file may ask for, in seconds: a year.
+const MAX_SECONDS: f64 = 31_536_000.0;
+/// The code of a file that takes more time or memory to read than it may.
+pub(crate) const TOO_COMPLEX: &str = "too_complex";
+
+/// A value of the document and the JSON pointer to it.
+#[derive(Debug, Clone)]
+pub(crate) struct At<'d> {
+    pub(crate) value: &'d Value,
+    pub(crate) pointer: String,
+}
+
+impl<'d> At<'d> {
+    /// The value below `key`, if there is one.
+    pub(crate) fn child(&self, key: &str) -> Option<Self> {
+        let value = match self.value {
+            Value::Object(map) => map.get(key)?,
+            Value::Array(list) => list.get(key.parse::<usize>().ok()?)?,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => return None,
+        };
+        Some(self.below(key, value))
+    }
+
+    fn below(&self, key: &str, value: &'d Value) -> Self {
+        let mut pointer = self.pointer.clone();
+        push_segment(&mut pointer, key);
+        Self { value, pointer }
+    }
+
+    /// The value below `key`, if there is one and it is not null.
+    pub(crate) fn given(&self, key: &str) -> Option<Self> {
+        self.child(key).filter(|child| !child.value.is_null())
+    }
+
+    /// The last step of the pointer, as people know it.
+    pub(crate) fn key(&self) -> String {
+        last_key(&self.pointer)
+    }
+}
+
+/// The last step of a JSON pointer, unescaped.
+fn last_key(pointer: &str) -> String {
+    let last = pointer.rsplit('/').next().unwrap_or_default();
+    last.replace("~1", "/").replace("~0", "~")
+}
+
+/// Whether a number of seconds may be none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Zero {
+    Allowed,
+    Refused,
+}
+
+/// A reader of one document. `C` is what else its file is read with.
+pub(crate) struct Reader<'d, C = ()> {
+    document: &'d Document,
+    findings: Vec<Finding>,
+    suggestions: u32,
+    is_late: &'d dyn Fn() -> bool,
+    gave_up: bool,
+    /// The node being read.
+    pub(crate) node: Option<String>,
+    pub(crate) context: C,
+}
+
+impl<'d, C> Reader<'d, C> {
+    pub(crate) fn new(document: &'d Document, context: C) -> Self {
+        Self::until(document, context, &|| false)
+    }
+
+    /// A reader that gives up when `is_late` returns true.
+    pub(crate) fn until(document: &'d Document, context: C, is_late: &'d dyn Fn() -> bool) -> Self {
+        let warnings = document.warnings.iter().map(|fault| Finding {
+            code: "yaml_1_1",
+            severity: Severity::Warning,
+            ..Finding::of_yaml(fault.clone())
+        });
+        Self {
+            document,
+            findings: warnings.collect(),
+            suggestions: MAX_SUGGESTIONS,
+            is_late,
+            gave_up: false,
+            node: None,
+            context,
+        }
+    }
+
+    /// Whether there is time left; says once that there is none.
+    pub(crate) fn has_time(&mut self) -> bool {
+        if !self.gave_up && (self.is_late)() {
+            self.gave_up = true;
+            let root = self.root();
+            let message =
+                "the file takes too long to check: make it smaller, or cut it into several graphs";
+            self.error(TOO_COMPLEX, &root, message);
+        }
+        !self.gave_up
+    }
+
+    /// The whole document.
+    pub(crate) fn root(&self) -> At<'d> {
+        At {
+            value: &self.document.value,
+            pointer: String::new(),
+        }
+    }
+
+    /// The findings, in the order of the text.
+    pub(crate) fn finish(mut self) -> Vec<Finding> {
+        self.findings.sort_by_key(|f| (f.line, f.column));
+        self.findings
+    }
+
+    /// `value` with the warnings; all findings if it is `None` or an error is among them.
+    pub(crate) fn end<T>(self, value: Option<T>) -> Result<(T, Vec<Finding>), Vec<Finding>> {
+        let findings = self.finish();
+        match value {
+            Some(value) if errors(&findings).next().is_none() => Ok((value, findings)),
+            Some(_) | None => Err(findings),
+        }
+    }
+
+    fn say(
+        &mut self,
+        severity: Severity,
+        code: &'static str,
+        position: Position,
+        message: impl Into<String>,
+    ) {
+        self.findings.push(Finding {
+            code,
+            message: message.into(),
+            node: self.node.clone(),
+            line: position.line,
+            column: position.column,
+            severity,
+        });
+    }
+
+    /// An error at a value.
+    pub(crate) fn error(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
+        self.error_below(code, at, "", message);
+    }
+
+    /// A warning at a value.
+    pub(crate) fn warn(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
+        self.warn_below(code, at, "", message);
+    }
+
+    /// An error at what is below a value, by a JSON pointer from there.
+    pub(crate) fn error_below(
+        &mut self,
+        code: &'static str,
+        at: &At<'d>,
+        below: &str,
+        message: impl Into<String>,
+    ) {
+        let position = self.position(at, below);
+        self.say(Severity::Error, code, position, message);
+    }
+
+    /// A warning at what is below a value, by a JSON pointer from there.
+    pub(crate) fn warn_below(
+        &mut self,
+        code: &'static str,
+        at: &At<'d>,
+        below: &str,
+        message: impl Into<String>,
+    ) {
+        let position = self.position(at, below);
+        self.say(Severity::Warning, code, position, message);
+    }
+
+    fn position(&self, at: &At<'d>, below: &str) -> Position {
+        self.document.position(&format!("{}{below}", at.pointer))
+    }
+
+    /// An error at the key that leads to a value.
+    pub(crate) fn key_error(
+        &mut self,
+        code: &'static str,
+        at: &At<'d>,
+        message: impl Into<String>,
+    ) {
+        let position = self.document.key_position(&at.pointer);
+        self.say(Severity::Error, code, position, message);
+    }
+
+    /// A warning at the key that leads to a value.
+    pub(crate) fn key_warn(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
+        let position = self.document.key_position(&at.pointer);
+        self.say(Severity::Warning, code, position, message);
+    }
+
+    /// Takes over what the expression language found below `at`.
+    pub(crate) fn adopt(&mut self, code: &'static str, at: &At<'d>, faults: Vec<expr::Fault>) {
+        for fault in faults {
+            let pointer = format!("{}{}", at.pointer, fault.at);
+            let position = self.document.position(&pointer);
+            self.say(fault.severity, code, position, fault.message);
+        }
+    }
+
+    pub(crate) fn wrong_type(&mut self, at: &At<'d>, wanted: &str) {
+        let name = self.called(at);
+        let message = format!("{name} must be {wanted}, not {}", kind_of(at.value));
+        self.error("wrong_type", at, message);
+    }
+
+    /// What people call the value at `at`: its key, or which item of a list it is.
+    fn called(&self, at: &At<'d>) -> String {
+        let (parent, _) = at.pointer.rsplit_once('/').unwrap_or_default();
+        let is_item = |parent: &str| {
+            let parent = self.document.value.pointer(parent);
+            parent.is_some_and(Value::is_array)
+        };
+        let mut name = format!("`{}`", at.key());
+        if let Ok(index) = at.key().parse::<usize>()
+            && is_item(parent)
+        {
+            name = format!("item {} of `{}`", index + 1, last_key(parent));
+        }
+        name
+    }
+
+    pub(crate) fn not_supported(&mut self, at: &At<'d>, what: &str) {
+        let message = format!("{what} is not supported by this release yet");
+        self.key_error("not_supported", at, message);
+    }
+
+    /// The name `word` was probably meant to be.
+    pub(crate) fn nearest<'c>(
+        &mut self,
+        word: &str,
+        names: impl IntoIterator<Item = &'c str>,
+    ) -> Option<&'c str> {
+        self.suggestions = self.suggestions.checked_sub(1)?;
+        nearest(word, names)
+    }
+
+    /// Holds the keys of a map against their closed list.
+    pub(crate) fn check_keys(&mut self, at: &At<'d>, map: &'d Map<String, Value>, keys: &Keys) {
+        for key in unknown_keys(map, keys.known()) {
+            let Some(child) = at.child(key) else { continue };
+            let misplaced = keys.misplaced.iter().find(|(known, _)| *known == key);
+            let hint = match misplaced {
+                Some((_, instead)) => format!(": {instead}"),
+                None => did_you_mean(self.nearest(key, keys.known())),
+            };
+            let known: Vec<&str> = keys.known().collect();
+            self.key_error(
+                "unknown_key",
+                &child,
+                format!(
+                    "{} has no key `{key}`{hint}; its keys are {}, and x-…",
+                    keys.what,
+                    known.join(", ")
+                ),
+            );
+        }
+        for (key, fix) in keys.required {
+            if !map.contains_key(*key) {
+                self.error("missing_key", at, format!("`{key}` is missing: {fix}"));
+            }
+        }
+    }
+
+    /// `at` as a map with its keys checked.
+    pub(crate) fn map(&mut self, at: &At<'d>, keys: &Keys) -> Option<&'d Map<String, Value>> {
+        let Value::Object(map) = at.value else {
+            self.wrong_type(at, "a map");
+            return None;
+        };
+        self.check_keys(at, map, keys);
+        Some(map)
+    }
+
+    /// The entries of a list.
+    pub(crate) fn entries(&mut self, at: &At<'d>, what: &str) -> Option<Vec<At<'d>>> {
+        let Value::Array(list) = at.value else {
+            self.wrong_type(at, what);
+            return None;
+        };
+        let entries = list.iter().enumerate();
+        let entries = entries.map(|(index, entry)| at.below(&index.to_string(), entry));
+        Some(entries.collect())
+    }
+
+    /// The entries of a map by their keys.
+    pub(crate) fn members(&mut self, at: &At<'d>, what: &str) -> Option<Vec<(&'d str, At<'d>)>> {
+        let Value::Object(map) = at.value else {
+            self.wrong_type(at, what);
+            return None;
+        };
+        let members = map.iter();
+        let members = members.map(|(key, value)| (key.as_str(), at.below(key, value)));
+        Some(members.collect())
+    }
+
+    /// The text below `key`, if there is one.
+    pub(crate) fn text(&mut self, at: &At<'d>, key: &str) -> Option<&'d str> {
+        let child = at.child(key)?;
+        match child.value {
+            Value::String(text) => Some(text),
+            Value::Number(number) => {
+                let name = self.called(&child);
+                let message = format!("{name} must be a text: write \"{number}\", in quotes");
+                self.error("wrong_type", &child, message);
+                None
+            }
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => {
+                self.wrong_type(&child, "a text");
+                None
+            }
+        }
+    }
+
+    /// The text below `key`; an error if there is none.
+    pub(crate) fn required_text(&mut self, at: &At<'d>, key: &str, why: &str) -> Option<&'d str> {
+        if at.child(key).is_none() {
+            self.error("missing_key", at, format!("`{key}` is missing: {why}"));
+        }
+        self.text(at, key)
+    }
+
+    /// The texts of a list.
+    pub(crate) fn texts(&mut self, at: &At<'d>) -> Option<Vec<&'d str>> {
+        let Value::Array(list) = at.value else {
+            self.wrong_type(at, "a list of texts");
+            return None;
+        };
+        let mut texts = Vec::with_capacity(list.len());
+        for index in 0..list.len() {
+            texts.push(self.text(at, &index.to_string()));
+        }
+        texts.into_iter().collect()
+    }
+
+    /// The value that the name below `key` stands for; the first of `words` if there is none.
+    pub(crate) fn word<T: Copy>(
+        &mut self,
+        at: &At<'d>,
+        key: &str,
+        words: &[(&str, T)],
+    ) -> Option<T> {
+        let (_, default) = *words.first()?;
+        let Some(child) = at.given(key) else {
+            return Some(default);
+        };
+        let found = child
+            .value
+            .as_str()
+            .and_then(|text| words.iter().find(|(word, _)| *word == text));
+        if found.is_none() {
+            let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+            let message = format!(
+                "`{key}` must be one of {}, not `{}`",
+                all.join(", "),
+                brief(child.value)
+            );
+            self.error("unknown_value", &child, message);
+        }
+        found.map(|(_, value)| *value)
+    }
+
+    /// The whole number below `key`, if there is one.
+    pub(crate) fn whole(&mut self, at: &At<'d>, key: &str, least: u32) -> Option<u32> {
+        let child = at.given(key)?;
+        let number = child
+            .value
+            .as_u64()
+            .and_then(|number| u32::try_from(number).ok())
+            .filter(|number| *number >= least);
+        if number.is_none() {
+            let text = if child.value.is_string() {
+                "the text "
+            } else {
+                ""
+            };
+            let message = format!(
+                "`{key}` must be a whole number from {least} to {}, not {text}`{}`",
+                u32::MAX,
+                brief(child.value)
+            );
+            self.error("wrong_type", &child, message);
+        }
+        number
+    }
+
+    /// The time below `key`, if there is one: seconds, or a text like `1h30m`.
+    pub(crate) fn seconds(&mut self, at: &At<'d>, key: &str, zero: Zero) -> Option<Duration> {
+        let child = at.given(key)?;
+        let read = match child.value {
+            Value::String(text) => clock::duration(text.trim()),
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_) => child
+                .value
+                .as_f64()
+                .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()),
+        };
+        let fits = |time: &Duration| {
+            time.as_secs_f64() <= MAX_SECONDS && (zero == Zero::Allowed || !time.is_zero())
+        };
+        let time = read.filter(fits);
+        if time.is_none() {
+            let least = match zero {
+                Zero::Allowed => "from 0",
+                Zero::Refused => "above 0",
+            };
+            let message = format!(
+                "`{key}` must be a number of seconds {least} to {MAX_SECONDS:.0}, or a text like 90s or 1h30m, not `{}`",
+                brief(child.value)
+            );
+            self.error("wrong_type", &child, message);
+        }
+        time
+    }
+
+    /// The truth value below `key`, if there is one.
+    pub(crate) fn switch(&mut self, at: &At<'d>, key: &str) -> Option<bool> {
+        let child = at.given(key)?;
+        if !child.value.is_boolean() {
+            self.wrong_type(&child, "true or false");
+        }
+        child.value.as_bool()
+    }
+}
+
+/// Whether a value asks for nothing.
+pub(crate) fn is_inert(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Bool(true) | Value::Number(_) | Value::String(_) | Value::Object(_) => false,
+    }
+}
+
+/// A value as it may stand inside a message.
+pub(crate) fn brief(value: &Value) -> String {
+    let text = match value {
+        Value::String(text) => text.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value.to_string()
+        }
+    };
+    shorten(&text)
+}
+
+/// The first 200 characters.
+pub(crate) fn shorten(text: &str) -> String {
+    match text.char_indices().nth(200) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
