@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::time::Duration;
 
 use rye_client::{Client, Error};
@@ -21,13 +21,13 @@ use tokio::time::{Instant, sleep};
 use super::compare::{Failed, Outcome};
 use super::file::Case;
 
-/// How long a process may take to end when it is asked to.
+/// Time that a process has to end by itself.
 const GRACE: Duration = Duration::from_secs(2);
-/// Pause before it is looked again whether a call that is to end has become a run.
+/// Pause before the next look whether a call that is to end has become a run.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// How long the end of a call is waited for, and then its files.
+/// Longest wait for the end of a call, and then for its files.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Pause before it is looked again whether they are written.
+/// Pause before the next look whether they are written.
 const LOOK_FOR_FILES: Duration = Duration::from_millis(5);
 
 /// How a call ended.
@@ -41,44 +41,102 @@ pub(super) enum Ended {
     Interrupted,
 }
 
-/// Calls `tool` as `case` says, in `directory`; `stop` says when everything is to end. Answers also how long the call took.
-pub(super) async fn call(
-    client: &Client,
-    directory: &Path,
-    (tool, case): (&ItemRef, &Case),
-    stop: &mut watch::Receiver<bool>,
-) -> Result<(Ended, Duration), Error> {
-    let project = directory.display().to_string();
-    let request = v1::ExecuteRequest {
-        item: Some(tool.into()),
-        project: project.clone(),
-        params_json: Value::Object(case.params.clone()).to_string(),
-        trace: false,
-        dry_run: false,
-    };
-    let began = Instant::now();
-    let mut execute = pin!(client.execute(request));
-    let cut = tokio::select! {
-        biased;
-        answer = &mut execute => {
-            let elapsed = began.elapsed();
-            let ended = answered(answer)?;
-            finish(client, &project, directory).await?;
-            return Ok((ended, elapsed));
-        }
-        Ok(_) = stop.wait_for(|stop| *stop) => Ended::Interrupted,
-        () = sleep(case.timeout) => Ended::Late,
-    };
-    end(client, &project, execute).await?;
-    let elapsed = began.elapsed();
-    finish(client, &project, directory).await?;
-    Ok((cut, elapsed))
+/// The runs of the directory of a case.
+pub(super) struct Runs<'c> {
+    client: &'c Client,
+    directory: &'c Path,
+    project: String,
 }
 
-/// What the answer of the daemon says of the call; what says nothing of it is an error.
+impl<'c> Runs<'c> {
+    pub(super) fn new(client: &'c Client, directory: &'c Path) -> Self {
+        Self {
+            client,
+            directory,
+            project: directory.display().to_string(),
+        }
+    }
+
+    /// Calls `tool` as `case` says, until `stop` says that everything is to end. Returns also how long the call took.
+    pub(super) async fn call(
+        &self,
+        tool: &ItemRef,
+        case: &Case,
+        stop: &mut watch::Receiver<bool>,
+    ) -> Result<(Ended, Duration), Error> {
+        let began = Instant::now();
+        let mut execute = pin!(self.client.execute(v1::ExecuteRequest {
+            item: Some(tool.into()),
+            project: self.project.clone(),
+            params_json: Value::Object(case.params.clone()).to_string(),
+            trace: false,
+            dry_run: false,
+        }));
+        let ended = tokio::select! {
+            biased;
+            answer = &mut execute => answered(answer)?,
+            Ok(_) = stop.wait_for(|stop| *stop) => Ended::Interrupted,
+            () = sleep(case.timeout) => Ended::Late,
+        };
+        if !matches!(ended, Ended::Answered(..)) {
+            let until = Instant::now() + PATIENCE;
+            while Instant::now() < until {
+                self.kill().await?;
+                tokio::select! {
+                    _answer = &mut execute => break,
+                    () = sleep(LOOK_AGAIN) => {}
+                }
+            }
+        }
+        let elapsed = began.elapsed();
+        self.finish().await?;
+        Ok((ended, elapsed))
+    }
+
+    /// Ends what is left of the runs, and waits until their files are written.
+    async fn finish(&self) -> Result<(), Error> {
+        self.kill().await?;
+        let runs = self.list(&[]).await?;
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until && !runs.iter().all(|run| is_written(self.directory, run)) {
+            sleep(LOOK_FOR_FILES).await;
+        }
+        Ok(())
+    }
+
+    /// Ends by force what lives, with all below.
+    async fn kill(&self) -> Result<(), Error> {
+        let statuses = [Status::Created, Status::Running, Status::Suspended];
+        let live = self.list(&statuses).await?;
+        let is_below = |run: &v1::Run| live.iter().any(|other| other.run_id == run.parent_id);
+        for run in live.iter().filter(|run| !is_below(run)) {
+            match self.client.kill(&run.run_id, Some(GRACE), true).await {
+                // It ended by itself.
+                Err(error) if error.kind() == ErrorKind::Precondition => {}
+                ended => drop(ended?),
+            }
+        }
+        Ok(())
+    }
+
+    /// The runs with one of `statuses`, or all of them.
+    async fn list(&self, statuses: &[Status]) -> Result<Vec<v1::Run>, Error> {
+        let statuses = statuses.iter().copied();
+        let request = v1::ListRequest {
+            statuses: statuses
+                .map(|status| v1::RunStatus::from(status).into())
+                .collect(),
+            project: self.project.clone(),
+            page_size: 1000,
+            ..v1::ListRequest::default()
+        };
+        Ok(self.client.list(request).await?.runs)
+    }
+}
+
+/// The outcome that an answer of the daemon tells; an error that is not about the call is returned.
 fn answered(answer: Result<v1::ExecuteResponse, Error>) -> Result<Ended, Error> {
     let answer = match answer {
-        Ok(answer) => answer,
         Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Bug) => {
             return Err(error);
         }
@@ -90,52 +148,22 @@ fn answered(answer: Result<v1::ExecuteResponse, Error>) -> Result<Ended, Error> 
             let data = Value::Null;
             return Ok(Ended::Answered(Outcome { data, failure }, String::new()));
         }
+        Ok(answer) => answer,
     };
-    let envelope = convert::object("envelope_json", &answer.envelope_json)?;
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
-    let is_failure = envelope.get("status").and_then(Value::as_str) == Some("error");
-    let failure = is_failure.then(|| Failed {
-        code: text(
-            envelope
-                .get("metadata")
-                .and_then(|metadata| metadata.get("code")),
-        )
-        .unwrap_or_else(|| "unknown".to_owned()),
-        message: text(envelope.get("error")).unwrap_or_else(|| "it gave no reason".to_owned()),
+    let envelope = Value::from(convert::object("envelope_json", &answer.envelope_json)?);
+    let text = |pointer, absent: &str| {
+        let text = envelope.pointer(pointer).and_then(Value::as_str);
+        text.unwrap_or(absent).to_owned()
+    };
+    let failure = (text("/status", "") == "error").then(|| Failed {
+        code: text("/metadata/code", "unknown"),
+        message: text("/error", "it gave no reason"),
     });
     let data = envelope.get("data").cloned().unwrap_or_default();
     Ok(Ended::Answered(Outcome { data, failure }, answer.run_id))
 }
 
-/// Ends what `execute` has begun, and waits for its answer.
-async fn end(
-    client: &Client,
-    project: &str,
-    mut execute: Pin<&mut impl Future<Output = Result<v1::ExecuteResponse, Error>>>,
-) -> Result<(), Error> {
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline {
-        kill(client, &live(client, project).await?).await?;
-        tokio::select! {
-            _answer = &mut execute => return Ok(()),
-            () = sleep(LOOK_AGAIN) => {}
-        }
-    }
-    Ok(())
-}
-
-/// Ends what is left of the runs of `directory`, and waits until their files are written.
-async fn finish(client: &Client, project: &str, directory: &Path) -> Result<(), Error> {
-    kill(client, &live(client, project).await?).await?;
-    let runs = runs(client, project, Vec::new()).await?;
-    let deadline = Instant::now() + PATIENCE;
-    while Instant::now() < deadline && !runs.iter().all(|run| is_written(directory, run)) {
-        sleep(LOOK_FOR_FILES).await;
-    }
-    Ok(())
-}
-
-/// Whether nothing more is written about `run`, which has ended.
+/// True if nothing more is written about `run`, which has ended.
 fn is_written(directory: &Path, run: &v1::Run) -> bool {
     let status = run.core_status().map_or("", Status::as_str);
     let files = directory.join(".ai");
@@ -143,15 +171,16 @@ fn is_written(directory: &Path, run: &v1::Run) -> bool {
         // The tool has removed it.
         return true;
     }
-    let tells = |path: &Path| fs::read_to_string(path).is_ok_and(|text| has_status(&text, status));
+    let has_ended =
+        |path: &Path| fs::read_to_string(path).is_ok_and(|text| has_status(&text, status));
     let record = Path::new("state/threads").join(&run.run_id);
-    if !tells(&files.join(record).join("thread.json")) {
+    if !has_ended(&files.join(record).join("thread.json")) {
         return false;
     }
     // Tools have no page; it is the last that is written of other runs.
     let page = Path::new("knowledge/agent/threads").join(run.item_id());
     run.kind == i32::from(v1::RunKind::Tool)
-        || tells(&files.join(page).join(format!("{}.md", run.run_id)))
+        || has_ended(&files.join(page).join(format!("{}.md", run.run_id)))
 }
 
 /// True if the record or the page `text` is that of a run that ended as `status`. The word alone is not enough: steps and calls
@@ -164,36 +193,6 @@ fn has_status(text: &str, status: &str) -> bool {
             .or(line.strip_prefix("status: "));
         field == Some(&format!("\"{status}\""))
     })
-}
-
-async fn live(client: &Client, project: &str) -> Result<Vec<v1::Run>, Error> {
-    let statuses = [Status::Created, Status::Running, Status::Suspended];
-    let statuses = statuses.map(|status| v1::RunStatus::from(status).into());
-    runs(client, project, statuses.into()).await
-}
-
-async fn runs(client: &Client, project: &str, statuses: Vec<i32>) -> Result<Vec<v1::Run>, Error> {
-    let request = v1::ListRequest {
-        statuses,
-        project: project.to_owned(),
-        page_size: 1000,
-        ..v1::ListRequest::default()
-    };
-    Ok(client.list(request).await?.runs)
-}
-
-/// Ends `live` by force, with all below.
-async fn kill(client: &Client, live: &[v1::Run]) -> Result<(), Error> {
-    let is_below = |run: &v1::Run| live.iter().any(|other| other.run_id == run.parent_id);
-    for run in live.iter().filter(|run| !is_below(run)) {
-        match client.kill(&run.run_id, Some(GRACE), true).await {
-            Ok(_ended) => {}
-            // It ended by itself.
-            Err(error) if error.kind() == ErrorKind::Precondition => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rye_client::{Client, Error};
 use tokio::sync::watch;
 
-use super::call::{self, Ended};
+use super::call::{Ended, Runs};
 use super::compare::{self, Problem};
 use super::report::Report;
 use super::source::Numbered;
@@ -49,8 +49,8 @@ impl Rig<'_> {
                 return Ok(Some(report));
             }
         };
-        let tool = &source.file.tool;
-        let ended = call::call(self.client, &directory.root, (tool, case), &mut stop).await;
+        let runs = Runs::new(self.client, &directory.root);
+        let ended = runs.call(&source.file.tool, case, &mut stop).await;
         if self.keep {
             report.directory = Some(directory.root.clone());
         } else {

@@ -44,8 +44,13 @@ pub(super) async fn test(asked: cli::Test, session: &mut Session) -> Result<Exit
         keep: asked.keep,
     };
     let jobs = asked.jobs.map_or_else(processors, usize::from);
+    let mut signals = [
+        listen(SignalKind::interrupt())?,
+        listen(SignalKind::terminate())?,
+        listen(SignalKind::hangup())?,
+    ];
     let output = &mut session.output;
-    let (reports, ended) = run_all(&rig, &cases, jobs, output).await;
+    let (reports, ended) = run_all(&rig, &cases, jobs, (&mut signals, output)).await;
     if let Some(path) = &asked.junit {
         let path = session.environment.absolute(path)?;
         write_junit(&path, &reports, started.elapsed())?;
@@ -73,21 +78,16 @@ async fn run_all(
     rig: &Rig<'_>,
     cases: &[Numbered<'_>],
     jobs: usize,
-    output: &mut Output,
+    (signals, output): (&mut [Signal; 3], &mut Output),
 ) -> (Vec<Report>, Result<Exit, Failure>) {
-    let mut reports = Vec::new();
-    let mut signals = match Signals::listen() {
-        Ok(signals) => signals,
-        Err(error) => return (reports, Err(error.into())),
-    };
     let (stop, stopped) = watch::channel(false);
     let runs = cases.iter().map(|case| rig.run(*case, stopped.clone()));
     let mut results = stream::iter(runs).buffered(jobs);
-    let mut ended = Ok(Exit::Done);
+    let (mut reports, mut ended) = (Vec::new(), Ok(Exit::Done));
     loop {
         let result = tokio::select! {
             result = results.next() => result,
-            () = signals.next() => {
+            () = next(signals) => {
                 if matches!(ended, Ok(Exit::Interrupted)) {
                     break;
                 }
@@ -99,25 +99,32 @@ async fn run_all(
         };
         let printed = match result {
             None => break,
-            Some(Ok(None)) => continue,
+            Some(Ok(None)) => Ok(()),
             Some(Ok(Some(report))) => {
-                let printed = match output.format() {
-                    Format::Text => output.line(&report.text(output.style())),
-                    Format::Json => Ok(()),
-                };
+                let text = report.text(output.style());
                 reports.push(report);
-                printed
+                match output.format() {
+                    Format::Text => output.line(&text),
+                    Format::Json => Ok(()),
+                }
             }
             Some(Err(error)) => Err(error.into()),
         };
-        if let Err(failure) = printed
-            && ended.is_ok()
-        {
+        if let (Err(failure), Ok(_)) = (printed, &ended) {
             ended = Err(failure);
             stop.send_replace(true);
         }
     }
     (reports, ended)
+}
+
+/// Waits for a signal by which somebody stops the tests.
+async fn next([interrupt, terminate, hangup]: &mut [Signal; 3]) {
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
+    }
 }
 
 fn write_junit(path: &Path, reports: &[Report], elapsed: Duration) -> Result<(), LocalError> {
@@ -136,35 +143,9 @@ fn print_summary(reports: &[Report], output: &mut Output) -> Result<(), Failure>
     }
     let (passed, failed) = testing::count(reports);
     let style = output.style();
-    let text = if failed == 0 {
-        style.green(&format!("{passed} passed"))
-    } else {
-        format!(
-            "{passed} passed, {}",
-            style.red(&format!("{failed} failed"))
-        )
-    };
-    output.line(&text)
-}
-
-/// Signals that stop the tests.
-struct Signals([Signal; 3]);
-
-impl Signals {
-    fn listen() -> Result<Self, LocalError> {
-        Ok(Self([
-            listen(SignalKind::interrupt())?,
-            listen(SignalKind::terminate())?,
-            listen(SignalKind::hangup())?,
-        ]))
-    }
-
-    async fn next(&mut self) {
-        let [interrupt, terminate, hangup] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hangup.recv() => {}
-        }
-    }
+    let passed = format!("{passed} passed");
+    output.line(&match failed {
+        0 => style.green(&passed),
+        _ => format!("{passed}, {}", style.red(&format!("{failed} failed"))),
+    })
 }
