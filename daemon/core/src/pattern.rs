@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::declared;
+use crate::declared::{self, Fields};
 use crate::definition::Backoff;
 use crate::expr::{Condition, Scope, did_you_mean};
 use crate::model::Object;
@@ -30,34 +30,80 @@ pub struct Pattern {
     condition: Condition,
 }
 
-/// The map that a row is, with no other keys than those of every row and `more`.
-pub fn row<'r>(entry: &'r Value, more: &[&str]) -> Result<&'r Object, String> {
-    let map = entry
-        .as_object()
-        .ok_or_else(|| format!("a pattern is a map, not {entry}"))?;
-    match unknown_key(map, KEYS.iter().chain(more).copied()) {
-        Some(problem) => Err(problem),
-        None => Ok(map),
+/// A map of the configuration that has known keys only: a row, or a map in one.
+pub(crate) struct Row<'r> {
+    map: &'r Object,
+    /// The key of the map, as the end of a clause; empty for a row.
+    of: &'static str,
+}
+
+impl<'r> Row<'r> {
+    /// The row `entry`, with the keys of every row and `more`.
+    pub(crate) fn new(entry: &'r Value, more: &[&str]) -> Result<Self, String> {
+        Self::closed(entry, "a pattern", KEYS.iter().chain(more).copied())
+    }
+
+    /// The map `value`, called `what`, with these keys.
+    pub(crate) fn closed<'k>(
+        value: &'r Value,
+        what: &str,
+        keys: impl IntoIterator<Item = &'k str, IntoIter: Clone>,
+    ) -> Result<Self, String> {
+        let map = value
+            .as_object()
+            .ok_or_else(|| format!("{what} is a map, not {value}"))?;
+        match unknown_key(map, keys) {
+            Some(problem) => Err(problem),
+            None => Ok(Self { map, of: "" }),
+        }
+    }
+
+    /// The retry policy `value`, with these keys.
+    pub(crate) fn of_policy(value: &'r Value, keys: &[&str]) -> Result<Self, String> {
+        const OF: &str = " of `retry_policy`";
+        match Self::closed(value, "`retry_policy`", keys.iter().copied()) {
+            Ok(row) => Ok(Self { of: OF, ..row }),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// A number of seconds above 0.
+    fn seconds(&self, key: &str, default: f64) -> Result<f64, String> {
+        let seconds = self.read(key, "a number of seconds above 0", |given| {
+            let seconds = given.as_f64().filter(|given| *given > 0.0)?;
+            Duration::try_from_secs_f64(seconds)
+                .is_ok()
+                .then_some(seconds)
+        })?;
+        Ok(seconds.unwrap_or(default))
+    }
+}
+
+impl<'r> Fields<'r> for Row<'r> {
+    type Error = String;
+
+    fn find(&self, key: &str) -> Option<&'r Value> {
+        self.map.get(key)
+    }
+
+    fn misfit(&self, key: &str, expected: &str, given: &Value) -> String {
+        format!("`{key}`{} is {expected}, not {given}", self.of)
     }
 }
 
 impl Pattern {
     /// Reads `id` and `match` of a row, which may read these paths.
-    pub fn read(row: &Object, readable: &[&str]) -> Result<Self, String> {
-        let id = match row.get("id") {
-            Some(Value::String(id)) if !id.is_empty() => id.clone(),
-            Some(_) | None => return Err("it has no `id`".to_owned()),
-        };
-        let wanted = row
-            .get("match")
-            .filter(|wanted| wanted.as_object().is_some_and(|map| !map.is_empty()))
+    pub(crate) fn read(row: &Row<'_>, readable: &[&str]) -> Result<Self, String> {
+        let id = row.given("id").and_then(Value::as_str);
+        let id = id.filter(|id| !id.is_empty()).ok_or("it has no `id`")?;
+        let test = row
+            .given("match")
+            .filter(|test| test.as_object().is_some_and(|map| !map.is_empty()))
             .ok_or("it has no `match`; what nothing matches is `default`")?;
-        let (condition, _warnings) = Condition::parse(&fold(wanted)).map_err(|faults| {
-            let told: Vec<String> = faults
-                .iter()
-                .map(|fault| format!("`match{}`: {}", fault.at, fault.message))
-                .collect();
-            told.join("; ")
+        let (condition, _warnings) = Condition::parse(&fold(test)).map_err(|faults| {
+            let faults = faults.iter();
+            let messages = faults.map(|fault| format!("`match{}`: {}", fault.at, fault.message));
+            messages.collect::<Vec<_>>().join("; ")
         })?;
         for path in condition.paths() {
             let root = root(path);
@@ -68,7 +114,10 @@ impl Pattern {
                 ));
             }
         }
-        Ok(Self { id, condition })
+        Ok(Self {
+            id: id.to_owned(),
+            condition,
+        })
     }
 
     /// Whether it matches `facts`, whose texts are [`folded`].
@@ -109,7 +158,7 @@ fn fold(condition: &Value) -> Value {
 }
 
 /// `value` in lower case if it is a text; null if there is none.
-pub fn folded(value: Option<&Value>) -> Value {
+pub(crate) fn folded(value: Option<&Value>) -> Value {
     match value {
         Some(Value::String(text)) => Value::String(text.to_lowercase()),
         Some(other) => other.clone(),
@@ -118,45 +167,23 @@ pub fn folded(value: Option<&Value>) -> Value {
 }
 
 /// Reads a retry policy without headers.
-pub fn backoff(policy: &Value) -> Result<Backoff, String> {
-    let seconds = |key: &str, default: f64| match policy.get(key) {
-        None => Ok(default),
-        Some(given) => given
-            .as_f64()
-            .filter(|given| *given > 0.0 && Duration::try_from_secs_f64(*given).is_ok())
-            .ok_or_else(|| {
-                format!("`{key}` of `retry_policy` is a number of seconds above 0, not {given}")
-            }),
-    };
+pub(crate) fn backoff(policy: &Value) -> Result<Backoff, String> {
     match policy.get("type").and_then(Value::as_str) {
-        Some("none") => closed(policy, &["type"]).map(|_| Backoff::None),
+        Some("none") => Row::of_policy(policy, &["type"]).map(|_| Backoff::None),
         Some("fixed") => {
-            closed(policy, &["type", "delay"])?;
-            Ok(Backoff::Fixed(Duration::from_secs_f64(seconds(
-                "delay", 60.0,
-            )?)))
+            let delay = Row::of_policy(policy, &["type", "delay"])?.seconds("delay", 60.0)?;
+            Ok(Backoff::Fixed(Duration::from_secs_f64(delay)))
         }
         Some("exponential") => {
-            closed(policy, &["type", "base", "max"])?;
+            let row = Row::of_policy(policy, &["type", "base", "max"])?;
             Ok(Backoff::Exponential {
-                base: seconds("base", 2.0)?,
-                max: Duration::from_secs_f64(seconds("max", 120.0)?),
+                base: row.seconds("base", 2.0)?,
+                max: Duration::from_secs_f64(row.seconds("max", 120.0)?),
             })
         }
         Some(_) | None => Err(format!(
             "`retry_policy` is a map whose `type` is exponential, fixed, use_header or none, not {policy}"
         )),
-    }
-}
-
-/// The map `policy` is, if it has no other keys than these.
-pub(crate) fn closed<'p>(policy: &'p Value, keys: &[&str]) -> Result<&'p Object, String> {
-    let map = policy
-        .as_object()
-        .ok_or_else(|| format!("`retry_policy` is a map, not {policy}"))?;
-    match unknown_key(map, keys.iter().copied()) {
-        None => Ok(map),
-        Some(problem) => Err(format!("{problem} in `retry_policy`")),
     }
 }
 

@@ -206,15 +206,32 @@ impl<'d, C> Reader<'d, C> {
 
     /// A warning at the key that leads to a value.
     pub(crate) fn key_warn(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
-        let position = self.document.key_position(&at.pointer);
+        self.key_warn_below(code, at, "", message);
+    }
+
+    /// A warning at the key that leads to what is below a value, by a JSON pointer from there.
+    pub(crate) fn key_warn_below(
+        &mut self,
+        code: &'static str,
+        at: &At<'d>,
+        below: &str,
+        message: impl Into<String>,
+    ) {
+        let pointer = format!("{}{below}", at.pointer);
+        let position = self.document.key_position(&pointer);
         self.say(Severity::Warning, code, position, message);
     }
 
-    /// Takes over what the expression language found below `at`.
-    pub(crate) fn adopt(&mut self, code: &'static str, at: &At<'d>, faults: Vec<expr::Fault>) {
+    /// Takes over what the expression language found at what is `below` a value.
+    pub(crate) fn adopt(
+        &mut self,
+        code: &'static str,
+        at: &At<'d>,
+        below: &str,
+        faults: Vec<expr::Fault>,
+    ) {
         for fault in faults {
-            let pointer = format!("{}{}", at.pointer, fault.at);
-            let position = self.document.position(&pointer);
+            let position = self.position(at, &format!("{below}{}", fault.at));
             self.say(fault.severity, code, position, fault.message);
         }
     }

@@ -111,10 +111,10 @@ impl<'d> Reader<'d> {
     }
 
     /// Visits every node and hook of `graph`, which was read before, at its place in the file.
-    pub(super) fn each_actor(
+    pub(super) fn each_actor<'g>(
         &mut self,
-        graph: &Graph,
-        mut visit: impl FnMut(&mut Self, &At<'d>, Actor<'_>),
+        graph: &'g Graph,
+        mut visit: impl FnMut(&mut Self, &At<'d>, Actor<'g>),
     ) {
         let nodes = self.config("nodes");
         for (index, node) in graph.nodes.iter().enumerate() {
@@ -224,9 +224,8 @@ impl<'d> Reader<'d> {
             Some("continue" | "skip") => "a node that goes on past a failure has `on_error`",
             Some(_) | None => "there are the node types `approval` and `fail`",
         };
-        let place = action.child("item_id").unwrap_or_else(|| action.clone());
         let message = format!("`{CONTROL}` answers hooks and does nothing at a node: {meant}");
-        self.error("control_at_node", &place, message);
+        self.error_below("control_at_node", action, "/item_id", message);
     }
 
     /// Values pasted into a command line are read by the shell, whatever they hold.

@@ -131,11 +131,9 @@ impl<'d> Reader<'d> {
                 at_once: at_once.and_then(NonZeroU32::new),
             };
         }
-        if at_once.is_some()
-            && let Some(at) = node.child("max_concurrency")
-        {
+        if at_once.is_some() {
             let message = "`max_concurrency` bounds a parallel foreach: write `parallel: true`";
-            self.key_warn("no_effect", &at, message);
+            self.key_warn_below("no_effect", node, "/max_concurrency", message);
         }
         ItemOrder::Sequential
     }

@@ -4,11 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
+use super::actor::Actor;
 use super::graph::Graph;
 use super::read::Reader;
 use super::segments::segments;
 use super::work::{Next, Work};
-use crate::expr::{Kind, Known, kind_of_template};
+use crate::expr::{Condition, Kind, Known, kind_of_template};
 
 /// Types of what nodes and the initial state assign to a key; `None` if something assigns what cannot be known.
 type States<'g> = HashMap<&'g str, Option<BTreeSet<Kind>>>;
@@ -17,40 +18,29 @@ type States<'g> = HashMap<&'g str, Option<BTreeSet<Kind>>>;
 pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph) {
     let states = states(graph);
     let known = |path: &str| known(graph, &states, path);
-    let nodes = reader.config("nodes");
-    for node in &graph.nodes {
-        let Next::Edges(edges) = &node.next else {
-            continue;
-        };
-        let Some(next) = nodes
-            .as_ref()
-            .and_then(|nodes| nodes.child(&node.name)?.child("next"))
-        else {
-            continue;
-        };
-        reader.node = Some(node.name.clone());
-        for (index, edge) in edges.iter().enumerate() {
-            let misfits = edge.when.as_ref().map(|when| when.misfits(&known));
-            if let Some(misfits) = misfits.filter(|misfits| !misfits.is_empty())
-                && let Some(at) = next
-                    .child(&index.to_string())
-                    .and_then(|edge| edge.child("when"))
-            {
-                reader.adopt("impossible_condition", &at, misfits);
-            }
-        }
-        reader.node = None;
-    }
-    let hooks = reader.config("hooks");
-    for (index, hook) in graph.hooks.iter().enumerate() {
-        if let Some(condition) = &hook.condition
-            && let Some(at) = hooks
+    reader.each_actor(graph, |reader, at, actor| {
+        let mut check = |below: &str, condition: &Option<Condition>| {
+            let misfits = condition
                 .as_ref()
-                .and_then(|hooks| hooks.child(&index.to_string())?.child("condition"))
-        {
-            reader.adopt("impossible_condition", &at, condition.misfits(&known));
+                .map(|condition| condition.misfits(&known));
+            reader.adopt(
+                "impossible_condition",
+                at,
+                below,
+                misfits.unwrap_or_default(),
+            );
+        };
+        match actor {
+            Actor::Node(_, node) => {
+                if let Next::Edges(edges) = &node.next {
+                    for (index, edge) in edges.iter().enumerate() {
+                        check(&format!("/next/{index}/when"), &edge.when);
+                    }
+                }
+            }
+            Actor::Hook(_, hook) => check("/condition", &hook.condition),
         }
-    }
+    });
 }
 
 /// The types of the keys of the state.

@@ -16,28 +16,6 @@ use crate::expr::{Condition, did_you_mean, nearest};
 use crate::model::{Effect, Object};
 use crate::seal::canonical;
 
-/// Keys that say how an action is treated.
-const HANDLING: [&str; 4] = ["effect", "retry", "cache_result", "env_requires"];
-/// Keys that only some kinds of nodes read.
-const SPECIAL: [&str; 16] = [
-    "over",
-    "as",
-    "collect",
-    "collect_value",
-    "parallel",
-    "max_concurrency",
-    "on_item_error",
-    "branches",
-    "message",
-    "code",
-    "schema",
-    "for",
-    "until",
-    "output",
-    "action",
-    "timeout",
-];
-
 /// The kinds of nodes a file can ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -52,9 +30,9 @@ enum Kind {
 }
 
 impl Kind {
-    /// The keys among [`SPECIAL`] that it reads.
-    const fn reads(self) -> &'static [&'static str] {
-        match self {
+    /// True if it reads `key`.
+    fn reads(self, key: &str) -> bool {
+        let own: &[&str] = match self {
             Self::Action => &["action", "timeout"],
             Self::Foreach => &[
                 "action",
@@ -73,6 +51,12 @@ impl Kind {
             Self::Wait => &["for", "until"],
             Self::Approval => &["message", "schema", "timeout"],
             Self::Parallel => &["branches", "timeout", "max_concurrency", "on_item_error"],
+        };
+        match key {
+            "type" | "comment" | "description" => true,
+            "effect" | "retry" | "cache_result" | "env_requires" => self.runs(),
+            "assign" | "next" | "on_error" => self.goes_on(),
+            key => own.contains(&key),
         }
     }
 
@@ -219,15 +203,7 @@ impl<'d> Reader<'d> {
 
     /// Warns of keys that this kind of node does not read.
     fn unused_keys(&mut self, at: &At<'d>, kind: Kind) {
-        let special = SPECIAL.into_iter();
-        let mut unused: Vec<&str> = special.filter(|key| !kind.reads().contains(key)).collect();
-        if !kind.runs() {
-            unused.extend(HANDLING);
-        }
-        if !kind.goes_on() {
-            unused.extend(["assign", "next", "on_error"]);
-        }
-        for key in unused {
+        for key in keys::NODE.known().filter(|key| !kind.reads(key)) {
             let Some(child) = at.child(key).filter(|child| !is_inert(child.value)) else {
                 continue;
             };
@@ -395,7 +371,7 @@ impl<'d> Reader<'d> {
         let was_over = self.context.patterns.is_over();
         match Condition::parse_among(value, &mut self.context.patterns) {
             Ok((condition, warnings)) => {
-                self.adopt("bad_condition", at, warnings);
+                self.adopt("bad_condition", at, "", warnings);
                 self.check_paths(at, &condition);
                 Some(condition)
             }
@@ -406,7 +382,7 @@ impl<'d> Reader<'d> {
                 } else {
                     "bad_condition"
                 };
-                self.adopt(code, at, faults);
+                self.adopt(code, at, "", faults);
                 None
             }
         }
@@ -453,24 +429,12 @@ mod tests {
         ("parallel", Kind::Parallel),
     ];
 
-    fn reads(kind: Kind, key: &str) -> bool {
-        if SPECIAL.contains(&key) {
-            kind.reads().contains(&key)
-        } else if HANDLING.contains(&key) {
-            kind.runs()
-        } else if ["assign", "next", "on_error"].contains(&key) {
-            kind.goes_on()
-        } else {
-            true
-        }
-    }
-
     #[test]
     fn the_reference_lists_the_keys_of_each_type_of_node() {
         let table = Table::read("docs/reference.md", "node keys");
         table.assert_lists(keys::NODE.known());
         for key in keys::NODE.known() {
-            let on = KINDS.into_iter().filter(|(_, kind)| reads(*kind, key));
+            let on = KINDS.into_iter().filter(|(_, kind)| kind.reads(key));
             let on: Vec<&str> = on.map(|(word, _)| word).collect();
             if on.len() == KINDS.len() {
                 assert_eq!(table.cell(key, "on"), "all", "{key}");

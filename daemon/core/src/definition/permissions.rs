@@ -38,9 +38,8 @@ fn check_action<'d>(reader: &mut Reader<'d>, at: &At<'d>, action: &Action, layer
     let Some(needed) = action.needed().filter(|needed| !layer.allows(needed)) else {
         return;
     };
-    let id = at.child("item_id");
     let message = format!("`permissions` do not cover `{needed}`; add it to them");
-    reader.warn("not_permitted", &id.unwrap_or_else(|| at.clone()), message);
+    reader.warn_below("not_permitted", at, "/item_id", message);
 }
 
 fn missing<'d>(reader: &mut Reader<'d>, root: &At<'d>, graph: Option<&Graph>) {

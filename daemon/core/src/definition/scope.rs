@@ -57,7 +57,7 @@ impl<'d> Reader<'d> {
     /// Checks the texts of a template.
     pub(crate) fn template(&mut self, at: &At<'d>) {
         let is_root = self.is_root();
-        self.adopt("bad_template", at, expr::check(at.value, &is_root));
+        self.adopt("bad_template", at, "", expr::check(at.value, &is_root));
         let mut reads = Vec::new();
         expr::each_read(at.value, &is_root, &mut |read| {
             reads.push((read.at.to_owned(), read.path.into_owned(), read.for_shell));

@@ -14,6 +14,8 @@ mod text;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use strum::{EnumString, IntoStaticStr, VariantArray};
+
 use super::graph::Graph;
 use super::hook::{Hook, HookAction};
 use super::work::{Edge, Next, Node, Pause, Work};
@@ -51,7 +53,20 @@ pub struct NodeState {
 }
 
 /// How the last visit of a node went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum NodeStatus {
     /// Its action succeeded.
     Ok,
@@ -82,45 +97,14 @@ pub enum NodeStatus {
 }
 
 impl NodeStatus {
-    /// All of them.
-    pub const ALL: [Self; 13] = [
-        Self::Ok,
-        Self::Error,
-        Self::Running,
-        Self::Cached,
-        Self::Declared,
-        Self::Return,
-        Self::Gate,
-        Self::Foreach,
-        Self::Parallel,
-        Self::Wait,
-        Self::Approval,
-        Self::Pending,
-        Self::Interrupted,
-    ];
-
     /// Its name.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Error => "error",
-            Self::Running => "running",
-            Self::Cached => "cached",
-            Self::Declared => "declared",
-            Self::Return => "return",
-            Self::Gate => "gate",
-            Self::Foreach => "foreach",
-            Self::Parallel => "parallel",
-            Self::Wait => "wait",
-            Self::Approval => "approval",
-            Self::Pending => "pending",
-            Self::Interrupted => "interrupted",
-        }
+        self.into_str()
     }
 
     /// The status that `word` names.
     pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|status| status.as_str() == word)
+        word.parse().ok()
     }
 
     /// The mark a person reads at a glance.

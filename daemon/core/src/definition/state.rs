@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::actor::Actor;
 use super::graph::Graph;
 use super::paths::{Read, Reads};
 use super::read::{At, Reader};
@@ -84,23 +85,16 @@ pub(super) fn check_writes(reader: &mut Reader<'_>, graph: &Graph, reads: &Reads
             unread(reader, key, state.child(key), &mut known);
         }
     }
-    let Some(nodes) = reader.config("nodes") else {
-        return;
-    };
-    for node in &graph.nodes {
-        let Some(at) = nodes.child(&node.name) else {
-            continue;
+    reader.each_actor(graph, |reader, at, actor| {
+        let Actor::Node(_, node) = actor else {
+            return;
         };
-        reader.node = Some(node.name.clone());
         for key in assigned(node) {
-            let place = at
-                .child("assign")
-                .and_then(|assign| assign.child(key))
-                .or_else(|| at.child("collect"));
+            let of_assign = at.child("assign").and_then(|assign| assign.child(key));
+            let place = of_assign.or_else(|| at.child("collect"));
             unread(reader, key, place, &mut known);
         }
-        reader.node = None;
-    }
+    });
 }
 
 fn unread<'d, 'g>(

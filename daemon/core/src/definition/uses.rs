@@ -38,19 +38,15 @@ fn check_use<'d>(
             message,
             about,
         } = remark;
-        let params = || at.child("params");
         match about {
-            About::Item => {
-                let id = at.child("item_id").unwrap_or_else(|| at.clone());
-                reader.warn(code, &id, message);
-            }
+            About::Item => reader.warn_below(code, at, "/item_id", message),
             About::Params => {
-                let place = params().unwrap_or_else(|| at.clone());
-                reader.key_warn(code, &place, message);
+                let place = at.child("params");
+                reader.key_warn(code, place.as_ref().unwrap_or(at), message);
             }
             About::Param(name) => {
-                let place = params().and_then(|params| params.child(&name));
-                reader.key_warn(code, &place.unwrap_or_else(|| at.clone()), message);
+                let place = at.child("params").and_then(|params| params.child(&name));
+                reader.key_warn(code, place.as_ref().unwrap_or(at), message);
             }
         }
     }
@@ -67,24 +63,20 @@ pub(super) fn check_caching(
             Actor::Node(_, node) if node.caching == Caching::On => node,
             Actor::Node(..) | Actor::Hook(..) => return,
         };
-        let action = node.work.action();
-        if let (Some(Primary::Fetch | Primary::Sign), Some(place)) =
-            (action.map(|action| action.primary), at.child("cache_result"))
-        {
-            let message = "`cache_result` has no effect on a node that fetches or signs";
-            reader.key_warn("no_effect", &place, message);
+        let Some(action) = node.work.action() else {
             return;
-        }
-        let item = action.and_then(Action::named);
-        if let (Some(item), Some(place)) = (item, at.child("cache_result"))
-            && is_run(&item)
-        {
-            let message = format!(
+        };
+        let message = if matches!(action.primary, Primary::Fetch | Primary::Sign) {
+            "`cache_result` has no effect on a node that fetches or signs".to_owned()
+        } else if let Some(item) = action.named().filter(is_run) {
+            format!(
                 "`cache_result` has no effect on a node that calls a graph or starts a thread, as `{}` does: say it at the nodes of \
                  that graph",
                 item.id
-            );
-            reader.key_warn("no_effect", &place, message);
-        }
+            )
+        } else {
+            return;
+        };
+        reader.key_warn_below("no_effect", at, "/cache_result", message);
     });
 }

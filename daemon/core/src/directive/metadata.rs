@@ -192,13 +192,11 @@ impl Reader<'_, '_> {
             let message = "`fallback_id` is read as `fallback`";
             self.warn("old_spelling", attribute.range().start, message);
         }
-        let temperature: Option<f64> = self.number(element, "temperature", "a number from 0 to 2");
-        if let Some(attribute) = element.attribute_node("temperature")
-            && temperature.is_some_and(|given| !(0.0..=2.0).contains(&given))
-        {
-            let message = "`temperature` must be a number from 0 to 2";
-            self.error("wrong_type", attribute.range_value().start, message);
-        }
+        let temperature = self.read(element, "temperature", "a number from 0 to 2", |text| {
+            text.parse()
+                .ok()
+                .filter(|given| (0.0..=2.0).contains(given))
+        });
         Wish {
             id,
             tier,
@@ -251,10 +249,8 @@ impl Reader<'_, '_> {
         if let Some(currency) = self.attribute(limits, "spend_currency")
             && currency.value().trim() != "USD"
         {
-            let message = format!(
-                "`spend_currency` is USD, not `{}`",
-                excerpt(currency.value())
-            );
+            let given = excerpt(currency.value());
+            let message = format!("`spend_currency` is USD, not `{given}`");
             self.error("unknown_value", currency.range_value().start, message);
         }
     }
@@ -273,15 +269,11 @@ impl Reader<'_, '_> {
     /// A number of seconds, as milliseconds.
     fn seconds(&mut self, element: Element<'_>, name: &str) -> Option<u64> {
         let what = format!("a number of seconds from 0 to {MOST_SECONDS:.0}");
-        let seconds: f64 = self.number(element, name, &what)?;
-        let within = Some(seconds).filter(|seconds| (0.0..=MOST_SECONDS).contains(seconds));
-        let duration = within.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        if duration.is_none() {
-            let attribute = element.attribute_node(name)?;
-            let message = format!("`{name}` must be {what}");
-            self.error("wrong_type", attribute.range_value().start, message);
-        }
-        u64::try_from(duration?.as_millis()).ok()
+        self.read(element, name, &what, |text| {
+            let seconds = text.parse().ok().filter(|given| *given <= MOST_SECONDS)?;
+            let duration = Duration::try_from_secs_f64(seconds).ok()?;
+            u64::try_from(duration.as_millis()).ok()
+        })
     }
 
     fn hooks(&mut self, metadata: Element<'_>) {
@@ -347,16 +339,12 @@ impl Reader<'_, '_> {
             ("streaming", CallStart::Streaming),
             ("message", CallStart::Message),
         ];
-        let max_parallel = self.number(element, "max_parallel", "a whole number from 1 on");
-        if let Some(attribute) = element.attribute_node("max_parallel")
-            && max_parallel == Some(0)
-        {
-            let message = "`max_parallel` must be a whole number from 1 on";
-            self.error("wrong_type", attribute.range_value().start, message);
-        }
+        let most = "a whole number from 1 on";
         ToolUse {
             start: self.word(element, "start", &starts),
-            max_parallel,
+            max_parallel: self.read(element, "max_parallel", most, |text| {
+                text.parse().ok().filter(|most| *most > 0)
+            }),
         }
     }
 

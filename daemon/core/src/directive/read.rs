@@ -182,6 +182,24 @@ impl<'s, 't> Reader<'s, 't> {
         self.attribute(element, name)
     }
 
+    /// The value of an attribute, if it is there, as `read` reads it; `read` returns `None` for what is not `what`.
+    pub(super) fn read<T>(
+        &mut self,
+        element: Element<'_>,
+        name: &str,
+        what: &str,
+        read: impl FnOnce(&str) -> Option<T>,
+    ) -> Option<T> {
+        let attribute = self.attribute(element, name)?;
+        let value = read(attribute.value().trim());
+        if value.is_none() {
+            let given = excerpt(attribute.value());
+            let message = format!("`{name}` must be {what}, not `{given}`");
+            self.error("wrong_type", attribute.range_value().start, message);
+        }
+        value
+    }
+
     /// The number of an attribute, if it is there.
     pub(super) fn number<T: FromStr>(
         &mut self,
@@ -189,16 +207,7 @@ impl<'s, 't> Reader<'s, 't> {
         name: &str,
         what: &str,
     ) -> Option<T> {
-        let attribute = self.attribute(element, name)?;
-        let number = attribute.value().trim().parse().ok();
-        if number.is_none() {
-            let message = format!(
-                "`{name}` must be {what}, not `{}`",
-                excerpt(attribute.value())
-            );
-            self.error("wrong_type", attribute.range_value().start, message);
-        }
-        number
+        self.read(element, name, what, |text| text.parse().ok())
     }
 
     /// The value that an attribute names, if it is there.

@@ -34,13 +34,24 @@ impl Params {
         self.left.remove(key).filter(|given| !given.is_null())
     }
 
+    /// A parameter as `read` reads it, which returns `None` for what is not `expected`.
+    fn read<T>(
+        &mut self,
+        key: &str,
+        expected: &str,
+        read: impl FnOnce(Value) -> Option<T>,
+    ) -> Result<Option<T>, Failure> {
+        let Some(given) = self.take(key) else {
+            return Ok(None);
+        };
+        let read = read(given);
+        read.map(Some)
+            .ok_or_else(|| wrong(format!("`{key}` of {} is {expected}", self.of)))
+    }
+
     /// A parameter that is true or false; `None` if it is not given.
     pub fn switch(&mut self, key: &str) -> Result<Option<bool>, Failure> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Value::Bool(given)) => Ok(Some(given)),
-            Some(_) => Err(self.not(key, "true or false")),
-        }
+        self.read(key, "true or false", |given| given.as_bool())
     }
 
     /// The same, false if it is not given.
@@ -49,49 +60,32 @@ impl Params {
     }
 
     /// A text.
-    pub fn text(&mut self, key: &str, wanted: &str) -> Result<Option<String>, Failure> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Value::String(given)) => Ok(Some(given)),
-            Some(_) => Err(self.not(key, wanted)),
-        }
+    pub fn text(&mut self, key: &str, expected: &str) -> Result<Option<String>, Failure> {
+        self.read(key, expected, |given| serde_json::from_value(given).ok())
     }
 
     /// A whole number.
     pub fn whole(&mut self, key: &str) -> Result<Option<u64>, Failure> {
-        let Some(given) = self.take(key) else {
-            return Ok(None);
-        };
-        let number = given.as_u64();
-        number
-            .map(Some)
-            .ok_or_else(|| self.not(key, "a whole number from 0"))
+        self.read(key, "a whole number from 0", |given| given.as_u64())
     }
 
     /// A whole number that is not large.
     pub fn number(&mut self, key: &str) -> Result<Option<u32>, Failure> {
-        let number = self.whole(key)?.map(u32::try_from).transpose();
-        number.map_err(|_large| self.not(key, "a whole number from 0 to 4294967295"))
+        self.read(key, "a whole number from 0 to 4294967295", |given| {
+            u32::try_from(given.as_u64()?).ok()
+        })
     }
 
     /// A map.
     pub fn map(&mut self, key: &str) -> Result<Option<Object>, Failure> {
-        match self.take(key) {
-            None => Ok(None),
-            Some(Value::Object(map)) => Ok(Some(map)),
-            Some(_) => Err(self.not(key, "a map")),
-        }
+        self.read(key, "a map", |given| serde_json::from_value(given).ok())
     }
 
     /// A list of patterns.
     pub fn patterns(&mut self, key: &str) -> Result<Option<Vec<String>>, Failure> {
-        let list = self.take(key).map(serde_json::from_value);
-        list.transpose()
-            .map_err(|_misfit| self.not(key, "a list of patterns"))
-    }
-
-    fn not(&self, key: &str, wanted: &str) -> Failure {
-        wrong(format!("`{key}` of {} is {wanted}", self.of))
+        self.read(key, "a list of patterns", |given| {
+            serde_json::from_value(given).ok()
+        })
     }
 }
 

@@ -9,8 +9,8 @@ use super::part::{ORIGIN, Part, fault};
 use crate::declared::Fields;
 use crate::definition::Backoff;
 use crate::expr::Names;
-use crate::model::{Failure, Object};
-use crate::pattern::{self, Pattern, backoff, closed, folded, unknown_key};
+use crate::model::Failure;
+use crate::pattern::{Pattern, Row, backoff, folded};
 use crate::provider::failure::ErrorRow;
 
 /// The failure of a tool in its own words: the code is ours, the meaning is in its result.
@@ -159,32 +159,26 @@ struct Pause {
 
 impl Class {
     /// Reads `category`, `retryable` and `retry_policy`.
-    fn read(map: &Object) -> Result<Self, String> {
-        let category = match map.get("category") {
-            Some(Value::String(category)) if !category.is_empty() => category.clone(),
-            Some(other) => return Err(format!("`category` is a word, not {other}")),
-            None => return Err("it has no `category`".to_owned()),
-        };
-        let retryable = match map.get("retryable") {
-            None | Some(Value::Null) => RETRYABLE.contains(&category.as_str()),
-            Some(Value::Bool(retryable)) => *retryable,
-            Some(other) => return Err(format!("`retryable` is true or false, not {other}")),
-        };
-        let pause = match map.get("retry_policy") {
-            None | Some(Value::Null) => Pause {
-                header: None,
-                backoff: if retryable {
-                    DEFAULT_BACKOFF
-                } else {
-                    Backoff::None
-                },
+    fn read(row: &Row<'_>) -> Result<Self, String> {
+        let category = row.read("category", "a word", |given| {
+            given.as_str().filter(|word| !word.is_empty())
+        })?;
+        let category = category.ok_or("it has no `category`")?;
+        let retryable = row.switch("retryable")?;
+        let retryable = retryable.unwrap_or_else(|| RETRYABLE.contains(&category));
+        let usual = || Pause {
+            header: None,
+            backoff: if retryable {
+                DEFAULT_BACKOFF
+            } else {
+                Backoff::None
             },
-            Some(policy) => Pause::read(policy)?,
         };
+        let pause = row.given("retry_policy").map(Pause::read).transpose()?;
         Ok(Self {
-            category,
+            category: category.to_owned(),
             retryable,
-            pause,
+            pause: pause.unwrap_or_else(usual),
         })
     }
 
@@ -211,17 +205,12 @@ impl Pause {
                 backoff: backoff(policy)?,
             });
         }
-        let map = closed(policy, &["type", "header", "fallback"])?;
-        let header = match map.get("header") {
-            None => "retry-after".to_owned(),
-            Some(Value::String(header)) => header.to_lowercase(),
-            Some(other) => {
-                return Err(format!("`header` of `retry_policy` is a text, not {other}"));
-            }
-        };
+        let row = Row::of_policy(policy, &["type", "header", "fallback"])?;
+        let header = row.text("header")?.unwrap_or("retry-after");
+        let fallback = row.given("fallback");
         Ok(Self {
-            header: Some(header),
-            backoff: map.get("fallback").map_or(Ok(DEFAULT_BACKOFF), backoff)?,
+            header: Some(header.to_lowercase()),
+            backoff: fallback.map_or(Ok(DEFAULT_BACKOFF), backoff)?,
         })
     }
 }
@@ -261,13 +250,8 @@ impl Classifier {
             classifier.provider_errors.push(row);
         }
         if let Some(default) = file.given("default") {
-            classifier.default = default
-                .as_object()
-                .ok_or_else(|| "it is not a map".to_owned())
-                .and_then(|default| match unknown_key(default, DEFAULT_KEYS) {
-                    None => Class::read(default),
-                    Some(problem) => Err(problem),
-                })
+            classifier.default = Row::closed(default, "it", DEFAULT_KEYS)
+                .and_then(|row| Class::read(&row))
                 .map_err(|problem| file.fault(&format!("`default`: {problem}")))?;
         }
         Ok(classifier)
@@ -368,10 +352,10 @@ fn truth(value: &Value) -> Option<bool> {
 
 impl Rule {
     fn read(entry: &Value) -> Result<Self, String> {
-        let map = pattern::row(entry, &ROW_KEYS)?;
+        let row = Row::new(entry, &ROW_KEYS)?;
         Ok(Self {
-            pattern: Pattern::read(map, &READ)?,
-            class: Class::read(map)?,
+            pattern: Pattern::read(&row, &READ)?,
+            class: Class::read(&row)?,
         })
     }
 }

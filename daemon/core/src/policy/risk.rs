@@ -9,8 +9,9 @@ use serde_json::Value;
 
 use super::part::{ORIGIN, Part, fault};
 use crate::capability::{can_match, covers, may_meet};
+use crate::declared::Fields as _;
 use crate::directive::Acknowledged;
-use crate::pattern::unknown_key;
+use crate::pattern::Row;
 
 /// The name of the file.
 pub const CAPABILITY_RISK: &str = "capability_risk";
@@ -151,15 +152,11 @@ impl Risks {
 }
 
 fn entry(given: &Value) -> Result<(String, Risk), String> {
-    let map = given
-        .as_object()
-        .ok_or_else(|| format!("an entry is a map, not {given}"))?;
-    if let Some(problem) = unknown_key(map, KEYS) {
-        return Err(problem);
-    }
-    let pattern = map.get("pattern").and_then(Value::as_str);
+    let entry = Row::closed(given, "an entry", KEYS)?;
+    let pattern = entry.given("pattern").and_then(Value::as_str);
     let pattern = pattern.ok_or("it has no `pattern`, like `rye.sign.*`")?;
-    let word = map.get("risk").and_then(Value::as_str).unwrap_or_default();
+    let word = entry.given("risk").and_then(Value::as_str);
+    let word = word.unwrap_or_default();
     let risk = Risk::parse(word).ok_or_else(|| {
         let words = Risk::ALL.map(Risk::as_str);
         format!("`risk` is one of {}", words.join(", "))

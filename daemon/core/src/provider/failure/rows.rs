@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 use super::super::api_error::ApiError;
 use super::Class;
+use crate::declared::Fields as _;
 use crate::definition::Backoff;
 use crate::expr::Names;
-use crate::pattern::{self, Pattern, backoff, folded};
+use crate::pattern::{Pattern, Row, backoff, folded};
 
 /// Facts of an error and of the answer's headers that a row may match.
 const READ: [&str; 6] = [
@@ -62,23 +63,14 @@ pub(super) struct Advice {
 impl ErrorRow {
     /// Reads a row. The error names the faulty key.
     pub fn read(row: &Value) -> Result<Self, String> {
-        let row = pattern::row(row, &[])?;
-        let pattern = Pattern::read(row, &READ)?;
-        let words = || CLASSES.map(|(word, _)| word).join(", ");
-        let class = match row.get("category") {
-            Some(Value::String(word)) => CLASSES.iter().find(|(known, _)| known == word),
-            Some(_) | None => None,
-        };
-        let Some((_, class)) = class else {
-            return Err(match row.get("category") {
-                Some(given) => format!("`category` is one of {}, not {given}", words()),
-                None => format!("it has no `category`, which is one of {}", words()),
-            });
-        };
-        let pauses = row.get("retry_policy").filter(|policy| !policy.is_null());
+        let row = Row::new(row, &[])?;
+        let expected = format!("one of {}", CLASSES.map(|(word, _)| word).join(", "));
+        let pattern = Pattern::read(&row, &READ)?;
+        let class = row.word("category", &CLASSES, &expected)?;
+        let pauses = row.given("retry_policy");
         Ok(Self {
             pattern,
-            class: *class,
+            class: class.ok_or_else(|| format!("it has no `category`, which is {expected}"))?,
             pauses: pauses.map(pauses_of).transpose()?.flatten(),
         })
     }

@@ -118,9 +118,7 @@ impl<'d> Reader<'d> {
         self.map(at, &PROFILE)?;
         let pattern = self.text(at, "match")?;
         let matcher = Glob::new(pattern).map_err(|error| {
-            if let Some(at) = at.child("match") {
-                self.error("bad_pattern", &at, format!("`match`: {error}"));
-            }
+            self.error_below("bad_pattern", at, "/match", format!("`match`: {error}"));
         });
         let model = at.given("model");
         let part = model.map(|model| {
