@@ -246,30 +246,24 @@ impl Directory {
         Ok(())
     }
 
-    /// Where the file `name` is to be written: its folder is there, and leads nowhere else.
+    /// Path to write the file `name` to: its folder exists, and no link leads elsewhere.
     fn free(&self, name: &Path) -> Result<PathBuf, String> {
-        let mut path = self.root.clone();
-        let mut parts = name.components().peekable();
-        while let Some(part) = parts.next() {
-            path.push(part);
-            let is_last = parts.peek().is_none();
-            match fs::symlink_metadata(&path) {
-                Ok(found) if is_last && found.is_dir() => return Err("is a folder".to_owned()),
-                Ok(found) if found.is_symlink() && !is_last => {
-                    return Err(format!(
-                        "lies behind a link, which leads to what is not copied (`{}`): choose another path",
-                        path.display()
-                    ));
-                }
-                // A link is not written through, and a copy not over.
-                Ok(_) if is_last => fs::remove_file(&path).map_err(|error| error.to_string())?,
-                Ok(_) => {}
-                Err(_) if is_last => {}
-                Err(_) => {
-                    let made = fs::create_dir(&path);
-                    made.map_err(|error| format!("cannot have a folder: {error}"))?;
-                }
-            }
+        let path = self.root.join(name);
+        let folders = path.ancestors().skip(1);
+        let mut folders = folders.take_while(|folder| *folder != self.root);
+        if let Some(link) = folders.find(|folder| folder.is_symlink()) {
+            return Err(format!(
+                "lies behind a link, which leads to what is not copied (`{}`): choose another path",
+                link.display()
+            ));
+        }
+        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+        made.map_err(|error| format!("cannot have a folder: {error}"))?;
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_dir() => return Err("is a folder".to_owned()),
+            // A link is not written through, and a copy not over.
+            Ok(_) => fs::remove_file(&path).map_err(|error| error.to_string())?,
+            Err(_) => {}
         }
         Ok(path)
     }
@@ -278,22 +272,20 @@ impl Directory {
 /// Removes what would be used in the place of a new file at `place`, or refuse it: files of the same item, and its locks.
 fn replace(spaces: &Spaces, place: &Place) {
     let extensions = place.item.kind.extensions().iter().copied();
-    for extension in extensions.filter(|extension| *extension != place.extension) {
-        let other = Place {
-            extension,
-            ..place.clone()
-        };
-        // Mostly there is none.
-        drop(fs::remove_file(other.path()));
-    }
-    let locks = lock::list(spaces).into_iter();
-    let its = locks.filter(|lock| {
+    let others = extensions.filter(|extension| *extension != place.extension);
+    let others = others.map(|extension| {
+        let place = place.clone();
+        Place { extension, ..place }.path()
+    });
+    let is_of_it = |lock: &lock::Listed| {
         lock.space == Space::Project
             && place.item.kind == ItemKind::Tool
             && lock.tool == place.item.id.as_str()
-    });
-    for lock in its {
-        drop(fs::remove_file(lock.path));
+    };
+    let locks = lock::list(spaces).into_iter().filter(is_of_it);
+    for path in others.chain(locks.map(|lock| lock.path)) {
+        // Mostly there is none.
+        drop(fs::remove_file(path));
     }
 }
 
