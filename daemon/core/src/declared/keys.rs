@@ -20,6 +20,16 @@ impl Key {
     }
 }
 
+/// The keys that every file of the configuration has.
+pub(crate) const ITEM: Key = Key::named(&[
+    "version",
+    "category",
+    "name",
+    "description",
+    "author",
+    "tags",
+]);
+
 /// The keys of one kind of map.
 #[derive(Debug, Clone, Copy)]
 pub struct Keys {

@@ -49,9 +49,52 @@ impl<'d> At<'d> {
         self.child(key).filter(|child| !child.value.is_null())
     }
 
+    /// The key that leads here.
+    pub(crate) fn named(&self) -> Spot {
+        self.at("").named()
+    }
+
+    /// The value below by a JSON pointer from here.
+    pub(crate) fn at(&self, below: &str) -> Spot {
+        Spot::from(self).below(below)
+    }
+
     /// The last step of the pointer, as people know it.
     pub(crate) fn key(&self) -> String {
         last_key(&self.pointer)
+    }
+}
+
+/// A position of a finding: a value, or the key that leads to it. What is not in the document has the position of what is above it.
+pub(crate) struct Spot {
+    pointer: String,
+    is_key: bool,
+}
+
+impl Spot {
+    /// The value below by a JSON pointer from here.
+    fn below(&self, below: &str) -> Self {
+        Self {
+            pointer: format!("{}{below}", self.pointer),
+            is_key: false,
+        }
+    }
+
+    /// The key that leads here.
+    pub(crate) fn named(self) -> Self {
+        Self {
+            is_key: true,
+            ..self
+        }
+    }
+}
+
+impl From<&At<'_>> for Spot {
+    fn from(at: &At<'_>) -> Self {
+        Self {
+            pointer: at.pointer.clone(),
+            is_key: false,
+        }
     }
 }
 
@@ -138,101 +181,51 @@ impl<'d, C> Reader<'d, C> {
         }
     }
 
-    fn say(
-        &mut self,
-        severity: Severity,
-        code: &'static str,
-        position: Position,
-        message: impl Into<String>,
-    ) {
+    fn add(&mut self, severity: Severity, code: &'static str, at: &Spot, message: String) {
+        let Position { line, column } = if at.is_key {
+            self.document.key_position(&at.pointer)
+        } else {
+            self.document.position(&at.pointer)
+        };
         self.findings.push(Finding {
             code,
-            message: message.into(),
+            message,
             node: self.node.clone(),
-            line: position.line,
-            column: position.column,
+            line,
+            column,
             severity,
         });
     }
 
-    /// An error at a value.
-    pub(crate) fn error(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
-        self.error_below(code, at, "", message);
-    }
-
-    /// A warning at a value.
-    pub(crate) fn warn(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
-        self.warn_below(code, at, "", message);
-    }
-
-    /// An error at what is below a value, by a JSON pointer from there.
-    pub(crate) fn error_below(
+    pub(crate) fn error(
         &mut self,
         code: &'static str,
-        at: &At<'d>,
-        below: &str,
+        at: impl Into<Spot>,
         message: impl Into<String>,
     ) {
-        let position = self.position(at, below);
-        self.say(Severity::Error, code, position, message);
+        self.add(Severity::Error, code, &at.into(), message.into());
     }
 
-    /// A warning at what is below a value, by a JSON pointer from there.
-    pub(crate) fn warn_below(
+    pub(crate) fn warn(
         &mut self,
         code: &'static str,
-        at: &At<'d>,
-        below: &str,
+        at: impl Into<Spot>,
         message: impl Into<String>,
     ) {
-        let position = self.position(at, below);
-        self.say(Severity::Warning, code, position, message);
+        self.add(Severity::Warning, code, &at.into(), message.into());
     }
 
-    fn position(&self, at: &At<'d>, below: &str) -> Position {
-        self.document.position(&format!("{}{below}", at.pointer))
-    }
-
-    /// An error at the key that leads to a value.
-    pub(crate) fn key_error(
-        &mut self,
-        code: &'static str,
-        at: &At<'d>,
-        message: impl Into<String>,
-    ) {
-        let position = self.document.key_position(&at.pointer);
-        self.say(Severity::Error, code, position, message);
-    }
-
-    /// A warning at the key that leads to a value.
-    pub(crate) fn key_warn(&mut self, code: &'static str, at: &At<'d>, message: impl Into<String>) {
-        self.key_warn_below(code, at, "", message);
-    }
-
-    /// A warning at the key that leads to what is below a value, by a JSON pointer from there.
-    pub(crate) fn key_warn_below(
-        &mut self,
-        code: &'static str,
-        at: &At<'d>,
-        below: &str,
-        message: impl Into<String>,
-    ) {
-        let pointer = format!("{}{below}", at.pointer);
-        let position = self.document.key_position(&pointer);
-        self.say(Severity::Warning, code, position, message);
-    }
-
-    /// Takes over what the expression language found at what is `below` a value.
+    /// Takes over what the expression language found at `at`.
     pub(crate) fn adopt(
         &mut self,
         code: &'static str,
-        at: &At<'d>,
-        below: &str,
+        at: impl Into<Spot>,
         faults: Vec<expr::Fault>,
     ) {
+        let at = at.into();
         for fault in faults {
-            let position = self.position(at, &format!("{below}{}", fault.at));
-            self.say(fault.severity, code, position, fault.message);
+            let below = at.below(&fault.at);
+            self.add(fault.severity, code, &below, fault.message);
         }
     }
 
@@ -260,7 +253,7 @@ impl<'d, C> Reader<'d, C> {
 
     pub(crate) fn not_supported(&mut self, at: &At<'d>, what: &str) {
         let message = format!("{what} is not supported by this release yet");
-        self.key_error("not_supported", at, message);
+        self.error("not_supported", at.named(), message);
     }
 
     /// The name `word` was probably meant to be.
@@ -283,9 +276,9 @@ impl<'d, C> Reader<'d, C> {
                 None => did_you_mean(self.nearest(key, keys.known())),
             };
             let known: Vec<&str> = keys.known().collect();
-            self.key_error(
+            self.error(
                 "unknown_key",
-                &child,
+                child.named(),
                 format!(
                     "{} has no key `{key}`{hint}; its keys are {}, and x-…",
                     keys.what,

@@ -225,7 +225,7 @@ impl<'d> Reader<'d> {
             Some(_) | None => "there are the node types `approval` and `fail`",
         };
         let message = format!("`{CONTROL}` answers hooks and does nothing at a node: {meant}");
-        self.error_below("control_at_node", action, "/item_id", message);
+        self.error("control_at_node", action.at("/item_id"), message);
     }
 
     /// Values pasted into a command line are read by the shell, whatever they hold.

@@ -106,7 +106,7 @@ impl<'d> Reader<'d> {
     fn labels(&mut self, root: &At<'d>) {
         if let Some(other) = self.text(root, "tool_type").filter(|of| *of != "graph") {
             let message = format!("`tool_type` of a graph is `graph`, not `{other}`");
-            self.error_below("unknown_value", root, "/tool_type", message);
+            self.error("unknown_value", root.at("/tool_type"), message);
         }
         for key in ["executor_id", "author", "title", "license"] {
             self.text(root, key);
@@ -116,7 +116,7 @@ impl<'d> Reader<'d> {
         if let Some(first) = ignored.first() {
             let all: Vec<String> = ignored.iter().map(|at| format!("`{}`", at.key())).collect();
             let message = format!("nothing depends on {} here", all.join(", "));
-            self.key_warn("no_effect", first, message);
+            self.warn("no_effect", first.named(), message);
         }
         if let Some(tags) = root.child("tags") {
             self.texts(&tags);
@@ -134,7 +134,7 @@ impl<'d> Reader<'d> {
         for (_, at) in members.iter().filter(|(key, _)| !LIMITS.contains(key)) {
             let message = "of `limits`, `spend`, `spawns` and `depth` bind a graph, and `turns`, `tokens` and `duration` each \
                            thread that it starts; its steps are `config.max_steps`, its time is `config.timeout`";
-            self.key_warn("no_effect", at, message);
+            self.warn("no_effect", at.named(), message);
         }
         let duration = self.seconds(&limits, "duration", Zero::Allowed);
         Limits {
@@ -166,13 +166,13 @@ impl<'d> Reader<'d> {
             let now = capability::normalise(pattern);
             if now != pattern {
                 let message = format!("`{pattern}` is read as `{now}`");
-                self.warn_below("old_spelling", &at, &entry, message);
+                self.warn("old_spelling", at.at(&entry), message);
             }
             if !capability::can_match(&now) {
                 let message = format!(
                     "`{pattern}` allows nothing: patterns look like rye.execute.tool.rye.bash"
                 );
-                self.warn_below("no_effect", &at, &entry, message);
+                self.warn("no_effect", at.at(&entry), message);
             }
             normalised.push(now);
         }
@@ -231,15 +231,15 @@ impl<'d> Reader<'d> {
             return None;
         };
         if let Some(inputs) = at.child("inputs") {
-            self.key_error(
+            self.error(
                 "bad_assign",
-                &inputs,
+                inputs.named(),
                 "`state.inputs` holds the inputs of the run; give defaults in `config_schema`",
             );
         }
         if !expr::references(at.value, &|_| true).is_empty() {
             let message = "the state a run begins with is literal: nothing in it is interpolated";
-            self.key_warn("no_effect", &at, message);
+            self.warn("no_effect", at.named(), message);
         }
         Some(state.clone())
     }
@@ -291,7 +291,7 @@ impl<'d> Reader<'d> {
                 }
                 if hook.layer != GRAPH_LAYER {
                     let message = "the hooks of a graph are layer 1; leave `layer` out";
-                    self.error_below("unknown_value", entry, "/layer", message);
+                    self.error("unknown_value", entry.at("/layer"), message);
                 }
             }
             hooks.push(hook);

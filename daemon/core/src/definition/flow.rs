@@ -12,9 +12,9 @@ pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph) {
         return;
     };
     if !graph.nodes.iter().any(returns) {
-        reader.key_warn(
+        reader.warn(
             "no_return_node",
-            &nodes,
+            nodes.named(),
             "no node has `type: return`: the graph ends where `next` does, with an empty output",
         );
     }
@@ -24,7 +24,7 @@ pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph) {
             && let Some(at) = nodes.child(&node.name)
         {
             reader.node = Some(node.name.clone());
-            reader.key_warn("unreachable_node", &at, "nothing leads to this node");
+            reader.warn("unreachable_node", at.named(), "nothing leads to this node");
             reader.node = None;
         }
     }
@@ -39,7 +39,7 @@ pub(super) fn check_ends(reader: &mut Reader<'_>, graph: &Graph) {
         let message =
             "no way from here leads to an end: a run stops at its limit of steps, with an error";
         let root = reader.root();
-        reader.warn_below("endless", &root, "/config/start", message);
+        reader.warn("endless", root.at("/config/start"), message);
     }
     let shortest = nodes()
         .filter(|node| returns(node))
@@ -52,7 +52,7 @@ pub(super) fn check_ends(reader: &mut Reader<'_>, graph: &Graph) {
             "the shortest way to a return node takes {shortest} steps: a run never gets there with max_steps {max}"
         );
         let root = reader.root();
-        reader.warn_below("max_steps_too_small", &root, "/config/max_steps", message);
+        reader.warn("max_steps_too_small", root.at("/config/max_steps"), message);
     }
 }
 

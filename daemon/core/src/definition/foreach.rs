@@ -43,7 +43,7 @@ impl<'d> Reader<'d> {
         let action = at.given("action");
         if action.is_none() {
             let message = "the foreach has no `action`: it says what is done with each item";
-            self.key_error("missing_action", at, message);
+            self.error("missing_action", at.named(), message);
         }
         let action = action.and_then(|action| {
             self.async_params(&action);
@@ -66,7 +66,7 @@ impl<'d> Reader<'d> {
     fn over(&mut self, node: &At<'d>) -> Option<Value> {
         let Some(at) = node.given("over") else {
             let message = "the foreach has no `over`: it names the list, like \"${state.files}\"";
-            self.key_error("missing_key", node, message);
+            self.error("missing_key", node.named(), message);
             return None;
         };
         self.template(&at);
@@ -119,7 +119,7 @@ impl<'d> Reader<'d> {
         self.template(&at);
         if !collects {
             let message = "`collect_value` says what `collect` holds of each item: name a key of the state by `collect`";
-            self.key_warn("no_effect", &at, message);
+            self.warn("no_effect", at.named(), message);
         }
         Some(at.value.clone())
     }
@@ -133,7 +133,7 @@ impl<'d> Reader<'d> {
         }
         if at_once.is_some() {
             let message = "`max_concurrency` bounds a parallel foreach: write `parallel: true`";
-            self.key_warn_below("no_effect", node, "/max_concurrency", message);
+            self.warn("no_effect", node.at("/max_concurrency").named(), message);
         }
         ItemOrder::Sequential
     }
@@ -148,7 +148,7 @@ impl<'d> Reader<'d> {
                 let message = format!(
                     "`{key}` in the action of a foreach: write `parallel: true` at the node instead"
                 );
-                self.key_error("async_item", &at, message);
+                self.error("async_item", at.named(), message);
             }
         }
     }

@@ -98,7 +98,7 @@ impl<'d> Reader<'d> {
                 "graphs have no event `{word}`{hint}; there are {}",
                 words.join(", ")
             );
-            self.error_below("unknown_value", hook, "/event", message);
+            self.error("unknown_value", hook.at("/event"), message);
         }
         event
     }
@@ -113,7 +113,7 @@ impl<'d> Reader<'d> {
             .filter(|layer| *layer <= LAST_LAYER);
         if known.is_none() {
             let message = "`layer` is 1 (graph), 2 (built in) or 3 (infrastructure)";
-            self.error_below("unknown_value", hook, "/layer", message);
+            self.error("unknown_value", hook.at("/layer"), message);
         }
         known
     }
@@ -158,7 +158,7 @@ impl<'d> Reader<'d> {
         for key in ["primary", "item_type", "kind", "item_id", "params"] {
             if let Some(child) = at.child(key) {
                 let message = format!("`{key}` beside `retry`: a hook retries or uses an item");
-                self.key_error("conflict", &child, message);
+                self.error("conflict", child.named(), message);
             }
         }
         if self.switch(at, "retry") != Some(true) {
@@ -187,7 +187,7 @@ impl<'d> Reader<'d> {
         };
         let (control, event) = (control.as_str(), event.as_str());
         let message = format!("`{control}` {why}; at `{event}` it has no effect");
-        self.warn_below("no_effect", hook, "/action", message);
+        self.warn("no_effect", hook.at("/action"), message);
     }
 }
 

@@ -25,8 +25,7 @@ pub(super) fn check(reader: &mut Reader<'_>, graph: &Graph) {
                 .map(|condition| condition.misfits(&known));
             reader.adopt(
                 "impossible_condition",
-                at,
-                below,
+                at.at(below),
                 misfits.unwrap_or_default(),
             );
         };

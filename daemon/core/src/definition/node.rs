@@ -106,9 +106,9 @@ impl<'d> Reader<'d> {
         let map = self.map(at, &keys::NODE)?;
         self.begin_scope();
         if name.is_empty() || name.chars().any(char::is_control) {
-            self.key_error(
+            self.error(
                 "bad_name",
-                at,
+                at.named(),
                 format!(
                     "{name:?} is not a name for a node: it is empty or holds a control character"
                 ),
@@ -164,7 +164,7 @@ impl<'d> Reader<'d> {
         let Some(kind) = at.given("type") else {
             if let Some(over) = at.given("over") {
                 let message = "only a foreach has `over`: write `type: foreach`";
-                self.key_error("missing_key", &over, message);
+                self.error("missing_key", over.named(), message);
                 return None;
             }
             if at.given("action").is_some() {
@@ -173,9 +173,9 @@ impl<'d> Reader<'d> {
             if map.contains_key("assign") || map.contains_key("next") {
                 return Some(Kind::Gate);
             }
-            self.key_error(
+            self.error(
                 "missing_action",
-                at,
+                at.named(),
                 "the node does nothing: give it an `action`, `assign`, `next` or `type: return`",
             );
             return None;
@@ -212,7 +212,7 @@ impl<'d> Reader<'d> {
                 ("action", Kind::Gate) => "a gate runs no `action`".to_owned(),
                 _ => format!("`{key}` has no effect on {}", kind.as_str()),
             };
-            self.key_warn("no_effect", &child, message);
+            self.warn("no_effect", child.named(), message);
         }
     }
 
@@ -230,18 +230,18 @@ impl<'d> Reader<'d> {
         {
             let message = "`retry` has no effect beside `on_item_error: collect`: what an item fails with is collected, \
                            and the item is not tried again";
-            self.key_warn("no_effect", retry, message);
+            self.warn("no_effect", retry.named(), message);
         } else if let Some(retry) = &retry
             && says("effect", "at_most_once")
         {
             let message = "`retry` beside `effect: at_most_once`: there is no second try unless the first one provably \
                            never began";
-            self.key_warn("no_effect", retry, message);
+            self.warn("no_effect", retry.named(), message);
         }
         if let Some(on_error) = at.given("on_error").filter(|_| collects) {
             let message = "no failed item leads to `on_error` beside `on_item_error: collect`: only an `over` or `assign` \
                            that cannot be evaluated does";
-            self.key_warn("no_effect", &on_error, message);
+            self.warn("no_effect", on_error.named(), message);
         }
     }
 
@@ -287,7 +287,7 @@ impl<'d> Reader<'d> {
             && let Some(cache) = at.child("cache_result")
         {
             let message = "a result from the cache would leave out an effect that is wanted once per run: drop `cache_result` or `effect: at_most_once`";
-            self.key_error("conflict", &cache, message);
+            self.error("conflict", cache.named(), message);
         }
         Some(Handling {
             effect: effect?,
@@ -319,11 +319,11 @@ impl<'d> Reader<'d> {
     pub(super) fn state_key(&mut self, at: &At<'d>, key: &str) {
         if key == "inputs" {
             let message = "`inputs` cannot be assigned: the inputs of a run never change";
-            self.key_error("bad_assign", at, message);
+            self.error("bad_assign", at.named(), message);
         } else if key.contains(['.', '[']) {
             let message =
                 format!("`{key}` is one key with a dot or bracket in it; no path can read it");
-            self.key_warn("bad_assign", at, message);
+            self.warn("bad_assign", at.named(), message);
         }
     }
 
@@ -371,7 +371,7 @@ impl<'d> Reader<'d> {
         let was_over = self.context.patterns.is_over();
         match Condition::parse_among(value, &mut self.context.patterns) {
             Ok((condition, warnings)) => {
-                self.adopt("bad_condition", at, "", warnings);
+                self.adopt("bad_condition", at, warnings);
                 self.check_paths(at, &condition);
                 Some(condition)
             }
@@ -382,7 +382,7 @@ impl<'d> Reader<'d> {
                 } else {
                     "bad_condition"
                 };
-                self.adopt(code, at, "", faults);
+                self.adopt(code, at, faults);
                 None
             }
         }

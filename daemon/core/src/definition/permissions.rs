@@ -39,7 +39,7 @@ fn check_action<'d>(reader: &mut Reader<'d>, at: &At<'d>, action: &Action, layer
         return;
     };
     let message = format!("`permissions` do not cover `{needed}`; add it to them");
-    reader.warn_below("not_permitted", at, "/item_id", message);
+    reader.warn("not_permitted", at.at("/item_id"), message);
 }
 
 fn missing<'d>(reader: &mut Reader<'d>, root: &At<'d>, graph: Option<&Graph>) {

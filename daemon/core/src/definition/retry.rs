@@ -39,7 +39,7 @@ impl<'d> Reader<'d> {
         self.map(at, &keys::RETRY)?;
         if let (Some(_), Some(both)) = (at.given("max"), at.given("max_retries")) {
             let message = "`max_retries` beside `max`: keep one";
-            self.key_error("conflict", &both, message);
+            self.error("conflict", both.named(), message);
         }
         let max = self
             .whole(at, "max", 0)
@@ -73,7 +73,7 @@ impl<'d> Reader<'d> {
         for key in unused {
             if let Some(child) = at.given(key) {
                 let message = format!("`{key}` has no effect: {why}");
-                self.key_warn("no_effect", &child, message);
+                self.warn("no_effect", child.named(), message);
             }
         }
         let backoff = match shape {

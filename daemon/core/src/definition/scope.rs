@@ -57,7 +57,7 @@ impl<'d> Reader<'d> {
     /// Checks the texts of a template.
     pub(crate) fn template(&mut self, at: &At<'d>) {
         let is_root = self.is_root();
-        self.adopt("bad_template", at, "", expr::check(at.value, &is_root));
+        self.adopt("bad_template", at, expr::check(at.value, &is_root));
         let mut reads = Vec::new();
         expr::each_read(at.value, &is_root, &mut |read| {
             reads.push((read.at.to_owned(), read.path.into_owned(), read.for_shell));
@@ -93,7 +93,7 @@ impl<'d> Reader<'d> {
                 if let Some(escaped) = for_shell {
                     message = format!("{message}; {escaped}");
                 }
-                self.error_below("unknown_name", at, below, message);
+                self.error("unknown_name", at.at(below), message);
             }
             return;
         }
@@ -119,7 +119,7 @@ impl<'d> Reader<'d> {
             "reads {path}, but the result of this node never has `{key}`{hint}; it has {}",
             keys.join(", ")
         );
-        self.error_below("unknown_result", at, below, message);
+        self.error("unknown_result", at.at(below), message);
     }
 
     fn unknown_name(&mut self, path: &str, root: &str, roots: &Roots<'_>) -> String {

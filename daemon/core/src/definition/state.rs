@@ -63,10 +63,9 @@ fn unassigned<'d>(
         let hint = reader
             .nearest(key, keys.iter().copied())
             .map_or_else(String::new, |near| format!(" (did you mean state.{near}?)"));
-        reader.warn_below(
+        reader.warn(
             "unassigned_state",
-            at,
-            &read.at,
+            at.at(&read.at),
             format!("reads state.{key}, which nothing assigns{hint}"),
         );
     }
@@ -107,6 +106,6 @@ fn unread<'d, 'g>(
         && let Some(at) = at
     {
         let message = format!("assigns state.{key}, which nothing reads");
-        reader.key_warn("unread_state", &at, message);
+        reader.warn("unread_state", at.named(), message);
     }
 }

@@ -44,7 +44,11 @@ fn required(reader: &mut Reader<'_>, declared: &Object) {
             let message = format!(
                 "`required` names `{name}`, which is not among the `properties`{hint}: no type is checked"
             );
-            reader.warn_below("undeclared_input", &required, &format!("/{index}"), message);
+            reader.warn(
+                "undeclared_input",
+                required.at(&format!("/{index}")),
+                message,
+            );
         }
     }
 }
@@ -72,7 +76,7 @@ fn check_reads<'d>(reader: &mut Reader<'d>, at: &At<'d>, reads: &[Read], declare
                 });
             let message =
                 format!("reads inputs.{input}, which `config_schema` does not declare{hint}");
-            reader.warn_below("undeclared_input", at, &read.at, message);
+            reader.warn("undeclared_input", at.at(&read.at), message);
         }
     }
 }

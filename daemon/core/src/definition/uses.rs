@@ -39,14 +39,14 @@ fn check_use<'d>(
             about,
         } = remark;
         match about {
-            About::Item => reader.warn_below(code, at, "/item_id", message),
+            About::Item => reader.warn(code, at.at("/item_id"), message),
             About::Params => {
                 let place = at.child("params");
-                reader.key_warn(code, place.as_ref().unwrap_or(at), message);
+                reader.warn(code, place.as_ref().unwrap_or(at).named(), message);
             }
             About::Param(name) => {
                 let place = at.child("params").and_then(|params| params.child(&name));
-                reader.key_warn(code, place.as_ref().unwrap_or(at), message);
+                reader.warn(code, place.as_ref().unwrap_or(at).named(), message);
             }
         }
     }
@@ -77,6 +77,6 @@ pub(super) fn check_caching(
         } else {
             return;
         };
-        reader.key_warn_below("no_effect", at, "/cache_result", message);
+        reader.warn("no_effect", at.at("/cache_result").named(), message);
     });
 }

@@ -101,12 +101,12 @@ impl<'d> Reader<'d> {
             }
             (Some(_), Some(until)) => {
                 let text = "`until` beside `for`: a node waits for a duration or until a time";
-                self.key_error("conflict", &until, text);
+                self.error("conflict", until.named(), text);
                 None
             }
             (None, None) => {
                 let text = format!("a wait node has `for` ({DURATION}) or `until` (a time)");
-                self.key_error("missing_key", node, text);
+                self.error("missing_key", node.named(), text);
                 None
             }
         }
@@ -152,7 +152,7 @@ impl<'d> Reader<'d> {
         let at_once = self.whole(node, "max_concurrency", 1);
         let Some(at) = node.given("branches") else {
             let text = "the parallel node has no `branches`: a map of names and actions";
-            self.key_error("missing_key", node, text);
+            self.error("missing_key", node.named(), text);
             return None;
         };
         let what = "a map of names and actions, with one at least";
@@ -165,13 +165,13 @@ impl<'d> Reader<'d> {
         for (name, entry) in members {
             if !expr::is_name(name) {
                 let text = format!("{name:?} is no name for a branch: no path can read its result");
-                self.key_error("bad_name", &entry, text);
+                self.error("bad_name", entry.named(), text);
             }
             if COUNTS.contains(&name) {
                 let text = format!(
                     "the result of the branch is `result.{name}`, in place of the number of branches: call it something else to read both"
                 );
-                self.key_warn("shadowed_result", &entry, text);
+                self.warn("shadowed_result", entry.named(), text);
             }
             let action = self.action(&entry, &keys::ACTION);
             branches.push(action.map(|action| (Name::from(name), action)));

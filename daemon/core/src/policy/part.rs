@@ -2,22 +2,12 @@
 
 use serde_json::Value;
 
-use crate::declared::Fields;
+use crate::declared::{Fields, ITEM};
 use crate::model::Object;
 use crate::pattern::unknown_key;
 
 /// The key under which the merge of the configuration notes from which space an entry of a list came.
 pub const ORIGIN: &str = "_space";
-
-/// Keys every configuration file has.
-const ITEM_KEYS: [&str; 6] = [
-    "version",
-    "category",
-    "name",
-    "description",
-    "author",
-    "tags",
-];
 
 /// A fault in the file `section`, at an entry of that kind if it is at one, as people see it.
 pub(super) fn fault(section: &str, what: Option<(&str, &Value)>, problem: &str) -> String {
@@ -57,7 +47,8 @@ impl<'c> Part<'c> {
                 return Err(fault(section, None, "it holds no map"));
             }
         };
-        let known = known.iter().copied().flatten().copied().chain(ITEM_KEYS);
+        let known = known.iter().copied().chain([ITEM.0]);
+        let known = known.flatten().copied();
         match unknown_key(map, known) {
             Some(problem) => Err(fault(section, None, &problem)),
             None => Ok(Some(Self {

@@ -6,6 +6,7 @@
 //! highest of all.
 
 use serde_json::Value;
+use strum::{EnumString, IntoStaticStr, VariantArray};
 
 use super::part::{ORIGIN, Part, fault};
 use crate::capability::{can_match, covers, may_meet};
@@ -20,7 +21,10 @@ pub const CAPABILITY_RISK: &str = "capability_risk";
 const KEYS: [&str; 5] = ["id", "pattern", "risk", "description", ORIGIN];
 
 /// A class of risk, the lowest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, EnumString, IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum Risk {
     /// It changes nothing.
     Safe,
@@ -33,16 +37,9 @@ pub enum Risk {
 }
 
 impl Risk {
-    const ALL: [Self; 4] = [Self::Safe, Self::Write, Self::Elevated, Self::Unrestricted];
-
     /// Its name.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Safe => "safe",
-            Self::Write => "write",
-            Self::Elevated => "elevated",
-            Self::Unrestricted => "unrestricted",
-        }
+        self.into_str()
     }
 
     /// What becomes of the start of a thread that does not acknowledge it.
@@ -55,12 +52,13 @@ impl Risk {
     }
 
     fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|risk| risk.as_str() == word)
+        word.parse().ok()
     }
 }
 
 /// What becomes of the start of a thread with a risk that its author has not acknowledged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "snake_case", const_into_str)]
 pub enum RiskPolicy {
     /// It begins.
     Allow,
@@ -73,11 +71,7 @@ pub enum RiskPolicy {
 impl RiskPolicy {
     /// Its name.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Allow => "allow",
-            Self::AcknowledgeRequired => "acknowledge_required",
-            Self::Block => "block",
-        }
+        self.into_str()
     }
 }
 
@@ -158,7 +152,7 @@ fn entry(given: &Value) -> Result<(String, Risk), String> {
     let word = entry.given("risk").and_then(Value::as_str);
     let word = word.unwrap_or_default();
     let risk = Risk::parse(word).ok_or_else(|| {
-        let words = Risk::ALL.map(Risk::as_str);
+        let words: Vec<&str> = Risk::VARIANTS.iter().map(|risk| risk.as_str()).collect();
         format!("`risk` is one of {}", words.join(", "))
     })?;
     Ok((pattern.to_owned(), risk))
@@ -268,7 +262,7 @@ mod tests {
     }
 
     fn risk() -> impl Strategy<Value = Risk> {
-        proptest::sample::select(Risk::ALL.to_vec())
+        proptest::sample::select(Risk::VARIANTS.to_vec())
     }
 
     /// Patterns and names that often meet and cover each other.

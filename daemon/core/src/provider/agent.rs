@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::file;
 use super::usage::Prices;
-use crate::declared::{At, Finding, Key, Keys, Reader, is_free};
+use crate::declared::{At, Finding, ITEM, Key, Keys, Reader, is_free};
 use crate::yaml::Document;
 
 /// Most tokens of one answer where neither model nor directive ask for less.
@@ -18,21 +18,18 @@ const FILE: Keys = Keys {
     misplaced: &[("tier", "write `default_tier`")],
     ..Keys::new(
         "`config:agent/agent`",
-        &[Key::named(&[
-            "version",
-            "category",
-            "name",
-            "description",
-            "author",
-            "tags",
-            "provider",
-            "default_tier",
-            "tiers",
-            "tier_mapping",
-            "aliases",
-            "prices",
-            "max_output_tokens",
-        ])],
+        &[
+            ITEM,
+            Key::named(&[
+                "provider",
+                "default_tier",
+                "tiers",
+                "tier_mapping",
+                "aliases",
+                "prices",
+                "max_output_tokens",
+            ]),
+        ],
     )
 };
 const PROVIDER: Keys = Keys::new("`provider`", &[Key::named(&["default"])]);
@@ -85,7 +82,7 @@ fn read(reader: &mut Reader<'_>) -> Option<Agent> {
     }
     for (key, at) in children(reader, &root, "tier_mapping") {
         let message = "`tier_mapping` is read as `tiers`";
-        reader.key_warn("old_spelling", &at, message);
+        reader.warn("old_spelling", at.named(), message);
         let model = text(reader, &at)?;
         tiers.entry(key.to_owned()).or_insert_with(|| vec![model]);
     }
@@ -97,7 +94,7 @@ fn read(reader: &mut Reader<'_>) -> Option<Agent> {
     for (key, at) in children(reader, &root, "prices") {
         if !key.contains('/') {
             let message = format!("`{key}` must be `provider/model`");
-            reader.key_error("bad_name", &at, message);
+            reader.error("bad_name", at.named(), message);
         }
         prices.insert(key.to_owned(), file::prices(reader, &at)?);
     }

@@ -11,7 +11,7 @@ use super::quirks::{
 use super::url;
 use super::vendor::Provider;
 use crate::clock::Timestamp;
-use crate::declared::{self, At, Finding, Key, Keys, shorten};
+use crate::declared::{self, At, Finding, ITEM, Key, Keys, shorten};
 use crate::directive::CallStart;
 use crate::id::ItemId;
 use crate::yaml;
@@ -41,29 +41,26 @@ const FILE: Keys = Keys {
     ],
     ..Keys::new(
         "a provider file",
-        &[Key::named(&[
-            "version",
-            "category",
-            "name",
-            "description",
-            "author",
-            "tags",
-            "api",
-            "base_url",
-            "path",
-            "headers",
-            "auth",
-            "max_concurrent",
-            "timeouts",
-            "quirks",
-            "tools",
-            "as_of",
-            "source",
-            "open",
-            "insecure",
-            "profiles",
-            "models",
-        ])],
+        &[
+            ITEM,
+            Key::named(&[
+                "api",
+                "base_url",
+                "path",
+                "headers",
+                "auth",
+                "max_concurrent",
+                "timeouts",
+                "quirks",
+                "tools",
+                "as_of",
+                "source",
+                "open",
+                "insecure",
+                "profiles",
+                "models",
+            ]),
+        ],
     )
 };
 const VARIABLE: (&str, &str) = ("env", "it names a variable of the environment");
@@ -152,7 +149,7 @@ impl<'d> Reader<'d> {
             if let Some(found) = found.filter(|found| *found != wanted) {
                 let message =
                     format!("`{key}` is `{found}`, the place of the file says `{wanted}`");
-                self.error_below("wrong_name", root, &format!("/{key}"), message);
+                self.error("wrong_name", root.at(&format!("/{key}")), message);
             }
         }
         if !is_plain(id.name()) {
@@ -208,7 +205,7 @@ impl<'d> Reader<'d> {
         let insecure = self.switch(root, "insecure").unwrap_or(false);
         if insecure && owner == Owner::Project {
             let message = "a file of a project cannot be `insecure`; write one in your own space";
-            self.error_below("denied", root, "/insecure", message);
+            self.error("denied", root.at("/insecure"), message);
         }
         let Some(at) = root.given("base_url") else {
             let message = "`base_url` is missing: it says where the provider is";
@@ -248,7 +245,7 @@ impl<'d> Reader<'d> {
             // What is here by mistake may be the secret itself, which must not be repeated.
             let message =
                 format!("`{key}` is a name of letters, digits and `_`, like ANTHROPIC_API_KEY");
-            self.error_below("bad_name", at, &format!("/{key}"), message);
+            self.error("bad_name", at.at(&format!("/{key}")), message);
             return None;
         }
         Some(name.to_owned())
@@ -263,7 +260,7 @@ impl<'d> Reader<'d> {
             && rest.chars().all(|c| c.is_ascii_graphic());
         if !fine {
             let message = "`path` begins with `/` and holds no placeholder but {model}";
-            self.error_below("bad_url", root, "/path", message);
+            self.error("bad_url", root.at("/path"), message);
         }
         Some(path.to_owned())
     }
@@ -294,7 +291,7 @@ impl<'d> Reader<'d> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
         if name.is_empty() || !name.chars().all(plain) {
             let message = "the name of a header holds letters, digits and `-`";
-            self.key_error("bad_header", at, message);
+            self.error("bad_header", at.named(), message);
         }
         let ours = [
             "accept",
@@ -308,7 +305,7 @@ impl<'d> Reader<'d> {
         ];
         if ours.iter().any(|ours| name.eq_ignore_ascii_case(ours)) {
             let message = format!("the header `{name}` is set by Rye");
-            self.key_error("bad_header", at, message);
+            self.error("bad_header", at.named(), message);
         }
     }
 
@@ -421,7 +418,7 @@ impl<'d> Reader<'d> {
         if date.is_none() {
             let text = shorten(text);
             let message = format!("`as_of` is a date like 2026-11-20, not `{text}`");
-            self.error_below("wrong_type", root, "/as_of", message);
+            self.error("wrong_type", root.at("/as_of"), message);
         }
         date
     }

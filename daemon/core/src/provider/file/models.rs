@@ -118,7 +118,7 @@ impl<'d> Reader<'d> {
         self.map(at, &PROFILE)?;
         let pattern = self.text(at, "match")?;
         let matcher = Glob::new(pattern).map_err(|error| {
-            self.error_below("bad_pattern", at, "/match", format!("`match`: {error}"));
+            self.error("bad_pattern", at.at("/match"), format!("`match`: {error}"));
         });
         let model = at.given("model");
         let part = model.map(|model| {
