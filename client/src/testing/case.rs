@@ -23,13 +23,10 @@ impl Rig<'_> {
     /// Runs one case; `None` if it was stopped before its end.
     pub(crate) async fn run(
         &self,
-        Numbered {
-            number,
-            source,
-            case,
-        }: Numbered<'_>,
+        numbered: Numbered<'_>,
         mut stop: watch::Receiver<bool>,
     ) -> Result<Option<Report>, Error> {
+        let (source, case) = (numbered.source, numbered.case);
         if *stop.borrow() {
             return Ok(None);
         }
@@ -42,7 +39,7 @@ impl Rig<'_> {
             run_id: String::new(),
             directory: None,
         };
-        let directory = match self.stage.directory(number, &source.file) {
+        let directory = match self.stage.directory(numbered.number, &source.file) {
             Ok(directory) => directory,
             Err(problem) => {
                 report.problems.push(problem.into());
@@ -62,9 +59,8 @@ impl Rig<'_> {
             Ended::Interrupted => return Ok(None),
             Ended::Late => {
                 let most = case.timeout.as_secs_f64();
-                let problem =
-                    format!("it took more than {most} s (more with `timeout` of the case)");
-                report.problems.push(problem.into());
+                let most = format!("it took more than {most} s (more with `timeout` of the case)");
+                report.problems.push(most.into());
             }
             Ended::Answered(outcome, run_id) => {
                 report.run_id = run_id;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use serde::Serialize;
 use serde_json::{Number, Value};
 use similar::{ChangeTag, TextDiff};
 
@@ -31,7 +32,7 @@ pub(super) struct Failed {
 }
 
 /// A difference from what was expected.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Problem {
     /// One or a few lines.
     pub(super) message: String,

@@ -62,10 +62,6 @@ impl Report {
     }
 
     fn to_json(&self) -> Value {
-        let problems = self
-            .problems
-            .iter()
-            .map(|problem| json!({"message": problem.message, "diff": problem.diff}));
         json!({
             "file": self.file,
             "tool": self.tool,
@@ -73,7 +69,7 @@ impl Report {
             "status": if self.has_passed() { "passed" } else { "failed" },
             "elapsed_ms": self.milliseconds(),
             "run_id": Some(&self.run_id).filter(|run| !run.is_empty()),
-            "problems": problems.collect::<Vec<_>>(),
+            "problems": self.problems,
             "directory": self.directory,
         })
     }

@@ -118,21 +118,18 @@ fn read(project: &Path, root: &Path) -> Result<Vec<Source>, LocalError> {
     collect(root.to_owned(), &mut paths);
     paths.sort();
     let (mut sources, mut faults) = (Vec::new(), Vec::new());
-    for path in paths {
-        let unreadable = |error| LocalError::unreadable(&format!("`{}`", path.display()), error);
-        let relative = path.strip_prefix(project).unwrap_or(&path).to_owned();
-        if fs::metadata(&path).map_err(unreadable)?.len() > MOST_BYTES {
-            faults.push(format!("{}: it is longer than 8 MiB", relative.display()));
+    for found in paths {
+        let unreadable = |error| LocalError::unreadable(&format!("`{}`", found.display()), error);
+        let path = found.strip_prefix(project).unwrap_or(&found).to_owned();
+        if fs::metadata(&found).map_err(unreadable)?.len() > MOST_BYTES {
+            faults.push(format!("{}: it is longer than 8 MiB", path.display()));
             continue;
         }
-        match TestFile::read(&fs::read_to_string(&path).map_err(unreadable)?) {
-            Ok(file) => sources.push(Source {
-                path: relative,
-                file,
-            }),
-            Err(found) => faults.extend(found.into_iter().map(|fault| {
-                let file = relative.display();
-                format!("{file}:{}:{}: {}", fault.line, fault.column, fault.message)
+        match TestFile::read(&fs::read_to_string(&found).map_err(unreadable)?) {
+            Ok(file) => sources.push(Source { path, file }),
+            Err(of_file) => faults.extend(of_file.into_iter().map(|fault| {
+                let (line, column, message) = (fault.line, fault.column, fault.message);
+                format!("{}:{line}:{column}: {message}", path.display())
             })),
         }
     }
