@@ -68,11 +68,8 @@ const MOST_PLANNED: usize = 256;
 /// Maximum number of reports that wait for the driver. Beyond it, attempts wait.
 const MOST_REPORTS: usize = 256;
 
-/// Report of an attempt before its end.
 type Signal<K> = <<K as Kind>::Machine as Machine>::Signal;
-/// Question of the machine to its kind.
 pub type Query<K> = <<K as Kind>::Machine as Machine>::Query;
-/// Answer to a [`Query`].
 pub type Answer<K> = <<K as Kind>::Machine as Machine>::Answer;
 
 /// The differences between kinds of runs.
