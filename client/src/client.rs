@@ -537,7 +537,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_daemon_that_does_not_answer_is_not_waited_for_without_end() {
+    async fn call_to_silent_daemon_times_out() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         // It accepts connections and never answers.
@@ -553,7 +553,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_where_the_socket_should_be_is_told_at_once() {
+    async fn connect_to_regular_file_fails_immediately() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("s");
         std::fs::write(&file, "").unwrap();

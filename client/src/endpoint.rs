@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_it_is_the_users_socket_and_then_the_systems() {
+    fn default_endpoint_is_user_socket_then_system_socket() {
         let with_runtime = Environment {
             runtime_dir: Some("/run/user/1".into()),
             ..environment()
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_daemon_that_follows_at_once_is_not_taken_for_the_one_that_was_stopped() {
+    async fn stop_distinguishes_next_daemon_on_same_socket() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
         let _old = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -488,7 +488,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_nobody_serves_is_not_running_and_says_why_nothing_started() {
+    async fn unserved_socket_is_not_running_with_reason() {
         let dir = tempfile::tempdir().unwrap();
         let choice = Choice {
             socket: Some(dir.path().join("s")),

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_directory_is_gone_only_absolute_paths_are_found() {
+    fn removed_working_directory_allows_only_absolute_paths() {
         let gone = environment(&[]);
         let absolute = gone.absolute("/p".as_ref()).unwrap();
         assert_eq!(absolute, Path::new("/p"));

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_from_outside_is_told_as_such() {
+    fn data_loss_status_hints_at_outside_change() {
         let error = Error::from_status("/s".as_ref(), &Status::data_loss("`x` was changed"));
         assert_eq!(error.kind(), ErrorKind::DataLoss);
         assert!(error.hint().unwrap().contains("outside of Rye"));

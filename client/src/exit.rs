@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn among_several_runs_a_failure_counts_most() {
+    fn exit_code_of_several_runs_prefers_failure() {
         use Status::{Completed, Error, Suspended};
         assert_eq!(Exit::of_runs([Completed, Completed]), Exit::Done);
         assert_eq!(Exit::of_runs([Suspended, Completed]), Exit::Suspended);

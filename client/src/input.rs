@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_lost_on_the_way_is_refused() {
+    fn lossy_json_input_is_refused() {
         let big = "99999999999999999999999";
         for (document, single) in [
             (r#"{"a": 1, "a": 2}"#, "b:=1"),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_may_lie_in_a_file() {
+    fn input_document_is_read_from_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("in.json");
         std::fs::write(&file, "{\"a\":1}\n").unwrap();

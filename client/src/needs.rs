@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_for_the_run_that_asks_and_a_resume_for_the_one_at_hand() {
+    fn need_answers_asking_child_and_resumes_given_run() {
         let waits = suspended("r", why("child", "", &[]), &[]);
         let asks = suspended("c", why("approval", "", &[]), &["a1", "a2"]);
         let need = needs(&waits, Some(&asks)).unwrap();
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn money_is_raised_where_it_lacks_and_other_limits_where_they_are_reached() {
+    fn need_raises_money_at_short_account_and_limit_at_its_run() {
         let budget = |account: &str| Suspension {
             current: "0.04".to_owned(),
             max: "0.05".to_owned(),
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_ended_run_left_is_answered_once_for_each_name() {
+    fn ended_run_needs_one_verdict_per_attempt_name() {
         let attempt = |name: &str, of: &str| v1::UncertainAttempt {
             name: name.to_owned(),
             run_id: of.to_owned(),
@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_that_failed_is_continued_and_nothing_else_is() {
+    fn only_failed_graph_has_continue_command() {
         let ended = |id: &str, kind: RunKind, status: RunStatus, steps: u32| {
             let run = Run {
                 run_id: id.to_owned(),

@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_several_lines_keeps_its_place() {
+    fn multiline_field_is_aligned_and_table_cell_is_escaped() {
         let value = Some("one\ntwo\n".to_owned());
         assert_eq!(
             fields(&[("error", value), ("longer", Some("x".to_owned()))]),

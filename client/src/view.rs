@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_tells_keys_that_are_new_once() {
+    fn step_news_has_each_new_key_once() {
         let mut view = View::new("t/g", 3);
         let state =
             json!({"graph_id": "g", "graph_run_id": "r", "start_node": "n", "state": {"old": 0}});

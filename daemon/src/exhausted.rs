@@ -83,7 +83,7 @@ mod tests {
     struct Wrapped(#[source] io::Error);
 
     #[test]
-    fn it_is_read_back_from_its_code() {
+    fn exhausted_parses_from_its_code() {
         for lack in [Exhausted::Files, Exhausted::Memory, Exhausted::Project] {
             assert_eq!(Exhausted::of_code(lack.code()), Some(lack));
         }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_recognised_wherever_it_stands_among_the_causes() {
+    fn exhausted_is_found_anywhere_in_error_chain() {
         let of = |errno: Errno| Exhausted::of(&Wrapped(errno.into()));
         assert_eq!(of(Errno::EMFILE), Some(Exhausted::Files));
         assert_eq!(of(Errno::ENFILE), Some(Exhausted::Files));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_text_is_parsed_once_and_a_broken_one_is_refused_each_time() {
+    fn graph_text_is_parsed_once_and_invalid_text_always_fails() {
         let graphs = Graphs::default();
         let text = "version: \"1.0.0\"\ncategory: t\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\npermissions: []\nconfig:\n  start: a\n  nodes:\n    a: {type: return}\n";
         let first = graphs.read(text).unwrap();

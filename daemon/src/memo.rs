@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_made_once_and_what_failed_is_tried_again() {
+    fn cache_computes_value_once_and_retries_failures() {
         let memo = Memo::new(10);
         assert_eq!(memo.get_or_make("a", 1, || Err("broken")), Err("broken"));
         let first = make(&memo, "a", 1);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_fits() {
+    fn cache_size_is_bounded() {
         let memo = Memo::new(10);
         for key in ["a", "b", "c"] {
             make(&memo, key, 4);
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_may_be_made_while_another_one_is() {
+    fn cache_computes_values_concurrently() {
         let memo = Memo::new(10);
         let outer = memo.get_or_make("outer", 1, || {
             Ok::<_, Infallible>(make(&memo, "inner", 1).to_uppercase())

@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn projects_where_nothing_runs_are_forgotten_when_there_are_many() {
+    async fn idle_projects_are_evicted_above_limit() {
         let projects = projects();
         let root = tempfile::tempdir().unwrap();
         let open = async |project: usize| {
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_policy_is_read_once_and_no_text_is_what_is_shipped() {
+    async fn policy_is_read_once_and_defaults_to_shipped_one() {
         let projects = projects();
         let shipped = projects.policy("").await.unwrap();
         let named: Vec<&str> = shipped

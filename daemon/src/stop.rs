@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn urgency_only_escalates_and_the_first_cause_is_kept() {
+    async fn stop_urgency_escalates_and_keeps_first_cause() {
         let stop = Stop::new();
         stop.kill("uid:6", Duration::from_secs(1));
         stop.kill("uid:5", Duration::from_secs(2));
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_raised_before_somebody_waits_for_it_is_told_once() {
+    async fn stop_raised_before_wait_is_delivered_once() {
         let stop = Stop::new();
         let mut changes = stop.changes();
         stop.hold();

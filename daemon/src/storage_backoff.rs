@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_longest() {
+    fn pauses_double_up_to_maximum() {
         let mut pauses = Pauses::default();
         let seconds = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0];
         for pause in seconds {

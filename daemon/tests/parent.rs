@@ -47,41 +47,35 @@ fn as_parent(script: &str, restarts: u32) -> ExitCode {
 fn test() {
     let tests: [(&str, fn()); 10] = [
         (
-            "the_code_of_the_daemon_is_ours",
-            the_code_of_the_daemon_is_ours,
+            "parent_exits_with_code_of_daemon",
+            parent_exits_with_code_of_daemon,
         ),
         (
-            "what_the_daemon_leaves_is_ended_before_its_parent_ends",
-            what_the_daemon_leaves_is_ended_before_its_parent_ends,
+            "parent_ends_leftover_processes_before_exit",
+            parent_ends_leftover_processes_before_exit,
         ),
         (
-            "a_daemon_that_dies_is_started_again_a_few_times",
-            a_daemon_that_dies_is_started_again_a_few_times,
+            "crashed_daemon_is_restarted_a_few_times",
+            crashed_daemon_is_restarted_a_few_times,
         ),
         (
-            "a_daemon_that_ends_by_itself_is_not_started_again",
-            a_daemon_that_ends_by_itself_is_not_started_again,
+            "daemon_that_exits_is_not_restarted",
+            daemon_that_exits_is_not_restarted,
         ),
         (
-            "a_daemon_that_was_asked_to_stop_is_not_started_again",
-            a_daemon_that_was_asked_to_stop_is_not_started_again,
+            "stopped_daemon_is_not_restarted",
+            stopped_daemon_is_not_restarted,
         ),
         (
-            "signals_are_passed_on_the_second_too",
-            signals_are_passed_on_the_second_too,
+            "signals_are_forwarded_repeatedly",
+            signals_are_forwarded_repeatedly,
         ),
-        (
-            "the_daemon_has_a_group_of_its_own",
-            the_daemon_has_a_group_of_its_own,
-        ),
+        ("daemon_has_own_process_group", daemon_has_own_process_group),
         ("adopted_zombies_are_reaped", adopted_zombies_are_reaped),
+        ("dead_parent_stops_daemon", dead_parent_stops_daemon),
         (
-            "a_dead_parent_asks_the_daemon_to_stop",
-            a_dead_parent_asks_the_daemon_to_stop,
-        ),
-        (
-            "a_tool_dies_with_the_daemon_even_without_a_parent",
-            a_tool_dies_with_the_daemon_even_without_a_parent,
+            "tool_dies_with_daemon_without_parent",
+            tool_dies_with_daemon_without_parent,
         ),
     ];
     for (name, test) in tests {
@@ -150,7 +144,7 @@ fn until_gone(pid: i32) {
     }
 }
 
-fn the_code_of_the_daemon_is_ours() {
+fn parent_exits_with_code_of_daemon() {
     assert_eq!(Started::new(&["--parent", "exit 42"]).code(), 42);
     assert_eq!(Started::new(&["--parent", "kill -9 $$"]).code(), 128 + 9);
 }
@@ -161,7 +155,7 @@ const BROOD: &str = "
     sleep 1000 & echo $!
     echo $$; read line";
 
-fn what_the_daemon_leaves_is_ended_before_its_parent_ends() {
+fn parent_ends_leftover_processes_before_exit() {
     let mut parent = Started::new(&["--parent", BROOD]);
     let daemon_and_brood = [(); 4].map(|()| parent.pid());
     let parent_pid = i32::try_from(parent.child.id()).unwrap();
@@ -176,7 +170,7 @@ fn what_the_daemon_leaves_is_ended_before_its_parent_ends() {
     }
 }
 
-fn a_daemon_that_dies_is_started_again_a_few_times() {
+fn crashed_daemon_is_restarted_a_few_times() {
     // It is killed, then aborts, then is killed again.
     let script = "setsid sleep 1000 & echo $! $1; if [ $1 = fault ] || [ $1 = first ]; then kill -9 $$; fi; kill -ABRT $$";
     let mut parent = Started::new(&["--restarts", "2", script]);
@@ -192,7 +186,7 @@ fn a_daemon_that_dies_is_started_again_a_few_times() {
     assert_eq!(parent.code(), 128 + 9);
 }
 
-fn a_daemon_that_ends_by_itself_is_not_started_again() {
+fn daemon_that_exits_is_not_restarted() {
     for (script, code) in [
         ("echo up", 0),
         ("echo up; exit 5", 5),
@@ -205,7 +199,7 @@ fn a_daemon_that_ends_by_itself_is_not_started_again() {
     }
 }
 
-fn a_daemon_that_was_asked_to_stop_is_not_started_again() {
+fn stopped_daemon_is_not_restarted() {
     let script = "trap 'kill -9 $$' TERM; echo ready; while :; do sleep 0.01; done";
     let mut parent = Started::new(&["--restarts", "5", script]);
     assert_eq!(parent.line(), "ready");
@@ -220,7 +214,7 @@ fn parent_of(pid: i32) -> i32 {
     line.unwrap().trim().parse().unwrap()
 }
 
-fn signals_are_passed_on_the_second_too() {
+fn signals_are_forwarded_repeatedly() {
     let script = "trap 'echo term' TERM; trap 'exit 5' HUP; echo ready
         while :; do sleep 0.01; done";
     let mut parent = Started::new(&["--parent", script]);
@@ -233,7 +227,7 @@ fn signals_are_passed_on_the_second_too() {
     assert_eq!(parent.code(), 5);
 }
 
-fn the_daemon_has_a_group_of_its_own() {
+fn daemon_has_own_process_group() {
     let mut parent = Started::new(&["--parent", "cut -d' ' -f1,5 /proc/$$/stat"]);
     let line = parent.line();
     let (pid, group) = line.split_once(' ').unwrap();
@@ -252,7 +246,7 @@ fn adopted_zombies_are_reaped() {
     );
 }
 
-fn a_dead_parent_asks_the_daemon_to_stop() {
+fn dead_parent_stops_daemon() {
     let script = "trap 'echo stopping; exit' TERM; echo $$; while :; do sleep 0.01; done";
     let mut parent = Started::new(&["--parent", script]);
     let daemon = parent.pid();
@@ -262,7 +256,7 @@ fn a_dead_parent_asks_the_daemon_to_stop() {
     until_gone(daemon);
 }
 
-fn a_tool_dies_with_the_daemon_even_without_a_parent() {
+fn tool_dies_with_daemon_without_parent() {
     let mut daemon = Started::new(&["--daemon"]);
     let tool = daemon.pid();
     assert!(exists(tool));

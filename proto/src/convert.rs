@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn statuses_survive_the_wire() {
+    fn statuses_round_trip() {
         for status in Status::ALL {
             let run = v1::Run {
                 status: v1::RunStatus::from(status).into(),
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn money_survives_the_wire_and_nothing_else_is_taken_for_it() {
+    fn money_round_trips_and_malformed_text_is_refused() {
         for nanos in [0, 1, 1_000_000_000, u64::MAX] {
             let amount = Usd::from_nanos(nanos);
             assert_eq!(usd("own", &amount.to_string()).unwrap(), amount);

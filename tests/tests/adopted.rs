@@ -130,7 +130,7 @@ impl Copied {
 }
 
 #[test]
-fn a_copy_of_a_state_directory_in_use_harms_nothing_and_is_adopted_only_by_name_as_another_node() {
+fn copied_state_is_refused_while_in_use_and_adopted_as_new_node() {
     let copied = Copied::new();
     let world = &copied.world;
     copied.refuses();
@@ -177,7 +177,7 @@ fn a_copy_of_a_state_directory_in_use_harms_nothing_and_is_adopted_only_by_name_
 }
 
 #[test]
-fn an_adoption_that_is_cut_short_leaves_a_copy_that_is_refused_or_one_in_which_nothing_resumes() {
+fn interrupted_adoption_leaves_refused_or_suspended_copy() {
     // Before the record is written, the copy is unchanged. After it, the copy is adopted with or without the option.
     for (fail_point, adopted) in [
         ("at:adopting", false),

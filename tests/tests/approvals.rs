@@ -88,7 +88,7 @@ fn an_approval_is_asked_shown_and_answered_after_a_restart_of_the_daemon() {
 }
 
 #[test]
-fn what_is_denied_or_too_late_fails_its_node() {
+fn denied_or_expired_approval_fails_its_node() {
     let world = World::new();
     world.graph("t/ship", SHIP);
     let run = world.ryectl("run t/ship --detach").ok().line();
@@ -180,7 +180,7 @@ nodes:
 }
 
 #[test]
-fn a_wait_passes_while_there_is_no_daemon_and_is_not_begun_again() {
+fn wait_elapses_without_daemon_and_does_not_restart() {
     let world = World::new();
     world.graph(
         "t/rests",
@@ -241,7 +241,7 @@ fn an_answer_that_was_accepted_is_not_lost_with_the_daemon() {
 }
 
 #[test]
-fn nodes_that_cannot_mean_anything_are_errors_with_their_place() {
+fn invalid_approval_wait_and_branch_nodes_are_positioned_errors() {
     let world = World::new();
     world.graph(
         "t/wrong",

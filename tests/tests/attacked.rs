@@ -39,7 +39,7 @@ fn leave_descriptors(daemon: &Daemon, more: usize) {
 }
 
 #[test]
-fn a_tool_that_connects_and_stays_takes_no_descriptors_from_the_runs_beside_it() {
+fn idle_connections_of_tool_leave_descriptors_for_other_runs() {
     let world = World::new();
     let daemon = world.start("");
     world.python("t/floods", FLOODS);
@@ -100,7 +100,7 @@ fn stream(run: &str, follow: bool) -> v1::StreamRequest {
 }
 
 #[tokio::test]
-async fn streams_that_nobody_reads_take_bounded_memory_and_hold_nobody_up() {
+async fn unread_streams_take_bounded_memory_and_block_no_run() {
     const UNREAD: usize = 64;
     let world = World::new();
     let daemon = world.start("limits: {memory_mb: 128}\n");

@@ -128,7 +128,7 @@ fn a_graph_with_a_fault_makes_no_run_and_the_refusal_names_the_place() {
 }
 
 #[test]
-fn broken_yaml_is_told_with_its_line_before_it_can_be_signed() {
+fn sign_refuses_broken_yaml_with_its_line() {
     let world = World::new();
     let text =
         rye_tests::world::graph_text("bad/broken", "permissions: []", "start: a\nnodes: {a: [\n");
@@ -284,7 +284,7 @@ fn malformed_input_is_a_usage_error_and_starts_nothing() {
 }
 
 #[test]
-fn what_does_not_exist_is_not_found() {
+fn missing_runs_and_items_exit_3() {
     let world = World::new();
     for words in [
         "run no/such",
@@ -331,7 +331,7 @@ fn three_megabytes_of_params_arrive_whole() {
 }
 
 #[test]
-fn json_that_would_lose_something_is_a_usage_error() {
+fn lossy_json_argument_is_usage_error() {
     let world = World::new();
     world.graph_with("in/typed", SCHEMA, ECHO_INPUTS);
     for arguments in [
@@ -363,7 +363,7 @@ fn json_that_would_lose_something_is_a_usage_error() {
 }
 
 #[test]
-fn a_text_of_the_file_is_not_repeated_in_full() {
+fn finding_quotes_only_excerpt_of_long_text() {
     let world = World::new();
     let long = "x.".repeat(50_000);
     world.graph(
@@ -417,7 +417,7 @@ fn the_error_of_a_refused_graph_holds_its_errors_and_no_warnings() {
 }
 
 #[test]
-fn what_can_never_be_a_tool_is_refused_for_good() {
+fn impossible_tool_file_is_refused_as_permanent() {
     let world = World::new();
     let _daemon = world.start("");
     let folder = world.project().join(".ai/tools/t");

@@ -135,7 +135,7 @@ fn results_of_items_do_not_fill_the_memory() {
 }
 
 #[test]
-fn json_of_a_tool_that_would_lose_something_fails_the_step() {
+fn lossy_json_of_tool_fails_step() {
     let world = World::new();
     let daemon = world.start("");
     for (name, printed, told) in [
@@ -161,7 +161,7 @@ fn json_of_a_tool_that_would_lose_something_fails_the_step() {
 }
 
 #[test]
-fn items_from_the_cache_are_committed_piece_by_piece() {
+fn cached_items_are_committed_in_batches() {
     const ITEMS: u32 = 2_000;
     let world = World::new();
     let _daemon = world.start("");
@@ -193,7 +193,7 @@ fn items_from_the_cache_are_committed_piece_by_piece() {
 }
 
 #[test]
-fn a_long_state_arrives_whole_wherever_it_is_asked_for() {
+fn long_state_is_complete_in_every_query() {
     let world = World::new();
     let _daemon = world.start("");
     world.graph(

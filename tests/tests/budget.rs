@@ -80,7 +80,7 @@ fn child_runs_reserve_their_share_and_give_it_back() {
 }
 
 #[test]
-fn a_share_that_does_not_fit_is_refused_by_name_and_the_others_go_on() {
+fn oversized_share_is_refused_by_name_and_others_continue() {
     let world = world(Some("0.60"));
     let _daemon = world.start("");
     let run = start(&world, "1.00");
@@ -96,7 +96,7 @@ fn a_share_that_does_not_fit_is_refused_by_name_and_the_others_go_on() {
 }
 
 #[test]
-fn a_crash_forgets_no_share() {
+fn reserved_shares_survive_crash() {
     let world = world(Some("0.40"));
     let daemon = world.start("");
     let run = start(&world, "1.00");
@@ -173,7 +173,7 @@ fn detaching(child: &str) -> String {
 }
 
 #[test]
-fn a_run_that_is_continued_while_one_below_it_goes_on_adopts_its_account() {
+fn continued_run_adopts_account_of_live_child() {
     let world = world(Some("0.40"));
     world.graph_with("t/detaching", &head(None), &detaching("t/child"));
     let _daemon = world.start("");
@@ -220,7 +220,7 @@ fn a_child_run_that_is_continued_after_its_parent_has_an_account_of_its_own() {
 }
 
 #[test]
-fn amounts_that_are_none_are_refused_before_anything_starts() {
+fn invalid_amounts_are_refused_before_start() {
     let world = World::new();
     world.graph("t/plain", "start: a\nnodes:\n  a: {type: return}");
     let _daemon = world.start("");
@@ -250,7 +250,7 @@ fn amounts_that_are_none_are_refused_before_anything_starts() {
 }
 
 #[test]
-fn what_the_node_may_spend_in_a_day_is_shown() {
+fn daily_budget_of_node_is_shown() {
     let world = world(None);
     world.write("go", "");
     let _daemon = world.start("budget: {day: 2.50, month: none}\n");
@@ -304,7 +304,7 @@ fn asking() -> String {
 }
 
 #[test]
-fn a_graph_asks_the_ledger_what_it_and_its_child_runs_may_spend() {
+fn graph_queries_ledger_for_itself_and_child_runs() {
     let world = world(Some("0.40"));
     world.graph_with("t/asks", &head(None), &asking());
     let _daemon = world.start("");

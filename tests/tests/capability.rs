@@ -119,7 +119,7 @@ fn an_alias_is_checked_as_what_it_stands_for() {
 }
 
 #[test]
-fn an_id_made_of_data_cannot_leave_what_is_allowed() {
+fn templated_item_id_stays_within_permissions() {
     let world = World::new();
     let step = "start: a\nnodes:\n  a: {action: {item_id: \"rye/core/${inputs.tool}\", params: {command: \"touch pwned\"}}, next: done}\n  done: {type: return}";
     world.graph_with(
@@ -137,7 +137,7 @@ fn an_id_made_of_data_cannot_leave_what_is_allowed() {
 }
 
 #[test]
-fn what_is_written_into_the_files_of_a_run_gives_nobody_anything() {
+fn edited_run_files_grant_no_permission() {
     let world = World::new();
     world.graph_with("t/echo", "permissions: []\nlimits: {spend: 0.10}", STEP);
     let out = world.ryectl("run t/echo --json").run().code(1);
@@ -156,7 +156,7 @@ fn what_is_written_into_the_files_of_a_run_gives_nobody_anything() {
 }
 
 #[test]
-fn how_risky_an_action_is_is_told_with_the_answer_and_by_the_user_alone() {
+fn can_reports_risk_from_user_config_only() {
     let world = World::new();
     world.graph_with(
         "t/echo",

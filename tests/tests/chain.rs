@@ -69,7 +69,7 @@ fn a_chain_that_cannot_be_made_is_refused_with_what_is_wrong_and_leaves_no_run()
 }
 
 #[test]
-fn what_the_elements_of_a_chain_ask_of_each_other_holds_before_there_is_a_run() {
+fn chain_requirements_are_checked_before_run_exists() {
     let world = World::new();
     let library = element("library", "null", "").replace("tool_type: tool", "tool_type: library");
     world.tool("t/library.yaml", &library);
@@ -128,7 +128,7 @@ fn what_the_elements_of_a_chain_ask_of_each_other_holds_before_there_is_a_run() 
 }
 
 #[test]
-fn what_only_the_plan_shows_ends_the_run_before_anything_is_started() {
+fn plan_error_ends_run_before_start() {
     let world = World::new();
     for (name, executor, more) in [
         ("odd", EXECUTE, "config: {command: /bin/cat, umask: 7}"),
@@ -180,7 +180,7 @@ fn what_only_the_plan_shows_ends_the_run_before_anything_is_started() {
 }
 
 #[test]
-fn the_tool_wins_over_its_runtime() {
+fn tool_config_overrides_runtime_config() {
     let world = World::new();
     write(
         &world,
@@ -214,7 +214,7 @@ fn the_tool_wins_over_its_runtime() {
 }
 
 #[test]
-fn a_trace_tells_the_files_what_they_shadow_who_signed_and_what_was_decided() {
+fn trace_lists_files_shadowing_signers_and_decisions() {
     let world = World::new();
     world.write(
         ".ai/config/t/words.yaml",
@@ -263,7 +263,7 @@ fn a_trace_tells_the_files_what_they_shadow_who_signed_and_what_was_decided() {
 }
 
 #[test]
-fn a_dry_run_tells_what_would_be_done_and_does_nothing() {
+fn dry_run_prints_plan_without_effects() {
     let world = World::new();
     let more = "env_config: {env: {A: secret-value}}\nconfig: {script: \"touch done\", timeout: 7}";
     write(&world, "mine", BASH, more);
@@ -290,7 +290,7 @@ fn a_dry_run_tells_what_would_be_done_and_does_nothing() {
 }
 
 #[test]
-fn the_envelope_of_a_graph_tells_its_chain_and_with_trace_how_it_was_found() {
+fn graph_envelope_has_chain_and_optional_trace() {
     let world = World::new();
     world.graph("t/g", "start: a\nnodes:\n  a: {type: return}");
     let runtime = "rye/core/runtimes/state-graph/runtime";
@@ -384,7 +384,7 @@ fn an_item_of_the_project_is_never_taken_for_a_part_of_the_daemon() {
 }
 
 #[test]
-fn a_variable_of_an_element_is_made_of_those_that_are_there_and_never_of_what_a_caller_gives() {
+fn chain_variables_expand_only_known_variables_and_no_caller_values() {
     let world = World::new();
     world.write(".env", "HOST=example\nEMPTY=\n");
     write(
@@ -424,7 +424,7 @@ fn a_variable_of_an_element_is_made_of_those_that_are_there_and_never_of_what_a_
 }
 
 #[test]
-fn a_slot_is_a_whole_argument_or_a_path_with_a_literal_behind_it() {
+fn slot_is_whole_argument_or_path_with_literal_suffix() {
     let world = World::new();
     write(
         &world,
@@ -460,7 +460,7 @@ fn a_slot_is_a_whole_argument_or_a_path_with_a_literal_behind_it() {
 }
 
 #[test]
-fn a_tool_is_given_the_configuration_it_asks_for_and_no_caller_can_send_it() {
+fn tool_gets_resolved_config_and_caller_cannot_inject_it() {
     let world = World::new();
     let head = |text: &str| format!("version: \"1.0.0\"\ncategory: t\nname: words\n{text}");
     let user = world.home().join(".ai/config/t");
@@ -518,7 +518,7 @@ fn a_tool_is_given_the_configuration_it_asks_for_and_no_caller_can_send_it() {
 }
 
 #[test]
-fn what_a_tool_fixes_stands_beside_the_words_of_its_caller_and_is_not_replaced_by_them() {
+fn fixed_params_are_merged_and_not_overridden_by_caller() {
     let world = World::new();
     let more = "config: {script: cat, fixed_params: {kind: fixed, n: 1}}";
     write(&world, "beside", BASH, more);
@@ -612,7 +612,7 @@ fn a_program_that_a_tool_brings_along_runs_only_as_it_was_signed() {
 }
 
 #[test]
-fn an_interpreter_is_the_one_of_the_project_or_the_one_that_the_daemon_is_told_of() {
+fn interpreter_is_from_project_or_daemon_config() {
     let world = World::new();
     // The path is one argument, in spite of characters that are special in a shell.
     let ours = "tongues (of) [men] {and} $angels/speak";

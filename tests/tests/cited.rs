@@ -215,7 +215,7 @@ fn the_reference_has_each_code_that_a_failure_is_made_with_and_no_other() {
 }
 
 #[test]
-fn links_between_pages_lead_somewhere() {
+fn page_links_resolve() {
     let mut wrong = Vec::new();
     for page in rye_pages::all() {
         let text = rye_pages::read(&page);

@@ -102,7 +102,7 @@ fn cancel_on_interrupt_cancels_the_run() {
 }
 
 #[test]
-fn without_a_daemon_and_without_leave_to_start_one_it_is_unreachable() {
+fn no_autostart_without_daemon_is_unreachable() {
     let world = World::new();
     let _refused = world
         .ryectl("ps --no-autostart")
@@ -240,7 +240,7 @@ fn one_idempotency_key_is_one_run() {
 }
 
 #[test]
-fn the_json_of_a_run_has_the_promised_fields_in_every_verb() {
+fn run_json_has_documented_fields_in_every_verb() {
     let world = World::new();
     world.graph("t/good", &bash_step("true", ""));
     let run = world.ryectl("run t/good --json").ok().json();
@@ -314,7 +314,7 @@ fn the_json_of_a_run_has_the_promised_fields_in_every_verb() {
 }
 
 #[test]
-fn the_envelope_of_execute_has_the_promised_fields() {
+fn execute_envelope_has_documented_fields() {
     let world = World::new();
     let out = world
         .ryectl("execute tool rye/core/echo --json --params {\"a\":1}")
@@ -403,7 +403,7 @@ fn plain_text_has_no_colour() {
 }
 
 #[test]
-fn a_reader_that_leaves_is_no_error() {
+fn closed_stdout_is_no_error() {
     let (world, run) = gated();
     let mut follower = world.ryectl("events --follow --json").arg(&run).spawn();
     let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
@@ -499,7 +499,7 @@ fn the_step_limit_of_the_caller_holds() {
 const LONG_STEPS: &str = "start: a\nnodes:\n  a:\n    action: {item_id: t/long}\n    assign: {text: \"${result.text}\"}\n    next: b\n  b:\n    action: {item_id: rye/bash, params: {command: \"head -c 200000 /dev/zero | tr '\\\\0' e >&2; exit 1\"}}\n    assign: {never: 1}\n    on_error: c\n    next: c\n  c: {type: return}";
 
 #[test]
-fn long_steps_are_shown_as_any_other() {
+fn long_step_events_are_shown_like_others() {
     let world = World::new();
     world.python("t/long", "return {'text': 'x' * 200000}");
     world.graph("t/long-steps", LONG_STEPS);
@@ -518,7 +518,7 @@ fn long_steps_are_shown_as_any_other() {
 }
 
 #[test]
-fn the_whole_payload_of_a_long_event_can_be_had() {
+fn payload_of_long_event_is_available_in_full() {
     let world = World::new();
     world.python("t/long", "return {'text': 'x' * 200000}");
     world.graph("t/long-steps", LONG_STEPS);
@@ -556,7 +556,7 @@ fn the_whole_payload_of_a_long_event_can_be_had() {
 }
 
 #[test]
-fn no_text_of_a_tool_or_a_graph_steers_the_terminal() {
+fn tool_and_graph_text_cannot_control_terminal() {
     let world = World::new();
     let evil = r"x\u001b[31my\u0007z\r\u009b2J\u202ew";
     world.python("t/key", &format!("return {{'k': 'v', 'e': '{evil}'}}"));
@@ -610,7 +610,7 @@ fn no_text_of_a_tool_or_a_graph_steers_the_terminal() {
 }
 
 #[test]
-fn what_is_no_target_ends_with_its_own_code_and_the_fix() {
+fn invalid_sign_target_has_own_exit_code_and_fix() {
     let world = World::new();
     for verb in ["verify", "sign"] {
         let call = |target: &str| world.ryectl(verb).arg(target).run();
@@ -626,7 +626,7 @@ fn what_is_no_target_ends_with_its_own_code_and_the_fix() {
 }
 
 #[test]
-fn surroundings_that_cannot_be_used_are_usage_errors() {
+fn unusable_environment_is_usage_error() {
     let world = World::new();
     let _relative = world
         .ryectl("key show")
@@ -655,7 +655,7 @@ fn surroundings_that_cannot_be_used_are_usage_errors() {
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_no_run_that_failed() {
+fn unwritable_stdout_is_not_reported_as_failed_run() {
     let world = World::new();
     let full = std::fs::File::options()
         .write(true)
@@ -726,7 +726,7 @@ fn a_run_is_named_by_a_beginning_of_its_id_or_by_its_age() {
 }
 
 #[test]
-fn an_error_is_json_where_json_is_asked_for() {
+fn json_flag_prints_errors_as_json() {
     let world = World::new();
     for (words, code, reason) in [
         ("get t-1-abcdefghij --json", 3, "not_found"),

@@ -56,7 +56,7 @@ fn a_client_of_another_language_needs_no_option() {
 }
 
 #[test]
-fn the_client_of_the_page_does_what_the_page_says() {
+fn documented_python_client_works_as_shown() {
     let Some(python) = std::env::var_os("RYE_GRPC_PYTHON") else {
         skipped("RYE_GRPC_PYTHON names no Python that has grpcio");
         return;

@@ -66,7 +66,7 @@ fn nothing_in_the_state_directory_can_be_removed_to_let_a_second_daemon_in() {
 }
 
 #[test]
-fn a_daemon_that_is_dying_and_greets_nobody_any_more_is_waited_for() {
+fn start_waits_for_dying_daemon() {
     let world = World::new();
     let state = world.state();
     std::fs::create_dir_all(&state).unwrap();
@@ -101,7 +101,7 @@ fn a_daemon_that_is_dying_and_greets_nobody_any_more_is_waited_for() {
 }
 
 #[test]
-fn over_a_reboot_a_state_directory_is_its_own_whatever_its_numbers_are() {
+fn state_directory_keeps_identity_over_reboot() {
     let world = World::new();
     world.graph("t/stubborn", STUBBORN);
     let daemon = world.start("");
@@ -129,7 +129,7 @@ fn over_a_reboot_a_state_directory_is_its_own_whatever_its_numbers_are() {
 }
 
 #[test]
-fn while_the_daemon_stops_callers_are_told_so_at_once_and_none_starts_another() {
+fn stopping_daemon_refuses_calls_and_blocks_autostart() {
     let world = World::new();
     world.graph("t/stubborn", STUBBORN);
     let daemon = world.start("shutdown_grace_seconds: 60\n");
@@ -153,7 +153,7 @@ fn while_the_daemon_stops_callers_are_told_so_at_once_and_none_starts_another() 
 }
 
 #[test]
-fn a_node_key_that_is_gone_or_another_one_is_told_and_not_replaced() {
+fn missing_or_foreign_node_key_is_refused_and_not_replaced() {
     let world = World::new();
     drop(world.start(""));
     let _stopped = world.ryectl("daemon stop").ok();
@@ -310,7 +310,7 @@ fn sigint_stops_it_as_sigterm_does() {
 }
 
 #[test]
-fn what_an_earlier_life_left_behind_is_ended_at_the_next_start() {
+fn start_ends_processes_of_previous_daemon() {
     let world = World::new();
     world.graph(
         "t/brood",
@@ -371,7 +371,7 @@ fn a_daemon_that_dies_is_started_again_and_an_attached_client_sees_the_end() {
 }
 
 #[test]
-fn a_client_that_waits_starts_a_daemon_that_nobody_else_starts() {
+fn waiting_client_restarts_dead_daemon() {
     let world = World::new();
     world.graph("t/waits", WAITS);
     let daemon = world.start("");
@@ -386,7 +386,7 @@ fn a_client_that_waits_starts_a_daemon_that_nobody_else_starts() {
 }
 
 #[test]
-fn when_the_daemon_dies_its_parent_ends_what_it_started() {
+fn parent_ends_processes_of_dead_daemon() {
     let world = World::new();
     world.graph(
         "t/tree",
@@ -406,7 +406,7 @@ fn when_the_daemon_dies_its_parent_ends_what_it_started() {
 }
 
 #[test]
-fn when_the_parent_dies_the_daemon_ends_what_has_left_its_session_before_it_goes() {
+fn orphaned_daemon_ends_detached_processes_before_exit() {
     let world = World::new();
     world.graph(
         "t/tree",
@@ -499,7 +499,7 @@ fn a_configuration_file_that_is_not_there_is_an_error() {
 }
 
 #[test]
-fn the_log_is_json_when_nobody_reads_it_on_a_terminal() {
+fn log_is_json_off_terminal() {
     let world = World::new();
     let _daemon = world.start("");
     let log = world.log();

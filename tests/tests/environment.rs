@@ -59,7 +59,7 @@ fn a_variable_that_is_not_set_makes_no_run_and_the_refusal_names_the_fix() {
 }
 
 #[test]
-fn the_projects_env_file_counts_as_it_stands_at_the_start() {
+fn env_file_is_read_at_run_start() {
     let world = World::new();
     graph(&world, "env/file", "env_requires: [FIRST]", &show("FIRST"));
     missing(&world, "env/file");
@@ -107,7 +107,7 @@ fn variables_the_daemon_passes_on_count_even_if_they_are_empty() {
 }
 
 #[test]
-fn a_node_has_the_variables_of_its_own_tool_and_a_graph_has_not() {
+fn required_variable_of_tool_counts_for_node_but_not_graph() {
     let world = World::new();
     world.tool(
         "own/tool.yaml",

@@ -120,7 +120,7 @@ fn following_survives_kill_9_without_gap_or_duplicate() {
 }
 
 #[test]
-fn a_transcript_is_chained_signed_and_says_what_the_stream_says() {
+fn transcript_is_chained_signed_and_equals_stream() {
     let (world, run) = finished();
     let text = whole_transcript(&world, &run);
     let checked = check(&text, &run, &world.node_key()).unwrap();
@@ -153,7 +153,7 @@ fn a_transcript_stays_whole_over_kill_9() {
 }
 
 #[test]
-fn the_check_of_transcripts_finds_what_it_is_there_for() {
+fn transcript_check_detects_each_change() {
     let (world, run) = finished();
     let key = world.node_key();
     let text = whole_transcript(&world, &run);
@@ -272,14 +272,14 @@ fn front_and_state(text: &str) -> (Vec<(String, String)>, Value) {
 }
 
 #[test]
-fn the_thread_file_tells_the_run_and_how_it_ended() {
+fn thread_file_has_run_and_its_end() {
     let (world, run) = finished();
     let thread = world.thread_file(&run, "completed");
     assert!(thread.to_string().contains(&run), "{thread}");
 }
 
 #[test]
-fn what_a_node_reads_in_vain_is_told_on_the_terminal_and_in_the_transcript() {
+fn unresolved_path_is_shown_and_recorded() {
     let world = World::new();
     let daemon = world.start("");
     world.graph(
@@ -302,7 +302,7 @@ fn what_a_node_reads_in_vain_is_told_on_the_terminal_and_in_the_transcript() {
 }
 
 #[test]
-fn a_transcript_is_printed_as_it_was_written_and_every_change_of_its_file_is_found() {
+fn transcript_verb_prints_exact_lines_and_detects_changes() {
     let (world, run) = finished();
     let text = whole_transcript(&world, &run);
     let printed = |words: &str| world.ryectl(&format!("transcript {words}")).arg(&run);
@@ -385,7 +385,7 @@ fn transcript_file_is_verified_without_a_daemon_anywhere() {
 }
 
 #[test]
-fn each_attempt_says_what_it_does_and_on_what_by_hashes_of_their_own() {
+fn attempt_events_have_call_chain_and_cache_hashes() {
     let world = World::new();
     let graph = r#"start: a
 hooks:

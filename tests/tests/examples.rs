@@ -67,7 +67,7 @@ fn a_review_proposes_what_a_machine_can_fix() {
 }
 
 #[test]
-fn a_review_leaves_the_rest_to_somebody_who_thinks() {
+fn review_leaves_unfixable_findings_to_reviewer() {
     let world = World::new();
     let _daemon = world.start("");
     world.write("a.txt", "<<<<<<< ours\nTODO: decide \n");

@@ -160,7 +160,7 @@ const PRINTS: &str = "start: a\nnodes:\n  \
     end: {type: return, output: {}}";
 
 #[test]
-fn a_process_that_cannot_start_for_want_of_descriptors_or_memory_starts_later_and_once() {
+fn process_start_waits_out_descriptor_or_memory_shortage() {
     let world = World::with_faults();
     let daemon = world.start("");
     world.graph("t/prints", PRINTS);
@@ -210,7 +210,7 @@ const LATER: &str = "start: a\nnodes:\n  \
     end: {type: return, output: {}}";
 
 #[test]
-fn an_item_that_cannot_be_opened_for_want_of_descriptors_is_opened_later() {
+fn item_open_waits_out_descriptor_shortage() {
     let world = World::new();
     let daemon = world.start("");
     world.python("t/tool", "return {}");
@@ -248,7 +248,7 @@ fn an_item_that_cannot_be_opened_for_want_of_descriptors_is_opened_later() {
 }
 
 #[test]
-fn callers_that_cannot_be_accepted_for_a_while_are_accepted_then() {
+fn connections_are_accepted_after_accept_failures() {
     let world = World::with_faults();
     let daemon = world.start("");
     world.let_fail("accept4 * EMFILE 5");
@@ -300,7 +300,7 @@ fn a_stop_does_not_wait_for_the_files_of_a_project_that_hangs_and_the_next_start
 }
 
 #[test]
-fn who_calls_while_the_journal_is_closed_is_told_that_the_daemon_stops() {
+fn call_on_closed_journal_reports_stopping_daemon() {
     let (world, daemon, run) = behind("shutdown_grace_seconds: 300\n");
     daemon.signal(Signal::SIGTERM);
     until("all calls to have ended", || {

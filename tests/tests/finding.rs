@@ -163,7 +163,7 @@ fn a_daemon_that_does_not_answer_is_named_by_its_pid_and_ended_by_stop_and_resta
 }
 
 #[test]
-fn a_daemon_that_still_recovers_is_waited_for_and_then_asked_to_stop() {
+fn stop_waits_for_recovering_daemon() {
     let world = World::with_faults();
     // The daemon does not serve until the rules change.
     world.let_fail("fsync /state hang");
@@ -184,7 +184,7 @@ fn a_daemon_that_still_recovers_is_waited_for_and_then_asked_to_stop() {
 }
 
 #[test]
-fn in_a_directory_that_was_removed_nothing_is_written_and_the_directory_is_named_as_the_fault() {
+fn removed_working_directory_is_named_and_nothing_is_written() {
     let world = World::new();
     let _daemon = world.start("");
     let gone = world.home().join("gone");

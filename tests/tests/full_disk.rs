@@ -261,7 +261,7 @@ fn speaks_at_length() -> String {
 }
 
 #[test]
-fn what_a_model_says_while_the_disk_is_full_is_kept_and_paid_for_once() {
+fn model_answer_on_full_disk_is_kept_and_charged_once() {
     let server = ModelServer::start(&speaks_at_length());
     let Some(disk) = SmallDisk::with_models(&server) else {
         return;

@@ -98,7 +98,7 @@ fn disagreements(
 }
 
 #[test]
-fn recorded_graphs_come_to_the_recorded_end_or_to_ours() {
+fn recorded_graphs_match_record_or_ruling() {
     let world = signed_project();
     let _daemon = world.start("env:\n  pass: [GOLDEN_LEAK]\n");
     let signed = world.project().join(".ai");
@@ -184,7 +184,7 @@ fn every_translation_gives_its_reason() {
 }
 
 #[test]
-fn every_ruling_is_about_a_case_that_is_walked_and_gives_its_reason() {
+fn every_ruling_has_run_case_and_reason() {
     let cases = read("graphs.json");
     let rulings = read("rulings.json");
     let known = |id: &str| {

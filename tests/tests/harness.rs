@@ -35,9 +35,8 @@ fn waiting_ends_at_its_deadline() {
 }
 
 #[test]
-fn commands_find_interrupts_with_their_default_meaning_whatever_our_caller_ignores() {
-    const THIS: &str =
-        "harness::commands_find_interrupts_with_their_default_meaning_whatever_our_caller_ignores";
+fn commands_get_default_interrupt_dispositions() {
+    const THIS: &str = "harness::commands_get_default_interrupt_dispositions";
     let out = program("cat").arg("/proc/self/status").output().unwrap();
     let status = String::from_utf8(out.stdout).unwrap();
     for signal in [Signal::SIGINT, Signal::SIGQUIT] {

@@ -102,7 +102,7 @@ fn call(world: &World, name: &str, params: &Value) -> Outcome {
 }
 
 #[test]
-fn a_request_is_the_tools_own_with_the_words_of_its_caller_in_typed_slots() {
+fn http_request_fills_typed_slots_with_caller_values() {
     let world = World::new();
     world.write(
         ".env",
@@ -173,7 +173,7 @@ fn a_request_is_the_tools_own_with_the_words_of_its_caller_in_typed_slots() {
 }
 
 #[test]
-fn what_a_caller_gives_never_becomes_a_header_line_a_step_upwards_or_another_host() {
+fn caller_values_cannot_inject_header_path_or_host() {
     let world = World::new();
     let peer = Peer::new(Vec::<String>::new());
     let config = "url: \"http://HOST/v1/{id}\"\nheaders: {X-Trace: \"{trace}\"}";
@@ -331,7 +331,7 @@ fn an_answer_that_is_no_success_is_a_failure_with_the_answer() {
 }
 
 #[test]
-fn a_call_is_tried_again_where_that_may_help_and_does_no_harm() {
+fn http_call_is_retried_only_if_useful_and_safe() {
     let world = World::new();
     let busy = || answer("503 Service Unavailable", "Retry-After: 0\r\n", "");
     let retry = "url: \"http://HOST/a\"\nmethod: POST\nretry: {max_attempts: 3, backoff: fixed}";
@@ -437,7 +437,7 @@ fn a_call_that_hangs_ends_with_its_run() {
 }
 
 #[test]
-fn a_secret_goes_where_its_scheme_says_and_into_no_answer() {
+fn http_secret_is_sent_by_scheme_and_removed_from_answers() {
     let world = World::new();
     world.write(".env", "EXAMPLE_USER=ada\nEXAMPLE_SECRET=s3cret-w0rd\n");
     let echo = || ok(r#"{"said": "s3cret-w0rd"}"#);
@@ -526,7 +526,7 @@ fn a_call_that_was_cut_off_with_its_daemon_is_made_again_with_the_same_key() {
 }
 
 #[test]
-fn a_call_that_is_made_at_most_once_is_left_for_somebody_to_say_what_became_of_it() {
+fn interrupted_at_most_once_http_call_waits_for_verdict() {
     let world = World::new();
     let (host, run) = cut_off(&world, "at_most_once");
     let _daemon = world.start("");

@@ -157,7 +157,7 @@ fn an_item_is_named_by_its_id_its_type_or_its_path_in_every_verb() {
 }
 
 #[test]
-fn a_mistyped_item_is_answered_with_the_one_that_is_near() {
+fn mistyped_item_suggests_nearest_item() {
     let world = World::new();
     world.graph_with("t/greet", TAKES, GREET);
     for (words, near) in [

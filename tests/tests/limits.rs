@@ -68,7 +68,7 @@ fn a_child_run_starts_no_more_than_its_parent_may() {
 }
 
 #[test]
-fn a_continuation_starts_no_more_than_was_left() {
+fn continuation_keeps_remaining_spawn_limit() {
     let world = world();
     world.graph_with("t/twice", &limited("{spawns: 1}"), TWICE);
     let failed = world.ryectl("run t/twice --json").run().code(1).json();
@@ -84,7 +84,7 @@ fn a_continuation_starts_no_more_than_was_left() {
 }
 
 #[test]
-fn a_graph_says_how_deep_its_child_runs_lie() {
+fn graph_limits_depth_of_child_runs() {
     let world = world();
     world.graph_with("t/flat", &limited("{depth: 0}"), TWICE);
     let failed = world.ryectl("run t/flat --json").run().code(1).json();

@@ -89,7 +89,7 @@ async fn load(world: &World, runs: usize) {
 
 #[tokio::test]
 #[expect(clippy::disallowed_methods, reason = "who wants more of it says so")]
-async fn what_the_daemon_holds_does_not_grow_with_the_runs_that_have_ended() {
+async fn daemon_resources_do_not_grow_with_ended_runs() {
     let asked = std::env::var("RYE_LOAD_RUNS").ok();
     let runs = asked.map_or(RUNS, |runs| runs.parse().unwrap());
     // Many runs fill many segments.

@@ -53,7 +53,7 @@ fn until_none_is_left(world: &World) {
 }
 
 #[test]
-fn what_a_tool_of_a_server_answers_is_data_and_its_server_ends_with_the_run() {
+fn mcp_result_is_data_and_server_ends_with_run() {
     let world = World::new();
     let _daemon = world.start("");
     server(&world, "good", "", &["boom", "env", "roots"]);
@@ -95,7 +95,7 @@ fn what_a_tool_of_a_server_answers_is_data_and_its_server_ends_with_the_run() {
 }
 
 #[test]
-fn a_long_blob_is_an_object_and_a_short_one_stands_in_the_result() {
+fn long_mcp_blob_is_object_and_short_one_is_inline() {
     let world = World::new();
     let _daemon = world.start("");
     server(&world, "good", "", &["picture"]);
@@ -118,7 +118,7 @@ fn a_long_blob_is_an_object_and_a_short_one_stands_in_the_result() {
 }
 
 #[test]
-fn the_process_of_a_server_is_on_record_with_the_call_that_started_it() {
+fn mcp_server_process_is_recorded_with_starting_call() {
     let world = World::new();
     let _daemon = world.start("");
     server(&world, "good", "", &["pid"]);
@@ -209,7 +209,7 @@ fn one_server_serves_a_whole_run_and_its_child_runs() {
 }
 
 #[test]
-fn a_run_that_is_recovered_asks_a_new_server_and_repeats_no_call_that_was_answered() {
+fn recovered_run_uses_new_mcp_server_without_repeating_calls() {
     let world = World::new();
     let daemon = world.start("");
     server(&world, "good", "", &["pid"]);
@@ -274,7 +274,7 @@ fn tools_are_imported_signed_and_pinned_and_one_that_changes_is_refused() {
 }
 
 #[test]
-fn a_server_is_an_item_like_any_other() {
+fn mcp_server_item_is_verified_and_permitted_like_any_item() {
     let world = World::new();
     let _daemon = world.start("");
     server(&world, "good", "", &["pid"]);

@@ -60,7 +60,7 @@ fn a_state_that_is_small_as_json_and_large_in_memory_fails_its_node() {
 }
 
 #[test]
-fn a_run_whose_values_are_too_much_together_ends_and_one_that_asks_for_less_continues_it() {
+fn run_over_memory_limit_ends_and_smaller_continuation_completes() {
     let world = World::new();
     let _daemon = world.start("");
     let graph = |assigned: &str| {
@@ -81,7 +81,7 @@ fn a_run_whose_values_are_too_much_together_ends_and_one_that_asks_for_less_cont
 }
 
 #[test]
-fn a_run_that_asks_for_more_than_all_runs_may_have_fails_and_is_resumed_when_others_have_ended() {
+fn run_over_total_memory_fails_and_resumes_after_others_end() {
     let world = World::new();
     let _daemon = world.start("limits: {memory_mb: 64}");
     world.graph("t/holds", HOLDS);
@@ -112,7 +112,7 @@ fn a_run_that_asks_for_more_than_all_runs_may_have_fails_and_is_resumed_when_oth
 }
 
 #[test]
-fn who_follows_a_run_whose_value_never_fits_twice_is_told_the_limit_and_the_run_is_not_affected() {
+fn follower_of_oversized_value_gets_limit_error_and_run_is_unaffected() {
     let world = World::new();
     let _daemon = world.start("limits: {memory_mb: 64}");
     let x = "${inputs.text}".repeat(26);
@@ -182,7 +182,7 @@ fn inputs_that_do_not_fit_a_schema_that_refers_to_itself_are_refused_and_fill_no
 const PRINTS: &str = "import json\nwide = [[1, 'x'] * 3] * 3\nfor _ in range(LEVELS):\n    wide = [wide]\nprint(json.dumps(wide))";
 
 #[test]
-fn what_a_tool_prints_for_a_nested_graph_fails_its_node_and_fills_no_memory() {
+fn nested_tool_output_for_recursive_schema_stays_within_memory() {
     let world = World::new();
     let daemon = world.start("");
     world.graph_with(
@@ -313,7 +313,7 @@ const MOST_LEFT: u64 = 250;
 const PATIENCE: Duration = Duration::from_secs(8);
 
 #[test]
-fn hostile_files_that_are_looked_at_side_by_side_hold_nobody_up() {
+fn concurrent_hostile_files_do_not_block_calls() {
     let world = World::new();
     let daemon = world.start("");
     hostile(&world);
@@ -339,7 +339,7 @@ const MATCHES: &str = "max_steps: 400\nstate: {text: aaaaaaaaaaaaaaaaaaaaaaaaaaa
     end: {type: return}";
 
 #[test]
-fn pure_steps_that_take_long_hold_nobody_up() {
+fn long_pure_steps_do_not_block_calls() {
     let world = World::new();
     let _daemon = world.start("");
     world.graph("t/matches", MATCHES);
@@ -354,8 +354,7 @@ fn pure_steps_that_take_long_hold_nobody_up() {
 }
 
 #[test]
-fn attacks_on_a_daemon_with_little_memory_leave_the_run_beside_them_alone_and_the_memory_is_given_back()
- {
+fn low_memory_attacks_spare_other_run_and_memory_is_returned() {
     let world = World::within_addresses(4 << 30);
     let daemon = world.start("");
     for (id, graph) in [("t/doubles", DOUBLES), ("t/waits", WAITS)] {

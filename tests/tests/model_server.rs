@@ -248,7 +248,7 @@ fn the_first_rule_that_matches_the_request_answers() {
 }
 
 #[test]
-fn a_rule_that_answers_so_many_times_leaves_the_rest_to_the_next() {
+fn rule_with_times_yields_to_next_rule() {
     let server = ModelServer::start(
         "- {when: {turn: 1}, times: 2, reply: {status: 529}}\n- {reply: {text: later}}",
     );

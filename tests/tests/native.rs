@@ -113,7 +113,7 @@ fn a_tool_of_the_project_by_the_name_of_an_internal_one_needs_its_capability() {
 }
 
 #[test]
-fn an_emitted_event_stands_in_the_transcript_of_its_own_run() {
+fn emitted_event_is_in_transcript_of_its_run() {
     let world = World::new();
     let event = json!({"event_type": "checkpoint_saved", "payload": {"at": 3}});
     let emit = calling(EMITTER, &event);
@@ -141,7 +141,7 @@ fn an_emitted_event_stands_in_the_transcript_of_its_own_run() {
 }
 
 #[test]
-fn processes_tell_about_runs_and_cancel_them() {
+fn process_tools_report_and_cancel_runs() {
     let world = World::new();
     let daemon = world.start("");
     let run = start_waiting(&world, "go");
@@ -259,7 +259,7 @@ fn a_graph_stops_only_its_child_runs() {
 }
 
 #[test]
-fn runs_of_another_project_are_not_there() {
+fn native_tools_hide_runs_of_other_projects() {
     let world = World::new();
     let daemon = world.start("");
     let run = start_waiting(&world, "go");
@@ -292,7 +292,7 @@ fn runs_of_another_project_are_not_there() {
 }
 
 #[test]
-fn a_wait_tells_of_every_run_in_both_shapes() {
+fn wait_threads_reports_every_run_in_both_shapes() {
     let world = World::new();
     let daemon = world.start("");
     world.write("good", "0");
@@ -327,7 +327,7 @@ fn a_wait_tells_of_every_run_in_both_shapes() {
 }
 
 #[test]
-fn a_wait_ends_at_its_time_at_the_first_or_at_the_first_failure() {
+fn wait_threads_ends_at_timeout_first_end_or_first_failure() {
     let world = World::new();
     let daemon = world.start("");
     let (slow, other) = (
@@ -399,7 +399,7 @@ fn a_graph_waits_for_what_it_started_and_again_after_a_crash() {
 }
 
 #[test]
-fn a_waiting_graph_stops_when_it_is_told() {
+fn waiting_graph_stops_on_cancel() {
     let world = World::new();
     let daemon = world.start("");
     let waited = start_waiting(&world, "never");
@@ -418,7 +418,7 @@ fn a_waiting_graph_stops_when_it_is_told() {
 }
 
 #[test]
-fn nobody_waits_for_the_run_it_is_part_of() {
+fn wait_threads_refuses_own_tree() {
     let world = World::new();
     world.graph(
         "t/own",
@@ -435,7 +435,7 @@ fn nobody_waits_for_the_run_it_is_part_of() {
 }
 
 #[test]
-fn a_chain_of_continuations_is_told_from_its_root() {
+fn continuation_chain_is_listed_from_root() {
     let world = World::new();
     let daemon = world.start("");
     world.write("go", "3");
@@ -535,7 +535,7 @@ nodes:
 }
 
 #[test]
-fn a_shell_gets_its_own_variables_where_a_graph_writes_two_dollars() {
+fn double_dollar_passes_variable_to_shell() {
     let world = World::new();
     world.graph(
         "t/loop",

@@ -123,7 +123,7 @@ fn a_graph_in_a_graph_is_a_run_of_its_own() {
 }
 
 #[test]
-fn control_parameters_never_reach_the_inputs() {
+fn control_parameters_are_removed_from_inputs() {
     let world = World::new();
     world.graph(
         "t/tell",
@@ -164,7 +164,7 @@ fn a_child_run_does_no_more_than_its_parent_may() {
 }
 
 #[test]
-fn runs_lie_only_so_deep() {
+fn run_depth_is_limited() {
     let world = World::new();
     world.graph("t/deep", &calls("t/deep", "{depth: 2}"));
     let out = world.ryectl("run t/deep --json").run().code(1);
@@ -308,7 +308,7 @@ fn a_kill_ends_every_child_run_with_its_processes() {
 }
 
 #[test]
-fn a_kill_is_carried_to_its_end_though_the_caller_goes_away() {
+fn kill_completes_after_caller_disconnects() {
     let world = World::new();
     let daemon = world.start("");
     world.graph("t/stubborn", STUBBORN);
@@ -403,7 +403,7 @@ fn no_child_run_outlives_a_parent_that_was_stopped_when_the_daemon_died() {
 }
 
 #[test]
-fn a_child_run_that_somebody_else_cancels_fails_its_node() {
+fn externally_cancelled_child_run_fails_its_node() {
     let world = World::new();
     let daemon = world.start("");
     // The name of the graph must not be taken for a reason to retry.
@@ -466,7 +466,7 @@ fn resume(world: &World, run: &str) {
 }
 
 #[test]
-fn a_suspended_run_shows_what_it_waits_for_and_how_it_resumes() {
+fn suspended_run_shows_cause_and_resume_command() {
     let world = World::new();
     let [top, _middle, leaf] = suspended_line(&world);
     let out = world.ryectl("get").arg(&top).ok();
@@ -501,7 +501,7 @@ fn a_suspended_run_suspends_its_ancestors_and_they_resume_together() {
 }
 
 #[test]
-fn a_suspended_line_stays_suspended_over_a_restart_and_resumes() {
+fn suspended_chain_survives_restart_and_resumes() {
     let world = World::new();
     let daemon = world.start("");
     let line = suspended_line(&world);
@@ -515,7 +515,7 @@ fn a_suspended_line_stays_suspended_over_a_restart_and_resumes() {
 }
 
 #[test]
-fn a_suspended_line_is_cancelled_and_killed_as_one() {
+fn suspended_chain_is_cancelled_and_killed_together() {
     let world = World::new();
     let daemon = world.start("");
     let line = suspended_line(&world);
@@ -784,7 +784,7 @@ fn assert_asks_about_the_charge(world: &World, run: &str) {
 }
 
 #[test]
-fn what_the_end_of_a_parent_cut_off_in_its_child_is_repeated_only_if_somebody_says_so() {
+fn charge_cut_off_by_end_of_parent_repeats_only_on_verdict() {
     for (keys, verb) in [
         ("", "kill --grace 0"),
         ("", "cancel"),
@@ -800,7 +800,7 @@ fn what_the_end_of_a_parent_cut_off_in_its_child_is_repeated_only_if_somebody_sa
 }
 
 #[test]
-fn a_line_that_nobody_knows_about_and_that_was_killed_still_asks() {
+fn killed_chain_with_uncertain_charge_still_needs_verdict() {
     let world = charging("");
     let daemon = world.start("");
     let run = world.start_run("t/top");
@@ -829,7 +829,7 @@ fn no_finished_step_of_a_child_run_runs_twice_when_the_line_resumes() {
 }
 
 #[test]
-fn a_child_run_that_was_resumed_by_itself_is_neither_repeated_nor_overtaken() {
+fn separately_resumed_child_run_is_not_repeated() {
     let world = charging("");
     let run = world.start_run("t/top");
     until_lines(&world, "ran", 1);
@@ -861,7 +861,7 @@ fn a_child_run_that_was_resumed_by_itself_is_neither_repeated_nor_overtaken() {
 }
 
 #[test]
-fn a_child_run_that_was_ended_when_all_its_nodes_were_done_is_not_done_again() {
+fn child_run_ended_after_its_last_node_is_not_repeated() {
     for (keys, at_top) in [("", true), ("    retry: {max: 2, delay: 0.01}\n", false)] {
         let world = World::new();
         world.graph(
@@ -918,7 +918,7 @@ fn another_try_of_a_node_continues_its_child_run() {
 }
 
 #[test]
-fn a_charge_cut_off_in_a_child_run_is_not_tried_again_unasked() {
+fn node_retry_does_not_repeat_cut_off_charge_of_child_run() {
     let world = charging("    timeout: 2\n    retry: {max: 2, delay: 0.01}\n");
     let failed = ran(&world, "t/middle");
     assert_eq!(failed["error"]["code"], "timeout", "{failed}");
@@ -933,7 +933,7 @@ fn a_charge_cut_off_in_a_child_run_is_not_tried_again_unasked() {
 }
 
 #[test]
-fn what_the_end_of_a_run_cut_off_below_its_hook_is_repeated_only_if_somebody_says_so() {
+fn charge_cut_off_below_hook_repeats_only_on_verdict() {
     for verb in ["kill --grace 0", "cancel"] {
         let world = World::new();
         world.graph("t/charges", CHARGES);
@@ -996,7 +996,7 @@ fn items_continue_their_child_runs() {
 }
 
 #[test]
-fn a_graph_that_is_asked_as_a_hook_answers_by_what_it_returns() {
+fn graph_as_hook_answers_with_its_output() {
     let world = World::new();
     let daemon = world.start("");
     world.graph(

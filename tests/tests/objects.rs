@@ -186,7 +186,7 @@ fn a_result_of_the_same_inputs_is_taken_from_an_earlier_run() {
 }
 
 #[test]
-fn an_edited_tool_is_another_tool() {
+fn edited_tool_misses_cached_result() {
     let world = world();
     let _first = run(&world, "t/cached", 1);
     world.python("t/count", &COUNT.replace("params.get('n')}", "100}"));
@@ -217,7 +217,7 @@ fn a_failure_is_never_taken_from_an_earlier_run() {
 }
 
 #[test]
-fn what_somebody_else_put_into_the_cache_is_not_used() {
+fn foreign_cache_entry_is_ignored() {
     let world = world();
     let _first = run(&world, "t/cached", 1);
     let path = pointer(&world);
@@ -273,7 +273,7 @@ fn what_somebody_else_put_into_the_cache_is_not_used() {
 }
 
 #[test]
-fn who_may_not_carry_it_out_does_not_get_its_cached_result() {
+fn cached_result_needs_permission_for_its_tool() {
     let world = world();
     let _first = run(&world, "t/cached", 1);
     let denied = world
@@ -404,7 +404,7 @@ fn the_objects_of_a_run_are_whole_after_kill_9() {
 }
 
 #[test]
-fn what_the_tools_of_a_run_complain_about_is_kept() {
+fn stderr_of_tools_is_kept_in_async_log() {
     let world = World::new();
     world.graph(
         "t/child",

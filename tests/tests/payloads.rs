@@ -284,7 +284,7 @@ fn every_field_of_every_event_is_described_in_the_contract() {
 }
 
 #[test]
-fn every_type_that_a_payload_names_is_described_as_it_is() {
+fn every_payload_type_matches_contract() {
     let contract = contract();
     let declared = declared();
     for (name, entry) in &contract {
@@ -392,7 +392,7 @@ fn wrong_fields(
 }
 
 #[test]
-fn every_pinned_event_is_what_the_contract_says() {
+fn every_pinned_event_matches_contract() {
     let contract = contract();
     let snapshots = clone_root().join("tests/tests/snapshots");
     let mut checked = BTreeSet::new();

@@ -74,7 +74,7 @@ fn configuration_of_the_user_counts_in_every_project() {
 }
 
 #[test]
-fn configuration_that_cannot_be_is_told_with_its_entry_and_space() {
+fn invalid_configuration_names_entry_and_space() {
     let world = World::new();
     gate(&world);
     for (name, body, told) in [

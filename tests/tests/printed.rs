@@ -53,7 +53,7 @@ fn a_failed_step_shows_its_exit_code_and_the_last_lines_of_both_streams() {
 }
 
 #[test]
-fn a_step_that_complains_on_stdout_alone_says_why_it_failed_wherever_it_is_shown() {
+fn stdout_of_failed_step_is_shown_in_every_view() {
     let world = World::new();
     world.graph(
         "t/silent",
@@ -83,7 +83,7 @@ nodes:
 }
 
 #[test]
-fn a_word_in_what_a_command_printed_never_has_it_run_again() {
+fn printed_text_never_triggers_retry() {
     let world = World::new();
     world.graph(
         "t/word",
@@ -223,7 +223,7 @@ fn printed_and_ended(told: &[Value]) -> Vec<String> {
 }
 
 #[test]
-fn what_tools_print_is_told_as_it_comes_and_before_the_end_of_its_attempt() {
+fn tool_output_streams_before_end_of_attempt() {
     let world = World::new();
     let wait = |name: &str| format!("until [ -e {name} ]; do sleep 0.01; done");
     let (heard, go) = (wait("heard"), wait("go"));

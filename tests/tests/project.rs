@@ -86,7 +86,7 @@ fn an_edited_tool_is_refused_until_it_is_signed_again() {
 }
 
 #[test]
-fn a_signature_shows_what_it_vouches_for_beyond_the_one_before() {
+fn sign_shows_changes_since_former_signature() {
     let world = initialised();
     let path = world.project().join(".ai/tools/sample/hello.yaml");
     let text = fs::read_to_string(&path).unwrap();

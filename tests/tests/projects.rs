@@ -167,7 +167,7 @@ fn files(world: &World) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_load_shows_how_far_it_is_and_a_resume_loads_what_failed_alone() {
+fn load_shows_progress_and_resume_loads_only_failures() {
     let world = World::new();
     unpack(&world, "etl");
     let slow = files(&world);
@@ -226,7 +226,7 @@ fn suspended(world: &World, run: &str) -> Value {
 }
 
 #[test]
-fn a_release_waits_for_a_person_and_goes_out_once() {
+fn release_waits_for_approval_and_publishes_once() {
     let world = World::new();
     unpack(&world, "release");
     let Some((small, large)) = terminals(&world) else {

@@ -76,7 +76,7 @@ fn removed_run_is_gone_with_the_runs_below_it_and_its_files() {
 }
 
 #[test]
-fn run_that_is_live_is_not_removed_and_names_the_way() {
+fn live_run_is_not_removed_and_error_names_command() {
     let world = world();
     let _daemon = world.start("");
     let live = world.start_run("t/waits");

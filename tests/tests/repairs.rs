@@ -68,7 +68,7 @@ fn a_run_that_completed_with_errors_is_resumed_with_what_failed_alone() {
 }
 
 #[test]
-fn what_cannot_be_told_any_more_is_not_repeated() {
+fn completed_with_errors_of_changed_graph_is_not_resumed() {
     let world = World::new();
     world.graph_with("etl/load", ALL, ETL);
     let run = world.ryectl("run etl/load --json").run().code(1).json();
@@ -80,7 +80,7 @@ fn what_cannot_be_told_any_more_is_not_repeated() {
 }
 
 #[test]
-fn a_run_that_is_asked_to_stop_is_shown_as_cancelling_until_it_has() {
+fn cancelled_run_is_shown_as_cancelling_until_it_ends() {
     let world = World::new();
     world.graph_with(
         "t/slow",
@@ -127,7 +127,7 @@ fn a_run_that_is_asked_to_stop_is_shown_as_cancelling_until_it_has() {
 }
 
 #[test]
-fn a_suspended_run_is_listed_with_what_it_asks() {
+fn suspended_run_is_listed_with_its_question() {
     let world = World::new();
     world.graph_with(
         "t/ask",
@@ -142,7 +142,7 @@ fn a_suspended_run_is_listed_with_what_it_asks() {
 }
 
 #[test]
-fn child_runs_are_shown_below_what_they_carry_out() {
+fn child_runs_are_shown_below_their_node() {
     let world = World::new();
     world.graph_with(
         "t/child",
@@ -182,7 +182,7 @@ fn child_runs_are_shown_below_what_they_carry_out() {
 }
 
 #[test]
-fn what_a_run_left_may_be_removed_by_hand() {
+fn files_of_run_may_be_removed_by_hand() {
     let world = World::new();
     world.graph(
         "t/g",

@@ -204,7 +204,7 @@ fn a_run_that_failed_at_its_limit_is_continued_only_with_a_higher_one() {
 }
 
 #[test]
-fn only_deaths_of_the_daemon_while_it_computes_are_held_against_a_run() {
+fn only_deaths_while_computing_count_against_run() {
     let world = World::new();
     world.graph("t/gate", GATE);
     let mut daemon = world.start("");
@@ -255,7 +255,7 @@ fn only_deaths_of_the_daemon_while_it_computes_are_held_against_a_run() {
 }
 
 #[test]
-fn a_run_whose_own_move_brings_the_daemon_down_is_suspended_at_the_fourth_death() {
+fn crashing_run_is_suspended_at_fourth_death() {
     let server = ModelServer::start("- reply: {text: Done.}");
     let world = World::with_models(&server);
     world.directive("t/speak", "<model tier=\"general\"/>", "", "Speak.");
@@ -401,7 +401,7 @@ fn a_run_whose_inputs_do_not_fit_its_graph_any_more_is_not_continued() {
 }
 
 #[test]
-fn what_an_edited_graph_declares_of_the_state_begins_as_declared_and_what_nobody_set_is_null() {
+fn edited_graph_state_starts_as_declared_and_unset_keys_are_null() {
     let (world, run) = failed();
     let edited = TWO
         .replace("state: {n: 1}", "state: {n: 7, greeting: [hi]}")
@@ -426,7 +426,7 @@ fn what_an_edited_graph_declares_of_the_state_begins_as_declared_and_what_nobody
 const GATE_THAT_FAILS: &str = "start: a\nnodes:\n  a:\n    action: {item_id: rye/bash, params: {command: \"test -e ok\"}}\n    next: b\n  b: {type: return}";
 
 #[test]
-fn a_step_that_takes_over_a_run_does_an_at_most_once_node_again_only_if_it_is_told_to() {
+fn single_step_of_run_repeats_at_most_once_node_only_on_verdict() {
     let world = World::new();
     world.graph("t/charge", &charges("true", ""));
     let run = world.start_run("t/charge");
@@ -446,7 +446,7 @@ fn a_step_that_takes_over_a_run_does_an_at_most_once_node_again_only_if_it_is_to
 }
 
 #[test]
-fn an_at_most_once_step_that_failed_in_a_child_run_is_not_repeated_by_the_node_of_its_parent() {
+fn failed_at_most_once_step_of_child_run_is_not_retried_by_parent() {
     let action = "action: {item_id: t/charge, params: {}}";
     let above = [
         (format!("{action}\n    retry: {{max: 2}}"), "", 1),
@@ -488,7 +488,7 @@ fn an_at_most_once_step_that_failed_in_a_child_run_is_not_repeated_by_the_node_o
 }
 
 #[test]
-fn an_at_most_once_step_that_failed_after_it_began_is_repeated_only_if_somebody_says_so() {
+fn failed_at_most_once_step_repeats_only_on_verdict() {
     for (command, more) in [
         ("exit 1", ""),
         // The action has completed; its evaluation failed.
@@ -519,7 +519,7 @@ fn an_at_most_once_step_that_failed_after_it_began_is_repeated_only_if_somebody_
 }
 
 #[test]
-fn only_the_items_that_may_have_happened_are_asked_about() {
+fn only_uncertain_items_need_verdicts() {
     let world = World::new();
     let _daemon = world.start("");
     let config = "start: a\nnodes:\n  a:\n    type: foreach\n    over: [0, 1, 2]\n    effect: at_most_once\n    \
@@ -548,7 +548,7 @@ fn only_the_items_that_may_have_happened_are_asked_about() {
 }
 
 #[test]
-fn a_run_suspended_behind_an_at_most_once_step_says_how_it_resumes() {
+fn suspension_after_at_most_once_step_names_resume_command() {
     let world = World::new();
     let _daemon = world.start("");
     let suspends = "start: a\nhooks: [{event: error, action: {item_id: rye/agent/threads/internal/control, params: {action: suspend}}}]\n";
@@ -572,7 +572,7 @@ fn a_run_suspended_behind_an_at_most_once_step_says_how_it_resumes() {
 const SUSPENDS: &str = "start: a\nhooks: [{event: error, action: {item_id: rye/agent/threads/internal/control, params: {action: suspend}}}]\n";
 
 #[test]
-fn a_run_that_resumes_leaves_an_at_most_once_one_beside_it_suspended() {
+fn resume_leaves_at_most_once_sibling_suspended() {
     let world = World::new();
     let _daemon = world.start("");
     world.graph(
@@ -600,7 +600,7 @@ fn a_run_that_resumes_leaves_an_at_most_once_one_beside_it_suspended() {
 }
 
 #[test]
-fn a_run_suspended_while_its_hooks_were_asked_resumes_by_asking_them() {
+fn run_suspended_during_hooks_calls_them_again() {
     let world = World::new();
     let daemon = world.start("");
     let hook = "start: a\nrecovery: suspend\nhooks: [{event: error, action: {item_id: rye/bash, params: {command: \"echo asked >>hook; until [ -e go ]; do sleep 0.01; done\"}}}]\n";

@@ -50,7 +50,7 @@ pub(crate) fn start_request(world: &World, item: &str) -> v1::StartRequest {
 }
 
 #[tokio::test]
-async fn health_is_told_for_each_service() {
+async fn health_reports_each_service() {
     let world = World::new();
     let _daemon = world.start("");
     let mut health = HealthClient::new(channel(&world));
@@ -182,7 +182,7 @@ async fn malformed_requests_are_refused_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_reason_stands_behind_the_name_of_who_asks() {
+async fn cancel_reason_is_recorded_after_caller_identity() {
     let world = World::new();
     let _daemon = world.start("");
     world.graph(
@@ -229,7 +229,7 @@ async fn a_message_over_the_limit_is_refused_and_the_daemon_lives() {
 }
 
 #[test]
-fn a_client_that_disconnects_mid_stream_harms_nobody() {
+fn disconnect_in_stream_affects_no_other_client() {
     let world = World::new();
     world.graph(
         "t/gate",
@@ -264,7 +264,7 @@ fn a_client_that_disconnects_mid_stream_harms_nobody() {
 
 /// Callers that disconnect at any time between the request to start and its answer.
 #[tokio::test]
-async fn a_caller_who_goes_away_leaves_no_run_that_nobody_drives() {
+async fn disconnect_during_start_leaves_no_undriven_run() {
     let world = World::new();
     world.graph(
         "t/echo",
@@ -292,7 +292,7 @@ async fn a_caller_who_goes_away_leaves_no_run_that_nobody_drives() {
 }
 
 #[tokio::test]
-async fn a_cursor_continues_behind_its_event() {
+async fn cursor_continues_after_its_event() {
     let world = World::new();
     world.graph("t/echo", "start: a\nnodes:\n  a: {action: {item_id: rye/core/echo}, next: done}\n  done: {type: return}");
     let ran = || {
@@ -352,7 +352,7 @@ async fn a_cursor_continues_behind_its_event() {
 }
 
 #[tokio::test]
-async fn an_idempotency_key_is_no_name_of_a_continuation_and_at_most_255_bytes_long() {
+async fn idempotency_key_has_at_most_255_bytes_and_no_continuation_prefix() {
     let world = World::new();
     let _daemon = world.start("");
     let mut runs = RunsClient::new(channel(&world));
@@ -533,7 +533,7 @@ async fn a_number_that_is_no_value_of_an_enum_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn json_that_would_lose_something_is_refused() {
+async fn lossy_json_is_refused_over_grpc() {
     let world = World::new();
     let _daemon = world.start("");
     let mut runs = RunsClient::new(channel(&world));
@@ -615,7 +615,7 @@ async fn a_refusal_always_fits_the_headers_it_travels_in() {
 }
 
 #[tokio::test]
-async fn items_are_signed_by_the_daemon_for_who_may_sign_all_of_them() {
+async fn daemon_signs_items_only_if_caller_may_sign_all() {
     let world = World::new();
     for name in ["one", "two"] {
         let text = format!(

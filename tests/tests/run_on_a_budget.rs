@@ -48,7 +48,7 @@ fn commands() -> Vec<(String, i32)> {
 }
 
 #[test]
-fn the_commands_of_the_page_about_budgets_do_what_it_says() {
+fn documented_budget_commands_work_as_shown() {
     let server = ModelServer::start(SUMMARIZES);
     let world = world(&server);
     let commands = commands();
@@ -89,7 +89,7 @@ fn follow(world: &World, hint: &str) {
 }
 
 #[test]
-fn the_hint_of_a_run_that_lacks_money_for_one_below_it_names_the_command_that_resumes_both() {
+fn budget_hint_of_parent_names_command_that_resumes_both() {
     let server = ModelServer::start(SUMMARIZES);
     let world = world(&server);
     let _signed = world
@@ -132,7 +132,7 @@ fn the_hint_of_a_run_that_lacks_money_for_one_below_it_names_the_command_that_re
 }
 
 #[test]
-fn a_thread_whose_own_money_is_used_up_is_raised_by_its_name_and_resumes_the_graph() {
+fn raise_of_exhausted_thread_resumes_its_graph() {
     let server = ModelServer::start(SUMMARIZES);
     let world = world(&server);
     let params = "params: {path: README.md}";

@@ -69,7 +69,7 @@ fn let_go_on(world: &World, runs: &[String]) {
 }
 
 #[test]
-fn whatever_is_asked_at_once_no_run_is_left_that_nobody_drives() {
+fn concurrent_requests_leave_no_undriven_run() {
     let world = World::new();
     for (id, config) in [("t/leaf", LEAF), ("t/family", FAMILY), ("t/top", TOP)] {
         world.graph(id, config);

@@ -235,7 +235,7 @@ nodes:
 }
 
 #[test]
-fn what_a_kill_cut_off_is_repeated_only_if_somebody_says_so() {
+fn step_cut_off_by_kill_repeats_only_on_verdict() {
     let world = World::new();
     world.graph(
         "t/charge",
@@ -282,7 +282,7 @@ fn the_time_of_a_graph_ends_the_call_in_flight() {
 }
 
 #[test]
-fn what_the_time_of_a_graph_cut_off_is_repeated_only_if_somebody_says_so() {
+fn step_cut_off_by_graph_timeout_repeats_only_on_verdict() {
     for (kind, open, charged) in [
         ("", "charge", 1),
         (
@@ -322,7 +322,7 @@ fn what_the_time_of_a_graph_cut_off_is_repeated_only_if_somebody_says_so() {
 }
 
 #[test]
-fn the_failure_behind_which_a_run_is_suspended_is_shown() {
+fn failure_that_suspended_run_is_shown() {
     for (answer, reason, way) in [
         ("action: escalate", "error", "tries the node again"),
         ("action: suspend", "error", "tries the node again"),
@@ -376,7 +376,7 @@ fn the_failure_behind_which_a_run_is_suspended_is_shown() {
 }
 
 #[test]
-fn a_run_that_was_stopped_tells_by_whom_and_where() {
+fn stopped_run_names_caller_and_node() {
     for (verb, status) in [("cancel", "cancelled"), ("kill --grace 0", "killed")] {
         let world = World::new();
         world.graph("t/two", TWO);
@@ -583,7 +583,7 @@ fn without_line(text: &str, key: &str) -> String {
 }
 
 #[test]
-fn a_draft_is_told_all_that_signing_or_running_it_would_refuse() {
+fn validation_of_draft_reports_all_later_refusals() {
     let world = World::new();
     let sound = rye_tests::world::graph_text(
         "t/new",
@@ -659,7 +659,7 @@ fn a_draft_is_told_all_that_signing_or_running_it_would_refuse() {
 }
 
 #[test]
-fn what_no_run_could_begin_with_is_a_finding_when_it_is_signed_too() {
+fn signed_graph_that_cannot_start_has_findings() {
     let world = World::new();
     let sound = rye_tests::world::graph_text(
         "t/new",
@@ -685,7 +685,7 @@ fn what_no_run_could_begin_with_is_a_finding_when_it_is_signed_too() {
 }
 
 #[test]
-fn a_cached_result_of_a_graph_is_told_to_be_none_by_validation_and_by_the_run() {
+fn cache_result_on_graph_call_warns_of_no_effect() {
     let world = World::new();
     world.graph("t/below", "start: a\nnodes:\n  a: {type: return}");
     world.graph(
@@ -702,7 +702,7 @@ fn a_cached_result_of_a_graph_is_told_to_be_none_by_validation_and_by_the_run() 
 }
 
 #[test]
-fn validation_looks_up_the_items_a_graph_names_and_what_they_take() {
+fn validation_checks_called_items_and_their_inputs() {
     let world = World::new();
     world.graph("t/sound", "start: a\nnodes:\n  a: {type: return}");
     world.write(".ai/tools/t/unsigned.yaml", "version: \"1.0.0\"\n");
@@ -745,7 +745,7 @@ fn validation_looks_up_the_items_a_graph_names_and_what_they_take() {
 }
 
 #[test]
-fn validation_finds_what_graphs_within_a_graph_do_beyond_its_permissions() {
+fn validation_reports_permission_gaps_of_nested_graphs() {
     let world = World::new();
     let call = |id: &str| {
         format!(
@@ -796,7 +796,7 @@ fn validation_finds_what_graphs_within_a_graph_do_beyond_its_permissions() {
 }
 
 #[test]
-fn what_the_readme_says_of_graphs_holds_for_the_example() {
+fn readme_claims_hold_for_example_graph() {
     let world = World::bare();
     let example = "rye/examples/project-stats";
     let _sound = world.ryectl("graph validate").arg(example).ok();
@@ -839,7 +839,7 @@ fn a_drawing_shows_the_graph_and_what_a_run_did() {
 }
 
 #[test]
-fn a_drawing_and_the_page_show_where_a_killed_run_stood() {
+fn drawing_and_page_show_node_of_killed_run() {
     let world = World::new();
     world.graph(
         "t/stuck",

@@ -84,7 +84,7 @@ fn a_damaged_index_is_set_aside_and_rebuilt() {
 }
 
 #[test]
-fn an_index_of_an_older_day_catches_up() {
+fn stale_index_catches_up_with_log() {
     let (world, _) = with_history();
     let _stopped = world.ryectl("daemon stop").ok();
     let index = world.state().join("index");
@@ -100,7 +100,7 @@ fn an_index_of_an_older_day_catches_up() {
 }
 
 #[test]
-fn nothing_that_was_answered_is_lost_by_kill_9() {
+fn acknowledged_results_survive_kill_9() {
     let world = World::new();
     world.graph("t/echo", GRAPH);
     let mut before = Value::Null;
@@ -134,7 +134,7 @@ fn a_torn_tail_of_the_log_is_cut_and_the_daemon_continues() {
 }
 
 #[test]
-fn a_flipped_bit_in_an_older_frame_stops_the_boot_and_touches_nothing() {
+fn flipped_bit_in_older_frame_stops_start_and_changes_nothing() {
     let (world, before) = with_history();
     let _stopped = world.ryectl("daemon stop").ok();
     let segment = used(&world).remove(0);
@@ -179,7 +179,7 @@ fn end_of_frames(segment: &[u8]) -> usize {
 }
 
 #[test]
-fn segments_are_as_long_as_is_set() {
+fn segment_length_follows_setting() {
     let (world, _) = with_history();
     let _stopped = world.ryectl("daemon stop").ok();
     let mark = u64::try_from(b"rye log segment\n".len()).unwrap();

@@ -66,7 +66,7 @@ cases:
 ";
 
 #[test]
-fn cases_pass_or_tell_what_is_different_and_the_project_stays_as_it_was() {
+fn test_cases_report_differences_and_leave_project_unchanged() {
     let world = world();
     let _daemon = world.start("");
     world.write(".ai/tools/t/add.test.yaml", CASES);
@@ -186,7 +186,7 @@ fn a_project_of_a_case_has_the_variables_and_files_that_its_file_says() {
 }
 
 #[test]
-fn what_takes_too_long_is_ended_and_fails_its_case() {
+fn timed_out_test_case_fails_and_its_run_ends() {
     let world = World::new();
     let _daemon = world.start("");
     world.python("t/slow", "import time\ntime.sleep(600)");
@@ -223,7 +223,7 @@ fn what_takes_too_long_is_ended_and_fails_its_case() {
 }
 
 #[test]
-fn interrupted_it_ends_what_runs_and_removes_its_directories() {
+fn interrupted_test_verb_ends_runs_and_removes_directories() {
     let world = World::new();
     let _daemon = world.start("");
     let begun = world.root().join("begun");
@@ -259,7 +259,7 @@ fn interrupted_it_ends_what_runs_and_removes_its_directories() {
 }
 
 #[test]
-fn a_file_that_is_wrong_runs_nothing_and_is_told_with_line_field_and_fix() {
+fn invalid_test_file_runs_nothing_and_names_line_field_and_fix() {
     let world = world();
     let _daemon = world.start("");
     world.write(".ai/tools/t/add.test.yaml", CASES);
@@ -297,7 +297,7 @@ fn a_file_that_is_wrong_runs_nothing_and_is_told_with_line_field_and_fix() {
 }
 
 #[test]
-fn what_cannot_be_tested_is_told() {
+fn untestable_targets_are_reported() {
     let world = world();
     let _daemon = world.start("");
     let told = |words: &str, code: i32, parts: &[&str]| {
@@ -388,7 +388,7 @@ fn a_new_project_and_a_new_tool_come_with_tests_that_pass() {
 }
 
 #[test]
-fn parameters_that_do_not_fit_have_one_code_wherever_they_are_refused() {
+fn invalid_parameters_have_one_error_code() {
     let world = World::new();
     let _daemon = world.start("");
     let _made = world.ryectl("init").ok();

@@ -112,7 +112,7 @@ fn the_example_of_the_readme_counts_and_summarizes() {
 }
 
 #[test]
-fn each_turn_is_on_record_with_what_it_cost_and_nothing_stays_held() {
+fn each_turn_records_its_cost_and_releases_its_hold() {
     let server = ModelServer::start(COUNTS);
     let world = counting(&server);
     let _daemon = world.start("");
@@ -157,7 +157,7 @@ fn each_turn_is_on_record_with_what_it_cost_and_nothing_stays_held() {
 }
 
 #[test]
-fn the_key_of_the_provider_is_nowhere() {
+fn provider_key_is_in_no_record_or_log() {
     let server = ModelServer::start(
         "
 - when: {turn: 1}
@@ -181,7 +181,7 @@ fn the_key_of_the_provider_is_nowhere() {
 }
 
 #[test]
-fn a_provider_that_is_busy_is_asked_again_and_the_failed_tries_cost_nothing() {
+fn busy_provider_is_retried_at_no_cost() {
     let server = ModelServer::start(
         "
 - when: {turn: 1}
@@ -206,7 +206,7 @@ fn a_provider_that_is_busy_is_asked_again_and_the_failed_tries_cost_nothing() {
 }
 
 #[test]
-fn a_thread_without_money_for_an_answer_is_suspended_and_goes_on_when_it_gets_some() {
+fn thread_without_money_is_suspended_and_resumes_after_raise() {
     let server = ModelServer::start("[{when: {turn: 1}, reply: {text: Done.}}]");
     let world = World::with_models(&server);
     world.directive("t/poor", BASH, "", "Say something.");
@@ -225,7 +225,7 @@ fn a_thread_without_money_for_an_answer_is_suspended_and_goes_on_when_it_gets_so
 }
 
 #[test]
-fn what_cannot_begin_says_why_and_makes_no_run() {
+fn unstartable_thread_is_refused_with_reason_and_no_run() {
     let server = ModelServer::start("[{when: {turn: 1}, reply: {text: Done.}}]");
     let mut world = World::with_models(&server);
     world.directive("t/ok", BASH, "", "Say something.");

@@ -12,7 +12,7 @@ use rye_tests::binaries::clone_root;
 const MOST_LINES: usize = 600;
 
 #[test]
-fn calls_from_outside_get_at_runs_only_through_access() {
+fn rpc_reaches_runs_only_through_access() {
     let source = clone_root().join("daemon/src");
     for file in files_of(&source, "rpc") {
         let text = fs::read_to_string(&file).unwrap();
@@ -90,7 +90,7 @@ fn no_source_file_has_more_than_600_lines_without_its_tests() {
 }
 
 #[test]
-fn documents_name_no_path_of_somebodys_machine() {
+fn documents_have_no_machine_paths() {
     let mut wrong = Vec::new();
     for extension in ["md", "toml", "yaml", "yml", "service"] {
         for path in files(clone_root(), extension) {

@@ -54,7 +54,7 @@ fn any_json_value_is_a_result() {
 }
 
 #[test]
-fn a_tool_that_says_it_failed_has_failed() {
+fn tool_that_reports_failure_fails() {
     let world = World::new();
     world.python(
         "t/fails",
@@ -92,7 +92,7 @@ fn complaint(world: &World, id: &str) -> String {
 }
 
 #[test]
-fn half_pairs_and_names_of_files_that_are_not_utf8_are_replaced_in_results() {
+fn lone_surrogates_and_non_utf8_names_are_replaced_in_results() {
     let world = World::new();
     let _daemon = world.start("");
     world.write("in/plain.txt", "");
@@ -235,7 +235,7 @@ fn a_tool_that_hangs_is_ended_with_all_it_started() {
 }
 
 #[test]
-fn a_tool_that_leaves_a_process_behind_is_cleaned_up_after() {
+fn processes_left_by_tool_are_ended() {
     let world = World::new();
     // The second process has left the group and the session, and its parent is gone.
     let command =
@@ -271,7 +271,7 @@ fn an_exit_code_other_than_zero_is_a_failure_that_keeps_the_output() {
 }
 
 #[test]
-fn invalid_utf8_is_replaced_and_harms_nobody() {
+fn invalid_utf8_output_is_replaced() {
     let world = World::new();
     let out = bash(&world, &json!({"command": "printf 'a\\377\\376b'"})).code(0);
     assert_eq!(out.json()["data"]["stdout"], "a\u{fffd}\u{fffd}b");
@@ -293,7 +293,7 @@ fn data_is_never_read_as_a_template_or_as_shell_code() {
 }
 
 #[test]
-fn params_cannot_take_the_place_of_what_the_tool_fixes() {
+fn params_cannot_override_fixed_values_of_tool() {
     let world = World::new();
     world.python("t/echo", "return params");
     let params = json!({"command": "/bin/false", "args": ["x"], "env": {"A": "1"}, "timeout": 0, "cwd": "/"});
@@ -305,7 +305,7 @@ fn params_cannot_take_the_place_of_what_the_tool_fixes() {
 }
 
 #[test]
-fn tools_see_only_the_environment_that_is_theirs() {
+fn tools_see_only_their_own_environment() {
     let world = World::new();
     world.write(".env", "FROM_PROJECT=yes\nPATH=/nowhere\nLD_PRELOAD=/nowhere.so\nPYTHONPATH=/nowhere\nRYE_RUN_ID=forged\n");
     let out = world
@@ -358,7 +358,7 @@ fn a_tool_that_calls_the_socket_is_refused() {
 }
 
 #[test]
-fn a_tool_does_not_escape_by_leaving_its_family() {
+fn double_forked_tool_cannot_escape_its_run() {
     let world = World::new();
     // A double fork with a session of its own: the process that adopts orphans is its parent.
     let call = r#"(setsid env -i HOME="$HOME" sh -c '"$0" --socket "$1" ps; echo "code $?" >answer' "$1" "$2" </dev/null >/dev/null 2>&1 &)
@@ -369,7 +369,7 @@ fn a_tool_does_not_escape_by_leaving_its_family() {
 }
 
 #[test]
-fn who_carries_the_tag_of_an_attempt_is_a_run_whoever_started_it() {
+fn caller_with_attempt_variable_is_refused_as_inside_run() {
     let world = World::new();
     let _daemon = world.start("");
     let tagged = world.ryectl("ps --json").env("RYE_ATTEMPT", "of.a.run.1");
@@ -389,7 +389,7 @@ fn inside_a_run_ryectl_starts_no_daemon() {
 }
 
 #[test]
-fn killing_a_run_ends_even_what_left_the_process_group() {
+fn kill_ends_processes_outside_process_group() {
     let world = World::new();
     let away = "setsid sh -c 'touch NAME; exec sleep 1000'";
     let command = format!(
@@ -504,7 +504,7 @@ fn a_script_tool_of_bash_gets_its_params_on_stdin() {
 }
 
 #[test]
-fn a_tool_that_is_made_at_most_once_suspends_the_run_if_it_vanishes_whatever_its_node_says() {
+fn vanished_at_most_once_tool_suspends_run_despite_node_settings() {
     let world = World::new();
     world.tool(
         "t/once.yaml",

@@ -68,7 +68,7 @@ fn a_tool_imports_its_own_files_from_a_copy_and_each_of_them_is_verified() {
 }
 
 #[test]
-fn a_copy_that_somebody_changes_is_not_what_runs() {
+fn changed_tool_copy_is_not_executed() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = World::new();
     multi(&world);
@@ -87,7 +87,7 @@ fn a_copy_that_somebody_changes_is_not_what_runs() {
 }
 
 #[test]
-fn a_cached_node_looks_at_all_files_of_its_tool() {
+fn cache_key_covers_all_files_of_tool() {
     let world = World::new();
     multi(&world);
     let action = "action: {item_id: t/multi/tool}, cache_result: true, assign: {word: \"${result.word}\"}, next: b";
@@ -160,7 +160,7 @@ fn lock(world: &World, words: &str) -> Outcome {
 }
 
 #[test]
-fn data_belongs_to_a_tool_once_its_user_locked_it_and_not_with_one_byte_changed() {
+fn unsigned_data_needs_lock_and_any_changed_byte_refuses_tool() {
     let world = World::new();
     with_data(&world);
     let _refused = execute(&world, "t/multi/reader")
@@ -201,7 +201,7 @@ fn data_belongs_to_a_tool_once_its_user_locked_it_and_not_with_one_byte_changed(
 }
 
 #[test]
-fn every_part_of_a_tool_is_what_it_was_locked_as_or_it_does_not_run() {
+fn any_change_after_lock_refuses_tool() {
     let world = World::new();
     with_data(&world);
     let helper = world.read(".ai/tools/t/multi/helper.py");
@@ -227,7 +227,7 @@ fn every_part_of_a_tool_is_what_it_was_locked_as_or_it_does_not_run() {
 }
 
 #[test]
-fn what_is_changed_while_a_graph_runs_fails_the_node_that_would_run_it() {
+fn tool_changed_during_run_fails_its_node() {
     let world = World::new();
     with_data(&world);
     let _locked = lock(&world, "create t/multi/reader").code(0);
@@ -242,7 +242,7 @@ fn what_is_changed_while_a_graph_runs_fails_the_node_that_would_run_it() {
 }
 
 #[test]
-fn a_lock_that_nobody_signed_holds_nothing_and_one_of_a_foreign_hand_refuses() {
+fn unsigned_lock_is_ignored_and_foreign_lock_refuses_tool() {
     let world = World::new();
     with_data(&world);
     let _locked = lock(&world, "create t/multi/reader").code(0);
@@ -273,7 +273,7 @@ fn a_lock_that_nobody_signed_holds_nothing_and_one_of_a_foreign_hand_refuses() {
 }
 
 #[test]
-fn what_is_wrong_with_an_anchor_is_told_with_its_line() {
+fn invalid_anchor_error_names_line() {
     let world = World::new();
     for (name, anchor, told) in [
         (
@@ -309,7 +309,7 @@ fn what_is_wrong_with_an_anchor_is_told_with_its_line() {
 }
 
 #[test]
-fn a_script_with_requirements_of_its_own_goes_to_uv_as_it_was_signed() {
+fn uv_gets_signed_script_unchanged() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = World::new();
     // Replaces uv: prints its arguments and the script that it got.
@@ -383,7 +383,7 @@ fn wheel(world: &World, folder: &str, version: &str, says: &str) -> std::path::P
 }
 
 #[test]
-fn uv_installs_what_a_script_asks_for_and_no_file_of_the_project_says_otherwise() {
+fn uv_installs_script_requirements_and_ignores_project_files() {
     let Some(uv) = std::env::var_os("RYE_UV") else {
         skipped("RYE_UV names no uv");
         return;
@@ -437,7 +437,7 @@ fn uv_installs_what_a_script_asks_for_and_no_file_of_the_project_says_otherwise(
 }
 
 #[test]
-fn a_trace_tells_of_the_lock_and_of_the_files_that_were_verified() {
+fn trace_shows_lock_and_verified_files() {
     let world = World::new();
     with_data(&world);
     let _locked = lock(&world, "create t/multi/reader").code(0);
@@ -535,7 +535,7 @@ fn a_runtime_puts_directories_of_the_copy_and_its_own_library_where_its_tools_fi
 }
 
 #[test]
-fn a_tool_in_typescript_runs_by_tsx_of_its_project_and_finds_packages_that_nobody_verified() {
+fn typescript_tool_runs_by_project_tsx_with_unverified_packages() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = World::new();
     // Replaces tsx: node runs the text of the file.

@@ -86,7 +86,7 @@ fn a_tool_signed_by_a_stranger_is_refused_until_the_key_is_trusted() {
 }
 
 #[test]
-fn a_key_that_a_project_brings_along_counts_for_nothing() {
+fn key_in_project_is_not_trusted() {
     let stranger = World::new();
     stranger.python("t/value", VALUE);
     let world = World::new();
@@ -128,7 +128,7 @@ fn a_signed_file_copied_to_another_id_is_refused() {
 }
 
 #[test]
-fn a_link_within_the_space_is_no_way_to_run_a_signed_item_under_the_name_of_another() {
+fn link_within_space_cannot_rename_signed_item() {
     let world = World::new();
     let tools = world.project().join(".ai/tools");
     for (name, value) in [("production", "'real'"), ("dryrun", "'dry'")] {
@@ -164,7 +164,7 @@ fn a_link_within_the_space_is_no_way_to_run_a_signed_item_under_the_name_of_anot
 }
 
 #[test]
-fn an_item_behind_a_symbolic_link_out_of_its_space_is_refused() {
+fn item_linked_out_of_its_space_is_refused() {
     let world = World::new();
     world.python("t/value", VALUE);
     let outside = world.write("elsewhere/value.py", world.read(".ai/tools/t/value.py"));
@@ -179,7 +179,7 @@ fn an_item_behind_a_symbolic_link_out_of_its_space_is_refused() {
 }
 
 #[test]
-fn a_project_may_not_replace_what_a_shipped_runtime_rests_on() {
+fn project_cannot_replace_parts_of_shipped_runtime() {
     let world = World::new();
     world.python("t/value", VALUE);
     let shipped = fs::read_to_string(
@@ -231,7 +231,7 @@ fn a_run_that_has_started_keeps_the_graph_it_started_with() {
 }
 
 #[test]
-fn the_users_word_on_the_node_key_counts_over_restarts() {
+fn removed_trust_of_node_key_survives_restarts() {
     let world = World::new();
     world.graph("t/graph", "start: done\nnodes:\n  done: {type: return}");
     let daemon = world.start("");
@@ -290,7 +290,7 @@ fn only_the_users_own_key_is_called_self() {
 }
 
 #[test]
-fn what_an_untrusted_key_signs_is_signed_with_a_warning() {
+fn signing_with_untrusted_key_warns() {
     let world = World::new();
     world.python("t/value", VALUE);
     let key = world.ryectl("key show --json").ok().json();
@@ -380,7 +380,7 @@ fn write_originals(world: &World) {
 }
 
 #[test]
-fn files_that_the_original_signed_count_as_far_as_their_signatures_reach() {
+fn original_signatures_count_for_covered_parts() {
     const ITEMS: [&str; 4] = [
         "knowledge:demo/hello",
         "tool:demo/tool",
@@ -457,7 +457,7 @@ fn files_that_the_original_signed_count_as_far_as_their_signatures_reach() {
 }
 
 #[test]
-fn nothing_that_lies_around_in_a_project_becomes_part_of_a_tool_or_of_the_daemon() {
+fn planted_project_files_affect_no_tool_or_daemon() {
     let world = World::new();
     let planted = "raise SystemExit('planted')\n";
     for place in [

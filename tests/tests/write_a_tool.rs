@@ -175,7 +175,7 @@ fn follow(name: &str, project: &Project, world: &World) {
 }
 
 #[test]
-fn each_project_of_the_page_about_writing_tools_does_what_the_page_shows() {
+fn documented_tool_projects_work_as_shown() {
     let page = fs::read_to_string(clone_root().join("docs/write-a-tool.md")).unwrap();
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port().to_string();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verb_takes_the_type_it_is_about_however_it_is_named() {
+    fn item_argument_of_other_type_is_refused_in_every_notation() {
         assert!(directive_name("tool:a/b").is_err());
         assert_eq!(
             directive_name("a/b").unwrap().item().unwrap().to_string(),

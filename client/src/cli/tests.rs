@@ -34,7 +34,7 @@ fn every_verb_has_help_with_an_example() {
 }
 
 #[test]
-fn run_takes_everything_that_is_promised() {
+fn run_accepts_all_documented_options() {
     let line = "graph run tool:a/b -i k=v -i j:=[1] --input - --cap rye.execute.tool.* --limit steps=5 --limit depth=0 \
                 --limit spawns=2 --limit spend=0.25 --durability relaxed --async --idempotency-key K --quiet --json --socket /s --state-dir d \
                 --project p --no-autostart";
@@ -65,7 +65,7 @@ fn run_takes_everything_that_is_promised() {
 }
 
 #[test]
-fn a_limit_that_there_is_not_is_told_with_those_that_there_are() {
+fn unknown_limit_error_lists_valid_limits() {
     let message = |line: &str| {
         let error = parse(&line.split_whitespace().collect::<Vec<_>>()).unwrap_err();
         error.to_string()
@@ -77,7 +77,7 @@ fn a_limit_that_there_is_not_is_told_with_those_that_there_are() {
 }
 
 #[test]
-fn every_limit_is_raised_by_its_own_word() {
+fn resume_raises_each_limit_by_its_key() {
     let words = "resume r --raise turns=3 --raise tokens=9 --raise duration=1m30s --raise spawns=7 --raise depth=4";
     let words: Vec<&str> = words.split_whitespace().collect();
     let Verb::Resume(resume) = parse(&words).unwrap().verb else {
@@ -121,7 +121,7 @@ fn money_is_read_to_the_last_decimal() {
 }
 
 #[test]
-fn what_is_no_money_is_refused_in_words() {
+fn invalid_money_argument_is_refused_with_format() {
     for (amount, told) in [
         ("much", "`much` is not an amount in US dollars such as 0.25"),
         ("-1", "`-1` is less than zero"),
@@ -141,7 +141,7 @@ fn what_is_no_money_is_refused_in_words() {
 }
 
 #[test]
-fn a_capability_that_some_action_has_is_taken() {
+fn capability_pattern_of_known_action_is_accepted() {
     for pattern in [
         "*",
         "rye.*",
@@ -159,7 +159,7 @@ fn a_capability_that_some_action_has_is_taken() {
 }
 
 #[test]
-fn a_thread_is_given_what_a_run_is_given_and_a_directive_needs_no_type() {
+fn thread_run_accepts_run_options_and_untyped_directive() {
     let line = "thread run t/count -i path=a --model fast --provider p --limit turns=3 --limit duration=1m30s";
     let Verb::Thread(ThreadVerb::Run(run)) =
         parse(&line.split(' ').collect::<Vec<_>>()).unwrap().verb

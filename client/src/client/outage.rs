@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_daemon_that_cannot_be_started_is_waited_for_all_the_same() {
+    async fn outage_waits_for_daemon_that_fails_to_start() {
         let asked = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&asked);
         let reviver = Reviver::new(move || {

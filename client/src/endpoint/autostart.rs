@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_line_that_says_something_is_reported() {
+    fn failed_start_reports_last_nonempty_log_line() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("ryed.log");
         std::fs::write(

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_process_that_has_got_the_pid_of_a_daemon_is_left_alone() {
+    async fn forced_stop_spares_process_with_reused_pid() {
         let mut child = stubborn();
         let mut record = holder::tests::record(Path::new("/nowhere"), child.id());
         record.daemon.started -= 1;

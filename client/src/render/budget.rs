@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn money_is_as_long_as_it_has_to_be() {
+    fn money_has_two_to_nine_decimals() {
         for (text, shown) in [
             ("0", "0.00"),
             ("1", "1.00"),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_up_is_a_table_and_says_who_refuses_first() {
+    fn budget_path_table_names_first_refusing_account() {
         let shown = Path {
             path: vec![
                 budget("child", Some("1"), ["0.0215", "0.1", "0.1215"]),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_raise_tells_what_was_and_what_is() {
+    fn budget_raise_shows_old_and_new_limit() {
         let before = budget("r", Some("1"), ["0", "0", "0.6"]);
         let now = budget("r", Some("3"), ["0", "0", "0.6"]);
         assert_eq!(

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn each_layer_stands_above_its_patterns() {
+    fn capability_layer_precedes_its_patterns() {
         let two = [
             layer("uid:7", &["rye.*"]),
             layer("permissions of tool:a/b", &[]),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_risk_of_an_action_stands_below_the_answer() {
+    fn capability_answer_is_followed_by_risk() {
         let risk = PermissionRisk {
             permission: "rye.execute.tool.a".to_owned(),
             risk: "elevated".to_owned(),

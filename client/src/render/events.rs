@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_and_done_stands_first() {
+    fn event_sentence_begins_with_text_or_action() {
         let call = json!({"turn": 1, "position": 0, "call_id": "a", "tool": "rye_execute", "item": "tool:rye/bash",
                           "input": {"x": 1}, "attempt": 1, "effect": "idempotent", "key": "k"});
         let result = json!({"turn": 1, "position": 0, "call_id": "a", "output": "no\nroute", "is_error": true,

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_has_its_icon_its_time_and_what_is_new() {
+    fn step_line_has_icon_time_and_new_keys() {
         let keys = StepEnd {
             new_keys: vec!["a".to_owned(), "b".to_owned()],
             ..step(StepStatus::Ok, 8_100)
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_retry_tells_why_when_and_who_asked() {
+    fn retry_line_has_reason_delay_and_origin() {
         let retry = |why: Option<&str>, by: &str| News::Retry {
             step: 2,
             node: "scrape".to_owned(),
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_hand_has_a_clock_after_a_second_and_counts_its_items() {
+    fn progress_line_has_clock_after_one_second_and_item_count() {
         let mut view = View::new("g", 3);
         view.hand = Some(Hand {
             number: 1,
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_items_are_named_by_what_they_are() {
+    fn failed_items_are_named_by_value() {
         let mut view = View::new("g", 2);
         let failed = |item: &str, about: Option<&str>| FailedItem {
             step: 1,
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_a_line_for_each_call_and_for_what_is_said_to_it() {
+    fn thread_has_line_for_each_call_and_user_message() {
         let view = View::new("t/count", 0);
         let lines = Lines::new(RunKind::Thread, Style::Plain);
         let shown = |news: &News| lines.line(&view, news, Timestamp::from_ms(0));

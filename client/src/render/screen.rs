@@ -105,7 +105,7 @@ mod tests {
     const ESCAPED: &str = "a\\u{1b}[31mb\\u{7}c\\rd\\u{9b}2Je\\u{202e}f\\u{7f}\\u{fdd3}\\u{2066}";
 
     #[test]
-    fn nothing_in_a_text_steers_the_terminal() {
+    fn shown_text_has_no_terminal_controls() {
         assert_eq!(shown(EVIL, Style::Plain), ESCAPED);
         assert_eq!(in_line(EVIL), ESCAPED);
         let coloured = shown(EVIL, Style::Colour);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_seen_stays_as_it_is() {
+    fn printable_text_is_shown_unchanged() {
         let text = "ünï 日本 🦀 \\u{1b} ✓\n\tsecond line";
         assert_eq!(shown(text, Style::Plain), text);
         assert_eq!(in_line("a\tb\nc"), "a\\tb\\nc");

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_stand_whole_below_what_they_are() {
+    fn transcript_text_follows_its_heading_in_full() {
         let call = json!({"turn": 1, "position": 0, "call_id": "a", "tool": "rye_execute", "item": "tool:rye/bash",
                           "input": {"x": 1}, "attempt": 1, "effect": "idempotent", "key": "k"});
         let result = json!({"turn": 1, "position": 0, "call_id": "a", "output": "no\n\nroute\n", "is_error": true,

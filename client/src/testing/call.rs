@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_says_how_a_run_ended_by_its_field_and_not_by_a_word() {
+    fn end_of_run_is_read_from_status_field_only() {
         let record =
             |status| format!("{{\n  \"kind\": \"graph\",\n  \"status\": \"{status}\",\n}}");
         let page =

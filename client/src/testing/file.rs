@@ -394,7 +394,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_says_what_a_tool_is_called_with_and_what_is_to_come_of_it() {
+    fn test_file_defines_calls_and_expected_results() {
         let file = TestFile::read(
             "tool: sample/greet\nenv: {NAME: Ada, N: 3}\nfiles:\n  data/a.txt: |\n    one\n\
              cases:\n- name: greets\n  params: {n: 1}\n  timeout: 1m30s\n  expect: {result: {a: 1}}\n\
@@ -542,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn all_faults_of_a_file_are_told_at_once() {
+    fn test_file_reports_all_faults_together() {
         let faults = TestFile::read("tol: a/b\ncases:\n- expect: {}\n- name: x\n").unwrap_err();
         assert_eq!(faults.len(), 4, "{faults:?}");
     }
@@ -554,14 +554,14 @@ mod tests {
     }
 
     #[test]
-    fn each_key_of_a_test_says_what_it_is_for() {
+    fn each_key_of_test_schema_has_description() {
         for keys in [FILE, CASE, EXPECT] {
             assert!(keys.keys.iter().all(|Key(_, _, about)| !about.is_empty()));
         }
     }
 
     #[test]
-    fn what_the_schema_refuses_is_refused_when_it_is_read() {
+    fn test_schema_and_reader_refuse_same_files() {
         let head = "tool: a/b\ncases:\n- name: x\n";
         for text in [
             format!("{head}  expect: {{}}\n"),

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_case_is_a_line_with_what_is_wrong_below_it() {
+    fn case_report_is_line_followed_by_problems() {
         assert_eq!(
             report("adds", vec![]).text(Style::Plain),
             "✓ a/b: adds 40ms"
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_server_reads_it_whatever_a_tool_said() {
+    fn junit_report_is_valid_xml_for_any_tool_output() {
         let said = "]]> \u{1b}[31m<é> & \u{0}";
         let problem = Problem {
             message: said.to_owned(),

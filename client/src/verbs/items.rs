@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listing_is_asked_for_by_type_and_pattern() {
+    fn ls_parses_type_and_pattern() {
         let read = |words: &[&str]| {
             let mut words = words.iter().map(ToString::to_string);
             Wanted::read(words.next(), words.next()).ok()

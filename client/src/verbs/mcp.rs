@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tool_lies_in_a_folder_named_as_its_server_whatever_it_is_called() {
+    fn imported_tool_id_is_in_folder_of_its_server() {
         let server = ItemId::new("mcp/servers/docs").unwrap();
         for (name, expected) in [
             ("search", "mcp/docs/search"),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_server_says_stays_within_its_value() {
+    fn imported_tool_text_cannot_escape_its_yaml_value() {
         let told = json!({
             "name": "x\nversion: 9",
             "description": "a\u{2028}b\u{85}: {é} 😀\n# end\"",

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_so_far_continues_what_was_shown_and_says_what_is_missing() {
+    fn reset_delta_continues_shown_text_and_counts_missing_bytes() {
         let table = [
             (vec![reset("Hel", 0), said(1, "lo")], "Hello"),
             (vec![said(1, "Hel"), reset("Hello", 0)], "Hello"),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn another_try_is_another_text() {
+    fn new_attempt_starts_new_text() {
         let mut speech = Speech::default();
         let _first = speech.hear(&said(1, "Hel"));
         let again = v1::Delta {

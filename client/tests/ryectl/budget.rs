@@ -36,7 +36,7 @@ async fn a_budget_is_shown_on_its_way_up_and_as_a_tree() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_raise_tells_what_it_was_and_sends_decimals() {
+async fn budget_raise_prints_old_limit_and_sends_decimals() {
     let daemon = Daemon::serve(good());
     let ended = ask(
         &daemon,
@@ -77,7 +77,7 @@ async fn a_raise_tells_what_it_was_and_sends_decimals() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_daemon_refuses_ends_with_its_code() {
+async fn budget_refusal_has_its_exit_code() {
     let words = "run `above` may spend 1.000000000 USD";
     let daemon = Daemon::serve(Script {
         refusal: Some(Status::failed_precondition(words)).into(),
@@ -97,7 +97,7 @@ async fn what_the_daemon_refuses_ends_with_its_code() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_tells_people_its_cost_only_if_there_is_one() {
+async fn record_text_has_cost_only_if_any() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["get", RUN]).await;
     assert!(!ended.stdout.contains("cost"), "{}", ended.stdout);
@@ -131,7 +131,7 @@ async fn a_record_tells_people_its_cost_only_if_there_is_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_record_tells_people_of_child_runs_only_if_there_were_any() {
+async fn record_text_has_child_runs_only_if_any() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["get", RUN]).await;
     assert!(!ended.stdout.contains("child runs"), "{}", ended.stdout);

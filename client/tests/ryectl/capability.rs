@@ -33,7 +33,7 @@ fn narrowed() -> Daemon {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_layers_of_a_run_are_shown_with_who_set_them() {
+async fn run_layers_are_shown_with_their_source() {
     let daemon = narrowed();
     let ended = ask(&daemon, &["get", RUN, "--capabilities"]).await;
     let text = "uid:7\n  rye.*\npermissions of tool:x/g\n  rye.execute.tool.rye.*\n  rye.fetch.*\n";
@@ -102,7 +102,7 @@ async fn a_run_without_layers_may_do_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_no_action_is_not_asked() {
+async fn can_refuses_invalid_action_without_request() {
     let daemon = narrowed();
     let ended = ask(&daemon, &["can", RUN, "rye.execute.tool.*"]).await;
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(2), ""));

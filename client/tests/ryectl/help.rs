@@ -85,7 +85,7 @@ const VERBS: [&str; 76] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn help_is_what_its_snapshot_says() {
+async fn help_matches_its_snapshot() {
     let home = tempfile::tempdir().unwrap();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/help");
     for verb in VERBS {
@@ -110,7 +110,7 @@ async fn help_is_what_its_snapshot_says() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_asked_for_is_answered_with_help_and_a_mistyped_verb_with_what_is_near() {
+async fn bare_command_prints_help_and_mistyped_verb_suggests_nearest() {
     let home = tempfile::tempdir().unwrap();
     let run = |arguments: &'static [&'static str]| end(ryectl(home.path(), arguments));
     let bare = run(&[]).await;

@@ -194,7 +194,7 @@ async fn piped_stdout_holds_only_the_result_and_stderr_a_line_per_step() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_run_came_to_is_all_that_stands_on_stdout() {
+async fn stdout_has_only_the_run_outcome() {
     let record = |status, kind: v1::RunKind, output: &str| v1::Run {
         kind: kind.into(),
         output_json: output.to_owned(),
@@ -267,7 +267,7 @@ async fn quiet_silences_the_step_lines_and_json_prints_the_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_broken_stream_continues_behind_the_last_event() {
+async fn broken_stream_continues_after_last_event() {
     for status in [
         Status::unavailable("the daemon stops"),
         Status::resource_exhausted("the reader is too slow"),
@@ -298,7 +298,7 @@ async fn a_broken_stream_continues_behind_the_last_event() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_whose_events_take_more_memory_than_there_is_is_waited_for() {
+async fn attach_waits_for_run_with_unstreamable_events() {
     let script = good();
     let mut full = Status::resource_exhausted("no memory (`limits.memory_mb`)");
     let reason = "memory_exceeded".parse().unwrap();
@@ -323,7 +323,7 @@ async fn a_run_whose_events_take_more_memory_than_there_is_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_that_a_stopping_daemon_closes_is_opened_again() {
+async fn stream_reopens_after_daemon_stops() {
     let running = Script {
         run: run(RunStatus::Running).into(),
         streams: Mutex::new([(2, StreamEnd::Closed)].into()),
@@ -388,7 +388,7 @@ async fn detached_runs_print_their_id_and_are_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ctrl_c_leaves_the_run_or_cancels_it() {
+async fn ctrl_c_detaches_from_run_or_cancels_it() {
     for (flag, code, seen) in [
         (None, 130, vec!["start", "stream from ``"]),
         (
@@ -423,7 +423,7 @@ async fn ctrl_c_leaves_the_run_or_cancels_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_ends_before_ctrl_c_reaches_it_ends_the_verb_as_it_did() {
+async fn ctrl_c_after_end_keeps_exit_code_of_run() {
     let daemon = Daemon::serve(Script {
         streams: Mutex::new([(2, StreamEnd::Held)].into()),
         cancel_refusal: Some(Status::failed_precondition("it has ended")),
@@ -440,7 +440,7 @@ async fn a_run_that_ends_before_ctrl_c_reaches_it_ends_the_verb_as_it_did() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn looking_at_runs_prints_the_promised_json() {
+async fn run_queries_print_documented_json() {
     let daemon = Daemon::serve(good());
     assert_eq!(
         ask(&daemon, &["get", RUN, "--json"]).await.json()["run_id"],
@@ -527,7 +527,7 @@ async fn ps_lists_live_runs_over_all_pages() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn waiting_tells_time_over_from_failure() {
+async fn wait_exit_code_distinguishes_timeout_from_failure() {
     for (status, code) in [
         (RunStatus::Completed, 0),
         (RunStatus::CompletedWithErrors, 1),
@@ -546,7 +546,7 @@ async fn waiting_tells_time_over_from_failure() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_missing_run_does_not_spare_the_others() {
+async fn cancel_continues_after_missing_run() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["cancel", "gone", RUN]).await;
     assert_eq!(ended.code, Some(3));
@@ -585,7 +585,7 @@ async fn execute_prints_data_or_the_envelope_and_fails_with_the_item() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_reader_that_has_enough_ends_the_verb_quietly() {
+async fn closed_stdout_ends_verb_quietly() {
     let daemon = Daemon::serve(Script {
         run: run(RunStatus::Completed).into(),
         events: many(2000),
@@ -602,7 +602,7 @@ async fn a_reader_that_has_enough_ends_the_verb_quietly() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_daemon_the_code_is_69_and_nothing_starts_where_it_must_not() {
+async fn missing_daemon_exits_69_where_autostart_is_forbidden() {
     let home = tempfile::tempdir().unwrap();
     for (arguments, inside, hint) in [
         (&["ps", "--no-autostart"][..], false, "ryectl daemon start"),
@@ -717,7 +717,7 @@ async fn a_missing_daemon_program_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_started_daemon_that_finds_another_one_makes_the_client_wait_for_that_one() {
+async fn autostart_waits_for_other_daemon_with_lock() {
     let home = tempfile::tempdir().unwrap();
     // Reports its own session, then ends in favour of the daemon that holds the lock.
     let program = install(

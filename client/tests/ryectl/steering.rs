@@ -48,7 +48,7 @@ async fn resume_stays_with_the_run_from_where_it_resumed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resume_tells_when_another_run_continues() {
+async fn resume_notes_continuing_run() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["resume", "x-g-0-aaaaaaaaaa", "--detach"]).await;
     assert_eq!((ended.code, ended.stdout), (Some(0), format!("{RUN}\n")));
@@ -84,7 +84,7 @@ async fn run_takes_up_an_old_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_suspended_run_tells_what_resumes_it() {
+async fn suspended_run_prints_resume_commands() {
     let suspended =
         json!({"reason": "uncertain", "code": null, "node": "charge", "uncertain": ["charge"]});
     let daemon = Daemon::serve(script(RunStatus::Suspended, ("run_suspended", &suspended)));
@@ -103,7 +103,7 @@ async fn a_suspended_run_tells_what_resumes_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_run_that_waits_for_a_child_names_what_the_suspended_one_needs() {
+async fn waiting_run_prints_need_of_suspended_child() {
     let child = v1::Run {
         run_id: "x-c-1-aaaaaaaaaa".to_owned(),
         suspend: Some(v1::Suspension {
@@ -139,7 +139,7 @@ async fn a_run_that_waits_for_a_child_names_what_the_suspended_one_needs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_answer_is_for_the_child_run_that_asks() {
+async fn approval_hint_names_asking_child_run() {
     let child = v1::Run {
         run_id: "x-c-1-aaaaaaaaaa".to_owned(),
         suspend: Some(v1::Suspension {
@@ -187,7 +187,7 @@ async fn an_old_suspension_does_not_end_the_watch() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn suspend_tells_a_suspended_run_from_one_that_has_ended() {
+async fn suspend_exit_code_distinguishes_suspended_from_ended() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["suspend", RUN]).await;
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(5), ""));
@@ -283,7 +283,7 @@ async fn validate_prints_a_line_per_finding() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn show_asks_for_the_form_and_the_run() {
+async fn graph_show_requests_format_and_run() {
     let daemon = Daemon::serve(Script::default());
     let ended = ask(
         &daemon,
@@ -330,7 +330,7 @@ async fn a_tree_is_indented_and_nested() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_chain_is_told_from_its_oldest_run() {
+async fn chain_prints_oldest_run_first() {
     let link = |id: &str, before: &str, after: &str| v1::Run {
         run_id: id.to_owned(),
         continuation_of: before.to_owned(),
@@ -378,7 +378,7 @@ async fn the_cache_is_listed_and_dropped_and_objects_are_printed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn suspend_says_what_has_become_of_a_run_that_is_not_suspended() {
+async fn suspend_reports_status_of_unsuspended_run() {
     for (status, told) in [
         (RunStatus::Running, "resumed since: running"),
         (RunStatus::Completed, "has ended: completed"),
@@ -392,7 +392,7 @@ async fn suspend_says_what_has_become_of_a_run_that_is_not_suspended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_empty_key_is_no_key() {
+async fn empty_idempotency_key_is_usage_error() {
     let daemon = Daemon::serve(good());
     let ended = ask(&daemon, &["run", "x/g", "--idempotency-key", ""]).await;
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);

@@ -64,7 +64,7 @@ const WARNING: &str = "warning: the input `z` is not declared\n";
 const PROGRESS: &str = "I count them.\nOne moment.\n[thread:x/count] turn 1 rye/bash ✓ 0.4s\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn stdout_holds_the_outputs_and_stderr_what_happened_and_what_it_cost() {
+async fn thread_stdout_has_outputs_and_stderr_progress_and_cost() {
     let outputs = r#"{"words":3,"summary":"Three words."}"#;
     for (verb, output, shown) in [
         ("thread run x/count", outputs, outputs),
@@ -124,7 +124,7 @@ async fn a_thread_that_failed_prints_nothing_and_json_prints_the_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_directive_is_checked_and_nothing_is_said_of_nodes() {
+async fn thread_validate_reports_findings_without_nodes() {
     let report = v1::ValidateResponse {
         success: false,
         errors: vec![v1::Finding {
@@ -163,7 +163,7 @@ fn said(before: u64, kind: v1::DeltaKind, text: &str) -> (u64, v1::Delta) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_text_that_was_shown_as_it_came_is_not_shown_again() {
+async fn streamed_text_is_not_printed_again() {
     let deltas = vec![
         said(1, v1::DeltaKind::Thinking, "Hm."),
         said(1, v1::DeltaKind::Text, "I count "),
@@ -188,7 +188,7 @@ async fn a_text_that_was_shown_as_it_came_is_not_shown_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_taken_back_is_said_so_and_what_follows_is_shown_whole() {
+async fn retracted_text_is_noted_and_next_text_is_whole() {
     let deltas = vec![
         said(1, v1::DeltaKind::Text, "I guess"),
         said(1, v1::DeltaKind::Reset, ""),
@@ -322,7 +322,7 @@ async fn models_are_listed_with_what_is_missing_to_use_them() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thread_is_shown_before_it_is_run() {
+async fn thread_show_prints_preview() {
     let preview = v1::PreviewResponse {
         system: "You count.".to_owned(),
         message: "Count it.".to_owned(),

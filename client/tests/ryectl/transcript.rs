@@ -48,7 +48,7 @@ fn script(problem: &str) -> Script {
 const SHOWN: &str = "    1  T  cognition_in      turn 1, directive\n         Count\\u{7}\n         them.\n    2  T  emitted           {\"name\":\"n\"}\n";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn text_shows_all_that_happened_and_json_the_lines_as_they_stand_in_the_file() {
+async fn transcript_text_has_all_events_and_json_exact_lines() {
     let daemon = Daemon::serve(script(""));
     let ended = ask(&daemon, &["transcript", RUN, "--tail", "7"]).await;
     assert_eq!(
@@ -83,7 +83,7 @@ async fn text_shows_all_that_happened_and_json_the_lines_as_they_stand_in_the_fi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_that_was_changed_is_told_with_the_place_and_ends_with_1() {
+async fn changed_transcript_names_position_and_exits_1() {
     for words in [vec!["transcript", RUN], vec!["transcript", RUN, "--verify"]] {
         let daemon = Daemon::serve(script("`/p/t.jsonl`: byte 9 is wrong"));
         let ended = ask(&daemon, &words).await;

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_acts_on_the_runs_of_theirs_and_sees_no_other() {
+    fn user_acts_on_own_runs_only() {
         let (ada, bob) = (layer("uid:1"), layer("uid:2"));
         let (ada, bob) = (Caller::User(&ada), Caller::User(&bob));
         let own = run(RunKind::Graph, "graph-1", "uid:1", "/p");
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_run_acts_for_the_user_who_started_it_and_for_no_run() {
+    fn tool_run_acts_for_its_user_and_for_no_other_run() {
         let name = id("tool-1");
         let by = |spec| Caller::Run { run: &name, spec };
         let of_user = run(RunKind::Tool, "tool-1", "uid:1", "/p");
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_graph_run_acts_on_its_chain_and_on_its_descendants() {
+    fn graph_run_acts_on_its_chain_and_descendants() {
         let name = id("graph-1");
         let by = |spec| Caller::Run { run: &name, spec };
         let own = run(RunKind::Graph, "graph-1", "uid:1", "/p");

@@ -130,13 +130,13 @@ mod tests {
     }
 
     #[test]
-    fn a_map_has_room_for_more_than_it_holds() {
+    fn map_capacity_exceeds_its_entries() {
         let rooms: Vec<usize> = [0, 1, 3, 4, 7, 8, 14, 15, 28, 29].map(room).into();
         assert_eq!(rooms, [0, 3, 3, 7, 7, 14, 14, 28, 28, 56]);
     }
 
     #[test]
-    fn no_value_takes_more_than_its_json_says() {
+    fn value_size_is_bounded_by_its_json() {
         for value in [
             json!(null),
             json!(""),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_as_json_may_be_large_in_memory() {
+    fn size_counts_memory_not_json() {
         let nulls = json!(vec![Value::Null; 100]);
         assert_eq!(check(&nulls), Ok(101 * VALUE + ALLOCATION));
         let text = json!("x".repeat(1000));

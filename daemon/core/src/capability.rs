@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_is_named_by_its_item_or_by_its_capability() {
+    fn capability_parses_item_or_action_name() {
         for (text, name) in [
             ("tool:rye/bash", "rye.execute.tool.rye.bash"),
             ("knowledge:a.b/c", "rye.execute.knowledge.a%2Eb.c"),
@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_names_an_item_or_a_folder_or_neither() {
+    fn named_reads_item_and_folder_patterns() {
         let item = |id: &str| Some(Named::Item(ItemRef::tool(ItemId::new(id).unwrap())));
         let below = |id: &str| Some(Named::Below(ItemKind::Tool, ItemId::new(id).unwrap()));
         for (pattern, named) in [
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_that_meet_nowhere_are_told_apart() {
+    fn may_meet_is_false_for_disjoint_patterns() {
         for (one, other, meet) in [
             ("rye.execute.tool.a", "rye.execute.tool.a", true),
             ("rye.execute.tool.a", "rye.execute.tool.b", false),
@@ -477,7 +477,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_quick_way_agrees_with_the_whole_match(
+        fn fast_match_agrees_with_full_match(
             pattern in "[ab.ä*?\\[\\]!-]{0,24}",
             text in "[ab.ä]{0,24}",
             start in "[ab.]{0,20}",
@@ -490,7 +490,7 @@ mod tests {
         }
 
         #[test]
-        fn a_further_layer_never_allows_more(
+        fn additional_layer_never_allows_more(
             layers in prop::collection::vec(prop::collection::vec("(rye[.])?(execute|fetch|[*])[.]?(tool|[*])?[.]?[ab*]{0,2}", 0..4), 0..4),
             more in prop::collection::vec("(rye[.])?(execute|fetch|[*])[.]?(tool|[*])?[.]?[ab*]{0,2}", 0..4),
             id in "[ab]{1,2}",

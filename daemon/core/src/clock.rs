@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_seconds_or_have_units_from_the_largest_down() {
+    fn duration_reads_seconds_or_descending_units() {
         for (text, ms) in [
             ("90", 90_000),
             ("1.5", 1_500),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_far_end_of_uptime_is_never_passed() {
+    fn uptime_plus_saturates() {
         let start = Uptime::from_ns(5);
         let later = start.plus(Duration::from_millis(2));
         assert_eq!(later.since(start), Duration::from_millis(2));

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn digest_reads_its_text_and_nothing_else() {
+    fn digest_reads_its_own_text_only() {
         let digest = Digest::of("abc");
         let text = digest.to_string();
         assert_eq!(text.parse(), Ok(digest));

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_another_segment_is_not_taken() {
+    fn frame_of_other_segment_is_refused() {
         let frame = bytes(1, 2, 1, b"x");
         assert!(Frame::decode(SegmentId(1), &frame).is_some());
         assert_eq!(Frame::decode(SegmentId(2), &frame), None);
@@ -187,7 +187,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_decoded(
+        fn frame_round_trips(
             segment: u64, lsn: u64, durable: u64,
             payload in proptest::collection::vec(any::<u8>(), 0..300),
             after in proptest::collection::vec(any::<u8>(), 0..50),
@@ -201,7 +201,7 @@ mod tests {
         }
 
         #[test]
-        fn a_flipped_bit_or_a_cut_is_noticed(
+        fn frame_detects_flipped_bit_and_cut(
             payload in proptest::collection::vec(any::<u8>(), 0..100), place: prop::sample::Index, bit in 0..8_u32,
         ) {
             let whole = bytes(7, 8, 6, &payload);
@@ -213,7 +213,7 @@ mod tests {
         }
 
         #[test]
-        fn sound_frames_are_found_behind_rubbish(
+        fn search_finds_valid_frames_after_garbage(
             rubbish in proptest::collection::vec(any::<u8>(), 0..100),
         ) {
             let mut all = rubbish;

@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn run_ids_are_safe_paths_whatever_the_item_is_called() {
+    fn run_ids_are_safe_paths_for_any_item() {
         for item in [
             "rye/examples/project-stats",
             "...",
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn refs_are_read_with_and_without_a_type() {
+    fn item_refs_are_read_with_and_without_type() {
         assert_eq!(
             ItemRef::parse("tool:a/b", ItemKind::Directive)
                 .unwrap()

@@ -155,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_in_any_code_units_is_read_as_utf16_lossy(units in prop::collection::vec(
+        fn escaped_code_units_are_read_as_utf16_lossy(units in prop::collection::vec(
             prop_oneof![0xD800..=0xDFFF_u16, any::<u16>(), Just(0x5c), Just(0x22)], 0..20,
         )) {
             let escapes = units.iter().map(|unit| format!("\\u{unit:04x}"));
@@ -166,7 +166,7 @@ mod tests {
         }
 
         #[test]
-        fn what_serde_reads_stays_as_it_is(text in r#"[\\"ud8cDé{} ]{0,24}"#) {
+        fn valid_json_is_unchanged(text in r#"[\\"ud8cDé{} ]{0,24}"#) {
             if serde_json::from_str::<Value>(&text).is_ok() {
                 prop_assert_eq!(repaired(&text), &*text);
             }

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_is_given_back_and_what_does_not_fit_changes_nothing() {
+    fn charge_is_released_and_refusal_changes_nothing() {
         let memory = Arc::new(Memory::new(10 * SMALL));
         let first = memory.take(6 * SMALL).unwrap();
         assert!(memory.take(5 * SMALL).is_none());
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_grows_as_far_as_there_is_room_and_gives_all_of_it_back() {
+    fn charge_grows_within_limit_and_is_released() {
         let memory = Arc::new(Memory::new(100));
         let mut charge = memory.open();
         assert!(charge.grow(60) && charge.grow(40) && !charge.grow(1));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_record_counts_even_if_it_does_not_fit() {
+    fn recorded_values_count_beyond_limit() {
         let memory = Arc::new(Memory::new(SMALL));
         memory.count(0, 3 * SMALL);
         assert!(memory.take(1).is_none());

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_believed_only_while_the_lock_is_held_and_its_process_lives() {
+    fn record_counts_only_while_locked_and_alive() {
         let serving = || Some(record(Phase::Serving));
         let at = |boot_id: &str, pid_namespace| Host {
             boot_id: boot_id.to_owned(),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_waits_for_a_living_daemon_and_starts_none_before_it() {
+    fn client_waits_for_living_daemon() {
         let here = |phase| Holder::Here(record(phase));
         let holders = [
             (Holder::None, Next::Absent),
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn another_daemon_on_the_recorded_socket_is_not_taken_for_the_holder() {
+    fn other_listener_is_not_the_holder() {
         let here = Holder::Here(record(Phase::Serving));
         for (listener, is_other) in [(Some(13), true), (Some(12), false), (None, false)] {
             assert_eq!(here.is_other(listener), is_other);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_daemon_that_serves_and_is_seen_may_be_ended() {
+    fn only_visible_serving_daemon_may_be_killed() {
         let serving = record(Phase::Serving);
         assert_eq!(Holder::Here(serving.clone()).endable(), Some(&serving));
         for holder in [
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_who_names_a_socket_does_not_find_a_daemon_on_another_one() {
+    fn caller_of_a_socket_ignores_daemon_on_another() {
         let here = Holder::Here(record(Phase::Serving));
         let socket = record(Phase::Serving).socket;
         assert_eq!(here.clone().on(&socket), here);
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_of_this_form_is_none() {
+    fn invalid_records_are_ignored() {
         let written = record(Phase::Recovering);
         let text = written.to_json().unwrap();
         assert_eq!(ServedAt::parse(&text), Some(written));

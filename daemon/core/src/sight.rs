@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_seen_is_shown_as_what_it_is() {
+    fn invisible_characters_are_escaped() {
         let hidden = [
             '\u{0}',
             '\u{1b}',
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_of_a_command_is_one_word_to_a_shell() {
+    fn shell_word_is_one_word() {
         assert_eq!(shell_word("a[1]=done"), "'a[1]=done'");
         assert_eq!(shell_word("it's"), r"'it'\''s'");
         assert_eq!(shell_word("app-1@last~2"), "app-1@last~2");
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_stays_and_joiners_join_where_scripts_need_them() {
+    fn visible_characters_and_needed_joiners_are_kept() {
         for text in [
             "ünï 日本 🦀 ✓ \\u{1b}",
             "👩\u{200d}🔬",

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_object_comes_back_under_its_hash() {
+    fn object_is_read_back_by_digest() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("objects"));
         let digest = store.put(b"abc").unwrap();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_cannot_be_kept_leaves_nothing_behind() {
+    fn failed_put_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("objects"));
         let digest = Digest::of(b"abc");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_was_taken_away_is_made_again() {
+    fn put_recreates_missing_directory() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("objects"));
         for root in [dir.path().join("objects/ba"), dir.path().join("objects")] {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_left_unfinished_is_gone_after_the_next_start() {
+    fn open_removes_unfinished_objects() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("objects");
         let digest = Store::open(&root).put(b"abc").unwrap();
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_left_cut_under_its_name_is_replaced() {
+    fn put_replaces_truncated_object() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("objects"));
         let digest = store.put(b"abc").unwrap();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_or_a_quota_that_is_used_up_is_exhausted() {
+    fn full_disk_or_quota_is_exhausted() {
         for (kind, means) in [
             (io::ErrorKind::StorageFull, ErrorKind::Exhausted),
             (io::ErrorKind::QuotaExceeded, ErrorKind::Exhausted),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_and_missing_objects_are_not_handed_out() {
+    fn damaged_or_missing_object_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("objects"));
         let digest = store.put(b"abc").unwrap();

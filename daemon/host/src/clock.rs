@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_host_wakes_nobody_too_early() {
+    async fn host_clock_never_wakes_early() {
         let until = HostClock.up().plus(Duration::from_millis(3));
         HostClock.sleep_until(until).await;
         assert!(HostClock.up() >= until);

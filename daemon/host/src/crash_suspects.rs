@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_computes_when_the_life_ends_is_known_and_who_waits_is_not() {
+    async fn crash_suspects_are_computing_runs_not_waiting_ones() {
         let dir = tempfile::tempdir().unwrap();
         let live = ["computes", "hands-on", "waits", "is-done"].map(run);
         let board = open(dir.path(), &live);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_suspected_by_the_death_in_which_it_computed_until_that_is_settled() {
+    fn crash_suspect_keeps_its_death_until_settled() {
         let dir = tempfile::tempdir().unwrap();
         let live = ["first", "second", "third"].map(run);
         let [first, second, third] = &live;
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_hinders_nobody() {
+    fn crash_suspects_work_without_their_file() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("acting")).unwrap();
         let one = run("one");
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn who_finds_no_place_computes_unseen() {
+    fn crash_suspects_skip_runs_beyond_capacity() {
         let dir = tempfile::tempdir().unwrap();
         let board = open(dir.path(), &[]);
         let mut held: Vec<_> = (0..=PLACES)

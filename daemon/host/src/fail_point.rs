@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_time_that_was_named_counts() {
+    fn fail_point_fires_only_at_its_count() {
         let point = FailPoint {
             target: Target::Place(Place::Waiting),
             left: AtomicU64::new(2),

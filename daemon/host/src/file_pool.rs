@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_project_that_hangs_holds_so_many_threads_and_no_other_project() {
+    async fn file_pool_bounds_threads_of_hanging_project() {
         let (gate, other) = (FilePool::default(), FilePool::default());
         let (begun, begins) = mpsc::channel();
         let mut tasks = Scope::new();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_without_being_polled_keeps_nobody_out() {
+    async fn file_pool_runs_work_of_unpolled_caller() {
         let gate = FilePool::default();
         let (begun, begins) = mpsc::channel();
         let mut ahead = Vec::new();
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_dropped_while_it_waits_gives_its_place_to_the_next() {
+    async fn file_pool_skips_work_of_dropped_caller() {
         let gate = FilePool::default();
         let (begun, begins) = mpsc::channel();
         let mut tasks = Scope::new();

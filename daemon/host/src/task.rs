@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_ends_together_is_handed_out_together_and_only_once() {
+    async fn group_returns_each_result_once() {
         let mut group = Group::new();
         let (sender, signal) = tokio::sync::watch::channel(false);
         let piece = |number: u32| {
@@ -322,7 +322,7 @@ mod tests {
 
     #[tokio::test]
     #[should_panic(expected = "on purpose")]
-    async fn a_panic_of_one_piece_is_one_of_the_owner() {
+    async fn group_resumes_panic_of_piece() {
         let mut group = Group::<()>::new();
         let pieces = [true, false].map(|panics| async move {
             assert!(!panics, "on purpose");

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_item_is_what_its_language_asks_for() {
+    fn new_item_has_form_of_its_language() {
         let id = ItemId::new("team/count-words_2").unwrap();
         let (directive, findings) = directive::parse(&text(Form::Directive, &id), &id).unwrap();
         assert_eq!(findings, []);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_there_is_left_alone() {
+    fn existing_file_is_kept() {
         let root = tempfile::tempdir().unwrap();
         let id = ItemId::new("team/a/note").unwrap();
         let path = write(root.path(), Form::Directive, &id).unwrap();

@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_will_never_do_is_not_one_to_try_again() {
+    fn invalid_path_is_permanent_failure() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::write(path("file"), "").unwrap();
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_run_out_is_told_from_what_may_pass() {
+    fn exhaustion_differs_from_transient_failure() {
         let of = |errno: Errno| kind(&io::Error::from(errno));
         assert_eq!(of(Errno::EMFILE), ErrorKind::Exhausted);
         assert_eq!(of(Errno::ENOSPC), ErrorKind::Exhausted);

@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_key_is_private_and_never_overwritten() {
+    fn new_key_is_private_and_never_overwritten() {
         let home = tempfile::tempdir().unwrap();
         let keys = KeyDir::of_user(home.path());
         assert!(matches!(keys.load(), Err(Error::Missing { .. })));
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_key_that_is_damaged_another_one_or_gone_is_written_anew() {
+    fn wrong_or_missing_public_key_is_rewritten() {
         let home = tempfile::tempdir().unwrap();
         let keys = KeyDir::of_user(home.path());
         let key = keys.create().unwrap();
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_key_others_can_read_is_refused_with_the_fix() {
+    fn private_key_readable_by_others_is_refused_with_fix() {
         let home = tempfile::tempdir().unwrap();
         let keys = KeyDir::of_user(home.path());
         keys.create().unwrap();

@@ -156,7 +156,7 @@ mod tests {
     use crate::metadata;
 
     #[test]
-    fn every_graph_we_ship_is_free_of_findings() {
+    fn shipped_graphs_have_no_findings() {
         let hello = include_str!("init/hello.yaml");
         let mut graphs: Vec<&str> = Embedded::all().into_iter().map(Embedded::text).collect();
         graphs.retain(|text| text.contains("tool_type: graph"));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn every_directive_we_ship_is_free_of_findings() {
+    fn shipped_directives_have_no_findings() {
         let root = Path::new("");
         let mut items = Embedded::all();
         items.retain(|item| item.kind == ItemKind::Directive);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn every_provider_we_ship_is_free_of_findings_and_each_tier_has_a_model() {
+    fn shipped_providers_have_no_findings_and_cover_tiers() {
         let root = Path::new("");
         let config = |id: &str| {
             let mut items = Embedded::all().into_iter();
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn installing_again_changes_only_what_is_not_as_it_should_be() {
+    fn reinstall_changes_only_differing_files() {
         let state = tempfile::tempdir().unwrap();
         let key = SecretKey::from_seed(&[3; 32]);
         install(state.path(), &key, Timestamp::from_ms(1_000)).unwrap();

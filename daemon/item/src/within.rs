@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_the_kernels_help_every_link_is_refused() {
+    fn fallback_refuses_every_link() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("real")).unwrap();
         fs::write(root.path().join("real/x"), "1").unwrap();
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn open_without_links_refuses_a_link_in_any_part_of_the_path() {
+    fn open_without_links_refuses_link_in_any_component() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("real")).unwrap();
         fs::write(root.path().join("real/x"), "1").unwrap();

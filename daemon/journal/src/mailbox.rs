@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_waits_for_what_is_posted_but_not_for_ever() {
+    fn lazy_post_waits_for_urgent_post_or_timeout() {
         let mailbox = Mailbox::<Vec<u8>>::default();
         mailbox.leave(|letters| letters.push(1));
         mailbox.post(|letters| letters.push(2));

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_payload_is_rendered_alike_whether_it_stands_in_the_record_or_is_spilled() {
+    fn payload_is_rendered_equally_inline_and_spilled() {
         let dir = tempfile::tempdir().unwrap();
         let objects = blobs::Store::open(dir.path().join("objects"));
         let warning = |message: String| {

@@ -188,7 +188,7 @@ mod tests {
     use rye_host::task;
 
     #[tokio::test]
-    async fn each_waits_for_its_own_position_and_leaves_no_trace() {
+    async fn watermark_wakes_task_at_its_position_and_drops_registration() {
         let mark = Watermark::new(Lsn(1));
         assert!(mark.reach(Lsn(1)).now_or_never().unwrap().is_ok());
         let mut second = Box::pin(mark.reach(Lsn(2)));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_ends_every_wait_but_for_what_is_reached() {
+    async fn watermark_failure_ends_waits_for_later_positions() {
         let mark = Watermark::new(Lsn(1));
         let mut waits = Box::pin(mark.reach(Lsn(2)));
         assert!(waits.as_mut().now_or_never().is_none());
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_waits_until_its_position_is_reached() {
+    fn watermark_wakes_thread_at_its_position() {
         let mark = Arc::new(Watermark::new(Lsn(1)));
         let (tell, told) = mpsc::channel();
         let waiting = Arc::clone(&mark);

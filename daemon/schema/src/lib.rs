@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_told() {
+    fn schema_reports_problems_of_invalid_value() {
         let person = json!({
             "type": "object",
             "properties": {"name": {"type": "string", "pattern": "^[a-z]+$"}, "age": {"minimum": 0}},
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_would_fill_the_memory_are_not_told() {
+    fn schema_bounds_steps_for_errors() {
         // Any JSON without numbers. An error at each level is repeated for each arm of `anyOf`.
         let tree = json!({
             "$defs": {"tree": {"anyOf": [
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn references_that_double_are_given_up() {
+    fn schema_bounds_steps_for_doubling_references() {
         let mut defs = Map::new();
         for level in 0..40 {
             let next = json!({"$ref": format!("#/$defs/d{}", level + 1)});
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_has_so_many_patterns_at_most() {
+    fn schema_bounds_number_and_size_of_patterns() {
         let properties: Map<String, Value> = (0..=MOST_PATTERNS)
             .map(|number| (format!("p{number}"), json!({"pattern": "^a+$"})))
             .collect();
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_does_not_go_back_without_end() {
+    fn schema_bounds_backtracking() {
         let looks_back = json!({"pattern": "^(?=a)(a+)+\\1$"});
         let text = json!("a".repeat(50) + "b");
         assert!(!problems(&looks_back, &text).unwrap().is_empty());

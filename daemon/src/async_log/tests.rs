@@ -43,7 +43,7 @@ async fn say(log: &Arc<Log>, heading: &str, bytes: &[u8]) {
 }
 
 #[tokio::test]
-async fn lines_stand_below_the_attempt_that_printed_them() {
+async fn lines_follow_heading_of_their_attempt() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let [one, two] = ["step 1 a[0]", "step 1 a[1]"]
@@ -75,7 +75,7 @@ async fn lines_stand_below_the_attempt_that_printed_them() {
 }
 
 #[tokio::test]
-async fn what_is_being_written_when_a_tool_ends_is_waited_for() {
+async fn close_waits_for_pending_write() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
@@ -96,7 +96,7 @@ async fn what_is_being_written_when_a_tool_ends_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_reader_waits_for_more_and_misses_nothing() {
+async fn reader_waits_and_misses_nothing() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let mut reader = reader(&log, None, None);
@@ -111,7 +111,7 @@ async fn a_reader_waits_for_more_and_misses_nothing() {
 }
 
 #[tokio::test]
-async fn a_reader_that_skips_what_is_there_reads_what_comes() {
+async fn reader_skipping_existing_lines_reads_new_ones() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     for before in [&b"one\n"[..], b"two\n"] {
@@ -128,7 +128,7 @@ async fn a_reader_that_skips_what_is_there_reads_what_comes() {
 }
 
 #[tokio::test]
-async fn the_last_lines_are_those_of_both_files() {
+async fn last_lines_span_both_files() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let wide = vec![b'x'; usize::try_from(MOST_BYTES).unwrap() - 10];
@@ -160,7 +160,7 @@ async fn the_last_lines_are_those_of_both_files() {
 }
 
 #[tokio::test]
-async fn log_that_is_removed_between_two_lines_begins_anew_with_its_heading() {
+async fn removed_log_restarts_with_heading() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let heading = Arc::from("step 1 a");
@@ -180,7 +180,7 @@ async fn log_that_is_removed_between_two_lines_begins_anew_with_its_heading() {
 }
 
 #[tokio::test]
-async fn short_lines_take_no_more_memory_than_long_ones() {
+async fn short_lines_use_bounded_memory() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     log.append(&Arc::from("step 1 a"), &vec![b'\n'; 1 << 20])
@@ -191,7 +191,7 @@ async fn short_lines_take_no_more_memory_than_long_ones() {
 }
 
 #[tokio::test]
-async fn no_line_of_a_tool_is_taken_for_a_heading() {
+async fn tool_line_cannot_forge_heading() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     say(&log, "step 1 a", b"== step 2 b ==\n== step \xff b ==\nx\n").await;
@@ -203,7 +203,7 @@ async fn no_line_of_a_tool_is_taken_for_a_heading() {
 }
 
 #[tokio::test]
-async fn a_reader_that_is_two_files_behind_is_told_so() {
+async fn reader_two_files_late_reports_gap() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let mut reader = reader(&log, None, None);
@@ -222,7 +222,7 @@ async fn a_reader_that_is_two_files_behind_is_told_so() {
 }
 
 #[tokio::test]
-async fn what_comes_too_fast_is_counted_and_the_tool_is_not_held_up() {
+async fn excess_output_is_counted_without_blocking_tool() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
@@ -241,7 +241,7 @@ async fn what_comes_too_fast_is_counted_and_the_tool_is_not_held_up() {
 }
 
 #[tokio::test]
-async fn a_flood_leaves_whole_lines_and_a_count_of_what_is_left_out() {
+async fn flood_keeps_whole_lines_and_counts_dropped() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");
@@ -271,7 +271,7 @@ async fn a_flood_leaves_whole_lines_and_a_count_of_what_is_left_out() {
 }
 
 #[tokio::test]
-async fn a_burst_is_kept_whole_if_it_is_written_in_time() {
+async fn burst_is_kept_if_written_in_time() {
     let files = tempfile::tempdir().unwrap();
     let log = log(files.path());
     let voice = Voice::new(Arc::clone(&log), FilePool::default(), "step 1 a");

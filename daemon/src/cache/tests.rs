@@ -83,7 +83,7 @@ async fn stored() -> (Project, Store) {
 }
 
 #[tokio::test]
-async fn what_is_stored_is_found_under_its_key_and_no_other() {
+async fn entry_is_found_under_its_key_only() {
     let (project, store) = stored().await;
     assert_eq!(
         store.find(&FilePool::default(), project.files(), KEY).await,
@@ -104,7 +104,7 @@ async fn what_is_stored_is_found_under_its_key_and_no_other() {
 }
 
 #[tokio::test]
-async fn a_pointer_that_this_node_did_not_make_for_this_key_is_a_miss() {
+async fn pointer_not_signed_for_key_is_a_miss() {
     let (project, ours) = stored().await;
     let good = fs::read(project.pointer(KEY)).unwrap();
     let mut altered: Value = serde_json::from_slice(&good).unwrap();
@@ -146,7 +146,7 @@ async fn a_pointer_that_this_node_did_not_make_for_this_key_is_a_miss() {
 }
 
 #[tokio::test]
-async fn a_pointer_to_an_object_that_was_changed_or_is_gone_is_a_miss() {
+async fn pointer_to_changed_or_missing_object_is_a_miss() {
     let (project, store) = stored().await;
     let entry = store
         .list(&FilePool::default(), project.files())
@@ -177,7 +177,7 @@ async fn a_pointer_to_an_object_that_was_changed_or_is_gone_is_a_miss() {
 }
 
 #[tokio::test]
-async fn an_entry_is_dropped_by_a_beginning_of_its_key_that_no_other_has() {
+async fn entry_is_dropped_by_unique_key_prefix() {
     let (project, store) = stored().await;
     let files = project.files();
     let at = Timestamp::from_ms(0);
@@ -215,7 +215,7 @@ async fn an_entry_is_dropped_by_a_beginning_of_its_key_that_no_other_has() {
 }
 
 #[tokio::test]
-async fn the_cache_can_be_listed_and_dropped_and_its_objects_stay() {
+async fn dropping_cache_keeps_objects() {
     let (project, store) = stored().await;
     let files = project.files();
     let at = Timestamp::from_ms(0);
@@ -277,7 +277,7 @@ async fn the_cache_can_be_listed_and_dropped_and_its_objects_stay() {
 }
 
 #[tokio::test]
-async fn a_project_where_no_graph_ran_has_an_empty_cache_and_no_objects() {
+async fn unused_project_has_empty_cache_and_no_objects() {
     let (project, store) = (Project::new(), store(1));
     let files = project.files();
     assert_eq!(store.list(&FilePool::default(), files).await.unwrap(), []);

@@ -411,7 +411,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dot_env_cannot_steer_the_loader_or_rye() {
+    fn dot_env_cannot_control_loader_or_rye() {
         for (line, expected) in [
             ("A=1", Some(("A", "1"))),
             ("export B='two words'", Some(("B", "two words"))),
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_tells_which_values_it_was_made_of() {
+    fn expand_returns_contained_values() {
         let set = |name: &str, value: &str| (name.into(), value.into());
         let environment = Environment {
             variables: [set("A", "abc"), set("B", "Bearer abc")].into(),
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_caller_sets_cannot_steer_the_shell() {
+    fn caller_variables_cannot_control_shell() {
         let mut environment = Environment::default();
         for name in [
             "BASH_ENV",

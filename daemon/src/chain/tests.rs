@@ -102,7 +102,7 @@ fn of_item(error: Error) -> library::Error {
 }
 
 #[test]
-fn a_lock_stands_in_for_a_signature_that_is_missing_and_for_none_that_is_bad() {
+fn lock_replaces_missing_but_not_bad_signature() {
     let world = World::new();
     world.multi();
     let data = world.write("t/multi/words.json", "{}");
@@ -143,7 +143,7 @@ fn a_lock_stands_in_for_a_signature_that_is_missing_and_for_none_that_is_bad() {
 }
 
 #[test]
-fn of_empty_files_only_a_marker_of_python_needs_no_signature() {
+fn only_empty_init_py_needs_no_signature() {
     let world = World::new();
     world.multi();
     assert!(world.resolve("t/multi/tool").is_ok());
@@ -170,7 +170,7 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn directories_of_a_tool_are_opened_one_after_the_other_and_not_beyond_a_depth() {
+fn tool_directories_are_opened_one_by_one_within_depth_limit() {
     let world = World::new();
     world.multi();
     let tool = world.root.path().join("project/.ai/tools/t/multi");
@@ -189,7 +189,7 @@ fn directories_of_a_tool_are_opened_one_after_the_other_and_not_beyond_a_depth()
 }
 
 #[test]
-fn what_says_that_it_is_a_graph_and_is_none_is_refused_with_its_line() {
+fn tool_type_graph_with_other_executor_is_refused_with_line() {
     let world = World::new();
     let text = "version: \"1.0.0\"\ncategory: t\nname: fake\ntool_type: graph\nexecutor_id: rye/core/runtimes/bash\n\
                 env_requires: [NOT_SET]\nlimit: {spend: 1}\nconfig: {script: cat}\n";

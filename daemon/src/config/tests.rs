@@ -38,7 +38,7 @@ fn file(text: &str) -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn without_anything_the_defaults_hold() {
+fn defaults_apply_without_settings() {
     let config = load_with(&[], &[]).unwrap().config;
     assert_eq!(config.state_dir, Path::new("/home/u/.local/state/rye"));
     assert_eq!(
@@ -57,7 +57,7 @@ fn without_anything_the_defaults_hold() {
 }
 
 #[test]
-fn flag_beats_variable_beats_file_beats_default() {
+fn flag_overrides_variable_overrides_file_overrides_default() {
     let (_directory, path) = file("log:\n  level: warn\nlimits:\n  max_steps: 7\n");
     let level = |line: &[&str], variables: &[(&str, &str)]| {
         let loaded = load_with(&[&["--config", &path], line].concat(), variables).unwrap();
@@ -148,7 +148,7 @@ fn every_setting_can_be_set_by_its_variable() {
 }
 
 #[test]
-fn a_program_for_a_runtime_is_an_absolute_path() {
+fn runtime_program_must_be_absolute() {
     for wrong in ["RYE_PYTHON=bin/python", "RYE_PYTHON"] {
         let refused = load_with(&[], &[("RYE_INTERPRETERS", wrong)]).unwrap_err();
         let told = with_sources(&refused);
@@ -160,7 +160,7 @@ fn a_program_for_a_runtime_is_an_absolute_path() {
 }
 
 #[test]
-fn what_all_runs_may_spend_is_an_amount_or_none() {
+fn budget_of_all_runs_is_amount_or_none() {
     let budget = |text: &str| {
         let (_directory, path) = file(text);
         let loaded = load_with(&["--config", &path], &[]);
@@ -192,7 +192,7 @@ fn what_all_runs_may_spend_is_an_amount_or_none() {
 }
 
 #[test]
-fn what_is_printed_sets_the_same_again() {
+fn printed_configuration_parses_to_itself() {
     let (_old, old) =
         file("env:\n  pass: [A, B]\nlimits:\n  max_steps: 3\nuser_space: \"a: #b\"\n");
     let first = load_with(
@@ -223,7 +223,7 @@ fn what_is_printed_sets_the_same_again() {
 }
 
 #[test]
-fn the_socket_follows_the_state_directory_that_somebody_chose() {
+fn socket_follows_chosen_state_directory() {
     let (_directory, path) = file("socket: /file.sock\n");
     let runtime = [("XDG_RUNTIME_DIR", "/run/user/7")];
     let socket = |line: &[&str], variables: &[(&str, &str)]| {
@@ -273,7 +273,7 @@ fn paths_in_the_file_are_relative_to_it() {
 }
 
 #[test]
-fn children_get_four_variables_and_what_is_passed() {
+fn children_get_four_variables_and_passed_ones() {
     let config = load_with(
         &[],
         &[
@@ -294,7 +294,7 @@ fn children_get_four_variables_and_what_is_passed() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn invalid_setting_is_reported_with_origin() {
     for (text, expected) in [
         (
             "log:\n  level: info\n  colour: red\n",
@@ -365,7 +365,7 @@ fn what_is_wrong_is_named_with_its_place() {
 }
 
 #[test]
-fn an_empty_file_sets_nothing() {
+fn empty_file_sets_nothing() {
     for text in ["", "# nothing\n"] {
         let (_directory, path) = file(text);
         let loaded = load_with(&["--config", &path], &[]).unwrap();
@@ -379,13 +379,13 @@ fn an_empty_file_sets_nothing() {
 }
 
 #[test]
-fn the_command_line_is_well_formed() {
+fn command_line_definition_is_valid() {
     use clap::CommandFactory as _;
     Args::command().debug_assert();
 }
 
 #[test]
-fn a_variable_to_pass_on_is_passed_on_even_if_it_is_empty() {
+fn empty_variable_is_passed_on() {
     let variables = [
         ("RYE_ENV_PASS", "EMPTY,SET,UNSET,HOME"),
         ("EMPTY", ""),
@@ -401,7 +401,7 @@ fn a_variable_to_pass_on_is_passed_on_even_if_it_is_empty() {
 }
 
 #[test]
-fn the_pages_list_every_setting_with_its_variable_and_its_default() {
+fn pages_list_every_setting_with_variable_and_default() {
     let settings = rye_pages::Table::read("docs/configuration.md", "settings");
     settings.assert_lists(SETTINGS.iter().map(|setting| setting.key));
     for Setting { key, variable, .. } in &SETTINGS {

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_may_be_a_result_is_held_back() {
+    fn stdout_is_held_only_while_it_may_be_json() {
         for held in [
             "",
             " ",

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_one_json_text_is_read_and_takes_no_member_of_ours() {
+    fn mcp_json_text_is_parsed_without_overriding_members() {
         let data = judge(
             "t",
             &text(r#"{"sum": 3, "tool": "x", "success": false, "status": "error"}"#),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_long_blob_of_a_block_is_found_and_measured() {
+    fn mcp_long_blobs_are_found_and_measured() {
         let long = "QUJD".repeat(LONG_BLOB / 4 + 1);
         let found = |mut block: Value| blob(&mut block).map(|(_, key)| key);
         for (block, expected) in [
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_marked_as_an_error_is_a_failure_with_its_words() {
+    fn mcp_error_answer_is_failure_with_its_text() {
         let mut result = text("no such row");
         result["isError"] = json!(true);
         let failed = judge("t", &result).unwrap_err();

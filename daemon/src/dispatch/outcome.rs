@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_before_a_document_makes_the_whole_a_text() {
+    fn text_before_json_document_makes_result_text() {
         let result = |stdout: &str| {
             let exited = exited(stdout.as_bytes(), b"beside");
             given(chain::Answer::Json, exited, usize::MAX).0.unwrap()
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn half_pairs_and_bytes_that_are_not_utf8_are_replaced_in_a_document() {
+    fn lone_surrogates_and_invalid_utf8_are_replaced_in_document() {
         let result = |stdout: &[u8]| {
             let exited = exited(stdout, b"");
             given(chain::Answer::Json, exited, usize::MAX).0.unwrap()
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn output_that_was_cut_is_a_failure_only_where_it_is_a_document() {
+    fn truncated_output_fails_only_as_document() {
         let cut = |stdout: &[u8], answer| {
             let mut exited = exited(stdout, b"");
             exited.stdout.total = 99;
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_result_takes_beside_what_was_captured_is_charged_before_it_is_made() {
+    fn result_memory_is_charged_before_allocation() {
         let full = |answer, stdout: &[u8], memory| {
             let (given, taken) = given(answer, exited(stdout, b""), memory);
             let given = given.map_err(|failure| failure.code);
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn output_is_both_streams_as_far_as_they_are_short() {
+    fn output_joins_both_streams_up_to_limit() {
         let long = "é".repeat(MOST_OUTPUT);
         for (stdout, stderr, expected) in [
             ("", "", String::new()),
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_in_the_tools_own_words() {
+    fn failure_message_is_taken_from_result() {
         let structured = json!({"type": "X", "message": "the disk is on fire", "code": "fire"});
         for (error, told) in [
             (json!("plain"), "plain"),
@@ -550,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_code_comes_with_the_last_line_of_stderr_or_else_of_stdout() {
+    fn exit_message_has_last_line_of_stderr_or_stdout() {
         let told = |stdout: &str, stderr: &str| {
             exit_text(
                 Path::new("/bin/bash"),

@@ -395,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_pass_is_tried_again_after_pauses_that_grow_or_do_not() {
+    fn temporary_statuses_are_retried_with_backoff() {
         let passing: Vec<u16> = (100..600).filter(|status| may_pass(*status)).collect();
         assert_eq!(passing, [429, 502, 503, 504]);
         let pauses = |backoff| (1..10).map(move |attempt| pause(backoff, attempt).as_secs());
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_asked_for_in_seconds_or_until_a_date() {
+    fn retry_after_accepts_seconds_or_date() {
         let now = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
         for (value, expected) in [
             ("3", Some(3.0)),
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn half_pairs_and_bytes_that_are_not_utf8_are_replaced_in_a_body() {
+    fn lone_surrogates_and_invalid_utf8_are_replaced_in_body() {
         let name = json!({"name": "caf\u{fffd}"});
         for body in [
             br#"{"name": "caf\udce9"}"#.as_slice(),
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_taken_out_of_a_body_however_json_spells_it() {
+    fn secrets_are_redacted_in_all_json_spellings() {
         let secrets = ["Bearer ab/cd-é1", "ab/cd-é1", "123456"];
         for (body, expected) in [
             (

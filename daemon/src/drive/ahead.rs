@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_up_is_handed_out_in_order() {
+    fn joint_lookup_returns_jobs_in_order() {
         let mut ahead = ahead([1, 2, 3]);
         assert_eq!(plan(ahead.take(&part(1))), Some(1));
         assert_eq!(plan(ahead.take(&part(2))), Some(2));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn another_call_than_the_next_makes_the_rest_worthless() {
+    fn unexpected_call_clears_joint_lookup() {
         let other: [fn(&mut Call); 5] = [
             |call| call.slot = Slot::Part(7),
             |call| call.attempt += 1,

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_result_is_charged_until_it_is_dropped_and_fails_where_there_is_no_room() {
+    async fn result_is_charged_until_dropped_or_fails_without_memory() {
         let memory = Arc::new(Memory::new(1000));
         let finish = async |result: Arc<serde_json::Value>, charge: Held| {
             let item = ItemRef::tool(ItemId::new("t/t").unwrap());

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_long_says_so_once() {
+    fn long_budget_wait_warns_once() {
         let begin = Uptime::default();
         let due = begin.plus(PATIENCE);
         let mut line = Line::default();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn the_call_that_waits_is_held_up_until_it_is_called() {
+    fn waiting_call_is_blocked_until_woken() {
         let mut line = Line::default();
         assert!(!line.holds_up(&call()));
         line.stand(Slot::Main, Uptime::default(), &refused());
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_call_that_lacks_money_lets_both_ask_anew() {
+    fn second_refused_call_lets_both_retry() {
         let mut line = Line::default();
         line.stand(Slot::Part(3), Uptime::default(), &refused());
         line.stand(Slot::Part(1), Uptime::default(), &refused());

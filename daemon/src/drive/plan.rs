@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn heavy_work_leaves_the_worker_and_light_work_stays() {
+    async fn heavy_machine_work_runs_on_blocking_thread() {
         let worker = thread::current().id();
         for is_heavy in [false, true] {
             let mut machine = 1;

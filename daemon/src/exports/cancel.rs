@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_asks_with_its_reason_or_with_its_name() {
+    fn cancel_file_gives_reason_or_its_name() {
         let files = tempfile::tempdir().unwrap();
         assert_eq!(asked(files.path(), "a-1"), None);
         let directory = files.path().join(THREADS).join("a-1");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_what_is_no_file_ask_for_nothing() {
+    fn links_and_irregular_files_are_ignored() {
         let files = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         fs::write(outside.path().join("cancel"), "{}").unwrap();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn newest_mark_reads_back_and_a_project_that_is_behind_has_its_own() {
+    fn newest_checkpoint_reads_back_with_late_projects() {
         let dir = tempfile::tempdir().unwrap();
         let mut marks = Marks::open(dir.path());
         assert_eq!(*marks.newest(), Mark::default());
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn start_of_the_machine_begins_at_a_mark_that_is_settled() {
+    fn boot_begins_at_settled_checkpoint() {
         let dir = tempfile::tempdir().unwrap();
         let mut marks = Marks::open(dir.path());
         let begun = Instant::now();
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn start_of_the_machine_begins_at_nothing_if_no_mark_is_settled() {
+    fn boot_without_settled_checkpoint_begins_at_zero() {
         let dir = tempfile::tempdir().unwrap();
         Marks::open(dir.path()).write(mark(5)).unwrap();
         reboot(dir.path());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_file_means_that_nothing_is_written() {
+    fn damaged_file_counts_as_nothing_written() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join(NAME), "{\"lsn\":").unwrap();
         assert_eq!(*Marks::open(dir.path()).newest(), Mark::default());

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn later_life_appends_what_is_missing_wherever_the_file_was_cut() {
+    fn restart_appends_missing_objects_after_any_cut() {
         let files = Files::new();
         append(&files, &[1, 2, 3], false);
         let whole = files.read();
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn one_life_appends_and_notices_that_the_file_is_not_its_own() {
+    fn append_detects_removed_file() {
         let files = Files::new();
         let faults = Faults::default();
         let mut objects = Objects::of(&run());

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn run_that_moves_during_its_turn_gets_another_one() {
+    fn run_touched_during_turn_is_queued_again() {
         let queue = Queue::default();
         queue.mark(&id("a"), Lsn(3), true);
         let turn = queue.next().unwrap();
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_is_due_at_once_and_a_move_after_the_pace_of_the_project() {
+    fn urgent_touch_is_due_now_and_others_after_interval() {
         let queue = Queue::default();
         queue.begin_turn();
         queue.mark(&id("moved"), Lsn(1), false);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn run_that_failed_keeps_its_pause_whatever_comes_and_keeps_the_mark() {
+    fn failed_run_keeps_backoff_and_holds_checkpoint() {
         let queue = Queue::default();
         queue.mark(&id("a"), Lsn(4), true);
         let turn = queue.next().unwrap();
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn pause_after_a_failure_doubles_up_to_its_bound() {
+    fn failure_backoff_doubles_up_to_maximum() {
         let queue = Queue::default();
         queue.mark(&id("a"), Lsn(4), true);
         let turn = queue.next().unwrap();
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_runs_are_forgotten_and_their_range_is_scanned_once_it_is_sealed() {
+    fn overflowing_queue_is_replaced_by_scan() {
         let queue = Queue::default();
         for number in 0..=MAX_RUNS {
             let lsn = Lsn(u64::try_from(number).unwrap() + 10);
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_queue_hands_out_what_waits_and_not_what_failed() {
+    fn closed_queue_returns_waiting_runs_not_failed_ones() {
         let queue = Queue::default();
         queue.mark(&id("failing"), Lsn(1), true);
         let failing = queue.next().unwrap();

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn third_turn_waits_for_one_that_ends() {
+    fn third_turn_waits_for_free_slot() {
         let slots = Slots::default();
         let (first, _second) = (slots.enter(), slots.enter());
         let (sender, entered) = channel();
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn turn_that_takes_too_long_gives_its_slot_away_and_frees_no_other() {
+    fn slow_turn_releases_its_slot_once() {
         let slots = Slots::default();
         let (first, second) = (slots.enter(), slots.enter());
         let begun = Instant::now();

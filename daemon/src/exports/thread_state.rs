@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_is_told_in_its_own_unit() {
+    fn request_is_shown_in_its_unit() {
         let table = [
             ("turns_exceeded", "3", "3", "6", json!(6), "turns=6"),
             (

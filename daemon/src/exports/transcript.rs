@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_is_right_is_left_alone_and_one_that_is_shorter_is_completed() {
+    fn correct_file_is_kept_and_shorter_one_completed() {
         let whole = LINES.concat();
         for cut in 0..=whole.len() {
             let files = Files::with(Some(&whole[..cut]));
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_differs_or_is_longer_is_moved_aside_at_most_three_times() {
+    fn differing_or_longer_file_is_moved_aside_three_times() {
         let whole = LINES.concat();
         let longer = format!("{whole}mine\n");
         let files = Files::with(None);

@@ -33,7 +33,7 @@ async fn data(events: &mut Events) -> Result<Option<String>, Failure> {
 }
 
 #[tokio::test]
-async fn events_come_as_they_are_sent() {
+async fn events_arrive_as_sent() {
     let (address, mut tasks) = server(|mut peer, request| async move {
         let first = format!("{STREAM}{}", chunk("event: e\ndata: 1\n\ndata:"));
         peer.write_all(first.as_bytes()).await.unwrap();
@@ -70,7 +70,7 @@ async fn events_come_as_they_are_sent() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_before_its_answer_is_a_closed_connection() {
+async fn call_dropped_before_response_closes_connection() {
     let (address, mut tasks) = server(|peer, _| async move { peer }).await;
     let client = client();
     let peer = tokio::select! {
@@ -81,7 +81,7 @@ async fn a_call_that_is_dropped_before_its_answer_is_a_closed_connection() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_within_its_answer_is_a_closed_connection() {
+async fn call_dropped_within_response_closes_connection() {
     let (address, mut tasks) = server(|mut peer, _| async move {
         peer.write_all(STREAM.as_bytes()).await.unwrap();
         peer
@@ -94,7 +94,7 @@ async fn a_call_that_is_dropped_within_its_answer_is_a_closed_connection() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_an_answer() {
+async fn redirect_is_not_followed() {
     let (address, _tasks) = saying(
         "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
     )
@@ -104,7 +104,7 @@ async fn a_redirect_is_an_answer() {
 }
 
 #[tokio::test]
-async fn a_stream_ends_well_or_is_cut() {
+async fn stream_distinguishes_end_from_cut() {
     let whole = chunk("data: 1\n\n");
     for (rest, is_cut) in [("0\r\n\r\n", false), ("", true), ("5\r\nda", true)] {
         let (address, _tasks) = saying(format!("{STREAM}{whole}{rest}")).await;
@@ -117,7 +117,7 @@ async fn a_stream_ends_well_or_is_cut() {
 }
 
 #[tokio::test]
-async fn what_was_complete_comes_before_the_failure() {
+async fn complete_events_precede_failure() {
     let (address, _tasks) = server(|mut peer, _| async move {
         let body = b"data: 1\n\ndata: 2\n\ndata: \xff\n\ndata: 3\n\n";
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 36\r\n\r\n";
@@ -136,7 +136,7 @@ async fn what_was_complete_comes_before_the_failure() {
 }
 
 #[tokio::test]
-async fn nobody_is_waited_for_without_end() {
+async fn every_wait_has_timeout() {
     let (address, mut tasks) = server(|peer, _| async move { peer }).await;
     let patience = Patience {
         connect: SHORT,
@@ -158,7 +158,7 @@ async fn nobody_is_waited_for_without_end() {
 }
 
 #[tokio::test]
-async fn a_connection_that_ends_without_an_answer_is_told_from_one_that_never_was() {
+async fn lost_connection_differs_from_refused_one() {
     let (address, _tasks) = saying("").await;
     let answer = client().send(to(address, PATIENCE)).await.map(|_| ());
     assert!(matches!(answer, Err(Failure::Unanswered(_))), "{answer:?}");
@@ -191,7 +191,7 @@ async fn headers_are_bounded() {
 }
 
 #[tokio::test]
-async fn of_an_error_comes_the_beginning() {
+async fn error_body_is_cut() {
     for (length, body, expected) in [
         (3, "abc", "abc"),
         (9, "abcdefghi", "abcde"),
@@ -205,7 +205,7 @@ async fn of_an_error_comes_the_beginning() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_told_without_its_value() {
+fn unsendable_header_is_reported_without_value() {
     let bad = Request::post("no address", Bytes::new(), PATIENCE).map(|_| ());
     assert!(matches!(bad, Err(Failure::Unsendable(_))), "{bad:?}");
     for (name, value) in [("a b", "k3y"), ("a", "k3y\r\nb: 1")] {
@@ -221,7 +221,7 @@ fn trusting(file: &std::path::Path) -> Environment {
 }
 
 #[tokio::test]
-async fn a_certificate_is_taken_from_authorities_that_are_trusted() {
+async fn certificate_requires_trusted_authority() {
     let directory = tempfile::tempdir().unwrap();
     let names = vec!["localhost".to_owned()];
     let known = rcgen::generate_simple_self_signed(names.clone()).unwrap();
@@ -263,7 +263,7 @@ async fn a_certificate_is_taken_from_authorities_that_are_trusted() {
 }
 
 #[test]
-fn a_file_of_no_certificates_is_named() {
+fn file_without_certificates_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let empty = directory.path().join("empty.pem");
     std::fs::write(&empty, "").unwrap();

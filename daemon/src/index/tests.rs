@@ -138,7 +138,7 @@ fn layer(patterns: &[&str]) -> Layer {
 }
 
 #[test]
-fn an_item_is_fetched_by_its_id_with_where_it_comes_from() {
+fn item_is_fetched_by_id_with_source() {
     let stage = Stage::new();
     let path = stage.tool("project", "t/mail", "Send mail");
     stage.tool("home", "t/mail", "Send mail, for everybody");
@@ -174,7 +174,7 @@ fn an_item_is_fetched_by_its_id_with_where_it_comes_from() {
 }
 
 #[test]
-fn what_cannot_be_fetched_is_refused_with_the_reason() {
+fn failed_fetch_reports_reason() {
     let stage = Stage::new();
     let path = stage.tool("project", "t/x", "x");
     let text = fs::read_to_string(&path).unwrap();
@@ -250,7 +250,7 @@ fn what_cannot_be_fetched_is_refused_with_the_reason() {
 }
 
 #[test]
-fn what_may_not_be_fetched_is_neither_shown_nor_counted_nor_told_apart_from_nothing() {
+fn forbidden_item_is_indistinguishable_from_missing() {
     let mut stage = Stage::new();
     stage.tool("project", "open/mail", "Send mail");
     stage.tool("project", "secret/mail", "Send mail in secret");
@@ -278,7 +278,7 @@ fn what_may_not_be_fetched_is_neither_shown_nor_counted_nor_told_apart_from_noth
 }
 
 #[test]
-fn a_query_finds_by_words_scopes_and_spaces_and_pages() {
+fn query_matches_words_scopes_spaces_and_pages() {
     let stage = Stage::new();
     stage.tool("project", "team/send", "Send mail over SMTP");
     stage.tool("project", "team-b/send", "Send a pigeon with mail");
@@ -335,7 +335,7 @@ fn a_query_finds_by_words_scopes_and_spaces_and_pages() {
 }
 
 #[test]
-fn what_is_not_verified_shows_nothing_of_its_text() {
+fn unverified_item_shows_no_text() {
     let stage = Stage::new();
     stage.put(
         "project",
@@ -351,7 +351,7 @@ fn what_is_not_verified_shows_nothing_of_its_text() {
 }
 
 #[test]
-fn a_result_tells_what_it_hides_and_what_hides_it() {
+fn result_lists_shadowed_and_shadowing_items() {
     let stage = Stage::new();
     stage.tool("project", "t/x", "Zebra one");
     stage.tool("home", "t/x", "Zebra two");
@@ -370,7 +370,7 @@ fn a_result_tells_what_it_hides_and_what_hides_it() {
 }
 
 #[test]
-fn new_files_are_found_at_once_and_changed_ones_in_two_seconds() {
+fn new_files_are_found_immediately_and_changes_within_two_seconds() {
     let mut stage = Stage::new();
     let count = |stage: &Stage, word: &str| stage.find(json!({"query": word})).1;
     stage.tool("project", "t/one", "zebra");
@@ -398,7 +398,7 @@ fn new_files_are_found_at_once_and_changed_ones_in_two_seconds() {
 }
 
 #[test]
-fn a_copy_is_made_of_verified_bytes_by_who_may_sign_there_and_over_nothing_unasked() {
+fn copy_requires_verified_source_sign_permission_and_overwrite_flag() {
     let mut stage = Stage::new();
     let original = stage.tool("home", "t/x", "x");
     let copy = json!({"item_id": "tool:t/x", "source": "user", "destination": "project"});
@@ -437,7 +437,7 @@ fn a_copy_is_made_of_verified_bytes_by_who_may_sign_there_and_over_nothing_unask
 }
 
 #[test]
-fn the_parts_of_a_directive_are_told_if_they_are_asked_for() {
+fn directive_parts_are_returned_on_request() {
     let stage = Stage::new();
     let params = json!({"item_id": "directive:rye/examples/summarize_file", "parsed": true});
     let told = stage.ok(params);

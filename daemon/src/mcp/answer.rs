@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_the_protocol_is_taken_without_a_remark() {
+    fn conforming_answer_is_accepted_without_note() {
         for (sent, expected) in [
             (json!({}), json!({"content": [], "isError": false})),
             (
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_another_kind_is_taken_where_its_meaning_is_plain_with_a_remark() {
+    fn unambiguous_wrong_type_is_accepted_with_note() {
         let widget = json!({"type": "widget", "html": "<b>"});
         for (sent, expected) in [
             (
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_may_be_a_failure_is_no_success() {
+    fn possible_failure_is_not_success() {
         for sent in [
             json!({"content": [], "isError": 1}),
             json!({"content": [], "isError": "perhaps"}),

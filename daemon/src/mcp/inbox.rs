@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_answer_to_what_was_asked_passes() {
+    fn only_first_response_to_request_passes() {
         let inbox = Inbox::new();
         asked(&inbox, 1);
         assert!(inbox.take(answer(2).as_bytes()).is_none());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_ends_the_session_and_an_answer_begins_the_count_anew() {
+    fn flood_ends_session_and_response_resets_count() {
         let note = br#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#;
         let inbox = Inbox::new();
         for _ in 0..MOST_UNASKED {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_ends_the_session_and_is_shown_in_part() {
+    fn invalid_message_ends_session_and_is_quoted() {
         let inbox = Inbox::new();
         let noise = "é".repeat(5000);
         inbox.noise(noise.as_bytes());
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn progress_is_told_and_other_notifications_are_not_passed_on() {
+    async fn progress_is_reported_and_other_notifications_dropped() {
         let inbox = Inbox::new();
         let mut progress = inbox.progress();
         let told = br#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":7,"progress":1}}"#;

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_result_of_a_call_comes_as_it_was_sent() {
+    fn call_result_is_passed_unchanged() {
         let text =
             |text: &str| CallResult::Whole(json!({"content": [{"type": "text", "text": text}]}));
         let sent: [(&[u8], CallResult); 7] = [
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_would_lose_something_fails_its_call_with_the_reason() {
+    fn lossy_result_fails_call_with_reason() {
         for (sent, problem) in [
             (
                 r#"{"id":3,"result":{"wei":19876543210987654321}}"#,
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_any_kind_keeps_its_words() {
+    fn error_keeps_its_message() {
         for (error, words) in [
             (r#"{"code":-32602,"message":"no column"}"#, "no column"),
             (
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_no_request_is_said_and_what_is_no_message_is_an_error() {
+    fn unmatched_message_is_noted_and_invalid_one_is_error() {
         for sent in [
             r#"{"id":9,"result":{}}"#,
             r#"{"id":[3],"result":{}}"#,

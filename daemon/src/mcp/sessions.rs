@@ -523,8 +523,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_is_idle_when_nobody_has_called_it_for_five_minutes_and_none_waits_for_an_answer()
-     {
+    async fn server_is_idle_after_five_minutes_without_calls() {
         let (calls, heard) = watch::channel(0);
         let begun = Instant::now();
         let called = async {

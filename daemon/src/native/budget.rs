@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_read_or_refused_with_the_fix() {
+    fn parameters_are_parsed_or_refused_with_fix() {
         let half = Operation::CanSpawn(dollars("0.5"));
         for amount in [json!(0.5), json!("0.50"), json!("5e-1")] {
             let params = json!({"operation": "can_spawn", "amount": amount, "thread_id": null});
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_limit_says_what_remains() {
+    fn nearest_limit_determines_remainder() {
         let root = view("root", None, Some("1"));
         let reserved = view("child", Some("root"), Some("0.30"));
         let pooled = view("child", Some("root"), None);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_who_lacks_how_much() {
+    fn refusal_names_account_and_shortfall() {
         let shortfall = Shortfall {
             asked: dollars("0.6"),
             lacking: Lacking::Account(AccountId(RunId::new("root").unwrap())),
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_summed_up_with_what_is_set_aside_directly_below() {
+    fn tree_summary_includes_direct_reservations() {
         let tree = [
             (0, view("root", None, Some("3"))),
             (1, view("a", Some("root"), Some("0.50"))),

@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_read_by_hooks_as_it_was_given() {
+    fn hooks_read_answer_unchanged() {
         for params in [
             json!({"action": "retry", "max_retries": 5}),
             json!({"action": "fail", "error": "no luck"}),
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_fails_with_the_fix() {
+    fn invalid_answer_fails_with_fix() {
         assert!(answered(json!({})).unwrap_err().contains("`action`"));
         assert!(
             answered(json!({"action": "explode"}))

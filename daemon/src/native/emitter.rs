@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_short_plain_and_not_ours() {
+    fn event_names_are_short_plain_and_unreserved() {
         for name in ["checkpoint_saved", "a.b-c", "x"] {
             assert_eq!(checked(name, json!({}), None), Ok(()), "{name}");
         }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_goes_to_the_own_run_and_is_small() {
+    fn event_is_for_own_run_and_bounded() {
         assert_eq!(checked("x", json!({}), Some("own-1")), Ok(()));
         assert!(checked("x", json!({}), Some("../own-1")).is_err());
         let fits = "x".repeat(MOST_BYTES - 10);

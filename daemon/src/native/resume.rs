@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_gives_another_one_no_more_than_it_has_itself() {
+    fn run_grants_no_more_than_its_own_limits() {
         let given = |wanted: u32, most, is_named| within("turns", Some(wanted), most, is_named);
         let refused = given(9, Some(5), true).unwrap_err();
         assert_eq!(refused.code, "invalid_params");

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn one_item_is_signed_and_told_with_its_signature() {
+    fn single_item_result_has_signature() {
         let stage = Stage::new();
         let path = stage.tool("t/one", "1.0.0");
         let asked = json!({"item_type": "tool", "item_id": "t/one"});
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_items_none_is_signed_unless_all_may_be() {
+    fn several_items_are_signed_only_if_all_are_permitted() {
         let stage = Stage::new();
         let (one, other) = (stage.tool("t/one", "1.0.0"), stage.tool("u/one", "1.0.0"));
         let before = fs::read(&one).unwrap();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_signed_is_named_and_leaves_the_others_signed() {
+    fn unsignable_item_is_named_and_others_signed() {
         let stage = Stage::new();
         stage.tool("t/good", "1.0.0");
         stage.tool("t/worse", "1");

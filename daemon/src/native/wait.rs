@@ -391,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_configuration_says_how_long_a_wait_is() {
+    fn wait_timeout_comes_from_configuration() {
         let most = Some(60);
         // Value in the call, value in the configuration, and the resulting seconds; 0 is without end.
         let table = [
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_read_from_a_text_or_a_result() {
+    fn run_id_is_read_from_text_or_result() {
         assert_eq!(named(&json!("a-1")), Some("a-1"));
         assert_eq!(named(&json!({"thread_id": "a-1"})), Some("a-1"));
         assert_eq!(

@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_is_its_own_and_over_a_boot_no_number_tells_a_copy() {
+    fn directory_is_recognized_and_copy_is_not_judged_across_boots() {
         let home = tempfile::tempdir().unwrap();
         let (directory, record) = recorded(home.path());
         let own = Origin::Own(signers(1));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_stays_one_until_it_is_on_record_that_its_runs_are_suspended() {
+    fn copy_remains_copy_until_suspension_is_recorded() {
         let home = tempfile::tempdir().unwrap();
         let (directory, _) = recorded(home.path());
         directory.record(&signers(2), true).unwrap();

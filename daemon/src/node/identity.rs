@@ -388,8 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn adopted_copy_signs_with_a_key_of_its_own_verifies_what_was_signed_before_and_has_no_former_private_key()
-     {
+    fn adopted_copy_gets_own_key_and_keeps_former_public_key() {
         let home = tempfile::tempdir().unwrap();
         let state = home.path();
         let before = first(state);
@@ -422,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn an_adoption_that_is_cut_short_leaves_the_key_of_before_or_is_finished() {
+    fn interrupted_adoption_keeps_old_key_or_completes() {
         let home = tempfile::tempdir().unwrap();
         let state = home.path();
         let (keys, next) = (state.join("keys"), state.join("keys.next"));
@@ -453,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_of_which_nothing_is_recorded_keeps_the_key_that_lies_there_as_a_former_one() {
+    fn unrecorded_copy_keeps_existing_key_as_former() {
         let home = tempfile::tempdir().unwrap();
         let state = home.path();
         let before = first(state);
@@ -469,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn no_bit_of_a_private_key_can_change_unnoticed() {
+    fn private_key_detects_any_bit_flip() {
         let home = tempfile::tempdir().unwrap();
         let signers = first(home.path());
         let path = home.path().join("keys/private_key.pem");
@@ -494,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn a_public_key_that_says_something_else_is_written_anew() {
+    fn public_key_that_differs_is_rewritten() {
         let home = tempfile::tempdir().unwrap();
         let signers = first(home.path());
         let path = home.path().join("keys/public_key.pem");

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_comes_back_under_its_hash_and_its_file_holds_its_canonical_text() {
+    fn object_is_stored_as_canonical_text_under_its_hash() {
         let (files, vault) = vault();
         let object = cas::node_result(Arc::new(json!({"b": 1, "a": [1.5, null]})));
         vault.put(&object).unwrap();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_object_is_refused_by_name_and_put_right_by_its_next_writer() {
+    fn changed_object_is_refused_and_repaired_by_next_write() {
         let (files, vault) = vault();
         let object = cas::node_result(Arc::new(json!("true")));
         vault.put(&object).unwrap();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn object_of_a_run_is_found_with_its_run_whatever_is_likely() {
+    fn object_of_run_is_found_without_hint() {
         let (files, vault) = vault();
         let run = |name: &str| RunId::new(name).unwrap();
         let runs = files.path().join("state/objects/runs");
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_object_is_not_found() {
+    fn missing_object_is_not_found() {
         let (_files, vault) = vault();
         let missing = Digest::of(b"nothing");
         let error = vault.get(&missing, &[]).unwrap_err();
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn links_in_the_project_are_never_followed() {
+    fn project_links_are_never_followed() {
         let (files, vault) = vault();
         let outside = tempfile::tempdir().unwrap();
         let object = cas::node_result(Arc::new(json!(1)));
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_without_objects_has_no_vault() {
+    fn project_without_objects_has_no_directory() {
         let files = tempfile::tempdir().unwrap();
         assert!(ProjectObjects::open(files.path()).unwrap().is_none());
         assert!(ProjectObjects::open(&files.path().join("gone")).is_err());

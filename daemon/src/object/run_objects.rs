@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn changed_object_is_passed_over_and_a_second_line_of_it_is_found() {
+    fn changed_object_is_skipped_and_later_copy_is_found() {
         let one = object("one");
         let mut text = lines(&[&one]);
         let digest = one.hash.parse().unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_end_at_a_line_without_its_end_wherever_it_is_cut() {
+    fn rows_end_at_incomplete_line() {
         let (one, two) = (object("one"), object("two"));
         let text = lines(&[&one, &two]);
         let first = u64::try_from(lines(&[&one]).len()).unwrap();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_objects_have_no_name() {
+    fn invalid_lines_have_no_name() {
         let one = object("one");
         let foreign = format!("\nshort\n{}\n", "x".repeat(1 << 20));
         let (root, _runs) = file_of(&[foreign.as_bytes(), &lines(&[&one])].concat());

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_reason_only_escalates() {
+    fn second_request_only_escalates() {
         let now = Instant::now();
         for first in REASONS {
             for second in REASONS {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_says_how_long_it_may_take_and_a_second_one_only_shortens_it() {
+    fn second_kill_only_shortens_grace() {
         let seconds = Duration::from_secs;
         let kill = |grace| StopReason::Kill {
             grace: seconds(grace),
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_is_noted_even_when_nothing_more_can_be_done() {
+    fn late_request_is_recorded() {
         let now = Instant::now();
         let mut ladder = ladder(now);
         assert_eq!(ladder.asked(StopReason::Cancel, now), Step::Terminate);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn time_alone_climbs_the_ladder() {
+    fn deadlines_escalate_without_requests() {
         let now = Instant::now();
         let mut ladder = ladder(now);
         assert_eq!(ladder.reason(), None);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endless_timeout_is_none() {
+    fn unbounded_timeout_sets_no_deadline() {
         let ladder = Ladder::new(Instant::now(), Duration::MAX, GRACE);
         assert_eq!(ladder.deadline(), None);
     }

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_count_is_found_for_both_versions_of_cgroups() {
+    fn oom_count_is_found_for_both_cgroup_versions() {
         let paths = |cgroups| {
             let files = files(cgroups);
             let files = files.iter().map(|file| file.to_string_lossy().into_owned());

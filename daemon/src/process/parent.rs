@@ -348,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_is_at_fault_for_crashes_and_for_memory_and_not_for_kills_from_outside() {
+    fn daemon_fault_covers_crash_and_oom_not_external_kill() {
         let signal = |signal: Signal| Exit::Signal(number(signal));
         for (exit, before, by_then, death) in [
             (Exit::Code(PANICKED), None, None, Death::Fault),

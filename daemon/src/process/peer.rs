@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_descends_from_the_daemon_is_inside() {
+    fn descendant_of_daemon_is_inside() {
         let look = table(&[
             (1, 0),
             (40, 1),
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parent_that_changes_during_the_walk_is_not_believed() {
+    fn parent_change_during_walk_is_unknown() {
         // The parent 60 of 61 has died, and its pid was reused by a child of init; then 61 is adopted by 40.
         let looks = Cell::new(0);
         let look = |pid| {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_its_own_peer_and_outside() {
+    fn own_process_is_outside() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let peer = Peer::of(&ours).unwrap();
         assert_eq!(peer.pid(), getpid());

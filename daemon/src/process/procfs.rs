@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_command_name_cannot_forge_fields() {
+    fn command_name_cannot_forge_stat_fields() {
         let head = "12 (a) R 1 (b) S 7 12 11 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 987654 4096 ";
         let line = format!("{head}{}1000 1234 0\n", "7 ".repeat(26));
         let line = line.as_bytes();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_is_found() {
+    fn own_process_is_found() {
         let pid = nix::unistd::getpid().as_raw();
         let stat = Stat::read(pid).unwrap();
         assert_eq!(stat.pid, pid);

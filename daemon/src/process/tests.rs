@@ -119,7 +119,7 @@ fn is_alive(pid: i32) -> bool {
 }
 
 #[tokio::test]
-async fn input_output_and_code_arrive() {
+async fn process_passes_input_output_and_exit_code() {
     let bench = Bench::new();
     let mut plan = bench.shell("cat; echo complaint >&2; exit 3");
     plan.stdin = Input::Bytes(b"question".to_vec());
@@ -133,7 +133,7 @@ async fn input_output_and_code_arrive() {
 }
 
 #[tokio::test]
-async fn large_input_is_fed_while_output_is_read() {
+async fn large_input_and_output_are_streamed_together() {
     let bench = Bench::new();
     let input = vec![b'x'; 3 << 20];
     let mut plan = bench.shell("cat");
@@ -149,7 +149,7 @@ async fn large_input_is_fed_while_output_is_read() {
 }
 
 #[tokio::test]
-async fn a_child_has_what_the_plan_names_and_nothing_else() {
+async fn child_gets_only_planned_environment_and_files() {
     let bench = Bench::new();
     let mut plan = bench.shell("env; pwd; cat; ulimit -c");
     plan.env.push(("RYE_ATTEMPT".into(), "forged".into()));
@@ -176,7 +176,7 @@ async fn a_child_has_what_the_plan_names_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_child_starts_clean() {
+async fn child_starts_with_default_signals_and_mask() {
     let bench = Bench::new();
     let mut plan = bench.shell("");
     plan.program = "/bin/cat".into();
@@ -204,7 +204,7 @@ async fn a_child_starts_clean() {
 }
 
 #[tokio::test]
-async fn files_are_read_as_they_were_verified() {
+async fn process_reads_verified_file_contents() {
     let bench = Bench::new();
     let mut plan = bench.shell("");
     plan.args = vec![file_path(1).into(), file_path(0).into()];
@@ -225,7 +225,7 @@ async fn files_are_read_as_they_were_verified() {
 }
 
 #[tokio::test]
-async fn a_signal_is_not_a_code() {
+async fn signal_is_not_an_exit_code() {
     let bench = Bench::new();
     for (signal, shown) in [(11, "signal SIGSEGV"), (40, "signal 40")] {
         let exited = bench.run(bench.shell(&format!("kill -{signal} $$"))).await;
@@ -236,7 +236,7 @@ async fn a_signal_is_not_a_code() {
 }
 
 #[tokio::test]
-async fn a_flood_is_counted_and_not_kept() {
+async fn excess_output_is_counted_and_dropped() {
     let bench = Bench::new();
     let mut plan = bench.shell("head -c 1073741824 /dev/zero; printf '\\377\\376' >&2");
     plan.output_limit = 1 << 20;
@@ -249,7 +249,7 @@ async fn a_flood_is_counted_and_not_kept() {
 }
 
 #[tokio::test]
-async fn a_process_that_closes_its_output_is_followed_to_its_end() {
+async fn process_with_closed_output_is_awaited() {
     let bench = Bench::new();
     let mut plan = bench.shell("exec >&- 2>&-; read line; exit ${#line}");
     plan.stdin = Input::Bytes(b"seven77\n".to_vec());
@@ -259,7 +259,7 @@ async fn a_process_that_closes_its_output_is_followed_to_its_end() {
 }
 
 #[tokio::test]
-async fn cancel_leaves_time_to_clean_up() {
+async fn cancel_grants_grace_period() {
     let bench = Bench::new();
     let mut ready = bench.fifo("ready");
     let plan =
@@ -278,7 +278,7 @@ async fn cancel_leaves_time_to_clean_up() {
 }
 
 #[tokio::test]
-async fn who_ignores_term_is_killed_after_the_grace() {
+async fn process_ignoring_term_is_killed_after_grace() {
     let bench = Bench::new();
     let mut ready = bench.fifo("ready");
     let mut plan = bench.shell("trap '' TERM; echo > ready; while :; do sleep 0.01; done");
@@ -295,7 +295,7 @@ async fn who_ignores_term_is_killed_after_the_grace() {
 }
 
 #[tokio::test]
-async fn kill_cuts_a_grace_short() {
+async fn kill_shortens_grace() {
     let bench = Bench::new();
     let mut ready = bench.fifo("ready");
     let mut plan =
@@ -316,7 +316,7 @@ async fn kill_cuts_a_grace_short() {
 }
 
 #[tokio::test]
-async fn a_timeout_ends_the_whole_group() {
+async fn timeout_ends_whole_group() {
     let bench = Bench::new();
     let mut ready = bench.fifo("ready");
     let mut plan =
@@ -355,7 +355,7 @@ async fn a_timeout_ends_the_whole_group() {
 }
 
 #[tokio::test]
-async fn a_stop_asked_for_before_the_start_is_heard() {
+async fn stop_requested_before_start_applies() {
     let bench = Bench::new();
     let stopper = Stopper::new();
     stopper.stop(AT_ONCE);
@@ -365,7 +365,7 @@ async fn a_stop_asked_for_before_the_start_is_heard() {
 }
 
 #[tokio::test]
-async fn what_stays_in_the_group_ends_with_the_leader() {
+async fn group_ends_with_leader() {
     let bench = Bench::new();
     let exited = bench.run(bench.shell("sleep 1000 & echo $!")).await;
     let pid: i32 = text(&exited.stdout).trim().parse().unwrap();
@@ -382,7 +382,7 @@ async fn what_stays_in_the_group_ends_with_the_leader() {
 const RUN_AWAY: &str = "setsid sh -c 'echo $$ > away; exec sleep 1000' & read go < go";
 
 #[tokio::test]
-async fn who_leaves_the_group_is_found_by_its_tag() {
+async fn process_outside_group_is_found_by_tag() {
     let bench = Bench::new();
     let mut away = bench.fifo("away");
     let _go = bench.fifo("go");
@@ -438,7 +438,7 @@ const JUST_STARTED: [&str; 3] = [
 ];
 
 #[tokio::test]
-async fn nothing_is_left_of_what_was_just_started_when_the_leader_ended() {
+async fn just_started_processes_end_with_leader() {
     let bench = Bench::new();
     for round in 0..20 {
         for (shape, start) in JUST_STARTED.into_iter().enumerate() {
@@ -463,7 +463,7 @@ async fn nothing_is_left_of_what_was_just_started_when_the_leader_ended() {
 }
 
 #[tokio::test]
-async fn who_goes_from_program_to_program_never_seems_to_have_lost_its_tag() {
+async fn repeated_exec_keeps_process_tagged() {
     let bench = Bench::new();
     fs::write(bench.path("again"), "exec sh ./again\n").unwrap();
     let mut plan = bench.shell("exec sh ./again");
@@ -495,7 +495,7 @@ async fn who_goes_from_program_to_program_never_seems_to_have_lost_its_tag() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_a_tree_that_dies_from_its_root() {
+async fn tree_dying_from_root_leaves_no_process() {
     let bench = Bench::new();
     for round in 0..3 {
         for (shape, tree) in TREES.into_iter().enumerate() {
@@ -525,7 +525,7 @@ async fn nothing_is_left_of_a_tree_that_dies_from_its_root() {
 }
 
 #[tokio::test]
-async fn who_has_left_group_and_tag_is_ended_if_seen_when_the_leader_was_stopped() {
+async fn untagged_process_seen_at_stop_is_ended() {
     let bench = Bench::new();
     let mut away = bench.fifo("away");
     let _go = bench.fifo("go");
@@ -549,7 +549,7 @@ async fn who_has_left_group_and_tag_is_ended_if_seen_when_the_leader_was_stopped
 }
 
 #[tokio::test]
-async fn a_process_that_got_away_with_the_output_is_a_leak() {
+async fn escaped_process_holding_output_is_a_leak() {
     let bench = Bench::new();
     let mut away = bench.fifo("away");
     let _go = bench.fifo("go");
@@ -568,7 +568,7 @@ async fn a_process_that_got_away_with_the_output_is_a_leak() {
 }
 
 #[tokio::test]
-async fn a_dropped_process_is_killed_and_reaped_at_the_next_start() {
+async fn dropped_process_is_killed_and_reaped() {
     let bench = Bench::new();
     let mut ready = bench.fifo("ready");
     let running = bench
@@ -592,7 +592,7 @@ async fn a_dropped_process_is_killed_and_reaped_at_the_next_start() {
 }
 
 #[tokio::test]
-async fn what_cannot_start_says_why() {
+async fn start_failure_reports_reason() {
     let bench = Bench::new();
     fs::write(bench.path("text"), "no program").unwrap();
     let start = async |change: &dyn Fn(&mut Plan)| {
@@ -641,7 +641,7 @@ async fn what_cannot_start_says_why() {
 }
 
 #[tokio::test]
-async fn leftovers_of_this_boot_are_ended_and_strangers_are_not() {
+async fn cleanup_ends_leftovers_and_spares_strangers() {
     let bench = Bench::new();
     let mut ready = bench.fifo("ready");
     let script = "sleep 1000 & echo $! > ready; wait";
@@ -669,7 +669,7 @@ async fn leftovers_of_this_boot_are_ended_and_strangers_are_not() {
 }
 
 #[tokio::test]
-async fn a_call_whose_process_was_never_recorded_is_known_by_its_tag() {
+async fn unrecorded_process_is_found_by_tag() {
     let bench = Bench::new();
     let mut ready = bench.fifo("ready");
     let script = "setsid sh -c 'echo $$ > ready; exec sleep 1000' & wait";
@@ -694,7 +694,7 @@ async fn a_call_whose_process_was_never_recorded_is_known_by_its_tag() {
 }
 
 #[tokio::test]
-async fn a_tag_that_ends_with_a_dot_stands_for_all_that_begin_so() {
+async fn tag_ending_in_dot_matches_prefix() {
     let bench = Bench::new();
     let mut plan = bench.shell("exec cat");
     plan.stdin = Input::Pipe;
@@ -714,7 +714,7 @@ async fn a_tag_that_ends_with_a_dot_stands_for_all_that_begin_so() {
 }
 
 #[tokio::test]
-async fn one_whose_pipes_are_taken_is_talked_with_while_it_is_followed() {
+async fn process_with_taken_pipes_can_be_used_while_followed() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let bench = Bench::new();
     let mut plan = bench.shell("while read line; do echo \"<$line>\"; done; echo end >&2; exit 4");
@@ -739,7 +739,7 @@ async fn one_whose_pipes_are_taken_is_talked_with_while_it_is_followed() {
 }
 
 #[tokio::test]
-async fn members_of_a_session_without_leader_need_the_tag_too() {
+async fn leaderless_session_members_need_tag() {
     let bench = Bench::new();
     let mut away = bench.fifo("away");
     fs::write(bench.path("member"), "echo $$ > away; exec sleep 1000").unwrap();
@@ -765,7 +765,7 @@ async fn members_of_a_session_without_leader_need_the_tag_too() {
 }
 
 #[tokio::test]
-async fn a_caller_below_the_daemon_is_inside_and_a_dead_one_unknown() {
+async fn caller_below_daemon_is_inside_and_dead_one_unknown() {
     let bench = Bench::new();
     let listener = tokio::net::UnixListener::bind(bench.path("sock")).unwrap();
     let mut plan = bench.shell("");
@@ -802,7 +802,7 @@ fn stranger(bench: &Bench, environment: &[(&str, &str)]) -> std::process::Child 
 }
 
 #[tokio::test]
-async fn a_caller_that_carries_the_tag_of_an_attempt_is_inside_whoever_is_above_it() {
+async fn caller_with_attempt_tag_is_inside() {
     let bench = Bench::new();
     let listener = tokio::net::UnixListener::bind(bench.path("sock")).unwrap();
     for (environment, expected) in [
@@ -832,7 +832,7 @@ fn untagged(leader: ProcessIdentity) -> Leftover {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_that_does_not_die_of_kill_is_a_survivor() {
+async fn process_surviving_kill_is_reported() {
     let bench = Bench {
         spawner: Spawner::new(None, host::inherited_open_files()),
         ..Bench::new()

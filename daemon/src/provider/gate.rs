@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_given_in_the_order_of_arrival() {
+    fn slots_are_granted_in_arrival_order() {
         let (_clock, gates) = gates();
         let first = try_enter(&gates, key("p"), 2).unwrap();
         let second = try_enter(&gates, key("p"), 2).unwrap();
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn another_secret_and_another_project_are_another_line() {
+    fn queues_are_separate_per_secret_and_project() {
         let (_clock, gates) = gates();
         let _first = try_enter(&gates, key("p"), 1).unwrap();
         let other_secret = Key {
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_dropped_leaves_the_line() {
+    fn dropped_waiter_leaves_queue() {
         let (_clock, gates) = gates();
         let first = try_enter(&gates, key("p"), 1).unwrap();
         let mut second = Box::pin(gates.enter(key("p"), 1));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_closed_opens_for_each_at_a_time_of_its_own() {
+    fn closed_queue_reopens_with_jitter_per_waiter() {
         let (clock, gates) = gates();
         let caller = try_enter(&gates, key("p"), 9).unwrap();
         caller.close(Duration::from_secs(7));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_closes_again_keeps_who_waits() {
+    fn queue_closed_again_keeps_waiters() {
         let (clock, gates) = gates();
         let caller = try_enter(&gates, key("p"), 9).unwrap();
         caller.close(Duration::from_secs(2));
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_closes_a_line_for_ever() {
+    fn queue_closure_is_bounded() {
         let (clock, gates) = gates();
         let caller = try_enter(&gates, key("p"), 1).unwrap();
         caller.close(Duration::MAX);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_last_says_how_many_there_may_be() {
+    fn latest_caller_sets_queue_size() {
         let (_clock, gates) = gates();
         let three: Vec<Pass> = std::iter::from_fn(|| try_enter(&gates, key("p"), 3)).collect();
         assert_eq!(three.len(), 3);

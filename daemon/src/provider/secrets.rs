@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_place_that_holds_something_counts() {
+    fn secret_comes_from_first_non_empty_source() {
         let home = Home::new();
         assert_eq!(found(&home.secrets(&[])), Ok(None));
         write(&home.own("K"), "own\n", 0o600);
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_read_again_when_it_was_changed() {
+    fn changed_file_is_reread() {
         let home = Home::new();
         let secrets = home.secrets(&[]);
         assert_eq!(found(&secrets), Ok(None));
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_may_open_is_refused() {
+    fn file_readable_by_others_is_refused() {
         let home = Home::new();
         let secrets = home.secrets(&[]);
         for (mode, is_taken) in [
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_of_ours_is_refused() {
+    fn foreign_or_irregular_file_is_refused() {
         let home = Home::new();
         let secrets = home.secrets(&[]);
         let refused = || found(&secrets).unwrap_err();
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_secret_is_refused_and_not_repeated() {
+    fn invalid_secret_is_refused_without_its_value() {
         let home = Home::new();
         let secrets = home.secrets(&[]);
         let large = vec![b'x'; MOST_BYTES + 1];
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_project_is_given_its_own_variables_only() {
+    fn project_gets_own_variables_only() {
         let home = Home::new();
         write(&home.own("K"), "own", 0o600);
         let secrets = home.secrets(&[("V", b"daemon"), ("E", b"daemon")]);
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_not_shown() {
+    fn debug_output_hides_secret() {
         let secret = Secret(Zeroizing::new("k3y".to_owned()));
         let project = ProjectEnv::new("/p", [("K".to_owned(), "k3y".to_owned())]);
         let shown = format!("{secret:?} {project:?}");

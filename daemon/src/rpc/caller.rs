@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_daemons_own_user_outside_every_run_is_let_in() {
+    fn only_own_user_outside_runs_is_admitted() {
         let guard = Guard::new(1000, CancellationToken::new());
         for (uid, lineage, admitted) in [
             (Some(1000), Lineage::Outside, true),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_told_that_it_is_one() {
+    fn caller_inside_run_is_refused_with_reason() {
         let run = caller(1000, inside("a"));
         let refused = Guard::new(1000, CancellationToken::new()).admit(Some(&run));
         let refused = refused.unwrap_err();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn once_the_daemon_stops_callers_are_told_so() {
+    fn stopping_daemon_refuses_callers_with_reason() {
         let stopping = CancellationToken::new();
         let guard = Guard::new(1000, stopping.clone());
         let outside = caller(1000, Lineage::Outside);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connections_have_places_and_give_them_back() {
+    async fn connection_slots_are_limited_and_released() {
         let places = Places::new(Guard::new(1000, CancellationToken::new()), 8);
         let take = |uid, lineage| {
             let (ours, theirs) = UnixStream::pair().unwrap();
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_is_refused_cannot_stay() {
+    async fn refused_connection_is_closed() {
         use tokio::io::AsyncReadExt as _;
 
         let places = Places::new(Guard::new(1000, CancellationToken::new()), 8);

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_has_the_status_of_each_kind_of_error() {
+    fn reference_lists_status_of_each_error_kind() {
         let kinds = rye_pages::Table::read("docs/reference.md", "error kinds");
         kinds.assert_lists(ErrorKind::ALL.map(ErrorKind::word));
         for kind in ErrorKind::ALL {
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_message_is_cut_and_says_how_much_is_left_out() {
+    fn long_message_is_cut_with_count() {
         assert_eq!(bounded("short\nand sound"), "short\nand sound");
         let one = "x".repeat(MESSAGE_BYTES);
         assert_eq!(bounded(&one), one);

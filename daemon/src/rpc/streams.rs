@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn streams_have_places_and_give_them_back() {
+    async fn stream_slots_are_limited_and_released() {
         let streams = Streams::new(24);
         let open = |who: &str| {
             let place = streams.take(&caller(who))?;

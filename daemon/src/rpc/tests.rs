@@ -130,7 +130,7 @@ impl Asked {
     reason = "some messages hold the id and nothing else"
 )]
 #[expect(clippy::too_many_lines, reason = "a list, one entry for each method")]
-async fn no_method_shows_or_touches_a_run_that_its_caller_does_not_see() {
+async fn methods_neither_show_nor_change_runs_invisible_to_caller() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let project = project(&rig, "own");
@@ -251,7 +251,7 @@ async fn ended_in(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_of_all_runs_and_of_a_project_tells_each_caller_of_the_runs_they_see() {
+async fn run_streams_contain_visible_runs_only() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let (own, other) = (project(&rig, "own"), project(&rig, "other"));
@@ -314,7 +314,7 @@ async fn a_stream_of_all_runs_and_of_a_project_tells_each_caller_of_the_runs_the
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[expect(clippy::too_many_lines, reason = "a table, one row for each request")]
-async fn a_stream_is_of_one_thing_and_its_cursor_of_its_kind() {
+async fn stream_has_one_subject_and_cursor_of_its_kind() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let project = project(&rig, "own");

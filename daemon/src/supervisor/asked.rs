@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn control_parameters_never_reach_the_inputs() {
+    fn control_parameters_are_removed_from_inputs() {
         let asked = read(&json!({
             "async": true, "validate": false, "node": "n", "inject_state": {"a": 1}, "capabilities": [],
             "depth": 0, "max_steps": 7, "resume": null, "resume_run_id": "g-1-aaaaaaaaaa", "who": "Ada",
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_of_resume_are_understood_and_halves_are_refused() {
+    fn resume_accepts_both_spellings_and_refuses_halves() {
         let run = "g-1-aaaaaaaaaa";
         for params in [
             json!({"resume": true, "graph_run_id": run}),
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parameter_of_the_wrong_type_is_named() {
+    fn control_parameter_of_wrong_type_is_named() {
         for (params, key) in [
             (json!({"async": "yes"}), "`async`"),
             (json!({"depth": -1}), "`depth`"),

@@ -190,7 +190,7 @@ mod tests {
     use crate::projects;
 
     #[tokio::test]
-    async fn a_conversation_for_which_there_is_no_room_is_read_before_each_call() {
+    async fn conversation_without_memory_is_read_before_each_call() {
         let rig = Rig::new();
         let daemon = rig.start().await;
         let project = rig.project("p", &[]);

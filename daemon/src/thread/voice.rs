@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_texts_is_kept_and_what_came_before_is_counted() {
+    fn late_listener_gets_tail_and_dropped_count() {
         let mut said = Said::default();
         said.push(1, "First.");
         said.push(3, "Second.");

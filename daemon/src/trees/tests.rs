@@ -15,7 +15,7 @@ fn tree() -> Tree {
 }
 
 #[test]
-fn a_copy_holds_the_files_and_nobody_can_write_to_it() {
+fn copy_holds_files_and_is_read_only() {
     let state = tempfile::tempdir().unwrap();
     let path = place(state.path(), &tree()).unwrap();
     assert_eq!(path, state.path().join("trees").join(tree().hash()));
@@ -32,7 +32,7 @@ fn a_copy_holds_the_files_and_nobody_can_write_to_it() {
 }
 
 #[test]
-fn a_copy_that_was_changed_is_written_anew_before_it_is_handed_out() {
+fn changed_copy_is_rewritten_before_use() {
     let state = tempfile::tempdir().unwrap();
     let path = place(state.path(), &tree()).unwrap();
     let open =
@@ -63,7 +63,7 @@ fn a_copy_that_was_changed_is_written_anew_before_it_is_handed_out() {
 }
 
 #[test]
-fn a_wrong_copy_that_cannot_be_taken_away_is_put_aside_and_keeps_nothing_else() {
+fn undeletable_wrong_copy_is_moved_aside() {
     let state = tempfile::tempdir().unwrap();
     let path = place(state.path(), &tree()).unwrap();
     fs::set_permissions(&path, Permissions::from_mode(0o700)).unwrap();
@@ -89,7 +89,7 @@ fn a_wrong_copy_that_cannot_be_taken_away_is_put_aside_and_keeps_nothing_else() 
 }
 
 #[test]
-fn another_content_another_place_or_another_link_is_another_copy() {
+fn copy_identity_covers_content_location_and_link() {
     let mut hashes = vec![tree().hash()];
     let mut content = tree();
     content.files.insert("a.py".into(), (*b"b").into());
@@ -105,7 +105,7 @@ fn another_content_another_place_or_another_link_is_another_copy() {
 }
 
 #[test]
-fn what_is_unfinished_or_old_goes_and_what_is_in_use_stays() {
+fn cleanup_removes_unfinished_and_old_copies_not_used_ones() {
     let now = HostClock.now();
     let later = Timestamp::from_ms(now.ms() + i64::try_from(KEPT_MS).unwrap() - 60_000);
     let much_later = Timestamp::from_ms(later.ms() + 120_000);

@@ -195,7 +195,7 @@ impl Kind for Entangled {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn attempts_continue_while_the_driver_waits_for_something_else() {
+async fn attempts_continue_while_driver_waits() {
     let directory = tempfile::tempdir().unwrap();
     let services = services(directory.path()).await;
     let run = run(&services, directory.path(), services.epoch).await;
@@ -212,7 +212,7 @@ async fn attempts_continue_while_the_driver_waits_for_something_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn items_that_may_begin_at_once_are_looked_up_together() {
+async fn startable_items_are_looked_up_together() {
     let directory = tempfile::tempdir().unwrap();
     let services = services(directory.path()).await;
     let run = run(&services, directory.path(), services.epoch).await;
@@ -226,7 +226,7 @@ async fn items_that_may_begin_at_once_are_looked_up_together() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_child_run_whose_record_cannot_be_is_the_failure_of_its_call_and_not_drawn_up_for_ever() {
+async fn invalid_child_record_fails_call_without_retry() {
     let directory = tempfile::tempdir().unwrap();
     let services = services(directory.path()).await;
     let run = run(&services, directory.path(), services.epoch).await;
@@ -244,7 +244,7 @@ async fn a_child_run_whose_record_cannot_be_is_the_failure_of_its_call_and_not_d
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_recovered_run_is_on_record_before_its_first_move() {
+async fn recovered_run_is_recorded_before_first_move() {
     let directory = tempfile::tempdir().unwrap();
     let services = services(directory.path()).await;
     let run = run(&services, directory.path(), Epoch(0)).await;
@@ -267,7 +267,7 @@ async fn a_recovered_run_is_on_record_before_its_first_move() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_whose_run_was_ended_and_has_left_memory_ends() {
+async fn driver_of_evicted_ended_run_ends() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::create_dir(directory.path().join(".ai")).unwrap();
     let services = services(directory.path()).await;

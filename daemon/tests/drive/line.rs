@@ -88,7 +88,7 @@ async fn family(directory: &TempDir, children: usize) -> (Arc<Services>, Vec<Run
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_that_hold_a_quarter_each_all_come_to_their_end_with_room_for_four() {
+async fn ten_quarter_reservations_complete_with_budget_for_four() {
     let directory = project();
     let (services, runs) = family(&directory, 10).await;
     let (provider, stop) = (Counter::new(4), Stop::new());
@@ -112,7 +112,7 @@ async fn ten_that_hold_a_quarter_each_all_come_to_their_end_with_room_for_four()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_waits_can_be_cancelled_and_holds_nobody_up_then() {
+async fn waiting_run_can_be_cancelled_without_blocking_others() {
     let directory = project();
     let (services, runs) = family(&directory, 6).await;
     // Four calls are open and a fifth never comes: the test releases them.
@@ -153,7 +153,7 @@ async fn who_waits_can_be_cancelled_and_holds_nobody_up_then() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_node_may_spend_binds_all_trees_together() {
+async fn node_budget_bounds_all_trees() {
     let directory = project();
     let (services, _) = recovered(directory.path(), SEGMENT).await;
     let caps = Caps {

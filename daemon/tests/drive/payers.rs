@@ -42,7 +42,7 @@ use tempfile::TempDir;
 use super::bare::{begin, done, in_time, recovered, spec};
 
 /// Name of the test that runs as the dying process, and the variable with its directory.
-const WORKER: &str = "payers::a_process_that_pays";
+const WORKER: &str = "payers::paying_process";
 const DIRECTORY: &str = "RYE_TEST_PAYERS";
 /// Length of a log segment in bytes.
 pub(crate) const SEGMENT: u64 = 4 << 20;
@@ -304,7 +304,7 @@ async fn pay(services: Arc<Services>, directory: PathBuf, run: RunId, calls: u32
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_call_may_cost_is_held_before_it_is_sent_and_settled_after() {
+async fn call_cost_is_held_before_send_and_settled_after() {
     let directory = project();
     let (services, _) = recovered(directory.path(), SEGMENT).await;
     let (run, change) = payer("a", directory.path(), None, Some("1"));
@@ -324,7 +324,7 @@ async fn what_a_call_may_cost_is_held_before_it_is_sent_and_settled_after() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_cannot_be_paid_for_is_not_sent_and_suspends_its_run() {
+async fn unaffordable_call_is_not_sent_and_suspends_run() {
     let directory = project();
     let (services, _) = recovered(directory.path(), SEGMENT).await;
     let (run, change) = payer("a", directory.path(), None, Some("0.255"));
@@ -419,7 +419,7 @@ async fn recount(services: &Services, directory: &Path, runs: &[RunId]) {
 
 /// Not a test by itself: the process of the test below, which pays until it is killed.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_process_that_pays() {
+async fn paying_process() {
     let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
         return;
     };
@@ -495,7 +495,7 @@ fn live(directory: &Path, word: &str, after: Option<Duration>) {
 }
 
 #[test]
-fn no_cent_is_forgotten_whenever_the_daemon_dies() {
+fn costs_survive_daemon_crash_at_any_time() {
     let deaths = std::env::var(DEATHS).map_or(10, |deaths| deaths.parse().unwrap());
     let directory = project();
     for death in 0..deaths {

@@ -25,7 +25,7 @@ fn run() -> v1::Run {
 }
 
 #[test]
-fn a_run_has_exactly_the_promised_fields_in_their_order() {
+fn run_json_has_exact_fields_in_order() {
     assert_eq!(
         serde_json::to_string(&run()).unwrap(),
         concat!(
@@ -77,7 +77,7 @@ fn errors_and_suspensions_name_every_field() {
 }
 
 #[test]
-fn values_that_a_limit_is_about_are_numbers_and_money_is_decimal_text() {
+fn limit_json_has_numbers_and_decimal_money() {
     let suspend = |current: &str, max: &str| {
         let suspend = v1::Suspension {
             current: current.to_owned(),
@@ -106,7 +106,7 @@ fn malformed_json_of_the_daemon_is_named() {
 }
 
 #[test]
-fn a_kill_receipt_has_the_promised_fields() {
+fn kill_receipt_json_has_exact_fields() {
     let receipt = v1::KillReceipt {
         processes: vec![v1::EndedProcess {
             pid: 7,
@@ -177,7 +177,7 @@ fn a_budget_has_its_money_as_text_and_names_a_malformed_amount() {
 }
 
 #[test]
-fn an_item_that_declares_no_permissions_differs_from_one_that_may_do_nothing() {
+fn item_json_distinguishes_no_permissions_from_empty_ones() {
     let described = |has_permissions| v1::DescribeResponse {
         item: Some(v1::Item {
             item: run().item,
@@ -236,7 +236,7 @@ fn models_are_printed_with_tiers_and_aliases_sorted_by_name() {
 }
 
 #[test]
-fn a_thread_to_begin_has_its_first_call_only_if_there_would_be_one() {
+fn preview_json_has_first_call_only_with_hold() {
     let preview = |hold: &str| v1::PreviewResponse {
         hold: hold.to_owned(),
         input_tokens: 5,
@@ -262,7 +262,7 @@ fn a_thread_to_begin_has_its_first_call_only_if_there_would_be_one() {
 }
 
 #[test]
-fn the_daemon_deltas_events_and_steps_have_the_promised_fields() {
+fn daemon_delta_event_and_step_json_have_exact_fields() {
     let daemon = v1::InfoResponse {
         isolation: v1::Isolation::Sandbox.into(),
         ..v1::InfoResponse::default()

@@ -245,7 +245,7 @@ mod tests {
                         <!-- example: x/y -->\n````markdown\nText\n```yaml\na: 1\n```\n````\n```sh\nls\n```\n";
 
     #[test]
-    fn a_table_names_what_its_first_column_names() {
+    fn table_names_come_from_first_column() {
         let table = Table::of("p.md", "keys", PAGE);
         assert_eq!(table.names(), ["a", "b", "c"]);
         assert_eq!(table.cell("b", "means"), "first | last");
@@ -254,18 +254,18 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "it lacks [\"d\"], the code does not know [\"c\"]")]
-    fn a_table_that_differs_says_in_what() {
+    fn differing_table_panics_with_differences() {
         Table::of("p.md", "keys", PAGE).assert_lists(["a", "b", "d"]);
     }
 
     #[test]
     #[should_panic(expected = "the table `other` of p.md is not there")]
-    fn a_table_that_is_not_there_says_so() {
+    fn missing_table_panics_with_its_name() {
         let _table = Table::of("p.md", "other", PAGE);
     }
 
     #[test]
-    fn blocks_have_the_mark_before_them_and_hold_shorter_fences() {
+    fn blocks_have_preceding_comment_and_contain_shorter_fences() {
         let blocks = blocks_of("p.md", PAGE);
         assert_eq!(blocks.len(), 2);
         assert_eq!(blocks[0].example(), Some("x/y"));

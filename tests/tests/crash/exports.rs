@@ -66,7 +66,7 @@ fn has_whole_files(world: &World, run: &str) {
 }
 
 #[test]
-fn files_are_whole_whatever_write_of_an_export_the_daemon_dies_at() {
+fn export_files_are_whole_after_death_at_any_write() {
     for death in DEATHS {
         let world = World::new();
         world.graph("t/steps", STEPS);

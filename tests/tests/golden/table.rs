@@ -6,7 +6,7 @@ use std::fs;
 use super::{LATER, data, read, rulings_of_cases};
 
 #[test]
-fn the_table_of_differences_tells_all_of_them() {
+fn golden_readme_matches_rulings() {
     let path = data("README.md");
     let table = table_of_differences();
     if std::env::var_os("UPDATE_GOLDEN").is_some() {

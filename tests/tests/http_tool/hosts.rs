@@ -23,7 +23,7 @@ fn packed(body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_answer_may_be_packed_and_is_bounded_as_it_is_read() {
+fn compressed_answer_is_bounded_while_read() {
     let world = World::new();
     let bomb = packed(&vec![b' '; 200 << 20]);
     assert!(bomb.len() < 1 << 20);

@@ -43,7 +43,7 @@ fn a_server_that_breaks_the_rules_fails_its_call_and_nothing_else() {
 }
 
 #[test]
-fn an_answer_that_is_not_as_the_protocol_says_is_kept_and_what_is_odd_is_said() {
+fn nonconforming_mcp_answer_is_kept_with_warning() {
     let world = World::new();
     let _daemon = world.start("");
     let quick = "  start_timeout: 5\n  timeout: 5\n";
@@ -79,7 +79,7 @@ fn an_answer_that_is_not_as_the_protocol_says_is_kept_and_what_is_odd_is_said() 
 }
 
 #[test]
-fn a_server_that_does_not_answer_is_waited_for_as_long_as_it_says() {
+fn silent_mcp_server_times_out_as_configured() {
     let world = World::new();
     let _daemon = world.start("");
     let quick = "  start_timeout: 1\n  timeout: 1\n";
@@ -113,7 +113,7 @@ fn a_server_that_does_not_answer_is_waited_for_as_long_as_it_says() {
 }
 
 #[test]
-fn one_that_died_is_started_anew_for_the_next_call() {
+fn dead_mcp_server_restarts_for_next_call() {
     let world = World::new();
     let _daemon = world.start("");
     server(&world, "dies", "", &["act", "pid"]);
@@ -130,7 +130,7 @@ fn one_that_died_is_started_anew_for_the_next_call() {
 }
 
 #[test]
-fn a_run_that_is_stopped_leaves_no_server_whatever_that_does() {
+fn stopped_run_leaves_no_mcp_server() {
     let world = World::new();
     let _daemon = world.start("");
     let graph = |mode: &str| {
@@ -190,7 +190,7 @@ fn servers_of_a_daemon_that_died_are_ended_by_the_next() {
 }
 
 #[test]
-fn a_caller_names_neither_the_server_nor_the_program_nor_the_tool() {
+fn caller_cannot_choose_mcp_server_program_or_tool() {
     let world = World::new();
     let _daemon = world.start("");
     server(&world, "good", "", &["add"]);

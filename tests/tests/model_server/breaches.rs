@@ -342,7 +342,7 @@ fn second(
 }
 
 #[test]
-fn an_answer_goes_back_as_it_was_sent() {
+fn altered_answer_is_breach() {
     let is_not = "message 2 of the conversation (counted from 1) is not the answer that was sent";
     for (api, from, to) in [
         (APIS[0], r#""text":"So.""#, r#""text":"so.""#),
@@ -382,7 +382,7 @@ fn a_client_that_was_killed_has_the_beginning_of_an_answer() {
 }
 
 #[test]
-fn arguments_that_are_none_come_back_quoted() {
+fn invalid_arguments_come_back_quoted() {
     for api in APIS {
         for input in ["{", "[1]", r#"{"a": 1, "a": 2}"#, "", "{}", r#"{"a": 1e2}"#] {
             let server = ModelServer::start(&format!(
@@ -398,7 +398,7 @@ fn arguments_that_are_none_come_back_quoted() {
 }
 
 #[test]
-fn what_was_said_before_stays_as_it_was() {
+fn altered_history_is_breach() {
     let other = "is not what the requests before had there";
     for api in APIS {
         for (from, to, at) in [
@@ -429,7 +429,7 @@ fn what_was_said_before_stays_as_it_was() {
 }
 
 #[test]
-fn only_a_model_that_paused_is_called_again_with_its_own_message_as_the_newest() {
+fn only_paused_answer_may_be_newest_message() {
     let server = ModelServer::start(
         "- {when: {turn: 1}, reply: {text: One., stop: pause}}\n- {reply: {text: Two.}}",
     );
@@ -451,7 +451,7 @@ fn only_a_model_that_paused_is_called_again_with_its_own_message_as_the_newest()
 }
 
 #[test]
-fn threads_may_begin_alike_and_conversations_begin_anew() {
+fn threads_may_share_beginning_and_new_conversation_is_free() {
     for api in APIS {
         let server = ModelServer::start(
             "- {when: {contains: refuse}, reply: {status: 400}}\n\

@@ -60,7 +60,7 @@ fn streams_break_as_the_script_says() {
 }
 
 #[test]
-fn what_was_sent_before_a_stream_broke_arrives() {
+fn events_before_stream_fault_arrive() {
     for fault in ["cut_after: 5", "reset_after: 5"] {
         let (_, answer) = answer(
             APIS[0],
@@ -92,7 +92,7 @@ fn calls_with_one_index_are_read_one_by_one() {
 }
 
 #[test]
-fn messages_are_unusual_as_the_script_says() {
+fn script_sets_unusual_messages() {
     for api in APIS {
         let ended = |reply: &str| {
             let (signal, _) = last(api, reply);

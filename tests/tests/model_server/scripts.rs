@@ -13,7 +13,7 @@ use rye_tests::{ModelServer, processes};
 use tempfile::TempDir;
 
 #[test]
-fn a_script_that_is_wrong_is_told_with_its_line() {
+fn invalid_script_error_names_line() {
     for (script, told) in [
         ("", "line 1, column 1: the script is no list"),
         ("[]", "the script is no list with entries"),

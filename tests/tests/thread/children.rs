@@ -106,7 +106,7 @@ fn a_thread_is_suspended_with_the_run_it_waits_for_and_resumes_with_it() {
 }
 
 #[test]
-fn after_a_crash_the_thread_waits_for_the_run_it_had() {
+fn thread_reattaches_to_child_run_after_crash() {
     let server = ModelServer::start(&script("t/waits", "{}", "done"));
     let world = world(&server, "t/waits", WAITS);
     let daemon = world.start("");
@@ -137,7 +137,7 @@ fn after_a_crash_the_thread_waits_for_the_run_it_had() {
 }
 
 #[test]
-fn a_run_that_may_not_be_is_the_error_of_its_call_alone() {
+fn refused_child_run_fails_only_its_call() {
     for (limit, code) in [
         ("depth=0", "depth_exceeded"),
         ("spawns=0", "spawns_exceeded"),

@@ -14,7 +14,7 @@ fn classes(world: &World, row: &str) {
 }
 
 #[test]
-fn a_row_of_a_project_has_an_error_tried_again_that_is_final_else() {
+fn error_class_of_project_makes_final_error_retryable() {
     let server = ModelServer::start(
         "
 - when: {turn: 1}
@@ -55,7 +55,7 @@ fn a_row_of_a_project_has_an_error_tried_again_that_is_final_else() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_read_is_asked_for_once() {
+fn unreadable_answer_is_not_retried() {
     let server = ModelServer::start("- reply: {text: A text of several pieces., malformed: 4}");
     let world = World::with_models(&server);
     world.directive("t/work", BASH, "", "Work.");

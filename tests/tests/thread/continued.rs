@@ -30,7 +30,7 @@ fn resume(world: &World, words: &str, run: &str) -> Value {
 }
 
 #[test]
-fn a_thread_that_failed_goes_on_with_its_conversation_and_its_account() {
+fn failed_thread_continues_with_conversation_and_account() {
     let server = ModelServer::start(FAILS);
     let world = World::with_models(&server);
     world.directive("t/work", BASH, "", "Work.");
@@ -76,7 +76,7 @@ fn a_thread_that_failed_goes_on_with_its_conversation_and_its_account() {
 }
 
 #[test]
-fn a_call_that_a_kill_cut_off_is_told_and_not_made_again() {
+fn call_cut_off_by_kill_is_reported_to_model_and_not_repeated() {
     const WAITS: &str = "echo x >> ran; until [ -e go ]; do sleep 0.01; done; echo done";
     let script = format!(
         "
@@ -106,7 +106,7 @@ fn a_call_that_a_kill_cut_off_is_told_and_not_made_again() {
 }
 
 #[test]
-fn a_thread_that_ended_at_a_limit_goes_on_only_with_a_higher_one() {
+fn thread_ended_at_limit_continues_only_with_higher_limit() {
     let server = ModelServer::start(
         "
 - when: {turn: 1}
@@ -134,7 +134,7 @@ fn a_thread_that_ended_at_a_limit_goes_on_only_with_a_higher_one() {
 }
 
 #[test]
-fn a_retry_that_an_author_wrote_goes_on_with_the_thread_that_failed() {
+fn node_retry_continues_failed_thread() {
     let server = ModelServer::start(FAILS);
     let world = World::with_models(&server);
     world.directive("t/work", BASH, "", "Work.");

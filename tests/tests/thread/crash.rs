@@ -59,7 +59,7 @@ fn completed(world: &World, run: &str) {
 }
 
 #[test]
-fn before_anything_was_said_the_turn_begins_anew_and_the_hold_is_charged() {
+fn death_before_first_text_restarts_turn_and_charges_hold() {
     let server =
         ModelServer::start("[{when: {turn: 1}, reply: {slow_headers: gate, text: Done.}}]");
     let world = world(&server, "");
@@ -78,7 +78,7 @@ fn before_anything_was_said_the_turn_begins_anew_and_the_hold_is_charged() {
 }
 
 #[test]
-fn in_the_stream_what_a_started_call_brought_along_is_the_message() {
+fn death_in_stream_makes_started_calls_the_message() {
     let script = format!(
         "
 - when: {{turn: 1}}
@@ -105,7 +105,7 @@ fn in_the_stream_what_a_started_call_brought_along_is_the_message() {
 }
 
 #[test]
-fn behind_the_message_the_money_is_exact_and_a_repeatable_call_runs_again() {
+fn death_after_message_charges_exactly_and_repeats_idempotent_call() {
     let script = format!(
         "
 - when: {{turn: 1}}
@@ -138,7 +138,7 @@ fn behind_the_message_the_money_is_exact_and_a_repeatable_call_runs_again() {
 }
 
 #[test]
-fn a_tool_that_says_itself_that_it_may_be_repeated_runs_again() {
+fn self_declared_idempotent_tool_runs_again_after_death() {
     let server = ModelServer::start(
         "
 - when: {turn: 1}
@@ -173,7 +173,7 @@ fn a_tool_that_says_itself_that_it_may_be_repeated_runs_again() {
 }
 
 #[test]
-fn a_call_whose_result_is_on_record_never_runs_again() {
+fn call_with_recorded_result_never_runs_again() {
     let script = format!(
         "
 - when: {{turn: 1}}
@@ -197,7 +197,7 @@ fn a_call_whose_result_is_on_record_never_runs_again() {
 }
 
 #[test]
-fn in_a_pause_it_waits_until_the_pause_is_over() {
+fn death_in_retry_pause_waits_for_rest_of_pause() {
     let server = ModelServer::start(
         "
 - when: {turn: 1}
@@ -220,7 +220,7 @@ fn in_a_pause_it_waits_until_the_pause_is_over() {
 }
 
 #[test]
-fn a_call_that_must_not_be_repeated_waits_for_somebody_to_say_what_became_of_it() {
+fn at_most_once_call_of_thread_waits_for_verdict() {
     let script = format!(
         "
 - when: {{turn: 1}}
@@ -317,7 +317,7 @@ pub(super) fn on_record(world: &World, run: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_thread_lives_through_deaths_at_random_instants_without_losing_a_turn_or_a_cent() {
+fn thread_survives_random_deaths_without_losing_turn_or_money() {
     let rounds = rounds(ROUNDS);
     let turns = TURNS_A_LIFE * rounds;
     let server = ModelServer::start(&script(turns));

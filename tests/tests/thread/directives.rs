@@ -120,7 +120,7 @@ fn a_node_of_a_graph_starts_a_thread_and_assigns_what_it_returned() {
 }
 
 #[test]
-fn what_cannot_begin_is_the_failure_of_its_node_and_makes_no_run() {
+fn unstartable_directive_fails_its_node_without_run() {
     let server = ModelServer::start("[{when: {directive: never}, reply: {text: Done.}}]");
     let world = world(&server);
     let tool = "item_id: rye/agent/threads/thread_directive";
@@ -179,7 +179,7 @@ fn what_cannot_begin_is_the_failure_of_its_node_and_makes_no_run() {
 }
 
 #[test]
-fn who_starts_a_thread_by_a_tool_may_use_the_tool_and_the_directive() {
+fn starting_thread_by_tool_needs_permission_for_tool_and_directive() {
     let server = ModelServer::start("[{when: {directive: never}, reply: {text: Done.}}]");
     let world = world(&server);
     let action = "start: a\nnodes:\n  a: {action: {item_id: rye/agent/threads/thread_directive, params: {directive: t/below, inputs: {n: 1}}}}";
@@ -208,7 +208,7 @@ fn who_starts_a_thread_by_a_tool_may_use_the_tool_and_the_directive() {
 }
 
 #[test]
-fn a_failed_thread_is_begun_anew_only_if_the_node_says_so() {
+fn failed_thread_restarts_only_with_node_retry() {
     let fails = "
 - when: {directive: below}
   reply:
@@ -240,7 +240,7 @@ fn a_failed_thread_is_begun_anew_only_if_the_node_says_so() {
 }
 
 #[test]
-fn a_suspended_thread_suspends_who_waits_for_it_and_both_resume() {
+fn suspended_thread_suspends_its_waiter_and_both_resume() {
     let call = "{item_type: directive, item_id: t/below, parameters: {n: 3}, limit_overrides: {spend: 0.000001}}";
     let server = ModelServer::start(&format!("{RETURNS}{}", above(call, "words")));
     let world = world(&server);
@@ -264,7 +264,7 @@ fn a_suspended_thread_suspends_who_waits_for_it_and_both_resume() {
 }
 
 #[test]
-fn a_thread_for_which_an_ancestor_lacks_money_goes_on_when_all_above_it_are_raised() {
+fn thread_short_of_ancestor_money_resumes_when_all_ancestors_are_raised() {
     let server = ModelServer::start(RETURNS);
     let world = world(&server);
     let below = "{item_type: directive, item_id: t/below, params: {n: 3}}";
@@ -319,7 +319,7 @@ fn a_thread_for_which_an_ancestor_lacks_money_goes_on_when_all_above_it_are_rais
 }
 
 #[test]
-fn after_a_crash_a_thread_waits_for_the_thread_it_had() {
+fn thread_reattaches_to_child_thread_after_crash() {
     let call = "{item_type: directive, item_id: t/below, parameters: {n: 3}}";
     let below = "
 - when: {directive: below}
@@ -408,7 +408,7 @@ fn a_thread_begins_in_no_larger_tree_than_the_configuration_allows() {
 }
 
 #[test]
-fn a_cancelled_thread_cancels_those_it_did_not_wait_for() {
+fn cancelled_thread_cancels_unawaited_children() {
     let below = "- when: {directive: below}\n  reply: {slow_headers: gate, text: Never.}\n";
     let rest = "- when: {directive: above, turn: 2}\n  reply: {slow_headers: gate, text: Never.}\n";
     let server = ModelServer::start(&format!("{below}{}{rest}", starts(2)));
@@ -426,7 +426,7 @@ fn a_cancelled_thread_cancels_those_it_did_not_wait_for() {
 }
 
 #[test]
-fn whether_a_directive_could_begin_is_told_without_a_run() {
+fn directive_check_reports_startability_without_run() {
     let server = ModelServer::start("[{when: {directive: never}, reply: {text: Done.}}]");
     let world = world(&server);
     let checks = |n: &str| {
@@ -453,7 +453,7 @@ fn whether_a_directive_could_begin_is_told_without_a_run() {
 }
 
 #[test]
-fn a_thread_at_its_limit_gets_twice_as_much_or_what_is_named() {
+fn resume_thread_doubles_limit_or_sets_named_value() {
     let turns = "
 - when: {turn: 3}
   reply: {text: Done.}

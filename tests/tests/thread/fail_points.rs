@@ -348,7 +348,7 @@ fn at_each_commit_of_a_failure_and_of_a_thread_below() {
 }
 
 #[test]
-fn what_is_no_fail_point_is_refused_by_name() {
+fn unknown_fail_point_is_refused_by_name() {
     let world = World::new();
     let mut refused = Daemon::spawn_until(&world, "", Some("before:step_begin"));
     let status = until("the daemon to end", || refused.try_wait().unwrap());

@@ -40,7 +40,7 @@ const TWO_TURNS: &str = "
 ";
 
 #[test]
-fn the_state_and_the_page_tell_what_a_thread_did() {
+fn thread_state_and_page_describe_its_work() {
     let server = ModelServer::start(COUNTS);
     let world = counting(&server);
     let _daemon = world.start("");
@@ -80,7 +80,7 @@ fn the_state_and_the_page_tell_what_a_thread_did() {
 }
 
 #[test]
-fn a_thread_at_its_limit_asks_for_more_until_it_gets_it_and_its_files_survive_a_crash() {
+fn thread_at_limit_keeps_escalation_file_until_raise() {
     let server = ModelServer::start(TWO_TURNS);
     let world = World::with_models(&server);
     world.directive(
@@ -131,7 +131,7 @@ fn a_thread_at_its_limit_asks_for_more_until_it_gets_it_and_its_files_survive_a_
 }
 
 #[test]
-fn a_thread_that_is_to_be_suspended_at_a_limit_asks_nobody_and_its_state_tells_what_it_may_spend() {
+fn suspend_policy_writes_no_escalation_and_state_has_limits() {
     let server = ModelServer::start(TWO_TURNS);
     let world = World::with_models(&server);
     let limits = format!("<limits turns=\"1\" spend=\"0.50\"/>{BASH}");

@@ -145,7 +145,7 @@ fn faults() -> Vec<(&'static str, Value, &'static str)> {
 }
 
 #[test]
-fn whatever_a_foreign_server_breaks_the_thread_does_the_right_thing() {
+fn thread_handles_every_fault_of_foreign_server() {
     let Some(program) = program() else { return };
     let server = Foreign::start(program);
     let mut world = World::new();

@@ -31,7 +31,7 @@ fn suspended(world: &World, run: &str, code: &str) {
 }
 
 #[test]
-fn a_project_lowers_the_default_limits_and_says_what_becomes_of_a_thread() {
+fn project_config_lowers_thread_limits_and_sets_enforcement() {
     let server = ModelServer::start(ROUND);
     let world = World::with_models(&server);
     world.directive("t/goes", BASH, "", "Go.");
@@ -58,7 +58,7 @@ fn a_project_lowers_the_default_limits_and_says_what_becomes_of_a_thread() {
 }
 
 #[test]
-fn who_is_to_raise_a_limit_is_told_to_what() {
+fn limit_suspension_names_value_to_raise_to() {
     let server = ModelServer::start(ROUND);
     let world = World::with_models(&server);
     world.directive("t/goes", BASH, "", "Go.");
@@ -82,7 +82,7 @@ fn who_is_to_raise_a_limit_is_told_to_what() {
 }
 
 #[test]
-fn a_model_that_goes_round_and_round_is_told_so_and_then_stopped() {
+fn repeated_identical_calls_are_warned_and_then_stopped() {
     let server = ModelServer::start(ROUND);
     let world = World::with_models(&server);
     world.directive("t/goes", BASH, "", "Go.");
@@ -102,7 +102,7 @@ fn a_model_that_goes_round_and_round_is_told_so_and_then_stopped() {
 }
 
 #[test]
-fn at_the_end_of_its_time_the_model_is_cut_and_charged_and_the_thread_waits_for_more() {
+fn thread_timeout_cuts_and_charges_model_and_suspends() {
     let server = ModelServer::start(
         "[{when: {turn: 1}, times: 1, reply: {text: A long story., hold: {name: story, before: 3}}}, {when: {turn: 1}, reply: {text: Short.}}]",
     );
@@ -126,7 +126,7 @@ fn at_the_end_of_its_time_the_model_is_cut_and_charged_and_the_thread_waits_for_
 }
 
 #[test]
-fn at_the_end_of_its_time_a_tool_is_stopped_and_the_model_is_told_when_there_is_more() {
+fn thread_timeout_stops_tool_and_informs_model_on_resume() {
     let server = ModelServer::start(
         "
 - when: {turn: 1}

@@ -99,7 +99,7 @@ fn named(line: &Value, name: &str) -> bool {
 }
 
 #[test]
-fn a_text_is_shown_before_it_is_whole_and_only_once() {
+fn streamed_text_is_shown_early_and_once() {
     let (server, world) = telling(STORY);
     let _daemon = world.start("");
     let mut shown = world.ryectl("thread run t/story").spawn();
@@ -116,7 +116,7 @@ fn a_text_is_shown_before_it_is_whole_and_only_once() {
 }
 
 #[test]
-fn deltas_come_between_the_events_they_belong_to_and_are_on_no_record() {
+fn deltas_are_ordered_among_events_and_not_recorded() {
     let (server, world) = telling(STORY);
     let _daemon = world.start("");
     let run = start(&world, "t/story");
@@ -149,7 +149,7 @@ fn deltas_come_between_the_events_they_belong_to_and_are_on_no_record() {
 }
 
 #[test]
-fn an_answer_that_breaks_off_is_taken_back_before_its_failure_is_told() {
+fn broken_answer_is_retracted_before_its_failure() {
     let (server, world) = telling(
         "
 - when: {turn: 1}
@@ -177,7 +177,7 @@ fn an_answer_that_breaks_off_is_taken_back_before_its_failure_is_told() {
 }
 
 #[test]
-fn after_a_crash_the_listener_is_told_that_the_turn_is_tried_again() {
+fn listener_gets_reset_and_retry_after_crash() {
     let (server, world) = telling(STORY);
     let daemon = world.start("");
     let run = start(&world, "t/story");
@@ -219,7 +219,7 @@ fn on_a_terminal(world: &World, words: &str) -> String {
 }
 
 #[test]
-fn a_terminal_shows_the_last_text_once_and_outputs_behind_it() {
+fn terminal_shows_final_text_once_then_outputs() {
     let (_server, world) = telling(
         "
 - when: {directive: story}

@@ -76,7 +76,7 @@ fn a_model_calls_tools_and_graphs_by_names_of_their_own() {
 }
 
 #[test]
-fn permissions_that_the_caller_cannot_grant_are_told_at_the_start() {
+fn ungrantable_permissions_are_reported_at_start() {
     let server = ModelServer::start("[{when: {turn: 1}, reply: {text: Done.}}]");
     let world = World::with_models(&server);
     world.python("t/a", "return 1");
@@ -92,7 +92,7 @@ fn permissions_that_the_caller_cannot_grant_are_told_at_the_start() {
 }
 
 #[test]
-fn a_long_result_is_read_again_in_parts_and_only_by_the_thread_that_was_told_of_it() {
+fn long_result_is_readable_in_parts_by_its_thread_only() {
     let long: Vec<String> = (0..4000).map(|number| format!("ä{number:04}")).collect();
     let long = long.concat();
     let name = sha256_hex(&long);

@@ -32,7 +32,7 @@ fn world(server: &ModelServer) -> World {
 }
 
 #[test]
-fn reasoning_that_is_not_taken_back_is_left_out_and_the_thread_continues() {
+fn rejected_reasoning_is_dropped_and_thread_continues() {
     let done = "{text: Done., usage: {input: 100, output: 10}}";
     let server = ModelServer::start(&rejecting("", done));
     let world = world(&server);
@@ -65,7 +65,7 @@ fn reasoning_that_is_not_taken_back_is_left_out_and_the_thread_continues() {
 }
 
 #[test]
-fn reasoning_that_is_rejected_a_second_time_ends_the_thread_with_what_it_failed_of() {
+fn second_reasoning_rejection_fails_thread_with_cause() {
     let again = "{status: 400, error: {type: invalid_request_error, message: 'invalid `signature` in `thinking` block'}}";
     let server = ModelServer::start(&rejecting("", again));
     let world = world(&server);

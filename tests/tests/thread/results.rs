@@ -166,7 +166,7 @@ fn sent(world: &World, run: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_model_is_sent_what_each_typical_call_prints_and_little_more() {
+fn typical_results_for_model_are_near_printed_size() {
     let calls: Vec<Value> = typical()
         .iter()
         .map(|call| json!({"name": call.tool, "input": call.input}))

@@ -63,7 +63,7 @@ fn says(request: &Request, text: &str) -> bool {
 }
 
 #[test]
-fn what_is_said_while_the_model_speaks_is_in_its_next_request_and_keeps_the_thread_going() {
+fn message_during_answer_is_in_next_request_and_continues_thread() {
     let server = ModelServer::start(
         "
 - when: {turn: 1}
@@ -103,7 +103,7 @@ fn what_is_said_while_the_model_speaks_is_in_its_next_request_and_keeps_the_thre
 }
 
 #[test]
-fn what_is_said_behind_results_is_told_after_a_crash_too() {
+fn message_after_results_survives_crash() {
     let server = ModelServer::start(
         "
 - when: {turn: 1}
@@ -136,7 +136,7 @@ fn what_is_said_behind_results_is_told_after_a_crash_too() {
 }
 
 #[test]
-fn a_suspended_thread_keeps_what_is_said_until_it_is_resumed() {
+fn suspended_thread_queues_messages_until_resume() {
     let server = ModelServer::start(LOOKS);
     let world = World::with_models(&server);
     let _daemon = world.start("");
@@ -163,7 +163,7 @@ fn a_suspended_thread_keeps_what_is_said_until_it_is_resumed() {
 }
 
 #[test]
-fn only_a_thread_is_spoken_to_and_only_with_a_message_that_fits() {
+fn say_requires_thread_and_bounded_message() {
     let server = ModelServer::start(LOOKS);
     let world = World::with_models(&server);
     let _daemon = world.start("");

@@ -36,7 +36,7 @@ fn the_models_of_a_project_are_listed_with_prices_and_keys() {
 }
 
 #[test]
-fn what_a_thread_would_begin_with_is_what_it_begins_with_and_nothing_runs() {
+fn preview_equals_first_request_and_runs_nothing() {
     let server = ModelServer::start("[{when: {turn: 1}, reply: {text: Done.}}]");
     let world = World::with_models(&server);
     let inputs = "<inputs><input name=\"dir\" required=\"true\">Where</input></inputs>";
@@ -133,7 +133,7 @@ fn a_new_directive_is_signed_shown_and_run() {
 }
 
 #[test]
-fn a_thread_is_told_by_its_turns_its_calls_and_its_model() {
+fn thread_views_show_turns_calls_and_model() {
     let server = ModelServer::start(COUNTS);
     let world = counting(&server);
     let _daemon = world.start("");

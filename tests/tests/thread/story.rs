@@ -86,7 +86,7 @@ fn nanos(amount: &Value) -> u64 {
 }
 
 #[test]
-fn an_application_is_built_in_waves_and_every_cent_of_it_is_the_roots() {
+fn directive_waves_charge_everything_to_root() {
     let server = ModelServer::start(&script());
     let world = World::with_models(&server);
     let permissions = "<limits turns=\"12\" spend=\"3.00\"/><permissions><execute><directive>t/*</directive>\

@@ -17,7 +17,7 @@ const LIMIT: &str = "0.100000000";
 const SHARE: &str = "0.050000000";
 
 #[test]
-fn a_share_that_only_the_threads_own_call_stands_in_the_way_of_is_reserved_when_that_has_ended() {
+fn share_blocked_by_own_hold_is_reserved_after_call_ends() {
     let server = ModelServer::start(&format!(
         "
 - when: {{directive: asks, turn: 1}}
@@ -64,7 +64,7 @@ fn a_share_that_only_the_threads_own_call_stands_in_the_way_of_is_reserved_when_
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[test]
-fn a_wait_that_a_death_cuts_off_counts_its_time_from_its_first_start() {
+fn interrupted_wait_counts_time_from_first_start() {
     let server = ModelServer::start(&format!(
         "
 - when: {{directive: asks, turn: 1}}

@@ -192,7 +192,7 @@ impl Deaths {
 }
 
 #[test]
-fn a_tree_of_threads_lives_through_deaths_at_random_instants_and_no_cent_of_it_is_lost() {
+fn thread_tree_survives_random_deaths_without_losing_money() {
     let server = ModelServer::start(&script());
     let world = World::with_models(&server);
     // A model that repeats one call forever is stopped by default, so the limit is off.

@@ -109,7 +109,7 @@ fn every_test_that_a_page_names_is_there() {
 }
 
 #[test]
-fn a_page_that_names_a_test_that_is_not_there_is_told_with_its_line() {
+fn missing_cited_test_is_reported_with_line() {
     let known = Known::of_the_sources();
     let page = "| fault | test |\n| --- | --- |\n\
                 | a | `tidy::named::every_test_that_a_page_names_is_there`, `…::no_such_test` |\n\

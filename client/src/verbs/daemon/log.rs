@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_one_sentence() {
+    fn log_entry_is_rendered_as_one_line() {
         let entry = r#"{"timestamp":"2026-11-22T10:00:00Z","level":"INFO","message":"serving","target":"ryed","socket":"/s","runs":2}"#;
         let entry = serde_json::from_str(entry).unwrap();
         assert_eq!(

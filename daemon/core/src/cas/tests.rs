@@ -47,7 +47,7 @@ fn snapshots_and_results_have_the_recorded_names() {
 }
 
 #[test]
-fn the_key_of_the_original_is_the_hash_of_its_node_input() {
+fn key_of_original_is_hash_of_node_input() {
     let object = json!({
         "schema": 1, "kind": "node_input", "graph_hash": "0".repeat(64), "node_name": "a",
         "interpolated_action": {
@@ -80,7 +80,7 @@ fn key(
 }
 
 #[test]
-fn each_hash_is_that_of_the_canonical_object_it_stands_for() {
+fn hashes_are_those_of_canonical_objects() {
     let params = json!({"z": [1.5, null], "a\"\u{1F980}": {"é": "\n"}});
     let call = Encoded::of(&json!({
         "schema": 1, "kind": "call", "primary": "execute", "item_type": "tool", "item_id": "rye/bash", "params": params
@@ -101,7 +101,7 @@ fn each_hash_is_that_of_the_canonical_object_it_stands_for() {
 }
 
 #[test]
-fn there_is_no_key_without_the_contents_of_what_runs() {
+fn key_requires_contents_of_chain() {
     let made = hashes("rye/bash", &json!({}), &[]);
     assert!(made.call.is_some());
     assert_eq!(made.chain, None);
@@ -109,7 +109,7 @@ fn there_is_no_key_without_the_contents_of_what_runs() {
 }
 
 #[test]
-fn an_action_and_what_it_runs_on_have_hashes_of_their_own() {
+fn action_and_chain_have_separate_hashes() {
     let one = json!({"n": 1});
     let base = hashes("rye/bash", &one, &["aa", "bb"]);
     let other_params = hashes("rye/bash", &json!({"n": 2}), &["aa", "bb"]);
@@ -124,7 +124,7 @@ fn an_action_and_what_it_runs_on_have_hashes_of_their_own() {
 }
 
 #[test]
-fn a_key_depends_on_graph_configuration_node_action_and_every_element_of_the_chain() {
+fn key_depends_on_graph_config_node_action_and_chain() {
     let one = json!({"n": 1});
     let keys = [
         key("g", "c", "n", "rye/bash", &one, &["aa", "bb"]),
@@ -144,7 +144,7 @@ fn a_key_depends_on_graph_configuration_node_action_and_every_element_of_the_cha
 }
 
 #[test]
-fn optional_fields_are_left_out_rather_than_empty() {
+fn optional_fields_are_omitted_if_empty() {
     let receipt = Receipt {
         node_input_hash: "",
         node_result_hash: "ab",
@@ -186,7 +186,7 @@ fn optional_fields_are_left_out_rather_than_empty() {
 }
 
 #[test]
-fn a_result_is_written_in_pieces_as_the_text_that_its_hash_names() {
+fn result_written_in_pieces_matches_its_hash() {
     for text in ["", "\u{0}é\"", "plain"] {
         for times in [1, 10_000, 70_000] {
             let result = json!({"b": text.repeat(times), "a": [1.5, null, true, 7]});

@@ -86,7 +86,7 @@ fn walked(store: &HashMap<Digest, String>, head: &Digest) -> Result<Conversation
 }
 
 #[test]
-fn an_entry_has_one_text_and_reads_back() {
+fn entry_text_is_canonical_and_reads_back() {
     let entry = Entry::root(root(), vec![Message::text(Source::Directive, "Hi")]);
     assert_eq!(
         entry.encode().text,
@@ -121,7 +121,7 @@ fn an_entry_has_one_text_and_reads_back() {
 }
 
 #[test]
-fn what_is_no_entry_is_told() {
+fn entry_decode_reports_invalid_texts() {
     let text = Entry::root(root(), Vec::new()).encode().text;
     for (text, told) in [
         (String::new(), "EOF"),
@@ -146,7 +146,7 @@ fn what_is_no_entry_is_told() {
 }
 
 #[test]
-fn a_conversation_is_read_from_its_head() {
+fn walk_reads_conversation_from_its_head() {
     let (store, names) = stored(3);
     let conversation = walked(&store, &names[3]).unwrap();
     assert_eq!(conversation.root, root());
@@ -204,7 +204,7 @@ fn damage_names_its_entry() {
 }
 
 #[test]
-fn entries_stand_where_they_belong() {
+fn walk_refuses_misplaced_entries() {
     let (store, names) = stored(1);
     let again = said(vec![call("x")]);
     for (entry, told) in [
@@ -266,7 +266,7 @@ fn entries_stand_where_they_belong() {
 }
 
 #[test]
-fn open_calls_are_known_until_each_is_answered() {
+fn unanswered_lists_open_calls() {
     let (_, names) = stored(0);
     let mut conversation = Conversation::begin(names[0], root(), Vec::new()).unwrap();
     let name = Digest::of("turn");
@@ -324,7 +324,7 @@ fn with_reasoning() -> Conversation {
 }
 
 #[test]
-fn a_conversation_is_told_anew_without_its_reasoning_as_calls_and_results() {
+fn reseed_as_pairs_drops_reasoning() {
     let entry = with_reasoning().reseeded(Reseed::Pairs);
     assert_eq!((&entry.prev, entry.turn), (&None, 0));
     assert_eq!(entry.root, Some(root()), "prompt, tools and model stay");
@@ -347,7 +347,7 @@ fn a_conversation_is_told_anew_without_its_reasoning_as_calls_and_results() {
 }
 
 #[test]
-fn a_model_that_signs_its_reasoning_is_told_anew_in_one_text() {
+fn reseed_as_text_is_one_message() {
     let entry = with_reasoning().reseeded(Reseed::Text);
     let [first, told] = entry.messages.as_slice() else {
         panic!("{entry:?}");
@@ -365,7 +365,7 @@ fn a_model_that_signs_its_reasoning_is_told_anew_in_one_text() {
 }
 
 #[test]
-fn a_conversation_in_which_nobody_answered_is_told_as_it_was() {
+fn reseed_keeps_conversation_without_answers() {
     let (store, names) = stored(0);
     for how in [Reseed::Text, Reseed::Pairs] {
         let begun = walk(&names[0], |name| Ok(store.get(name).cloned())).unwrap();

@@ -45,7 +45,7 @@ fn values_are_read_by_type_and_null_is_absent() {
 }
 
 #[test]
-fn the_first_key_that_is_not_known_is_found_with_what_it_is_near_to() {
+fn unknown_key_is_found_with_suggestion() {
     let map = json!({"x-any": 1, "retry": 2, "limit": 3});
     let map = map.as_object().unwrap();
     assert_eq!(

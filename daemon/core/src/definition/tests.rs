@@ -573,7 +573,7 @@ fn limits_of_a_graph_are_read_or_refused_by_name() {
 }
 
 #[test]
-fn an_action_may_be_on_a_directive_whichever_way_that_is_written() {
+fn action_on_directive_accepts_all_spellings() {
     for action in [
         "{item_id: t/d, item_type: directive, params: {dir: src}}",
         "{item_id: t/d, kind: directive}",
@@ -587,7 +587,7 @@ fn an_action_may_be_on_a_directive_whichever_way_that_is_written() {
 }
 
 #[test]
-fn a_search_names_the_tool_that_searches_or_nothing() {
+fn search_action_names_search_tool_or_nothing() {
     for action in [
         "{primary: fetch, params: {query: y}}",
         "{primary: fetch, item_id: rye/core/fetch, params: {query: y}}",
@@ -640,7 +640,7 @@ fn doubtful_graphs_run_with_a_warning() {
 }
 
 #[test]
-fn all_findings_come_together_in_the_order_of_the_text() {
+fn findings_are_sorted_by_position() {
     let found = findings(&with_nodes(
         "a: {next: x, colour: red}\nb: {type: odd}\nc: {}",
     ));
@@ -698,7 +698,7 @@ fn greeter() -> Graph {
 }
 
 #[test]
-fn inputs_get_defaults_and_undeclared_ones_are_refused_where_all_are_declared() {
+fn inputs_apply_defaults_and_refuse_undeclared() {
     let (inputs, warnings) = greeter()
         .inputs(object(json!({"who": "Ann", "free": null})))
         .unwrap();
@@ -863,7 +863,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_empty_or_wrapped_in_a_condition_is_told() {
+fn empty_and_wrapped_conditions_are_reported() {
     for (list, told) in [
         ("any", "`any: []` never holds"),
         ("all", "`all: []` always holds"),
@@ -888,7 +888,7 @@ fn what_is_empty_or_wrapped_in_a_condition_is_told() {
 }
 
 #[test]
-fn an_item_of_a_list_is_called_by_its_place() {
+fn list_item_is_named_by_index() {
     let text = with_nodes("a: {type: return}").replace(
         "  start: a",
         "  start: a\n  hooks: [{event: limit, action: {item_id: x}}, 7]",

@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn opaque_content_is_blanked_and_nothing_moves() {
+    fn opaque_content_is_blanked_in_place() {
         for (xml, expected) in [
             ("<a><raw>x < é</raw></a>", "<a><raw>      </raw></a>"),
             ("<raw a=\">\">x</raw>", "<raw a=\">\"> </raw>"),

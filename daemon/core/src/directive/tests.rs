@@ -130,7 +130,7 @@ fn a_file_is_read_into_data() {
 }
 
 #[test]
-fn what_is_stored_reads_back_and_is_small() {
+fn stored_directive_reads_back_and_is_small() {
     let (directive, _) = parse(SAMPLE, &id()).unwrap();
     let stored = serde_json::to_string(&directive).unwrap();
     assert_eq!(
@@ -204,7 +204,7 @@ fn permissions_become_patterns() {
 }
 
 #[test]
-fn older_spellings_are_read_and_told() {
+fn older_spellings_are_read_with_warning() {
     let (directive, findings) = read(
         "<model_class tier=\"low\" fallback_id=\"b\">old text</model_class>\
          <limits max_turns=\"3\" max_spend=\"1.25\" duration=\"60\" spend_currency=\"USD\"/><cost><context/></cost>",
@@ -237,7 +237,7 @@ fn object(value: &Value) -> Object {
 }
 
 #[test]
-fn inputs_get_defaults_and_are_held_against_their_types() {
+fn inputs_apply_defaults_and_check_types() {
     let (directive, _) = parse(SAMPLE, &id()).unwrap();
     let resolved = directive
         .resolve_inputs(object(&json!({"dir": "src"})))
@@ -267,7 +267,7 @@ fn inputs_get_defaults_and_are_held_against_their_types() {
 }
 
 #[test]
-fn a_return_is_held_against_the_outputs() {
+fn return_is_checked_against_outputs() {
     let (directive, _) = parse(SAMPLE, &id()).unwrap();
     let returns = Returns::of(&directive.outputs).unwrap().unwrap();
     assert_eq!(returns.schema()["required"], json!(["count"]));

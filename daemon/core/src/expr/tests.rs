@@ -28,7 +28,7 @@ fn with_scope<T>(test: impl FnOnce(&dyn Scope) -> T) -> T {
 }
 
 #[test]
-fn the_name_that_was_meant_is_spelled_much_the_same_or_the_only_one_that_begins_so() {
+fn nearest_finds_similar_name_or_unique_prefix() {
     let names = ["cache_result", "timeout", "type", "types", "min"];
     for (word, meant) in [
         ("tiemout", Some("timeout")),
@@ -72,7 +72,7 @@ fn a_null_is_noted_with_the_nearest_name() {
 }
 
 #[test]
-fn an_expression_on_a_name_that_is_not_there_fails_and_offers_what_was_meant() {
+fn unknown_name_fails_with_suggestion() {
     with_scope(|scope| {
         for (template, message) in [
             (
@@ -105,7 +105,7 @@ fn an_expression_on_a_name_that_is_not_there_fails_and_offers_what_was_meant() {
 }
 
 #[test]
-fn two_dollars_before_a_brace_write_what_a_shell_reads() {
+fn double_dollar_escapes_shell_text() {
     with_scope(|scope| {
         for (template, expected) in [
             ("$${f}", "${f}"),
@@ -157,7 +157,7 @@ fn two_dollars_before_a_brace_write_what_a_shell_reads() {
 }
 
 #[test]
-fn a_shell_expansion_is_malformed_and_the_error_says_how_to_write_it() {
+fn shell_expansion_is_malformed_with_fix() {
     for text in [
         "f%.txt",
         "a[@]",
@@ -247,7 +247,7 @@ fn malformed_templates_are_found_before_they_run() {
 }
 
 #[test]
-fn an_expression_has_so_many_pipes_and_none_of_them_makes_more_than_a_run_may_hold() {
+fn expression_bounds_pipes_and_their_results() {
     let piped = |pipes: usize| json!(format!("${{state.x{}}}", " | trim".repeat(pipes)));
     assert!(check(&piped(32), &known).is_empty());
     let faults = check(&json!({"a": [piped(33)]}), &known);
@@ -269,7 +269,7 @@ fn an_expression_has_so_many_pipes_and_none_of_them_makes_more_than_a_run_may_ho
 }
 
 #[test]
-fn pipes_take_what_they_can() {
+fn pipes_refuse_wrong_types() {
     with_scope(|scope| {
         for (template, expected) in [
             ("${state.json | from_json}", json!({"x": [1, 2.5]})),
@@ -308,7 +308,7 @@ fn pipes_take_what_they_can() {
 }
 
 #[test]
-fn what_stands_in_for_null_may_be_a_literal() {
+fn null_alternative_may_be_a_literal() {
     with_scope(|scope| {
         for (template, expected) in [
             ("${state.nil || 5}", json!(5)),
@@ -401,7 +401,7 @@ fn pipes_cut_join_and_count() {
 }
 
 #[test]
-fn a_text_is_not_cut_into_more_pieces_than_memory_holds() {
+fn split_bounds_number_of_pieces() {
     let text = Value::from("\n".repeat(2 << 20));
     let scope = Names::new([("t", &text)]);
     let error = render("${t | lines | length}", &scope).unwrap_err();
@@ -409,7 +409,7 @@ fn a_text_is_not_cut_into_more_pieces_than_memory_holds() {
 }
 
 #[test]
-fn a_condition_compares_two_places() {
+fn condition_compares_two_paths() {
     let state = json!({"a": 3, "b": 5, "list": [3], "text": "5", "nil": null});
     let scope = Names::new([("state", &state)]);
     for (path, op, other, expected, notes) in [
@@ -507,7 +507,7 @@ fn references_name_every_path() {
 }
 
 #[test]
-fn condition_faults_name_their_place() {
+fn condition_faults_have_positions() {
     let found = Condition::parse(&json!({"all": [
         {"path": "state.a", "op": "=="},
         {"not": {"path": "state. b"}},
@@ -547,7 +547,7 @@ fn old_spellings_in_conditions_are_read_with_a_warning() {
 }
 
 #[test]
-fn a_template_as_value_of_a_condition_is_literal_and_warned_of() {
+fn template_as_condition_value_is_literal_with_warning() {
     let (condition, warnings) =
         Condition::parse(&json!({"path": "state.ref", "value": "${state.n} {input:dir}"})).unwrap();
     assert_eq!((warnings.len(), warnings[0].at.as_str()), (1, "/value"));
@@ -555,7 +555,7 @@ fn a_template_as_value_of_a_condition_is_literal_and_warned_of() {
 }
 
 #[test]
-fn a_condition_that_cannot_compare_does_not_match_and_says_so() {
+fn incomparable_condition_does_not_match_and_leaves_note() {
     with_scope(|scope| {
         for condition in [
             json!({"path": "state.greeting", "op": "gt", "value": 1}),
@@ -572,7 +572,7 @@ fn a_condition_that_cannot_compare_does_not_match_and_says_so() {
 }
 
 #[test]
-fn a_runaway_pattern_gives_up() {
+fn runaway_pattern_stops() {
     let text = json!("a".repeat(60));
     let scope = Names::new(vec![("t", &text)]);
     let (condition, _) =
@@ -624,7 +624,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn what_check_accepts_is_never_malformed(template in any_json(), state in any_json()) {
+    fn checked_template_is_never_malformed(template in any_json(), state in any_json()) {
         let scope = Names::new(vec![("a", &state), ("b", &template)]);
         let is_root = |name: &str| scope.get(name).is_some();
         let sound = check(&template, &is_root).iter().all(|fault| fault.severity == Severity::Warning);
@@ -649,7 +649,7 @@ proptest! {
     }
 
     #[test]
-    fn a_shell_text_is_its_own_value_once_its_braces_are_escaped(text in "([$]?[$][{]|[$ {}|.a-c0:#%@/*!\\[\\]'\"\\\\\n-]){0,30}") {
+    fn escaped_shell_text_is_its_own_value(text in "([$]?[$][{]|[$ {}|.a-c0:#%@/*!\\[\\]'\"\\\\\n-]){0,30}") {
         let state = json!({"a": 1});
         let scope = Names::new(vec![("state", &state), ("inputs", &state), ("_now", &state)]);
         let escaped = text.replace("${", "$${");

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_values_take_is_known_whatever_is_set() {
+    fn vars_track_size_of_values() {
         let mut vars = Vars::default();
         assert_eq!(vars.bytes(), 0);
         vars.set("a", json!({"k": [1, 2]}));

@@ -122,7 +122,7 @@ fn misuse(result: Result<Rows, Denied>) -> Misuse {
 
 /// A root makes turns of its own between its children, each of which has a reservation.
 #[test]
-fn a_story_of_five_accounts_row_by_row() {
+fn five_accounts_step_by_step() {
     let mut book = Book::default();
     book.open("root", None, Some("3")).unwrap();
     book.hold("root", "0.05").unwrap();
@@ -164,7 +164,7 @@ fn a_story_of_five_accounts_row_by_row() {
 }
 
 #[test]
-fn a_second_share_waits_for_nobody_and_is_granted_when_the_first_is_free() {
+fn second_share_is_granted_when_first_is_free() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
     book.open("one", Some("root"), Some("0.6")).unwrap();
@@ -185,7 +185,7 @@ fn a_second_share_waits_for_nobody_and_is_granted_when_the_first_is_free() {
 }
 
 #[test]
-fn children_of_a_pool_share_what_their_parent_has() {
+fn pooled_children_share_money_of_parent() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
     for name in ["a", "b", "c", "d"] {
@@ -203,7 +203,7 @@ fn children_of_a_pool_share_what_their_parent_has() {
 }
 
 #[test]
-fn what_only_settled_money_stands_in_the_way_of_is_refused_for_good() {
+fn request_blocked_by_settled_money_does_not_wait() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
     book.open("a", Some("root"), None).unwrap();
@@ -218,7 +218,7 @@ fn what_only_settled_money_stands_in_the_way_of_is_refused_for_good() {
 }
 
 #[test]
-fn calls_below_a_reservation_touch_nothing_above_it() {
+fn calls_below_reservation_change_nothing_above() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
     book.open("share", Some("root"), Some("0.5")).unwrap();
@@ -231,7 +231,7 @@ fn calls_below_a_reservation_touch_nothing_above_it() {
 }
 
 #[test]
-fn a_settlement_above_its_hold_is_recorded_whole_and_blocks_what_comes_after() {
+fn settlement_above_hold_is_recorded_and_blocks_later_holds() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
     book.open("share", Some("root"), Some("0.5")).unwrap();
@@ -250,7 +250,7 @@ fn a_settlement_above_its_hold_is_recorded_whole_and_blocks_what_comes_after() {
 }
 
 #[test]
-fn a_limit_is_raised_only_upwards_and_only_with_room_above() {
+fn raise_is_upwards_and_needs_room_above() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
     book.open("share", Some("root"), Some("0.5")).unwrap();
@@ -274,7 +274,7 @@ fn a_limit_is_raised_only_upwards_and_only_with_room_above() {
 }
 
 #[test]
-fn what_a_raise_needs_above_is_named_from_the_top_and_no_more() {
+fn raises_lists_needed_limits_from_root() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
     book.open("mid", Some("root"), Some("0.6")).unwrap();
@@ -306,7 +306,7 @@ fn what_a_raise_needs_above_is_named_from_the_top_and_no_more() {
 }
 
 #[test]
-fn what_was_spent_below_counts_while_it_is_open_and_after() {
+fn spending_below_counts_before_and_after_close() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
     book.open("mid", Some("root"), Some("0.6")).unwrap();
@@ -324,7 +324,7 @@ fn what_was_spent_below_counts_while_it_is_open_and_after() {
 }
 
 #[test]
-fn a_child_of_a_pool_that_is_raised_gets_a_share_of_its_own() {
+fn raised_pooled_child_gets_own_share() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
     book.open("a", Some("root"), None).unwrap();
@@ -334,7 +334,7 @@ fn a_child_of_a_pool_that_is_raised_gets_a_share_of_its_own() {
 }
 
 #[test]
-fn a_child_of_a_pool_is_not_raised_to_less_than_it_has_used() {
+fn pooled_child_is_not_raised_below_its_use() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
     book.open("a", Some("root"), None).unwrap();
@@ -365,7 +365,7 @@ fn an_account_stays_until_all_below_it_are_closed() {
 }
 
 #[test]
-fn a_chain_that_continues_keeps_what_was_spent() {
+fn continued_chain_keeps_its_spending() {
     let mut book = Book::default();
     book.open("root", None, Some("1")).unwrap();
     book.open("chain", Some("root"), Some("0.5")).unwrap();
@@ -400,7 +400,7 @@ fn a_chain_that_continues_keeps_what_was_spent() {
 }
 
 #[test]
-fn a_meter_limits_all_trees_together_and_is_settled_where_it_was_held() {
+fn meter_limits_all_trees_and_settles_where_held() {
     let mut book = Book::default();
     let (today, tomorrow) = (
         MeterId("day/2026-11-22".to_owned()),
@@ -497,7 +497,7 @@ fn the_path_of_an_account_leads_to_its_root() {
 }
 
 #[test]
-fn an_account_on_which_nothing_happened_is_a_short_text() {
+fn unused_account_serialises_short() {
     let text = serde_json::to_string(&Account::default()).unwrap();
     assert_eq!(text, "{}");
     let account: Account = serde_json::from_str(&text).unwrap();

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_nobody_answered_in_time_is_closed() {
+    fn unanswered_question_is_closed_at_timeout() {
         let mut approvals = Approvals::default();
         let at = Timestamp::default();
         let late = RunEvent::ApprovalExpired(Expired { id: "a1".into() });

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_in_chunks_is_a_list_and_its_copies_keep_what_they_had() {
+    fn chunked_list_copies_keep_their_entries() {
         const MANY: usize = 3 * BLOCK;
         let mut list: Chunks<usize> = (0..MANY).collect();
         let before = list.clone();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_copies_one_chunk_and_what_points_to_it() {
+    fn change_copies_one_chunk_and_its_parents() {
         fn differ<T>(one: &[Arc<T>], other: &[Arc<T>]) -> usize {
             let both = one.iter().zip(other);
             both.filter(|(a, b)| !Arc::ptr_eq(a, b)).count()

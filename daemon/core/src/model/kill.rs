@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_killed_hangs_below_what_started_it() {
+    fn killed_runs_are_nested_below_their_parents() {
         let killed = |id: &str| Killed {
             run_id: RunId::new(id).unwrap(),
             receipt: KillReceipt::default(),

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_becomes_of_a_run_is_said_for_each_end_of_its_parent() {
+    fn fate_is_defined_for_each_end_of_parent() {
         let follow = |stops: [Fate; 3]| ParentEnd::Follow {
             on_complete: stops[0],
             on_error: stops[1],

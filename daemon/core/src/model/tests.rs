@@ -604,7 +604,7 @@ fn places() -> Vec<(&'static str, Run, String)> {
 }
 
 #[test]
-fn a_run_takes_exactly_the_events_of_its_place() {
+fn run_accepts_exactly_the_events_of_its_state() {
     for (place, run, own) in places() {
         let taken: BTreeSet<_> = every_event()
             .into_iter()
@@ -716,7 +716,7 @@ fn a_repeated_attempt_keeps_the_time_of_the_step_and_forgets_its_process() {
 }
 
 #[test]
-fn what_repeats_an_attempt_in_flight_began_with_it_and_another_try_begins_anew() {
+fn repeated_attempt_keeps_its_start_and_retry_does_not() {
     let since = |run: &Run| run.attempts().next().unwrap().since.ms();
     let at = Timestamp::from_ms(900);
     let foreach = foreach(1, 2);
@@ -772,7 +772,7 @@ fn events_survive_their_serialised_form() {
 }
 
 #[test]
-fn a_record_counts_what_its_events_say() {
+fn record_counts_its_events() {
     let mut run = Run::create(
         RunId::new("x-1-a").unwrap(),
         Timestamp::from_ms(0),
@@ -817,7 +817,7 @@ fn a_record_counts_what_its_events_say() {
 }
 
 #[test]
-fn records_survive_their_serialised_form_wherever_they_stand() {
+fn records_round_trip_in_every_state() {
     let mut run = walking();
     let why = Some(Failure::permanent("c", "m"));
     let script = [
@@ -845,7 +845,7 @@ fn records_survive_their_serialised_form_wherever_they_stand() {
 }
 
 #[test]
-fn a_directory_is_told_from_another_within_one_boot_only() {
+fn directories_are_distinct_within_one_boot() {
     let identity = |boot: &str, device, inode| DirectoryIdentity {
         boot_id: boot.to_owned(),
         device,

@@ -30,7 +30,7 @@ fn amounts_are_read_digit_by_digit() {
 }
 
 #[test]
-fn what_is_no_amount_is_refused_with_the_reason() {
+fn invalid_amounts_are_refused_with_reason() {
     for text in [
         "", ".", "1.", ".5", "+1", "1,5", "1e", "NaN", "inf", "0x10", "1 000", "--1", "$1",
     ] {
@@ -69,7 +69,7 @@ fn numbers_of_files_are_read_through_their_text() {
 }
 
 #[test]
-fn what_was_not_stored_by_us_is_refused() {
+fn foreign_stored_amounts_are_refused() {
     for text in [
         "1",
         "\"1\"",
@@ -84,13 +84,13 @@ fn what_was_not_stored_by_us_is_refused() {
 
 proptest! {
     #[test]
-    fn what_is_shown_reads_back(nanos in 0..=MOST_DOLLARS * NANOS) {
+    fn displayed_amount_reads_back(nanos in 0..=MOST_DOLLARS * NANOS) {
         let amount = Usd::from_nanos(nanos);
         prop_assert_eq!(Usd::parse(&amount.to_string()), Ok(amount));
     }
 
     #[test]
-    fn what_is_stored_reads_back(nanos: u64) {
+    fn stored_amount_reads_back(nanos: u64) {
         let amount = Usd::from_nanos(nanos);
         let text = serde_json::to_string(&amount).unwrap();
         prop_assert_eq!(&text, &format!("\"{amount}\""));
@@ -98,7 +98,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_brings_it_down(text in "\\PC*") {
+    fn amount_parser_never_panics(text in "\\PC*") {
         drop(Usd::parse(&text));
     }
 }

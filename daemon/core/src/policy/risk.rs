@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_specific_pattern_decides_and_a_wide_permission_has_all_it_reaches() {
+    fn most_specific_pattern_decides_and_wide_permission_collects_risks() {
         for (permission, risk) in [
             ("rye.*", Risk::Unrestricted),
             ("*", Risk::Unrestricted),
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_acknowledged_is_neither_told_nor_refused() {
+    fn acknowledged_risk_is_neither_warned_nor_refused() {
         let permissions = ["rye.*", "rye.execute.tool.rye.bash", "rye.fetch.*"];
         let permissions = permissions.map(str::to_owned);
         let gate = |words: &[&str]| {
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_for_one_character_does_not_hide_what_stands_for_many() {
+    fn single_wildcard_does_not_cover_star() {
         let table = [("t?", Risk::Safe), ("*", Risk::Elevated)];
         let table = table.map(|(id, risk)| (format!("rye.execute.tool.{id}"), risk));
         let risks = Risks(table.to_vec());
@@ -289,7 +289,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_covers_more_is_no_less_risky(table in table(), wide in pattern(), narrow in pattern()) {
+        fn wider_pattern_is_no_less_risky(table in table(), wide in pattern(), narrow in pattern()) {
             prop_assume!(covers(&wide, &narrow));
             let risks = Risks(table);
             prop_assert!(risks.of(&wide) >= risks.of(&narrow));
@@ -331,7 +331,7 @@ mod tests {
         }
 
         #[test]
-        fn who_acknowledges_more_is_refused_and_told_no_more(
+        fn acknowledging_more_never_refuses_more(
             table in table(),
             permissions in proptest::collection::vec(pattern(), 0..5),
             some in proptest::collection::vec(risk(), 0..3),

@@ -106,7 +106,7 @@ fn assert_sorted(text: &str, result: &Value, code: &str) {
 }
 
 #[test]
-fn shipped_patterns_sort_by_what_a_result_states() {
+fn shipped_patterns_classify_by_stated_category() {
     for (result, code) in [
         (json!({"code": "insufficient_quota"}), "quota_exhausted"),
         (
@@ -146,7 +146,7 @@ fn shipped_patterns_sort_by_what_a_result_states() {
 }
 
 #[test]
-fn shipped_patterns_sort_by_the_text_if_nothing_is_stated() {
+fn shipped_patterns_classify_by_text() {
     for (text, code) in [
         ("You exceeded your current quota", "quota_exhausted"),
         ("request timed out", "network_timeout"),
@@ -253,7 +253,7 @@ fn failures_of_our_own_are_sorted_by_their_code() {
 
 proptest! {
     #[test]
-    fn no_text_makes_what_was_refused_or_stopped_retryable(
+    fn refused_and_stopped_failures_are_never_retryable(
         text in ".*(network|timeout|connection reset).*",
         status in 0..600,
         (code, category) in prop_oneof![
@@ -607,7 +607,7 @@ fn the_built_in_hook_tries_again_what_may_pass() {
 }
 
 #[test]
-fn what_a_run_may_spend_by_default_stands_in_resilience() {
+fn resilience_sets_default_spend() {
     let spend = |value: Value| {
         let config = json!({RESILIENCE: {"limits": {"defaults": {"spend": value}}}});
         policy(&config).default_spend()
@@ -620,7 +620,7 @@ fn what_a_run_may_spend_by_default_stands_in_resilience() {
 }
 
 #[test]
-fn what_threads_may_use_by_default_stands_in_resilience() {
+fn resilience_sets_default_thread_limits() {
     let of = |limits: Value| policy(&json!({RESILIENCE: {"limits": limits}}));
     let shipped = policy(&shipped());
     let limits = shipped.default_limits();
@@ -663,7 +663,7 @@ fn tools_offered_by_name_take_a_tenth_of_the_window_and_no_more_than_the_cap() {
 }
 
 #[test]
-fn what_other_programs_read_in_resilience_is_told_and_what_nobody_knows_refused() {
+fn resilience_reports_foreign_keys_and_refuses_unknown() {
     let read = |resilience: Value| Policy::from_config(&json!({RESILIENCE: resilience}));
     let foreign = json!({
         "checkpoint": {"triggers": {}},
@@ -734,7 +734,7 @@ fn what_other_programs_read_in_resilience_is_told_and_what_nobody_knows_refused(
 }
 
 #[test]
-fn what_the_end_of_a_parent_means_and_how_many_children_there_may_be_stand_in_resilience() {
+fn resilience_sets_parent_end_and_child_limits() {
     let read = |resilience: Value| policy(&json!({RESILIENCE: resilience})).children();
     let usual = ChildTerms {
         most: Some(10),
@@ -756,7 +756,7 @@ fn what_the_end_of_a_parent_means_and_how_many_children_there_may_be_stand_in_re
 }
 
 #[test]
-fn a_failure_that_is_decided_means_what_it_says_whatever_its_words_are() {
+fn decided_failure_ignores_its_text() {
     let words = "connection refused, please try again: 503 rate limit";
     assert!(
         POLICY
@@ -832,7 +832,7 @@ fn only_hooks_of_the_system_have_the_authority_of_the_node() {
 }
 
 #[test]
-fn hooks_come_by_layer_and_those_of_threads_not_at_all() {
+fn hooks_are_ordered_by_layer_without_thread_hooks() {
     let hook =
         |id: &str, event: &str| json!({"id": id, "event": event, "action": {"item_id": "a/b"}});
     let config = json!({HOOKS: {
@@ -873,7 +873,7 @@ fn hooks_come_by_layer_and_those_of_threads_not_at_all() {
 }
 
 #[test]
-fn coordination_says_how_long_a_wait_may_be_and_nothing_in_it_passes_unread() {
+fn coordination_sets_longest_wait_and_refuses_unknown_keys() {
     let read = |coordination: Value| Policy::from_config(&json!({COORDINATION: coordination}));
     let waits =
         |given: Value| read(json!({"wait_threads": given})).map(|policy| policy.children().waits);

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_a_character_join_over_the_border_of_two_pieces() {
+    fn halves_join_across_pieces() {
         for (pieces, text) in [
             (&["a\\ud83d", "\\ude00b"][..], "a\u{1f600}b"),
             (&["\\ud83d", "", "\\ude00"], "\u{1f600}"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_other_texts_stand_between_two_halves() {
+    fn halves_join_across_pieces_of_other_texts() {
         let piece = |text: &str| serde_json::from_str::<Piece>(&format!("\"{text}\"")).unwrap();
         let mut halves = Halves::default();
         assert_eq!(halves.join(0, piece("a\\ud83d")), "a");

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_go_to_no_open_line() {
+    fn secrets_require_https() {
         for (address, insecure, told) in [
             ("https://api.example.com", false, None),
             ("https://api.example.com:8443/v1", false, None),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_is_one_segment() {
+    fn model_is_encoded_as_one_segment() {
         assert_eq!(encode("a-b_c.1~"), "a-b_c.1~");
         assert_eq!(encode("a/b?c%é"), "a%2Fb%3Fc%25%C3%A9");
     }

@@ -61,7 +61,7 @@ fn texts_without_shebang_or_prose_are_signed_as_the_original_signs_them() {
 }
 
 #[test]
-fn the_original_leaves_shebang_and_directive_prose_uncovered_and_we_say_so() {
+fn partial_coverage_is_reported_for_shebang_and_prose() {
     let shebang = "#!/usr/bin/env python3\n";
     let theirs = format!("{shebang}{V2}\n{PYTHON}");
     assert_eq!(
@@ -90,7 +90,7 @@ fn the_original_leaves_shebang_and_directive_prose_uncovered_and_we_say_so() {
 }
 
 #[test]
-fn no_byte_of_a_signed_text_can_change_unnoticed() {
+fn changed_byte_breaks_signature() {
     let cases = [
         (ItemKind::Tool, "py", format!("#!/bin/python3\n{PYTHON}")),
         (
@@ -136,7 +136,7 @@ fn no_byte_of_a_signed_text_can_change_unnoticed() {
 }
 
 #[test]
-fn line_ends_do_not_matter_and_the_token_may_be_padded() {
+fn signature_ignores_line_ends_and_padding() {
     let signed = sign(ItemKind::Tool, "py", PYTHON);
     // Line ends are kept, except those at which our lines do not end.
     for (line_end, kept) in [("\r\n", "\r\n"), ("\r", "\n")] {
@@ -162,7 +162,7 @@ fn signing_replaces_every_older_signature_line() {
 }
 
 #[test]
-fn junk_behind_a_token_is_not_covered() {
+fn text_after_token_is_not_covered() {
     let signed = format!("{V2} junk\n{PYTHON}");
     assert_eq!(
         coverage(ItemKind::Tool, "py", &signed),
@@ -188,7 +188,7 @@ fn a_file_type_without_comments_is_refused() {
 }
 
 #[test]
-fn malformed_tokens_are_no_tokens() {
+fn malformed_tokens_are_refused() {
     let good = V5;
     assert!(Token::parse(good).is_some());
     for bad in [
@@ -234,7 +234,7 @@ fn private_keys_are_read_in_both_versions_and_written_in_the_first() {
 }
 
 #[test]
-fn a_secret_key_never_shows_itself() {
+fn secret_key_is_never_displayed() {
     assert_eq!(format!("{:?}", key()), "SecretKey(45c50cb5ae48c0f6, ..)");
     let error = SecretKey::from_pem("-----BEGIN PRIVATE KEY-----\nAAAA\n").unwrap_err();
     assert!(!crate::error::with_sources(&error).contains("AAAA"));
@@ -263,7 +263,7 @@ fn json_is_signed_as_the_original_signs_it() {
 }
 
 #[test]
-fn canonical_json_is_the_one_python_writes() {
+fn canonical_json_matches_python() {
     for (text, expected) in [
         (
             r#"{"b": 1, "a": [true, null, ""]}"#,

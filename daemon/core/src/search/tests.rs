@@ -55,7 +55,7 @@ fn words_join_by_and_or_and_not() {
 }
 
 #[test]
-fn a_word_in_a_name_weighs_more_and_a_rare_one_too() {
+fn names_and_rare_words_rank_higher() {
     let docs = &[
         ("a", "bread bread butter"),
         ("bread", "flour"),
@@ -67,7 +67,7 @@ fn a_word_in_a_name_weighs_more_and_a_rare_one_too() {
 }
 
 #[test]
-fn a_word_that_nobody_holds_is_taken_for_one_with_another_letter() {
+fn unknown_word_matches_similar_words() {
     assert_eq!(find(DOCS, "emial"), [0; 0], "two letters differ");
     assert_eq!(find(DOCS, "emall"), [0]);
     assert_eq!(find(DOCS, "emaill"), [0]);
@@ -79,7 +79,7 @@ fn a_word_that_nobody_holds_is_taken_for_one_with_another_letter() {
 }
 
 #[test]
-fn what_may_not_be_shown_is_not_found() {
+fn hidden_documents_are_not_found() {
     let (index, ids) = index(DOCS);
     let query = Query::parse("rate").unwrap();
     let hits = index.search(&query, |doc| doc == ids[3]);
@@ -87,7 +87,7 @@ fn what_may_not_be_shown_is_not_found() {
 }
 
 #[test]
-fn what_was_taken_out_is_gone_and_its_number_is_used_again() {
+fn removed_document_frees_its_number() {
     let (mut index, ids) = index(DOCS);
     let before = index.bytes();
     index.remove(ids[0]);
@@ -102,7 +102,7 @@ fn what_was_taken_out_is_gone_and_its_number_is_used_again() {
 }
 
 #[test]
-fn what_is_no_query_is_refused_with_the_reason() {
+fn invalid_queries_are_refused_with_reason() {
     let deep = "(".repeat(40) + "a" + &")".repeat(40);
     let nots = "NOT ".repeat(10_000);
     let long = "a ".repeat(600_000);
@@ -139,7 +139,7 @@ fn fits(query: &str, words: &[&str]) -> bool {
 
 proptest! {
     #[test]
-    fn an_index_finds_what_reading_every_document_finds(
+    fn index_agrees_with_full_scan(
         docs in prop::collection::vec("[abc]{1,2}( [abc]{1,2}){0,4}", 1..8),
         removed in prop::collection::vec(any::<bool>(), 8),
         query in "[abc]{1,2}( (AND|OR) (NOT )?[abc]{1,2}){0,3}",
@@ -162,7 +162,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_reader_of_queries_fail(text in "\\PC{0,200}") {
+    fn query_parser_never_panics(text in "\\PC{0,200}") {
         drop(Query::parse(&text));
     }
 }

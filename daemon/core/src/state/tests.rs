@@ -219,7 +219,7 @@ fn a_refusal_names_the_change_that_cannot_happen() {
 }
 
 #[test]
-fn a_full_disk_refuses_what_begins_and_lets_runs_rest_and_end() {
+fn full_disk_refuses_starts_but_not_ends() {
     let mut state = State::default();
     let changes = vec![create("a"), start("a"), create("b")];
     let _applied = state.commit(1, changes).unwrap();
@@ -243,7 +243,7 @@ fn a_full_disk_refuses_what_begins_and_lets_runs_rest_and_end() {
 }
 
 #[test]
-fn a_draft_holds_only_while_its_runs_stand_where_they_stood() {
+fn draft_is_stale_after_change_of_its_runs() {
     let mut state = State::default();
     let changes = vec![create("a"), start("a"), create("b")];
     let _applied = state.commit(1, changes).unwrap();
@@ -274,7 +274,7 @@ fn a_draft_holds_only_while_its_runs_stand_where_they_stood() {
 }
 
 #[test]
-fn what_is_held_under_the_lock_is_pointers_however_many_readers_there_are() {
+fn apply_swaps_pointers_only() {
     let mut state = State::default();
     let _applied = state.commit(1, vec![create("a"), start("a")]).unwrap();
     let reader = Arc::clone(state.run(&id("a")).unwrap());
@@ -305,7 +305,7 @@ fn a_replay_copies_nothing() {
 }
 
 #[test]
-fn the_key_of_an_evicted_run_is_taken_until_many_others_were_evicted() {
+fn start_key_outlives_eviction() {
     let mut state = State::default();
     let _applied = state.commit(1, vec![keyed("a", "first")]).unwrap();
     assert_eq!(state.by_key("uid:0", "first"), Some(&id("a")));
@@ -324,7 +324,7 @@ fn the_key_of_an_evicted_run_is_taken_until_many_others_were_evicted() {
 }
 
 #[test]
-fn a_life_that_ended_in_good_order_is_not_held_against_its_runs() {
+fn clean_shutdown_clears_suspicions() {
     let mut state = State::default();
     let (epoch, suspected) = (Epoch(2), true);
     let again = Event::Run(RunEvent::RunStarted {
@@ -390,7 +390,7 @@ fn runs_of(changes: &[Change]) -> BTreeSet<&RunId> {
 
 proptest! {
     #[test]
-    fn commits_are_whole_and_the_indexes_follow(acts in prop::collection::vec(any_act(), 1..40)) {
+    fn commits_are_atomic_and_indexes_follow(acts in prop::collection::vec(any_act(), 1..40)) {
         let mut state = State::default();
         let mut log: Vec<(Timestamp, Vec<Change>)> = Vec::new();
         let mut evicted = BTreeSet::new();
@@ -457,7 +457,7 @@ proptest! {
 }
 
 #[test]
-fn a_run_whose_inputs_do_not_fit_is_not_created_until_another_one_leaves() {
+fn run_is_refused_until_its_inputs_fit() {
     let large = |run: &str| {
         let mut spec = spec(run);
         spec.inputs

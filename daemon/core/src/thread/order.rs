@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_how_the_thread_goes_is_no_input_of_it() {
+    fn thread_settings_are_no_inputs() {
         let how = json!({
             "async": true, "model": "fast", "provider": "p", "capabilities": ["rye.*"],
             "limit_overrides": {"turns": 3, "tokens": 5_000_000_000_u64, "spend": 0.25, "spawns": 1, "depth": 0, "duration_seconds": 1.5},
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tools_name_the_directive_and_warn_of_inputs_that_stand_beside() {
+    fn order_warns_of_misplaced_inputs() {
         for key in NAMES {
             for id in ["t/d", "directive:t/d"] {
                 let order = tool(ThreadTool::Directive, &json!({key: id})).unwrap();
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_named_with_the_fix() {
+    fn misfit_is_named_with_fix() {
         let of_tool = |params: Value| tool(ThreadTool::Directive, &params).unwrap_err();
         let table = [
             (of_tool(json!({})), "`directive_id`"),

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_failed_says_how_and_not_twice_what_it_printed() {
+    fn failed_process_is_described_without_repetition() {
         for (code, exit_code, first) in [
             ("tool_failed", 3, "exit code 3\n"),
             ("timeout", -9, "timeout: it says why\n"),
@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_of_another_shape_is_no_text_so_that_nothing_of_it_is_lost() {
+    fn result_of_other_shape_stays_json() {
         let mut more = shell("a", "", 0);
         more["more"] = json!(1);
         let failure = Failure::permanent("permission_denied", "no");
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_numbered_as_by_cat_whatever_the_path_and_the_lines_hold() {
+    fn lines_are_numbered_as_by_cat() {
         let read = |output: &str, count: u32, is_cut: bool| {
             let result = json!({"output": output, "line_count": count, "truncated": is_cut});
             text(TextForm::Lines, &result).unwrap()
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_long_streams_each_keeps_head_and_tail_and_a_short_one_is_whole() {
+    fn long_streams_keep_head_and_tail() {
         let long = |word: &str| {
             let lines = (0..4_000).map(|number| format!("{word} {number}\n"));
             lines.collect::<Vec<String>>().concat()
@@ -531,7 +531,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_left_out_is_what_is_read_at_the_offset_of_the_note(
+        fn omitted_text_is_read_at_noted_offset(
             stdout in "[aä\n😀]{0,600}", stderr in "[bß\n]{0,600}", most in 0_usize..1200,
         ) {
             let result = shell(&stdout, &stderr, 0);

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_takes_what_its_tool_asks_for_and_less_where_the_context_is_crowded() {
+    fn result_size_is_requested_and_bounded_by_context() {
         // Tokens sent, room, what the tool asks for; how many bytes are sent whole.
         let table = [
             (0, 100_000, 2400, 2400),
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_asks_for_up_to_64_kib_and_without_a_word_of_it_a_text_takes_16() {
+    fn result_size_defaults_to_16_kib_and_at_most_64() {
         let roomy = Free {
             sent: 0,
             room: 1_000_000,

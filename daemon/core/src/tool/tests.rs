@@ -75,7 +75,7 @@ fn the_call_is_made_once_and_its_outcome_ends_the_run() {
 }
 
 #[test]
-fn a_call_that_an_earlier_life_left_is_not_repeated() {
+fn interrupted_call_is_not_repeated() {
     let mut before = machine();
     started(&mut before);
     let mut recovered = ToolMachine::new(Arc::clone(before.run()));

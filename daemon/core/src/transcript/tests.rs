@@ -268,7 +268,7 @@ fn transcript_of_another_key_is_not_accepted() {
 }
 
 #[test]
-fn history_that_is_chained_anew_fails_at_its_first_checkpoint() {
+fn rechained_history_fails_at_first_checkpoint() {
     let run = RunId::new(RUN).unwrap();
     let event = Fact {
         run: &run,
@@ -305,7 +305,7 @@ fn transcript_signed_by_former_and_current_key_passes_with_both() {
 }
 
 #[test]
-fn live_run_has_not_ended_and_its_checkpoints_are_proved() {
+fn live_run_proves_its_checkpoints() {
     let suspended = [GRAPH[0], GRAPH[1], ("run_suspended", "{}", Some(1))];
     let resumed = [&suspended[..], &[("run_resumed", "{}", None)]].concat();
     for (events, proved) in [
@@ -323,7 +323,7 @@ fn live_run_has_not_ended_and_its_checkpoints_are_proved() {
 }
 
 #[test]
-fn end_without_checkpoint_is_short_and_more_than_the_end_is_too_much() {
+fn end_without_checkpoint_is_short_and_text_after_end_is_refused() {
     let text = written(GRAPH);
     let last = starts(&text)[7];
     let fault = check(&text[..last]).fault;

@@ -30,7 +30,7 @@ fn scalars_follow_the_core_schema() {
 }
 
 #[test]
-fn a_block_at_the_end_of_the_text_has_the_line_breaks_that_are_there() {
+fn final_block_keeps_its_line_breaks() {
     for (text, block) in [
         ("a: |\n  x", "x"),
         ("a: |\n  x\n", "x\n"),
@@ -79,7 +79,7 @@ fn merges_are_applied() {
 }
 
 #[test]
-fn what_json_cannot_say_is_refused_at_its_place() {
+fn values_without_json_form_are_refused_with_position() {
     for (text, line, column, part) in [
         ("a: 1\na: 2\n", 2, 1, "stands twice; first in line 1"),
         ("a:\n  b: 1\n  'b': 2\n", 3, 3, "stands twice"),
@@ -117,7 +117,7 @@ fn what_json_cannot_say_is_refused_at_its_place() {
 }
 
 #[test]
-fn values_and_keys_have_places() {
+fn values_and_keys_have_positions() {
     let document = parse(
         "# signed\nconfig:\n  nodes:\n    a/b:\n      next:\n      - to: x\n        when: {path: state.ü, op: eq}\n    empty:\n",
     )
@@ -190,7 +190,7 @@ proptest! {
 }
 
 #[test]
-fn the_reference_says_how_large_a_file_may_be() {
+fn reference_lists_file_size_limit() {
     let limits = rye_pages::Table::read("docs/reference.md", "limits");
     let bytes = MAX_BYTES >> 20;
     let most = format!("{bytes} MiB, {MAX_NODES} values, {MAX_DEPTH} levels");

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_those_wake_whose_time_has_come() {
+    fn manual_clock_wakes_only_due_sleepers() {
         let clock = ManualClock::default();
         let start = clock.up();
         let mut soon = clock.sleep_until(start.plus(Duration::from_secs(1)));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_task_that_sleeps_is_woken_when_the_time_is_moved() {
+    async fn manual_clock_advance_wakes_sleeping_task() {
         let clock = std::sync::Arc::new(ManualClock::default());
         let mut tasks = crate::task::Scope::new();
         let sleeper = std::sync::Arc::clone(&clock);

@@ -27,7 +27,7 @@ fn plain(value: Value) -> Value {
 }
 
 #[test]
-fn files_lie_on_each_other_by_the_rules() {
+fn files_merge_by_rules() {
     for (rule, base, upper, merged) in [
         (
             "maps merge key by key, at any depth",
@@ -83,7 +83,7 @@ fn files_lie_on_each_other_by_the_rules() {
 }
 
 #[test]
-fn entries_know_the_space_they_come_from() {
+fn entries_record_their_space() {
     let mut merged = mark(
         object(
             &json!({"a": [{"id": "x"}, {"id": "y"}], "b": {"c": [{"id": "z"}]}, "n": [{"k": 1}, 2]}),
@@ -111,7 +111,7 @@ fn entries_know_the_space_they_come_from() {
 }
 
 #[test]
-fn no_file_can_claim_an_origin() {
+fn file_cannot_claim_origin() {
     for (file, at) in [
         (json!({"_space": "system"}), ""),
         (json!({"a": {"_space": "system"}}), "/a"),
@@ -124,7 +124,7 @@ fn no_file_can_claim_an_origin() {
 }
 
 #[test]
-fn an_id_stands_once_in_a_list() {
+fn list_ids_are_unique() {
     let twice = json!({"a": [{"id": "x"}, {"id": "y"}, {"id": "x"}]});
     let error = mark(object(&twice), Space::User).unwrap_err();
     let (at, id) = ("/a/2".to_owned(), "\"x\"".to_owned());
@@ -132,7 +132,7 @@ fn an_id_stands_once_in_a_list() {
 }
 
 #[test]
-fn an_entry_without_an_id_cannot_be_added_to_a_list_with_ids() {
+fn entry_without_id_is_refused_in_list_with_ids() {
     let base = json!({"p": {"a": [{"id": "x"}]}});
     let error = laid_over(&base, &json!({"p": {"a": [{"id": "x"}, {"k": 1}]}})).unwrap_err();
     assert_eq!(
@@ -174,14 +174,14 @@ fn over(base: &Map<String, Value>, upper: &Map<String, Value>) -> Map<String, Va
 
 proptest! {
     #[test]
-    fn an_empty_file_changes_nothing_and_a_file_over_nothing_is_itself(file in files()) {
+    fn empty_file_is_merge_identity(file in files()) {
         let file = mark(file, Space::User).unwrap();
         prop_assert_eq!(&over(&file, &Map::new()), &file);
         prop_assert_eq!(&over(&Map::new(), &file), &file);
     }
 
     #[test]
-    fn the_same_file_twice_is_the_file_once(base in files(), upper in files()) {
+    fn merge_is_idempotent(base in files(), upper in files()) {
         let base = mark(base, Space::System).unwrap();
         let upper = mark(upper, Space::Project).unwrap();
         let once = over(&base, &upper);
@@ -189,7 +189,7 @@ proptest! {
     }
 
     #[test]
-    fn what_the_upper_file_does_not_name_stays(base in files(), upper in files()) {
+    fn merge_keeps_unnamed_keys(base in files(), upper in files()) {
         let base = mark(base, Space::System).unwrap();
         let merged = over(&base, &mark(upper.clone(), Space::Project).unwrap());
         for (key, value) in &base {

@@ -27,7 +27,7 @@ impl Clock for Epoch {
 }
 
 #[test]
-fn a_new_project_runs_at_once_and_an_edit_needs_a_signature() {
+fn new_project_runs_and_edited_item_needs_signature() {
     let root = tempfile::tempdir().unwrap();
     let (project, home) = (root.path().join("project"), root.path().join("home"));
     fs::create_dir_all(&project).unwrap();
@@ -82,7 +82,7 @@ fn a_new_project_runs_at_once_and_an_edit_needs_a_signature() {
 }
 
 #[test]
-fn the_user_space_is_no_project() {
+fn user_space_is_not_a_project() {
     let root = tempfile::tempdir().unwrap();
     let keys = KeyDir::of_user(root.path());
     let error = init(root.path(), root.path(), &keys, Timestamp::default()).unwrap_err();
@@ -91,7 +91,7 @@ fn the_user_space_is_no_project() {
 }
 
 #[test]
-fn making_sure_of_the_key_keeps_what_the_user_said_about_it() {
+fn ensuring_key_keeps_user_trust_decision() {
     let root = tempfile::tempdir().unwrap();
     let keys = KeyDir::of_user(root.path());
     let (key, _) = user_key(root.path(), &keys, Timestamp::default()).unwrap();

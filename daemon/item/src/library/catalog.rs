@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_near_is_spelled_so_or_lies_elsewhere() {
+    fn similar_id_has_close_spelling_or_other_folder() {
         let known = ["sample/hello", "app/deploy", "rye/a/echo", "rye/b/echo"].map(str::to_owned);
         let table = [
             ("sample/hallo", Some("sample/hello")),

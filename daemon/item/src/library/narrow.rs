@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_can_be_lowered_and_not_raised() {
+    fn limit_can_only_be_lowered() {
         let below = map(json!({"limits": {"defaults": {"spend": 1.0, "turns": 25}}}));
         // The project's value, and true if it counts.
         let table = [
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_runs_at_once_are_to_be_had_than_below() {
+    fn concurrency_can_only_be_lowered() {
         let below = map(json!({"concurrency": {"max_concurrent_children": 10}}));
         // The project's values, and those that count.
         let table = [
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_not_taken_away_and_repeated_calls_not_allowed() {
+    fn limits_cannot_be_removed_nor_repeated_calls_allowed() {
         let below = map(json!({"limits": {"defaults": {"turns": 25}, "repeated_calls": 6}}));
         let table = [
             (json!({"limits": null}), json!({})),

@@ -103,7 +103,7 @@ fn yaml(category: &str) -> String {
 }
 
 #[test]
-fn a_signed_item_is_handed_out_as_it_was_checked() {
+fn signed_item_is_returned_as_verified() {
     let world = World::new();
     let path = world.write(
         "project/.ai/tools/a/x.yaml",
@@ -123,7 +123,7 @@ fn a_signed_item_is_handed_out_as_it_was_checked() {
 }
 
 #[test]
-fn every_refusal_names_the_file_and_the_fix() {
+fn refusal_names_file_and_fix() {
     let world = World::new();
     let stranger = SecretKey::from_seed(&[2; 32]);
     let good = world.signed(&yaml("a"));
@@ -191,7 +191,7 @@ fn every_refusal_names_the_file_and_the_fix() {
 }
 
 #[test]
-fn no_byte_of_an_item_can_change_unnoticed() {
+fn changed_byte_of_item_is_detected() {
     let world = World::new();
     let text = world.signed(&yaml("a"));
     let time = text.find("1970").unwrap();
@@ -218,7 +218,7 @@ fn no_byte_of_an_item_can_change_unnoticed() {
 }
 
 #[test]
-fn a_signature_is_no_licence_to_move_a_file() {
+fn moved_signed_file_is_refused() {
     let world = World::new();
     let path = world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a"));
     fs::create_dir_all(world.root.path().join("project/.ai/tools/rye/core")).unwrap();
@@ -239,7 +239,7 @@ fn a_signature_is_no_licence_to_move_a_file() {
 }
 
 #[test]
-fn a_nearer_space_wins_and_lesser_spaces_never_see_it() {
+fn nearest_space_wins_and_hides_from_lower_spaces() {
     let world = World::new();
     world.write_signed("home/.ai/tools/a/x.yaml", &yaml("a"));
     assert_eq!(world.resolve("a/x").unwrap().space, Space::User);
@@ -294,7 +294,7 @@ fn system_items_need_no_file_and_can_be_shadowed() {
 }
 
 #[test]
-fn installed_copies_of_system_items_verify_by_the_node_key() {
+fn installed_system_items_verify_with_node_key() {
     let world = World::new();
     let state = world.root.path().join("state");
     let node = SecretKey::from_seed(&[7; 32]);
@@ -308,7 +308,7 @@ fn installed_copies_of_system_items_verify_by_the_node_key() {
 }
 
 #[test]
-fn the_same_bytes_are_verified_once() {
+fn equal_bytes_are_verified_once() {
     let world = World::new();
     let path = world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a"));
     let item = world.resolve("a/x").unwrap();
@@ -321,7 +321,7 @@ fn the_same_bytes_are_verified_once() {
 }
 
 #[test]
-fn a_key_that_lapses_takes_its_items_along_even_those_remembered() {
+fn expired_key_invalidates_cached_items() {
     let world = World::new();
     let home = world.root.path().join("home");
     world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a"));
@@ -355,7 +355,7 @@ fn a_key_that_lapses_takes_its_items_along_even_those_remembered() {
 }
 
 #[test]
-fn a_key_in_the_project_makes_nothing_trusted() {
+fn key_in_project_is_not_trusted() {
     let world = World::new();
     let stranger = SecretKey::from_seed(&[2; 32]);
     let project = world.root.path().join("project");
@@ -372,7 +372,7 @@ fn a_key_in_the_project_makes_nothing_trusted() {
 }
 
 #[test]
-fn the_original_knowledge_file_verifies_with_its_published_key() {
+fn original_knowledge_file_verifies_with_published_key() {
     let world = World::new();
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let read = |name: &str| fs::read_to_string(data.join(name)).unwrap();
@@ -396,7 +396,7 @@ fn the_original_knowledge_file_verifies_with_its_published_key() {
 }
 
 #[test]
-fn partial_coverage_counts_only_where_the_trust_entry_says_so() {
+fn partial_coverage_requires_trust_entry() {
     let world = World::new();
     // Signed as the original signs a file with a shebang: without it.
     let theirs = format!("#!/usr/bin/env x\n{}", world.signed(&yaml("a")));
@@ -421,7 +421,7 @@ fn partial_coverage_counts_only_where_the_trust_entry_says_so() {
 }
 
 #[test]
-fn an_item_copied_over_another_one_is_not_that_one() {
+fn item_copied_over_another_is_refused() {
     let world = World::new();
     let path = world.write_signed("project/.ai/tools/a/x.yaml", &yaml("a"));
     let script = "__version__ = \"1.0.0\"\n__category__ = \"a\"\n__tool_name__ = \"z\"\n";
@@ -445,7 +445,7 @@ fn an_item_copied_over_another_one_is_not_that_one() {
 }
 
 #[test]
-fn every_system_item_declares_where_it_lies_and_holds_nothing_unread() {
+fn system_items_declare_location_and_have_no_unread_keys() {
     let items = Embedded::all();
     assert!(items.len() >= 7);
     for item in items {
@@ -468,7 +468,7 @@ fn provider(name: &str, words: &str) -> String {
 }
 
 #[test]
-fn a_folder_is_listed_over_all_spaces_and_a_higher_file_replaces_a_lower_one() {
+fn folder_listing_spans_spaces_with_precedence() {
     let world = World::new();
     let folder = ItemId::new("agent/providers").unwrap();
     let list = || world.library.category(ItemKind::Config, &folder);
@@ -520,7 +520,7 @@ fn a_folder_is_listed_over_all_spaces_and_a_higher_file_replaces_a_lower_one() {
 }
 
 #[test]
-fn a_folder_with_too_many_files_is_refused() {
+fn folder_with_too_many_files_is_refused() {
     let world = World::new();
     for number in 0..=1000 {
         world.write(&format!("project/.ai/config/many/c{number}.txt"), "");
@@ -534,7 +534,7 @@ fn a_folder_with_too_many_files_is_refused() {
 }
 
 #[test]
-fn the_ids_below_a_folder_are_those_of_all_spaces_unless_there_are_too_many() {
+fn folder_ids_span_spaces_up_to_limit() {
     let world = World::new();
     let below = |folder: &str, most| {
         let folder = ItemId::new(folder).unwrap();

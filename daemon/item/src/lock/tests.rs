@@ -73,7 +73,7 @@ fn tool() -> ItemId {
 }
 
 #[test]
-fn no_unsigned_file_switches_off_a_lock_that_is_signed() {
+fn unsigned_file_cannot_disable_signed_lock() {
     let world = World::new();
     assert!(world.found().is_none());
     let of_user = world.write(&world.user(), "1.0.0").unwrap();
@@ -101,7 +101,7 @@ fn no_unsigned_file_switches_off_a_lock_that_is_signed() {
 }
 
 #[test]
-fn what_is_no_version_leads_to_no_file() {
+fn invalid_version_gives_no_path() {
     let world = World::new();
     let outside = world.root.path().join("project/outside.lock.json");
     for version in ["", "1", "1.0", "1.0.0/../../../../outside", "1.0.0-a"] {
@@ -115,7 +115,7 @@ fn what_is_no_version_leads_to_no_file() {
 }
 
 #[test]
-fn a_lock_is_written_into_its_space_and_through_no_link_out_of_it() {
+fn lock_is_written_in_its_space_without_links() {
     let world = World::new();
     let at = |path: &str| world.root.path().join(path);
     fs::create_dir(at("elsewhere")).unwrap();
@@ -143,7 +143,7 @@ fn a_lock_is_written_into_its_space_and_through_no_link_out_of_it() {
 }
 
 #[test]
-fn a_file_that_is_named_after_no_tool_is_listed_and_names_itself() {
+fn lock_file_without_tool_is_listed_by_own_name() {
     let world = World::new();
     let good = world.write(world.library.spaces(), "1.0.0").unwrap();
     for stray in ["a\\b@1.0.0", "one@1.0.0 (copy)"] {

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_lists_the_keys_of_tool_files() {
+    fn reference_lists_tool_file_keys() {
         let known = TOOL.known().chain(LATER);
         rye_pages::Table::read("docs/reference.md", "tool file").assert_lists(known);
     }

@@ -11,7 +11,7 @@ fn tool(extension: &str, text: &str) -> Result<Metadata, Error> {
 }
 
 #[test]
-fn python_is_read_without_being_run() {
+fn python_metadata_is_read_without_execution() {
     let metadata = tool(
         "py",
         "#!/usr/bin/env python3\n\"\"\"Doc.\"\"\"\nimport os\n__version__ = \"1.0.0\"\n__version__ = '1.' '2.3'\n\
@@ -32,7 +32,7 @@ fn python_is_read_without_being_run() {
 }
 
 #[test]
-fn python_that_would_have_to_be_run_is_an_error_with_its_line() {
+fn computed_python_metadata_is_error_with_line() {
     for value in [
         "make()",
         "{'a': b}",
@@ -58,7 +58,7 @@ fn python_that_would_have_to_be_run_is_an_error_with_its_line() {
 }
 
 #[test]
-fn a_key_that_would_not_be_heeded_is_listed_with_its_line_and_the_one_it_may_be() {
+fn ignored_key_is_listed_with_line_and_suggestion() {
     let metadata = tool(
         "py",
         "CONFIG_RESOLVE = {}\n__native_async__ = True\nCHILD_CONSTRAINTS = {}\n",
@@ -90,7 +90,7 @@ fn a_key_that_would_not_be_heeded_is_listed_with_its_line_and_the_one_it_may_be(
 }
 
 #[test]
-fn yaml_that_is_wrong_is_an_error() {
+fn invalid_yaml_is_error() {
     assert!(matches!(
         tool("yaml", "a: 1\nb: [\n"),
         Err(Error::Syntax { line: 3, .. })
@@ -114,7 +114,7 @@ fn yaml_that_is_wrong_is_an_error() {
 }
 
 #[test]
-fn scripts_declare_constants() {
+fn script_constants_are_read() {
     let text = "// comment\nexport const __version__ = \"1.0.0\";\nconst __category__: string = 'a';\n\
                 export const __executor_id__ = null;\n";
     let metadata = tool("ts", text).unwrap();
@@ -128,7 +128,7 @@ fn scripts_declare_constants() {
 }
 
 #[test]
-fn a_constant_of_a_script_is_a_literal_of_json5_whatever_stands_around_it() {
+fn script_constant_is_json5_literal_in_any_context() {
     let text = r#"#!/usr/bin/env node
 /* export const VERSION = "9.9.9"; */
 const odd = /["'`{]/g, text = `export const NAME = "no" ${ { a: "}`" } } {`;
@@ -187,7 +187,7 @@ fn of_a_long_script(begins: &str, part: &str) -> Result<Metadata, Error> {
 }
 
 #[test]
-fn a_script_costs_no_more_stack_and_time_than_its_length_whatever_stands_in_it() {
+fn script_scan_is_linear_in_length() {
     let templates = of_a_long_script("", "`${");
     assert_eq!(templates, Ok(Metadata::default()));
     for line_end in ["\r", "\u{2028}", "\u{2029}"] {
@@ -210,7 +210,7 @@ fn a_script_costs_no_more_stack_and_time_than_its_length_whatever_stands_in_it()
 }
 
 #[test]
-fn what_json5_and_javascript_end_at_different_places_is_no_literal_that_hides_brackets() {
+fn literal_with_ambiguous_end_hides_no_brackets() {
     let deep = "[".repeat(5000);
     for hidden in [
         // A string that continues in the next line; misread, it would swap the inside and outside of all later quotes.
@@ -233,7 +233,7 @@ fn what_json5_and_javascript_end_at_different_places_is_no_literal_that_hides_br
 }
 
 #[test]
-fn a_shell_script_describes_itself_in_the_comment_at_its_top() {
+fn shell_metadata_is_in_leading_comment() {
     let text = "#!/bin/bash\n# rye:signed:x\n# Counts.\n# ---\n# version: \"1.0.0\"\n# category: a\n# config:\n#   timeout: 5\n# ---\necho\n";
     let metadata = tool("sh", text).unwrap();
     assert_eq!(metadata.version.as_deref(), Some("1.0.0"));
@@ -257,7 +257,7 @@ fn a_shell_script_describes_itself_in_the_comment_at_its_top() {
 }
 
 #[test]
-fn what_a_knowledge_file_says_is_its_text_without_signature_and_metadata() {
+fn knowledge_text_excludes_signature_and_metadata() {
     let signed = "<!-- rye:signed:x -->\n";
     let table = [
         ("```yaml\nname: a\n```\n\nText.\n", "Text."),
@@ -280,7 +280,7 @@ fn what_a_knowledge_file_says_is_its_text_without_signature_and_metadata() {
 }
 
 #[test]
-fn markdown_has_fenced_metadata() {
+fn markdown_metadata_is_fenced() {
     let knowledge = |text| Metadata::parse(ItemKind::Knowledge, "md", text);
     let text = "# T\n````markdown\n```yaml\nname: no\n```\n````\n```yaml\nname: yes\nversion: \"1.0.0\"\n```\n";
     assert_eq!(knowledge(text).unwrap().name.as_deref(), Some("yes"));
@@ -310,7 +310,7 @@ fn markdown_has_fenced_metadata() {
 }
 
 #[test]
-fn a_tool_says_how_much_of_its_result_a_model_is_told() {
+fn tool_declares_result_length_for_models() {
     let limit = |given: &str| {
         let metadata = tool("yaml", &format!("result_limit: {given}\n"));
         metadata.map(|metadata| (metadata.result_limit, metadata.unread))
@@ -325,7 +325,7 @@ fn a_tool_says_how_much_of_its_result_a_model_is_told() {
 }
 
 #[test]
-fn what_a_second_execution_means_is_one_of_three_words() {
+fn effect_is_one_of_three_values() {
     let yaml = |word: &str| tool("yaml", &format!("effect: {word}\n"));
     for (read, effect) in [
         (yaml("pure"), Some(Effect::Pure)),
@@ -369,7 +369,7 @@ fn yaml_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_shipped_fits_the_schemas_that_editors_get() {
+fn shipped_items_match_editor_schemas() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (graph, tool) = (rye_core::definition::schema(), tool_schema());
     let (graph, tool) = (Schema::new(&graph).unwrap(), Schema::new(&tool).unwrap());
@@ -395,7 +395,7 @@ fn what_is_shipped_fits_the_schemas_that_editors_get() {
 }
 
 #[test]
-fn the_schema_of_a_tool_says_what_each_key_that_is_read_is_for() {
+fn tool_schema_describes_every_key() {
     let schema = tool_schema();
     for key in keys::TOOL.known() {
         let about = &schema["properties"][key]["description"];

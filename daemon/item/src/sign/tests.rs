@@ -51,7 +51,7 @@ impl World {
 const GOOD: &str = "version: \"1.0.0\"\ncategory: a\nname: x\n";
 
 #[test]
-fn signing_keeps_permissions_and_a_second_time_changes_nothing() {
+fn signing_keeps_permissions_and_is_idempotent() {
     let world = World::new();
     let path = world.write("project/.ai/tools/a/x.yaml", GOOD);
     fs::set_permissions(&path, Permissions::from_mode(0o750)).unwrap();
@@ -75,7 +75,7 @@ fn signing_keeps_permissions_and_a_second_time_changes_nothing() {
 }
 
 #[test]
-fn line_ends_stay_as_they_are_and_the_signature_does_not_depend_on_them() {
+fn signature_ignores_and_keeps_line_ends() {
     let world = World::new();
     let windows = |text: &str| text.replace('\n', "\r\n");
     let hash = |path: &Path| {
@@ -111,7 +111,7 @@ fn line_ends_stay_as_they_are_and_the_signature_does_not_depend_on_them() {
 }
 
 #[test]
-fn configuration_is_signed_if_the_schemas_of_its_place_fit_it() {
+fn configuration_is_signed_only_if_valid() {
     let world = World::new();
     let head = "version: \"1.0.0\"\ncategory: web\n";
     let schema = |target: &str, schema: &str| {
@@ -164,7 +164,7 @@ fn configuration_is_signed_if_the_schemas_of_its_place_fit_it() {
 }
 
 #[test]
-fn what_could_not_be_used_is_not_signed() {
+fn unusable_item_is_not_signed() {
     let world = World::new();
     for (text, reason) in [
         ("version: \"1.0.0\"\n", "category"),
@@ -190,7 +190,7 @@ fn what_could_not_be_used_is_not_signed() {
 }
 
 #[test]
-fn a_name_that_is_missing_is_added_and_covered() {
+fn missing_name_is_added_and_signed() {
     let world = World::new();
     for (path, text, line) in [
         (
@@ -272,7 +272,7 @@ fn a_name_that_is_missing_is_added_and_covered() {
 }
 
 #[test]
-fn globs_match_ids_in_a_fixed_order() {
+fn globs_match_ids_in_fixed_order() {
     let world = World::new();
     for path in [
         "a/x.yaml",
@@ -303,7 +303,7 @@ fn globs_match_ids_in_a_fixed_order() {
 }
 
 #[test]
-fn names_are_looked_up_in_the_project_then_in_the_user_space() {
+fn names_are_looked_up_in_project_then_user_space() {
     let world = World::new();
     let user = world.write("home/.ai/tools/a/x.yaml", GOOD);
     assert_eq!(world.sign("tool:a/x").unwrap()[0].path, user);
@@ -331,7 +331,7 @@ fn links_and_system_items_are_not_signed() {
 }
 
 #[test]
-fn what_was_signed_before_is_known_again_unless_its_copy_is_not_what_was_signed() {
+fn previous_signature_is_recognized_unless_copy_differs() {
     let world = World::new();
     let past = Past::of(&fs::canonicalize(world.root.path()).unwrap().join("home"));
     let path = "project/.ai/tools/a/x.yaml";
@@ -367,7 +367,7 @@ fn what_was_signed_before_is_known_again_unless_its_copy_is_not_what_was_signed(
 }
 
 #[test]
-fn a_signed_entry_of_a_trusted_key_still_counts_and_one_that_would_not_is_not_signed() {
+fn trust_entry_is_signed_only_if_it_remains_valid() {
     let world = World::new();
     let home = fs::canonicalize(world.root.path()).unwrap().join("home");
     let friend = SecretKey::from_seed(&[2; 32]);

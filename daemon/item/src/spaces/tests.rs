@@ -22,7 +22,7 @@ fn project(root: &Path) -> Spaces {
 }
 
 #[test]
-fn the_nearest_parent_with_items_is_the_project_but_never_the_user_space() {
+fn project_is_nearest_parent_with_items_except_user_space() {
     let root = tempfile::tempdir().unwrap();
     let home = fs::canonicalize(root.path()).unwrap().join("home");
     for folder in [
@@ -44,7 +44,7 @@ fn the_nearest_parent_with_items_is_the_project_but_never_the_user_space() {
 }
 
 #[test]
-fn extensions_win_in_a_fixed_order() {
+fn extensions_have_fixed_precedence() {
     let root = tempfile::tempdir().unwrap();
     let spaces = project(root.path());
     let tools = root.path().join("project/.ai/tools/a");
@@ -64,7 +64,7 @@ fn extensions_win_in_a_fixed_order() {
 }
 
 #[test]
-fn a_path_and_an_id_name_the_same_item() {
+fn path_and_id_resolve_to_same_item() {
     let root = tempfile::tempdir().unwrap();
     let base = fs::canonicalize(root.path()).unwrap();
     let spaces = project(&base);
@@ -113,7 +113,7 @@ fn a_path_and_an_id_name_the_same_item() {
 }
 
 #[test]
-fn links_may_point_within_the_space_and_never_out_of_it() {
+fn links_may_not_leave_space() {
     let root = tempfile::tempdir().unwrap();
     let spaces = project(root.path());
     let tools = root.path().join("project/.ai/tools");
@@ -137,7 +137,7 @@ fn links_may_point_within_the_space_and_never_out_of_it() {
 }
 
 #[test]
-fn the_folder_of_a_project_may_not_be_a_link_out_of_it() {
+fn project_folder_link_may_not_leave_project() {
     let root = tempfile::tempdir().unwrap();
     let spaces = project(root.path());
     write(&root.path().join("evil/tools/x.py"), "");
@@ -156,7 +156,7 @@ fn the_folder_of_a_project_may_not_be_a_link_out_of_it() {
 }
 
 #[test]
-fn only_regular_files_of_bounded_size_are_items() {
+fn items_are_regular_files_of_bounded_size() {
     let root = tempfile::tempdir().unwrap();
     let spaces = project(root.path());
     let tools = root.path().join("project/.ai/tools");
@@ -184,7 +184,7 @@ fn only_regular_files_of_bounded_size_are_items() {
 }
 
 #[test]
-fn a_file_of_tests_is_never_an_item() {
+fn test_file_is_never_an_item() {
     let root = tempfile::tempdir().unwrap();
     let tools = root.path().join("project/.ai/tools/a");
     for name in ["b.yaml", "b.test.yaml", "c.test.yml", ".test.yaml"] {

@@ -27,7 +27,7 @@ fn fingerprints(store: &TrustStore) -> Vec<String> {
 }
 
 #[test]
-fn an_entry_is_written_as_the_original_writes_it_and_read_back() {
+fn entry_round_trips_in_original_format() {
     let root = tempfile::tempdir().unwrap();
     let home = root.path().join("home");
     let key = key(1);
@@ -58,7 +58,7 @@ fn an_entry_is_written_as_the_original_writes_it_and_read_back() {
 }
 
 #[test]
-fn keys_shipped_in_a_project_do_not_count() {
+fn project_keys_are_not_trusted() {
     let root = tempfile::tempdir().unwrap();
     let key = key(1);
     trust(&root.path().join("project"), key.public(), "x", &key, at()).unwrap();
@@ -67,7 +67,7 @@ fn keys_shipped_in_a_project_do_not_count() {
 }
 
 #[test]
-fn an_entry_counts_if_its_signer_does() {
+fn entry_is_valid_if_its_signer_is() {
     let root = tempfile::tempdir().unwrap();
     let home = root.path().join("home");
     let (own, friend, stranger, lost) = (key(1), key(2), key(3), key(4));
@@ -87,7 +87,7 @@ fn an_entry_counts_if_its_signer_does() {
 }
 
 #[test]
-fn a_damaged_or_misnamed_entry_is_refused_with_the_reason() {
+fn damaged_or_misnamed_entry_is_refused_with_reason() {
     let root = tempfile::tempdir().unwrap();
     let home = root.path().join("home");
     let key = key(1);
@@ -126,7 +126,7 @@ fn a_damaged_or_misnamed_entry_is_refused_with_the_reason() {
 }
 
 #[test]
-fn the_users_word_on_a_key_goes_before_the_systems() {
+fn user_trust_overrides_system_trust() {
     let root = tempfile::tempdir().unwrap();
     let (node, own) = (key(1), key(2));
     trust(
@@ -154,7 +154,7 @@ fn the_users_word_on_a_key_goes_before_the_systems() {
 }
 
 #[test]
-fn a_key_that_was_taken_out_stays_out_until_it_is_trusted_again() {
+fn removed_key_stays_untrusted_until_trusted_again() {
     let root = tempfile::tempdir().unwrap();
     let (home, system) = (root.path().join("home"), root.path().join("system"));
     let (node, friend) = (key(1), key(2));
@@ -191,7 +191,7 @@ fn a_key_that_was_taken_out_stays_out_until_it_is_trusted_again() {
 }
 
 #[test]
-fn a_key_is_read_from_pem_and_from_an_entry() {
+fn key_is_read_from_pem_or_entry() {
     let root = tempfile::tempdir().unwrap();
     let key = key(1);
     let path = trust(root.path(), key.public(), "Ada", &key, at()).unwrap();
@@ -208,7 +208,7 @@ fn a_key_is_read_from_pem_and_from_an_entry() {
 }
 
 #[test]
-fn all_terms_of_an_entry_are_written_and_read_back() {
+fn entry_fields_round_trip() {
     let root = tempfile::tempdir().unwrap();
     let home = root.path().join("home");
     let key = key(1);
@@ -229,7 +229,7 @@ fn all_terms_of_an_entry_are_written_and_read_back() {
 }
 
 #[test]
-fn an_edited_entry_is_refused_with_the_command_that_accepts_it() {
+fn edited_entry_is_refused_with_fix_command() {
     let root = tempfile::tempdir().unwrap();
     let home = root.path().join("home");
     let (own, friend) = (key(1), key(2));

@@ -264,7 +264,7 @@ mod tests {
         unsafe_code,
         reason = "the file of the index is made one that refuses every write"
     )]
-    fn an_index_that_cannot_be_written_when_it_is_closed_brings_nobody_down() {
+    fn index_survives_failed_write_on_drop() {
         let state = tempfile::tempdir().unwrap();
         let store = Store::open(state.path()).unwrap();
         let Store::Sled(tree) = &store else {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_in_memory_counts_among_what_runs_hold_and_ends_at_that_bound() {
+    fn memory_index_is_bounded_by_memory_limit() {
         let memory = Arc::new(Memory::new(1000));
         let store = Store::in_memory(&memory);
         let pair = |key: &str| (key.as_bytes().to_vec(), Some(vec![0; 200]));

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_is_kept_once_and_as_it_is_however_often_a_record_holds_it() {
+    fn long_text_is_stored_once_unescaped() {
         let root = tempfile::tempdir().unwrap();
         let objects = store(&root);
         let long = "\u{1}".repeat(SPILL_BYTES + 1);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_long_whatever_stands_in_it_and_short_ones_and_keys_stay() {
+    fn only_long_values_become_objects() {
         let root = tempfile::tempdir().unwrap();
         let objects = store(&root);
         let stays = |record: &Value| {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn json_may_come_in_pieces_of_any_length() {
+    fn text_extraction_accepts_json_in_pieces() {
         let root = tempfile::tempdir().unwrap();
         let objects = store(&root);
         let long = "a\"\\\u{0}é".repeat(SPILL_BYTES);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_looks_like_the_name_of_another_comes_back_as_it_was() {
+    fn text_like_a_placeholder_round_trips() {
         let root = tempfile::tempdir().unwrap();
         let objects = store(&root);
         let secret = objects.put(b"of somebody else").unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_whose_text_is_gone_cannot_be_read() {
+    fn record_with_missing_text_is_invalid_data() {
         let root = tempfile::tempdir().unwrap();
         let objects = store(&root);
         let bytes = write(&json!("x".repeat(SPILL_BYTES + 1)), &objects).unwrap();

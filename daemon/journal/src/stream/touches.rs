@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_a_run_are_one_touch_and_its_rest_does_not_linger() {
+    fn touches_of_one_run_merge_and_rest_is_reported_immediately() {
         let touches = Touches::default();
         mark(&touches, 3, "a", TouchKind::Moved);
         mark(&touches, 4, "a", TouchKind::Rested);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_linger_and_the_close_ends_every_wait() {
+    fn moves_are_delayed_and_close_ends_wait() {
         let touches = Touches::default();
         let begun = Instant::now();
         mark(&touches, 1, "a", TouchKind::Moved);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_marks_become_a_range() {
+    fn too_many_touches_become_a_range() {
         let touches = Touches::default();
         let most = u64::try_from(MAX_RUNS).unwrap();
         for number in 0..=most {

@@ -126,7 +126,7 @@ async fn assert_family(journal: &Journal) {
 }
 
 #[tokio::test]
-async fn accounts_come_back_from_the_log() {
+async fn accounts_recover_from_log() {
     let rig = Rig::new();
     let journal = rig.open().await;
     family(&rig, &journal).await;
@@ -136,7 +136,7 @@ async fn accounts_come_back_from_the_log() {
 }
 
 #[tokio::test]
-async fn accounts_come_back_from_base_archive_and_index() {
+async fn accounts_recover_from_base_history_and_index() {
     let rig = Rig::new();
     let journal = rig.open().await;
     family(&rig, &journal).await;
@@ -164,8 +164,7 @@ async fn accounts_come_back_from_base_archive_and_index() {
 }
 
 #[tokio::test]
-async fn what_is_left_is_that_of_the_nearest_limit_and_may_be_raised_by_what_the_next_one_has_left()
-{
+async fn spendable_is_bounded_by_nearest_limit_and_raisable_by_next() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let left = |run: &str| {
@@ -234,7 +233,7 @@ fn of(money: &str, turns: u32) -> (String, u32, u64) {
 }
 
 #[tokio::test]
-async fn what_runs_have_cost_is_known_while_they_run_and_from_the_index() {
+async fn costs_are_read_from_memory_and_index() {
     let rig = Rig::new();
     let journal = rig.open().await;
     family(&rig, &journal).await;
@@ -272,7 +271,7 @@ async fn warnings(journal: &Journal, run: &str) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_up() {
+async fn limit_warning_at_80_percent_is_in_settling_commit_once() {
     let rig = Rig::new();
     let journal = rig.open().await;
     journal.put(opened(&rig, "run-root", None, Some("1"))).await;
@@ -333,7 +332,7 @@ async fn four_fifths_of_a_limit_are_warned_of_once_in_the_commit_that_uses_them_
 }
 
 #[tokio::test]
-async fn a_call_above_its_hold_is_warned_of_where_nobody_limits_it_and_in_the_very_commit() {
+async fn overrun_warning_is_in_settling_commit_without_limit() {
     let rig = Rig::new();
     let journal = rig.open().await;
     journal.put_run(&rig, "run-free", 0).await;

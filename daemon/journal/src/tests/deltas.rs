@@ -51,7 +51,7 @@ async fn listening(rig: &Rig) -> (Journal, RunId, Live, Speaker) {
 }
 
 #[tokio::test]
-async fn what_is_said_comes_behind_its_event_and_before_the_later_ones() {
+async fn delta_is_shown_between_its_event_and_the_next() {
     let rig = Rig::new();
     let (journal, run, mut live, speaker) = listening(&rig).await;
     // Sent after event 6, which no listener has received yet, and then after event 8.
@@ -76,7 +76,7 @@ async fn what_is_said_comes_behind_its_event_and_before_the_later_ones() {
 }
 
 #[tokio::test]
-async fn what_is_said_is_shown_at_once_to_who_waits() {
+async fn delta_wakes_waiting_listener() {
     let rig = Rig::new();
     let (_journal, _run, mut live, speaker) = listening(&rig).await;
     let (shown, ()) = tokio::join!(next(&mut live), async {
@@ -87,7 +87,7 @@ async fn what_is_said_is_shown_at_once_to_who_waits() {
 }
 
 #[tokio::test]
-async fn who_reads_too_slowly_gets_the_text_so_far_and_never_holds_more_than_its_share() {
+async fn slow_listener_gets_text_so_far_within_bound() {
     let rig = Rig::new();
     let (journal, run, mut live, speaker) = listening(&rig).await;
     let mut quick = journal.listen(&run, Seq(4)).await.unwrap();
@@ -124,7 +124,7 @@ async fn who_reads_too_slowly_gets_the_text_so_far_and_never_holds_more_than_its
 }
 
 #[tokio::test]
-async fn who_comes_late_is_told_what_was_said_before_anything_new() {
+async fn late_listener_gets_text_so_far_first() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
@@ -148,7 +148,7 @@ async fn who_comes_late_is_told_what_was_said_before_anything_new() {
 }
 
 #[tokio::test]
-async fn what_is_taken_back_is_not_shown_and_a_new_call_finds_nobody_behind() {
+async fn reset_replaces_deltas_and_new_call_starts_complete() {
     let rig = Rig::new();
     let (journal, run, mut live, speaker) = listening(&rig).await;
     tell(&speaker, &text(4, "Half a th"));

@@ -46,7 +46,7 @@ async fn a_commit_applies_all_of_its_events_or_none() {
 }
 
 #[tokio::test]
-async fn nothing_is_shown_before_it_is_on_disk() {
+async fn event_is_shown_only_after_sync() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 1).await;
@@ -84,7 +84,7 @@ fn is_written(rig: &Rig, text: &str) -> bool {
 }
 
 #[tokio::test]
-async fn the_identity_of_a_process_is_written_at_once_and_shares_the_sync_of_what_follows() {
+async fn process_identity_is_written_immediately_and_shares_next_sync() {
     // Short segments are searched quickly.
     let rig = Rig::with_segments_of(64 << 10);
     let journal = rig.open().await;
@@ -106,7 +106,7 @@ async fn the_identity_of_a_process_is_written_at_once_and_shares_the_sync_of_wha
 }
 
 #[tokio::test]
-async fn the_identity_of_a_process_does_not_wait_for_ever_to_be_synced() {
+async fn process_identity_is_synced_within_linger() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
@@ -140,7 +140,7 @@ async fn a_failed_sync_is_final() {
 }
 
 #[tokio::test]
-async fn a_full_disk_admits_nothing_new_and_runs_may_be_suspended_and_end() {
+async fn full_disk_refuses_new_work_but_allows_endings() {
     let rig = Rig::with_segments_of(4096);
     let journal = rig.open().await;
     let (a, b) = (
@@ -245,7 +245,7 @@ async fn a_frame_larger_than_a_segment_gets_one_of_its_own() {
 }
 
 #[tokio::test]
-async fn long_payloads_go_to_the_object_store_and_come_back() {
+async fn long_payloads_round_trip_through_objects() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
@@ -298,7 +298,7 @@ async fn positions_are_dense_and_tickets_are_in_order() {
 }
 
 #[tokio::test]
-async fn a_refused_commit_leaves_no_long_payload_behind() {
+async fn refused_commit_leaves_no_object() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
@@ -310,7 +310,7 @@ async fn a_refused_commit_leaves_no_long_payload_behind() {
 }
 
 #[tokio::test]
-async fn what_a_commit_hands_out_is_the_record_before_and_after_a_crash() {
+async fn committed_record_equals_recovered_record() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let (a, b) = (id("run-a"), id("run-b"));
@@ -333,7 +333,7 @@ async fn what_a_commit_hands_out_is_the_record_before_and_after_a_crash() {
 }
 
 #[tokio::test]
-async fn a_disk_that_stands_still_holds_up_commits_and_not_the_notes_of_what_has_happened() {
+async fn hanging_disk_delays_commits_but_not_notes() {
     let rig = Rig::with_segments_of(64 << 20);
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
@@ -367,7 +367,7 @@ async fn a_disk_that_stands_still_holds_up_commits_and_not_the_notes_of_what_has
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn commits_that_race_to_one_run_are_all_made_whole_and_in_the_order_of_the_log() {
+async fn racing_commits_to_one_run_are_atomic_and_ordered() {
     const EACH: usize = 200;
     let rig = Rig::new();
     let journal = Arc::new(rig.open().await);

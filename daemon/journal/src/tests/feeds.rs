@@ -74,7 +74,7 @@ async fn a_slow_reader_misses_nothing() {
 }
 
 #[tokio::test]
-async fn what_listening_takes_is_given_back_with_the_last_listener() {
+async fn feed_is_dropped_with_last_listener() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
@@ -106,7 +106,7 @@ fn all_but(journal: &Journal, left: usize) -> rye_core::memory::Charge {
 }
 
 #[tokio::test]
-async fn a_reader_for_whom_there_is_no_room_is_cut_and_reads_on_from_where_it_stood() {
+async fn reader_without_memory_fails_and_can_continue() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 600).await;
@@ -142,7 +142,7 @@ async fn a_reader_for_whom_there_is_no_room_is_cut_and_reads_on_from_where_it_st
 }
 
 #[tokio::test]
-async fn what_listeners_have_not_heard_yet_counts_and_where_there_is_no_room_it_is_read_later() {
+async fn unread_feed_messages_count_as_memory_or_are_reread() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;
@@ -199,7 +199,7 @@ async fn the_feed_of_an_ended_run_ends() {
 }
 
 #[tokio::test]
-async fn a_closed_journal_says_so_to_its_readers() {
+async fn closed_journal_fails_its_readers() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 0).await;

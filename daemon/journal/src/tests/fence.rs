@@ -15,7 +15,7 @@ use rye_host::task::Group;
 const CALLERS: usize = 50;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_created_behind_a_kill_whoever_asks_meanwhile() {
+async fn kill_refuses_concurrent_child_creation() {
     let rig = Arc::new(Rig::new());
     let journal = Arc::new(rig.open().await);
     let root = id("run-root");

@@ -96,7 +96,7 @@ async fn family(rig: &Rig) -> Journal {
 }
 
 #[tokio::test]
-async fn who_came_first_is_served_first_however_little_the_others_ask_for() {
+async fn budget_queue_is_first_come_first_served() {
     let rig = Rig::new();
     let journal = family(&rig).await;
     let (mut b, mut c) = (None, None);
@@ -124,7 +124,7 @@ async fn who_came_first_is_served_first_however_little_the_others_ask_for() {
 }
 
 #[tokio::test]
-async fn who_was_served_lets_the_next_one_ask() {
+async fn budget_queue_wakes_next_after_grant() {
     let rig = Rig::new();
     let journal = family(&rig).await;
     let (mut b, mut c) = (None, None);
@@ -139,7 +139,7 @@ async fn who_was_served_lets_the_next_one_ask() {
 }
 
 #[tokio::test]
-async fn what_can_never_be_paid_for_is_refused_at_once_whoever_waits() {
+async fn budget_queue_refuses_amount_above_limit() {
     let rig = Rig::new();
     let journal = family(&rig).await;
     let (mut b, mut c) = (None, None);
@@ -149,7 +149,7 @@ async fn what_can_never_be_paid_for_is_refused_at_once_whoever_waits() {
 }
 
 #[tokio::test]
-async fn who_has_a_share_of_its_own_waits_for_nobody() {
+async fn run_with_own_share_skips_budget_queue() {
     let rig = Rig::new();
     let journal = rig.open().await;
     open(&rig, &journal, "run-root", None, Some("1")).await;
@@ -166,7 +166,7 @@ async fn who_has_a_share_of_its_own_waits_for_nobody() {
 }
 
 #[tokio::test]
-async fn a_raise_does_not_wait_and_serves_those_who_do() {
+async fn budget_raise_wakes_queue() {
     let rig = Rig::new();
     let journal = family(&rig).await;
     let mut b = None;
@@ -184,7 +184,7 @@ async fn a_raise_does_not_wait_and_serves_those_who_do() {
 }
 
 #[tokio::test]
-async fn the_end_of_a_run_with_a_share_frees_it() {
+async fn end_of_run_frees_its_share() {
     let rig = Rig::new();
     let journal = rig.open().await;
     open(&rig, &journal, "run-root", None, Some("1")).await;
@@ -202,7 +202,7 @@ async fn the_end_of_a_run_with_a_share_frees_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_a_thousand_who_ask_at_once_as_many_are_served_as_there_is_money_for() {
+async fn thousand_concurrent_requests_never_exceed_budget() {
     let rig = Rig::new();
     let journal = Arc::new(rig.open().await);
     open(&rig, &journal, "run-root", None, Some("1")).await;

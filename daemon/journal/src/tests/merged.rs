@@ -98,7 +98,7 @@ async fn published(journal: &Journal) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn many_readers_of_many_runs_miss_nothing_and_get_nothing_twice() {
+async fn merged_readers_get_every_event_once() {
     const RUNS: usize = 4;
     let rig = Rig::new();
     let journal = Arc::new(rig.open().await);
@@ -149,7 +149,7 @@ fn begin_of(run: &RunId) -> Vec<Change> {
 }
 
 #[tokio::test]
-async fn every_event_is_a_place_to_continue_from() {
+async fn cursor_continues_after_any_event() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let mut follower = journal.merged(all(None, true)).await.unwrap();
@@ -195,7 +195,7 @@ async fn a_slow_reader_misses_nothing_that_the_log_holds() {
 }
 
 #[tokio::test]
-async fn a_reader_that_the_log_has_left_behind_reads_on_from_history() {
+async fn slow_reader_continues_in_history() {
     let rig = Rig::with_segments_of(16 * 1024);
     let journal = rig.open().await;
     let mut merged = journal.merged(all(None, true)).await.unwrap();
@@ -245,7 +245,7 @@ async fn a_reader_that_the_log_has_left_behind_reads_on_from_history() {
 }
 
 #[tokio::test]
-async fn places_stay_valid_over_an_orderly_end() {
+async fn cursor_positions_survive_restart() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let mut merged = journal.merged(all(None, true)).await.unwrap();
@@ -269,7 +269,7 @@ async fn places_stay_valid_over_an_orderly_end() {
 }
 
 #[tokio::test]
-async fn a_tree_is_told_with_its_past_and_until_its_last_run_has_ended() {
+async fn tree_cursor_reads_past_and_ends_with_last_run() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let root = journal.put_run(&rig, "run-root", 1).await;
@@ -323,7 +323,7 @@ async fn a_tree_is_told_with_its_past_and_until_its_last_run_has_ended() {
 }
 
 #[tokio::test]
-async fn each_run_is_asked_whether_it_may_be_told_of() {
+async fn merged_cursor_filters_runs() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let root = journal.put_run(&rig, "run-root", 0).await;
@@ -351,7 +351,7 @@ async fn each_run_is_asked_whether_it_may_be_told_of() {
 }
 
 #[tokio::test]
-async fn listeners_to_many_runs_take_nothing_once_they_are_gone() {
+async fn wide_feed_is_dropped_without_listeners() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let is_there = || journal.published.wide.is_heard();

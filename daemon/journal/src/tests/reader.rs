@@ -52,7 +52,7 @@ async fn exported(journal: &Journal, rig: &Rig, run: &RunId) -> String {
 }
 
 #[tokio::test]
-async fn the_lines_are_those_of_the_file_even_if_that_is_behind_or_gone() {
+async fn transcript_is_rendered_without_its_file() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 20).await;
@@ -91,7 +91,7 @@ async fn ended(rig: &Rig) -> (Journal, RunId) {
 }
 
 #[tokio::test]
-async fn a_file_that_differs_is_named_if_it_is_compared_and_does_no_harm() {
+async fn verify_reports_differing_file() {
     let rig = Rig::new();
     let (journal, run) = ended(&rig).await;
     let path = rig.transcript_path(&run);
@@ -147,7 +147,7 @@ async fn a_file_that_differs_is_named_if_it_is_compared_and_does_no_harm() {
 }
 
 #[tokio::test]
-async fn a_long_payload_that_is_gone_is_found_even_where_it_is_not_shown() {
+async fn verify_reports_missing_long_payload() {
     let rig = Rig::new();
     let (journal, run) = ended(&rig).await;
     fs::remove_dir_all(rig.state().join("objects")).unwrap();
@@ -179,7 +179,7 @@ async fn a_long_payload_that_is_gone_is_found_even_where_it_is_not_shown() {
 }
 
 #[tokio::test]
-async fn a_reader_takes_of_the_memory_of_all_runs_and_is_refused_what_does_not_fit() {
+async fn transcript_reader_is_bounded_by_memory_limit() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let run = journal.put_run(&rig, "run-a", 20).await;

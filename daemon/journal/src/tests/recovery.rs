@@ -70,7 +70,7 @@ async fn a_log_cut_anywhere_in_its_last_two_frames_opens_to_a_legal_prefix() {
 }
 
 #[tokio::test]
-async fn a_log_cut_anywhere_takes_money_back_with_the_event_that_moved_it() {
+async fn torn_log_undoes_money_with_its_event() {
     let rig = Rig::with_segments_of(16 * 1024);
     let journal = rig.open().await;
     journal.put(opened(&rig, "run-root", None, Some("1"))).await;
@@ -108,7 +108,7 @@ async fn a_log_cut_anywhere_takes_money_back_with_the_event_that_moved_it() {
 }
 
 #[tokio::test]
-async fn a_segment_that_was_cut_anywhere_stops_the_boot_and_touches_nothing() {
+async fn truncated_segment_stops_start_and_changes_nothing() {
     let rig = Rig::with_segments_of(16 * 1024);
     let journal = rig.open().await;
     journal.put_run(&rig, "run-a", 5).await;
@@ -129,7 +129,7 @@ async fn a_segment_that_was_cut_anywhere_stops_the_boot_and_touches_nothing() {
 }
 
 #[tokio::test]
-async fn a_flipped_bit_in_an_older_frame_stops_the_boot_and_touches_nothing() {
+async fn flipped_bit_in_older_frame_stops_start_and_changes_nothing() {
     let rig = Rig::new();
     let journal = rig.open().await;
     journal.put_run(&rig, "run-a", 5).await;
@@ -200,7 +200,7 @@ async fn a_base_that_cannot_be_read_stops_the_boot() {
 }
 
 #[tokio::test]
-async fn every_life_has_a_later_epoch() {
+async fn epoch_increases_at_each_start() {
     let rig = Rig::new();
     for life in 1..=4_u64 {
         let (journal, recovered) = rig.try_open().await.unwrap();
@@ -413,7 +413,7 @@ async fn live(rig: &Rig, moves: Vec<Move>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
     #[test]
-    fn what_is_replayed_is_what_was(moves in moves(), segment in 2_u64..8) {
+    fn replayed_state_equals_previous_state(moves in moves(), segment in 2_u64..8) {
         let rig = Rig::with_segments_of(segment * 1024);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(live(&rig, moves));

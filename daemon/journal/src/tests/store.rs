@@ -56,7 +56,7 @@ async fn assert_found(journal: &Journal, runs: &[RunId]) {
 }
 
 #[tokio::test]
-async fn ended_runs_leave_memory_and_are_found_again() {
+async fn ended_runs_leave_memory_and_stay_findable() {
     let rig = Rig::with_segments_of(8 * 1024);
     let journal = rig.open().await;
     let runs = end_runs(&rig, &journal, 20).await;
@@ -72,7 +72,7 @@ async fn ended_runs_leave_memory_and_are_found_again() {
 }
 
 #[tokio::test]
-async fn an_index_that_is_gone_empty_or_garbage_is_built_again() {
+async fn missing_or_broken_index_is_rebuilt() {
     let rig = Rig::with_segments_of(8 * 1024);
     let journal = rig.open().await;
     let runs = end_runs(&rig, &journal, 12).await;
@@ -135,7 +135,7 @@ fn without_pages(content: &[u8], seed: u64) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn an_index_of_which_any_pages_never_came_to_the_disk_is_built_again() {
+async fn index_with_lost_pages_is_rebuilt() {
     let rig = Rig::with_segments_of(8 * 1024);
     let journal = rig.open().await;
     let runs = end_runs(&rig, &journal, 12).await;
@@ -159,7 +159,7 @@ fn reopen_index(journal: &Journal) {
 }
 
 #[tokio::test]
-async fn ended_runs_are_found_and_listed_while_the_index_does_not_work() {
+async fn memory_index_serves_while_disk_index_fails() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let mut runs = end_runs(&rig, &journal, 3).await;
@@ -198,7 +198,7 @@ async fn ended_runs_are_found_and_listed_while_the_index_does_not_work() {
 }
 
 #[tokio::test]
-async fn who_asks_while_the_index_is_built_for_long_is_told_so() {
+async fn query_during_long_index_build_fails_with_reason() {
     let rig = Rig::new();
     let journal = rig.open().await;
     end_runs(&rig, &journal, 1).await;
@@ -260,7 +260,7 @@ async fn end_tool(rig: &Rig, journal: &Journal, name: &str, text: &str) -> (usiz
 }
 
 #[tokio::test]
-async fn what_a_tool_printed_is_stored_once_in_history_or_beside_it() {
+async fn tool_output_is_stored_once() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let (history, objects) = end_tool(&rig, &journal, "run-short", &"x".repeat(10_000)).await;
@@ -278,7 +278,7 @@ async fn what_a_tool_printed_is_stored_once_in_history_or_beside_it() {
 }
 
 #[tokio::test]
-async fn history_that_is_cut_loses_events_and_stops_no_boot() {
+async fn truncated_history_loses_events_but_starts() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let live = journal.put_run(&rig, "run-live", 1).await;
@@ -388,7 +388,7 @@ async fn a_start_key_is_used_once() {
 }
 
 #[tokio::test]
-async fn a_start_key_is_used_once_though_its_run_leaves_memory_between_look_and_use() {
+async fn start_key_is_used_once_across_eviction() {
     let rig = Rig::new();
     let journal = rig.open().await;
     assert_eq!(journal.by_start_key("uid:0", "key-0").await.unwrap(), None);
@@ -429,7 +429,7 @@ async fn the_log_is_shortened_and_a_long_run_keeps_its_history() {
 }
 
 #[tokio::test]
-async fn runs_in_memory_are_all_found_however_many_slices_they_make() {
+async fn listing_finds_runs_of_all_slices() {
     let rig = Rig::new();
     let journal = rig.open().await;
     let parent = journal.put_run(&rig, "run-parent", 0).await;

@@ -448,7 +448,7 @@ fn an_ended_run_is_stored_with_the_accounts_its_end_closed() {
 }
 
 #[test]
-fn what_is_stored_of_a_run_is_what_was_promised() {
+fn stored_records_match_fixtures() {
     for (name, record) in records() {
         assert_form(name, &record, &stored::write(&record).unwrap());
     }
@@ -467,7 +467,7 @@ fn what_is_stored_of_a_run_is_what_was_promised() {
 }
 
 #[test]
-fn a_form_of_a_later_version_is_told_as_that_and_not_as_damage() {
+fn later_record_version_is_unsupported_not_damage() {
     for later in [r#"{"v":2}"#, r#"{"v":2,"record":7,"more":[1]}"#] {
         let error = stored::read::<Stored>(later.as_bytes()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);

@@ -27,7 +27,7 @@ fn said_of(constraints: &str, version: &str) -> Option<String> {
 }
 
 #[test]
-fn an_executor_takes_the_versions_from_one_end_to_the_other_and_no_others() {
+fn child_constraints_bound_versions_inclusively() {
     let both = "{min_version: \"1.0.0\", max_version: \"2.0.0\"}";
     for (constraints, version, told) in [
         (both, "1.0.0", None),
@@ -68,7 +68,7 @@ fn an_executor_takes_the_versions_from_one_end_to_the_other_and_no_others() {
 }
 
 #[test]
-fn what_an_executor_takes_is_among_what_it_is_given_where_both_say_so() {
+fn executor_inputs_must_be_among_declared_outputs() {
     let world = World::new();
     write(&world, "runtime", EXECUTE, "inputs: [page, text]");
     write(&world, "plain", EXECUTE, "");
@@ -96,7 +96,7 @@ fn what_an_executor_takes_is_among_what_it_is_given_where_both_say_so() {
 }
 
 #[test]
-fn what_rests_on_an_element_of_a_higher_space_is_told_where_that_lies() {
+fn executor_in_higher_space_is_refused_with_its_path() {
     let world = World::new();
     write(&world, "runtime", EXECUTE, "");
     let text = element("tool", "t/runtime", "");
@@ -120,7 +120,7 @@ fn what_rests_on_an_element_of_a_higher_space_is_told_where_that_lies() {
 }
 
 #[test]
-fn each_element_is_found_under_the_names_that_files_of_the_original_have_for_it() {
+fn runtimes_are_found_by_names_of_original() {
     for (name, id) in [
         ("python_runtime", "rye/core/runtimes/python/script"),
         (

@@ -41,7 +41,7 @@ fn script(world: &World, name: &str) {
 }
 
 #[test]
-fn the_copy_begins_where_the_runtime_says_and_reaches_as_far_as_it_says() {
+fn anchor_root_and_scope_select_copied_files() {
     let world = World::new();
     for name in [
         "t/top.sh",
@@ -86,7 +86,7 @@ fn the_copy_begins_where_the_runtime_says_and_reaches_as_far_as_it_says() {
 }
 
 #[test]
-fn a_tool_is_one_of_several_files_if_its_runtime_says_so_or_a_marker_does() {
+fn anchor_mode_and_markers_select_multi_file_tools() {
     let world = World::new();
     script(&world, "t/deep/beside.sh");
     let is_anchored = |anchor: &str| on_runtime(&world, anchor, "").unwrap().anchored.is_some();
@@ -106,7 +106,7 @@ fn a_tool_is_one_of_several_files_if_its_runtime_says_so_or_a_marker_does() {
 }
 
 #[test]
-fn a_library_of_a_runtime_is_verified_and_copied_with_its_tools() {
+fn runtime_library_is_verified_and_copied() {
     let world = World::new();
     script(&world, "t/lib/common.sh");
     let anchor = "{enabled: true, mode: always, lib: lib}";
@@ -123,7 +123,7 @@ fn a_library_of_a_runtime_is_verified_and_copied_with_its_tools() {
 }
 
 #[test]
-fn a_helper_of_another_tool_and_data_of_another_tool_are_not_those_of_this_one() {
+fn lock_and_signature_do_not_cover_files_of_other_tool() {
     let world = World::new();
     world.multi();
     let data = world.write("t/multi/words.json", "{\"word\": 1}");
@@ -171,7 +171,7 @@ fn a_helper_of_another_tool_and_data_of_another_tool_are_not_those_of_this_one()
 type Plant<'a> = &'a dyn Fn(&std::path::Path);
 
 #[test]
-fn what_is_no_plain_file_is_refused_by_name_and_is_not_waited_for() {
+fn fifo_and_link_are_refused_without_blocking() {
     let world = World::new();
     world.multi();
     let tool = world.root.path().join("project/.ai/tools/t/multi");
@@ -206,7 +206,7 @@ fn what_is_no_plain_file_is_refused_by_name_and_is_not_waited_for() {
 }
 
 #[test]
-fn a_tool_has_no_more_files_entries_and_bytes_than_it_may() {
+fn tool_files_entries_and_bytes_are_bounded() {
     let refused = |fill: &dyn Fn(&std::path::Path)| {
         let world = World::new();
         world.multi();
@@ -250,7 +250,7 @@ fn a_tool_has_no_more_files_entries_and_bytes_than_it_may() {
 }
 
 #[test]
-fn what_is_changed_between_the_check_and_the_start_is_not_what_runs() {
+fn file_changed_after_verification_does_not_run() {
     let world = World::new();
     world.multi();
     let helper = world
@@ -267,7 +267,7 @@ fn what_is_changed_between_the_check_and_the_start_is_not_what_runs() {
 }
 
 #[test]
-fn a_lock_that_can_be_read_in_two_ways_or_is_too_deep_is_no_lock() {
+fn ambiguous_or_deep_lock_is_refused() {
     let world = World::new();
     world.multi();
     let draft = world.draft("t/multi/tool").unwrap();
@@ -294,7 +294,7 @@ fn a_lock_that_can_be_read_in_two_ways_or_is_too_deep_is_no_lock() {
 }
 
 #[test]
-fn a_lock_says_where_the_files_of_its_tool_begin() {
+fn lock_contains_root_of_tool_files() {
     let world = World::new();
     world.multi();
     let draft = world.draft("t/multi/tool").unwrap();

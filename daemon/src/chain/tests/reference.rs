@@ -6,7 +6,7 @@ use crate::chain::template;
 use crate::chain::{anchor, binary, environment, given, interpreter, request, rules, server};
 
 #[test]
-fn the_reference_lists_the_keys_of_the_sections_of_a_tool() {
+fn reference_lists_tool_section_keys() {
     let sections: [(&str, &[&str]); 14] = [
         ("config", &template::KEYS),
         ("config.binaries.*", &binary::KEYS),
@@ -31,6 +31,6 @@ fn the_reference_lists_the_keys_of_the_sections_of_a_tool() {
 }
 
 #[test]
-fn the_reference_lists_the_variables_that_every_tool_gets() {
+fn reference_lists_variables_of_every_tool() {
     Table::read("docs/reference.md", "tool variables").assert_lists(environment::OWN);
 }

@@ -89,7 +89,7 @@ fn rows(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_node_has_a_row_in_the_order_of_the_file_and_shows_where_it_stands() {
+fn page_has_status_row_per_node_in_file_order() {
     let mut page = page(&["done", "running", "pending", "failed"]);
     take(
         &mut page,
@@ -128,7 +128,7 @@ fn every_node_has_a_row_in_the_order_of_the_file_and_shows_where_it_stands() {
 }
 
 #[test]
-fn the_step_a_run_ended_in_is_interrupted_and_not_counted() {
+fn step_at_end_of_run_is_interrupted_and_uncounted() {
     for end in [
         Event::Run(RunEvent::RunKilled {
             cause: "uid:0".into(),
@@ -166,7 +166,7 @@ fn the_step_a_run_ended_in_is_interrupted_and_not_counted() {
 }
 
 #[test]
-fn a_text_of_the_run_is_never_more_than_text() {
+fn run_texts_are_escaped() {
     let mut page = page(&["a|b<script>"]);
     let evil =
         "x --> <img src=x onerror=alert(1)>\n\n# Heading\n| cell | `code` ![i](u) \\ [l](u) **b**";
@@ -202,7 +202,7 @@ fn a_text_of_the_run_is_never_more_than_text() {
 }
 
 #[test]
-fn the_history_has_a_last_part_and_says_how_much_is_before_it() {
+fn history_shows_last_part_with_count_of_earlier() {
     let mut page = page(&["n"]);
     let lengths: Vec<usize> = [1_000, 10_000]
         .into_iter()
@@ -229,7 +229,7 @@ fn the_history_has_a_last_part_and_says_how_much_is_before_it() {
 }
 
 #[test]
-fn a_long_text_is_cut() {
+fn long_text_is_cut() {
     assert_eq!(plain(&"x".repeat(TEXT)).chars().count(), TEXT);
     assert_eq!(
         plain(&"x".repeat(TEXT + 1)),

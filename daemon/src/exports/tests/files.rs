@@ -36,7 +36,7 @@ async fn transcript_is_chained_and_its_heads_are_signed() {
 }
 
 #[tokio::test]
-async fn transcript_that_is_behind_is_completed_byte_for_byte_by_the_next_life() {
+async fn incomplete_transcript_is_completed_after_restart() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let run = life.journal.put_run(&rig, "run-a", 4).await;
@@ -67,7 +67,7 @@ fn remove(directory: &Path) {
 }
 
 #[tokio::test]
-async fn transcript_that_is_taken_away_under_a_live_run_is_written_whole() {
+async fn removed_transcript_of_live_run_is_rewritten() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let run = life.journal.put_run(&rig, "run-a", 2).await;
@@ -105,7 +105,7 @@ async fn transcript_that_is_taken_away_under_a_live_run_is_written_whole() {
 }
 
 #[tokio::test]
-async fn long_transcript_that_is_right_is_left_alone() {
+async fn correct_long_transcript_is_kept() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let run = life.journal.put_run(&rig, "run-a", 1).await;
@@ -128,7 +128,7 @@ async fn long_transcript_that_is_right_is_left_alone() {
 }
 
 #[tokio::test]
-async fn lines_that_the_run_does_not_have_are_moved_aside() {
+async fn foreign_lines_are_moved_aside() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let run = life.journal.put_run(&rig, "run-a", 2).await;
@@ -180,7 +180,7 @@ async fn state_page_and_record_show_the_end_and_are_signed() {
 }
 
 #[tokio::test]
-async fn record_of_a_run_that_does_not_rest_is_written_again_within_seconds() {
+async fn record_of_busy_run_is_refreshed_within_seconds() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let run = life.journal.put_run(&rig, "run-a", 1).await;
@@ -196,7 +196,7 @@ async fn record_of_a_run_that_does_not_rest_is_written_again_within_seconds() {
 }
 
 #[tokio::test]
-async fn link_in_the_project_is_not_followed() {
+async fn project_link_is_not_followed() {
     let rig = Rig::new();
     let outside = tempfile::tempdir().unwrap();
     symlink(outside.path(), rig.ai().join("state")).unwrap();

@@ -74,7 +74,7 @@ fn lines_of(files: &Path, run: &RunId) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn ended_run_can_be_retraced_from_its_ref_by_hashes_alone() {
+async fn ended_run_is_traceable_from_ref_by_hashes() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let results = [json!({"a": 1}), json!([2]), json!("three")];
@@ -111,7 +111,7 @@ async fn long_result_is_an_object_like_any_other() {
 }
 
 #[tokio::test]
-async fn many_long_results_are_written_although_a_turn_reads_a_few_only() {
+async fn many_long_results_are_written_over_several_turns() {
     let rig = Rig::with_segments_of(64 << 20);
     let life = Life::begin(&rig).await;
     let long = json!("x".repeat(900_000));
@@ -122,7 +122,7 @@ async fn many_long_results_are_written_although_a_turn_reads_a_few_only() {
 }
 
 #[tokio::test]
-async fn error_of_a_step_is_in_the_receipt_and_in_the_snapshot() {
+async fn step_error_is_in_receipt_and_snapshot() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let run = id("run-a");
@@ -162,7 +162,7 @@ async fn error_of_a_step_is_in_the_receipt_and_in_the_snapshot() {
 }
 
 #[tokio::test]
-async fn suspended_run_has_a_snapshot_and_a_later_one_takes_its_place() {
+async fn suspended_run_has_latest_snapshot() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let run = life.journal.put_run(&rig, "run-a", 0).await;
@@ -199,7 +199,7 @@ async fn suspended_run_has_a_snapshot_and_a_later_one_takes_its_place() {
 }
 
 #[tokio::test]
-async fn objects_of_a_live_run_that_are_gone_are_the_same_after_a_restart() {
+async fn removed_objects_of_live_run_are_identical_after_restart() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let run = life.journal.put_run(&rig, "run-a", 4).await;
@@ -220,7 +220,7 @@ async fn objects_of_a_live_run_that_are_gone_are_the_same_after_a_restart() {
 }
 
 #[tokio::test]
-async fn project_of_which_the_objects_are_in_the_way_is_tried_again() {
+async fn blocked_objects_directory_is_retried() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let in_the_way = rig.ai().join("state/objects/runs");
@@ -240,7 +240,7 @@ async fn project_of_which_the_objects_are_in_the_way_is_tried_again() {
 }
 
 #[tokio::test]
-async fn link_in_place_of_the_objects_is_not_followed() {
+async fn objects_link_is_not_followed() {
     let rig = Rig::new();
     let outside = tempfile::tempdir().unwrap();
     fs::create_dir(rig.ai().join("state")).unwrap();
@@ -252,7 +252,7 @@ async fn link_in_place_of_the_objects_is_not_followed() {
 }
 
 #[tokio::test]
-async fn page_for_people_shows_the_end_and_is_signed() {
+async fn knowledge_page_shows_end_and_is_signed() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let run = ended_run(&life, &rig, "run-a", &[json!(1), json!(2)]).await;

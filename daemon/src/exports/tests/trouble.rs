@@ -13,7 +13,7 @@ use rye_host::safe_path;
 use rye_journal::{Change, Faults};
 
 #[tokio::test]
-async fn project_that_hangs_holds_up_its_own_files_and_nothing_else() {
+async fn hanging_project_delays_only_its_files() {
     let rig = Rig::with_segments_of(16 << 10);
     let life = Life::begin(&rig).await;
     let alive = project(&rig, "alive");
@@ -43,8 +43,7 @@ async fn project_that_hangs_holds_up_its_own_files_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn stop_waits_for_a_project_that_hangs_no_longer_than_it_may_and_the_next_life_writes_its_files()
- {
+async fn stop_waits_bounded_time_for_hanging_project() {
     let mut rig = Rig::new();
     let life = Life::begin(&rig).await;
     let dead = project(&rig, "dead");
@@ -63,7 +62,7 @@ async fn stop_waits_for_a_project_that_hangs_no_longer_than_it_may_and_the_next_
 }
 
 #[tokio::test]
-async fn project_that_takes_no_files_is_tried_again_until_it_does() {
+async fn unwritable_project_is_retried_until_writable() {
     for kind in [
         io::ErrorKind::ReadOnlyFilesystem,
         io::ErrorKind::StorageFull,
@@ -84,7 +83,7 @@ async fn project_that_takes_no_files_is_tried_again_until_it_does() {
 }
 
 #[tokio::test]
-async fn files_that_a_project_did_not_take_are_written_by_the_next_life() {
+async fn unwritten_files_are_written_after_restart() {
     let rig = Rig::new();
     let files = rig.ai();
     let name = files.display().to_string();
@@ -102,7 +101,7 @@ async fn files_that_a_project_did_not_take_are_written_by_the_next_life() {
 }
 
 #[tokio::test]
-async fn project_that_is_gone_is_passed_over_and_a_rebuild_writes_its_files() {
+async fn missing_project_is_skipped_and_rebuild_writes_files() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let (files, other) = (project(&rig, "gone"), project(&rig, "other"));
@@ -147,7 +146,7 @@ async fn ended_in_place(life: &Life, rig: &Rig, name: &str) -> RunId {
 }
 
 #[tokio::test]
-async fn directory_in_the_place_of_a_project_gets_no_files_of_it() {
+async fn foreign_directory_gets_no_files() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let before = ended_in_place(&life, &rig, "run-a").await;
@@ -215,7 +214,7 @@ async fn rebuild_replaces_what_differs_and_leaves_what_is_right() {
 }
 
 #[tokio::test]
-async fn thread_of_a_project_ends_without_work_and_the_next_one_continues() {
+async fn idle_project_thread_ends_and_next_continues() {
     let rig = Rig::new();
     let life = Life::begin(&rig).await;
     let run = life.journal.put_run(&rig, "run-a", 1).await;
@@ -230,7 +229,7 @@ async fn thread_of_a_project_ends_without_work_and_the_next_one_continues() {
 }
 
 #[tokio::test]
-async fn more_runs_than_may_be_open_are_written_side_by_side() {
+async fn more_runs_than_open_files_are_written_concurrently() {
     let rig = Rig::with_segments_of(8 << 20);
     let life = Life::begin(&rig).await;
     let files = rig.ai();
@@ -256,7 +255,7 @@ async fn more_runs_than_may_be_open_are_written_side_by_side() {
 }
 
 #[tokio::test]
-async fn files_are_whole_and_equal_whatever_write_the_last_life_ended_at() {
+async fn files_are_complete_after_crash_at_any_write() {
     let mut writes = 0;
     loop {
         let rig = Rig::new();

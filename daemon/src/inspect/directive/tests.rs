@@ -16,7 +16,7 @@ fn file(name: &str, attributes: &str, metadata: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_directive_is_checked_with_all_that_it_rests_on() {
+async fn directive_check_covers_dependencies() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let project = rig.project("p", &[]);
@@ -92,7 +92,7 @@ async fn a_directive_is_checked_with_all_that_it_rests_on() {
 }
 
 #[tokio::test]
-async fn the_bases_that_we_ship_validate_and_a_directive_extends_them() {
+async fn shipped_bases_validate_and_can_be_extended() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let project = rig.project("p", &[]);
@@ -119,7 +119,7 @@ async fn the_bases_that_we_ship_validate_and_a_directive_extends_them() {
 }
 
 #[tokio::test]
-async fn a_look_that_takes_too_long_is_given_up_wherever_it_is_by_then() {
+async fn check_is_aborted_at_deadline_anywhere() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let project = rig.project("p", &[]);

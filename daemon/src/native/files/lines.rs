@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn only_line_feeds_end_lines() {
+    fn lines_end_at_line_feed_only() {
         assert_eq!(texts(""), []);
         assert_eq!(texts("a\nb"), [("a", "\n"), ("b", "")]);
         assert_eq!(texts("a\r\n\n"), [("a", "\r\n"), ("", "\n")]);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_lines_have_ids_of_their_own() {
+    fn equal_lines_have_distinct_ids() {
         let id = LineId::of;
         assert_eq!(
             id(1, b"x").to_string(),
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn long_lines_are_cut_between_characters_and_marked() {
+    fn long_lines_are_cut_at_character_with_marker() {
         let long = "ä".repeat(MOST_SHOWN + 7);
         let told = shown(long.as_bytes());
         assert!(told.ends_with("ä … [7 more characters]"), "{told}");
@@ -133,7 +133,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_byte_of_a_file_is_lost(content in "[a\r\nä]{0,40}") {
+        fn lines_preserve_every_byte(content in "[a\r\nä]{0,40}") {
             let lines = split(content.as_bytes());
             let together: Vec<u8> = lines.iter().flat_map(|line| [line.text, line.end].concat()).collect();
             prop_assert_eq!(together, content.as_bytes());

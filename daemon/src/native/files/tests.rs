@@ -91,7 +91,7 @@ fn found(answer: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn lines_are_read_with_numbers_and_ids_from_wherever_one_begins() {
+fn read_returns_numbers_and_ids_from_any_offset() {
     let stage = Stage::new();
     stage.put("a.txt", "one\ntwo\ntwo\nfour");
     let all = stage.ok(FileTool::Read, json!({"path": "a.txt"}));
@@ -130,7 +130,7 @@ fn lines_are_read_with_numbers_and_ids_from_wherever_one_begins() {
 }
 
 #[test]
-fn an_answer_is_bounded_however_large_the_file_is() {
+fn read_result_is_bounded() {
     let stage = Stage::new();
     stage.put("long", "x\n".repeat(5_000));
     let answer = stage.ok(FileTool::Read, json!({"path": "long", "limit": 5_000}));
@@ -167,7 +167,7 @@ fn an_answer_is_bounded_however_large_the_file_is() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_with_what_it_is() {
+fn unreadable_file_is_refused_with_its_kind() {
     let stage = Stage::new();
     stage.put("dir/x", "");
     stage.put("binary", b"\x7fELF\0");
@@ -188,7 +188,7 @@ fn what_cannot_be_read_is_refused_with_what_it_is() {
 }
 
 #[test]
-fn no_path_and_no_link_leads_out_of_the_project() {
+fn paths_and_links_stay_in_project() {
     let stage = Stage::new();
     let root = stage.root.path();
     stage.put("real/file", "inside\n");
@@ -246,7 +246,7 @@ fn no_path_and_no_link_leads_out_of_the_project() {
 }
 
 #[test]
-fn nothing_is_written_below_the_record_of_runs_whatever_way_it_is_named() {
+fn run_records_are_not_writable_by_any_path() {
     let stage = Stage::new();
     stage.put(".ai/state/threads/r/transcript.jsonl", "1\n");
     symlink(".ai/state", stage.project().join("record")).unwrap();
@@ -277,7 +277,7 @@ fn nothing_is_written_below_the_record_of_runs_whatever_way_it_is_named() {
 }
 
 #[test]
-fn a_file_is_written_as_a_whole_and_keeps_its_permissions() {
+fn write_is_atomic_and_keeps_permissions() {
     let stage = Stage::new();
     let made = stage.ok(
         FileTool::Write,
@@ -317,7 +317,7 @@ fn a_file_is_written_as_a_whole_and_keeps_its_permissions() {
 }
 
 #[test]
-fn of_a_batch_with_one_bad_file_none_is_written() {
+fn batch_with_invalid_file_writes_none() {
     let stage = Stage::new();
     stage.put("old", "old\n");
     stage.put("dir/x", "");
@@ -341,7 +341,7 @@ fn of_a_batch_with_one_bad_file_none_is_written() {
 }
 
 #[test]
-fn a_file_that_somebody_changes_meanwhile_is_not_overwritten() {
+fn concurrently_changed_file_is_not_overwritten() {
     let stage = Stage::new();
     stage.put("a", "one\n");
     let place = Workspace::open(&stage.project(), 7).unwrap();
@@ -359,7 +359,7 @@ fn a_file_that_somebody_changes_meanwhile_is_not_overwritten() {
 }
 
 #[test]
-fn a_directory_that_becomes_a_link_meanwhile_leads_nowhere() {
+fn directory_replaced_by_link_is_not_followed() {
     let stage = Stage::new();
     stage.put("dir/a", "one\n");
     let place = Workspace::open(&stage.project(), 7).unwrap();
@@ -375,7 +375,7 @@ fn a_directory_that_becomes_a_link_meanwhile_leads_nowhere() {
 }
 
 #[test]
-fn lines_are_replaced_by_their_ids_and_line_ends_are_kept() {
+fn edit_replaces_lines_by_id_and_keeps_line_ends() {
     let stage = Stage::new();
     // The content, the change to lines 2 and 2, or 2 to 3, and the result.
     for (before, last, new, after) in [
@@ -413,7 +413,7 @@ fn lines_are_replaced_by_their_ids_and_line_ends_are_kept() {
 }
 
 #[test]
-fn a_text_that_is_in_a_file_once_is_replaced_whatever_its_line_ends_are() {
+fn edit_replaces_unique_text_with_any_line_ends() {
     let stage = Stage::new();
     for (before, old, new, after, touched) in [
         ("a b\nc\n", "b\nc", "x", "a x\n", 2),
@@ -459,7 +459,7 @@ fn a_text_that_is_in_a_file_once_is_replaced_whatever_its_line_ends_are() {
 }
 
 #[test]
-fn equal_lines_are_told_apart_and_changes_count_from_the_file_as_it_was() {
+fn edit_distinguishes_equal_lines_of_original() {
     let stage = Stage::new();
     stage.put("f", "x\nx\nx\ny\n");
     let id = |number| stage.id("f", number);
@@ -479,7 +479,7 @@ fn equal_lines_are_told_apart_and_changes_count_from_the_file_as_it_was() {
 }
 
 #[test]
-fn an_edit_that_does_not_fit_the_file_as_it_is_changes_nothing() {
+fn edit_that_does_not_match_changes_nothing() {
     let stage = Stage::new();
     let before = "a\nb\nc\nd\n";
     stage.put("f", before);
@@ -559,7 +559,7 @@ fn an_edit_that_does_not_fit_the_file_as_it_is_changes_nothing() {
 }
 
 #[test]
-fn an_edit_of_a_line_that_moved_or_of_no_file_is_refused() {
+fn edit_of_moved_line_or_missing_file_is_refused() {
     let stage = Stage::new();
     stage.put("f", "a\nb\n");
     let old = stage.id("f", 2);
@@ -589,7 +589,7 @@ fn searched() -> Stage {
 }
 
 #[test]
-fn a_directory_is_listed_directories_first_without_what_is_hidden_or_ignored() {
+fn listing_has_directories_first_without_hidden_or_ignored() {
     let stage = searched();
     symlink("src", stage.project().join("link")).unwrap();
     let told = stage.ok(FileTool::Ls, json!({}));
@@ -635,7 +635,7 @@ fn a_directory_is_listed_directories_first_without_what_is_hidden_or_ignored() {
 }
 
 #[test]
-fn files_are_found_by_patterns_in_the_order_of_their_paths() {
+fn glob_returns_paths_in_order() {
     let stage = searched();
     for (params, files) in [
         (
@@ -675,7 +675,7 @@ fn files_are_found_by_patterns_in_the_order_of_their_paths() {
 }
 
 #[test]
-fn lines_are_found_with_the_ids_by_which_they_are_edited() {
+fn search_returns_lines_with_edit_ids() {
     let stage = searched();
     let told = stage.ok(
         FileTool::Grep,
@@ -712,7 +712,7 @@ fn lines_are_found_with_the_ids_by_which_they_are_edited() {
 }
 
 #[test]
-fn a_bad_pattern_is_an_error_and_a_search_is_bounded() {
+fn search_refuses_bad_pattern_and_is_bounded() {
     let stage = Stage::new();
     for pattern in ["(", "a{99999}{99999}"] {
         let params = json!({"pattern": pattern});
@@ -735,7 +735,7 @@ fn a_bad_pattern_is_an_error_and_a_search_is_bounded() {
 }
 
 #[test]
-fn a_search_that_nobody_waits_for_ends() {
+fn abandoned_search_ends() {
     let stage = searched();
     let asked = json!({"pattern": "todo"});
     let Value::Object(params) = asked else {

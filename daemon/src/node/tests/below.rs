@@ -14,7 +14,7 @@ fn calls(limits: &str, item: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_child_run_has_a_level_less_and_may_start_no_more_whatever_its_own_file_says() {
+async fn child_run_depth_limit_ignores_its_own_file() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let leaf = calls("{}", "rye/core/echo");

@@ -126,7 +126,7 @@ async fn started(daemon: &Daemon, project: &Path) -> [RunId; 3] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn below_a_parent_that_is_open_the_account_is_opened_again_with_what_was_spent() {
+async fn continued_run_reopens_account_under_open_parent() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let wait = shell("wait", "middle-go", "middle-go", "next: out");
@@ -163,7 +163,7 @@ async fn below_a_parent_that_is_open_the_account_is_opened_again_with_what_was_s
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn below_a_parent_that_has_ended_the_account_is_opened_again_as_long_as_that_is_not_closed() {
+async fn continued_run_reopens_account_until_ended_parent_is_closed() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     // A child run that it does not wait for keeps its account open beyond its end.
@@ -196,7 +196,7 @@ async fn below_a_parent_that_has_ended_the_account_is_opened_again_as_long_as_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn below_a_parent_that_is_closed_there_is_a_new_account_under_the_nearest_open_one() {
+async fn continued_run_gets_new_account_under_nearest_open_ancestor() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let project = family(&rig, &[&calls("a", "t/leaf", "next: out")]);
@@ -253,7 +253,7 @@ fn hand_over(project: &Path, file: &str, run: &RunId) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_run_continues_is_charged_within_its_own_tree() {
+async fn run_continued_by_run_is_charged_to_its_tree() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     // A leaf without a limit of its own. The run above it fails until there is a file, and then has it continued.
@@ -305,7 +305,7 @@ async fn what_a_run_continues_is_charged_within_its_own_tree() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_raises_no_limit_but_of_what_lies_below_it_and_out_of_its_own() {
+async fn run_raises_limits_of_descendants_only_and_from_its_own() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let leaf = graph(
@@ -375,7 +375,7 @@ async fn a_run_raises_no_limit_but_of_what_lies_below_it_and_out_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_that_does_what_it_must_not_ends_as_a_bug_and_its_account_stays_right() {
+async fn forbidden_change_ends_run_as_bug_and_keeps_account() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let root = graph("spend: 1", &[&shell("a", "go", "go", "next: out")]);

@@ -104,7 +104,7 @@ async fn told(access: &Access, daemon: &Daemon, run: &RunId) -> (String, u32) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_runs_have_cost_is_told_on_record_in_lists_and_to_graphs() {
+async fn run_cost_is_in_record_lists_and_graphs() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let project = rig.project("p", &[("parent", PARENT), ("child", CHILD)]);

@@ -27,7 +27,7 @@ const CHILD: &str = "config:
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_start_ends_what_was_being_killed_before_anything_resumes() {
+async fn restart_finishes_kills_before_any_resume() {
     let stage = Stage::new(|_, _| Act::Hold);
     let rig = Rig::staged(Arc::clone(&stage));
     let daemon = rig.start().await;

@@ -36,7 +36,7 @@ async fn in_time<T>(what: &str, work: impl Future<Output = T>) -> T {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_project_that_hangs_holds_up_its_own_runs_and_they_can_be_stopped() {
+async fn hanging_project_blocks_only_its_runs_which_can_be_stopped() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let (dead, alive) = (project(&rig, "dead"), project(&rig, "alive"));
@@ -124,7 +124,7 @@ fn reaching(rig: &Rig, name: &str) -> PathBuf {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_reaches_for_files_of_a_project_that_hangs_delays_no_run_of_another_one() {
+async fn file_access_in_hanging_project_delays_no_other_project() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let (dead, alive) = (reaching(&rig, "dead"), reaching(&rig, "alive"));
@@ -157,7 +157,7 @@ async fn whatever_reaches_for_files_of_a_project_that_hangs_delays_no_run_of_ano
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_whose_project_hangs_from_its_first_moment_on_can_be_stopped() {
+async fn run_of_initially_hanging_project_can_be_stopped() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let dead = project(&rig, "dead");

@@ -508,26 +508,26 @@ async fn play(kind: Kind) {
 }
 
 #[test]
-fn there_are_as_many_cells_as_there_should_be() {
+fn matrix_has_expected_number_of_cells() {
     assert!(cells().len() >= 200, "{}", cells().len());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn graphs_keep_the_rules_wherever_they_stand() {
+async fn graph_cells_keep_rules_in_every_phase() {
     play(Kind::Graph).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn foreach_nodes_keep_the_rules_wherever_they_stand() {
+async fn foreach_cells_keep_rules_in_every_phase() {
     play(Kind::Foreach).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tools_keep_the_rules_wherever_they_stand() {
+async fn tool_cells_keep_rules_in_every_phase() {
     play(Kind::Tool).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn child_runs_keep_the_rules_wherever_they_stand() {
+async fn child_run_cells_keep_rules_in_every_phase() {
     play(Kind::Child).await;
 }

@@ -43,7 +43,7 @@ async fn publish(daemon: &Daemon, changes: Vec<Change>) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_follows_a_cancelled_parent_is_cancelled() {
+async fn cancelled_parent_cancels_following_children() {
     let stage = Stage::new(|_, _| Act::Hold);
     let rig = Rig::staged(Arc::clone(&stage));
     let daemon = rig.start().await;
@@ -66,7 +66,7 @@ async fn who_follows_a_cancelled_parent_is_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_next_start_does_for_those_who_follow_what_the_daemon_did_not_come_to() {
+async fn restart_completes_end_of_following_children() {
     let stage = Stage::new(|_, _| Act::Answer);
     let rig = Rig::staged(Arc::clone(&stage));
     let daemon = rig.start().await;

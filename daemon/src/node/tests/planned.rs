@@ -37,7 +37,7 @@ fn write(rig: &Rig, project: &Path, name: &str, text: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_may_not_execute_an_item_is_not_told_what_would_be_done_graph_or_tool() {
+async fn preview_requires_execute_permission_for_graphs_and_tools() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let project = rig.project("p", &[("graph", GRAPH)]);
@@ -63,7 +63,7 @@ async fn whoever_may_not_execute_an_item_is_not_told_what_would_be_done_graph_or
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_runtime_would_not_hand_to_its_tool_is_refused_and_not_dropped() {
+async fn parameters_not_passed_by_runtime_are_refused() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let project = rig.project("p", &[]);
@@ -193,7 +193,7 @@ async fn shell_plan_follows_the_files_of_the_project() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_shell_is_planned_for_the_directory_that_is_asked_for_and_for_no_other_in_its_place() {
+async fn shell_plan_uses_only_requested_directory() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let dispatcher = dispatcher(&rig);
@@ -234,7 +234,7 @@ async fn the_shell_is_planned_for_the_directory_that_is_asked_for_and_for_no_oth
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_is_planned_holds_no_file_of_its_tool_in_memory_and_still_names_them() {
+async fn planned_call_holds_no_tool_files_and_lists_them() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let project = rig.project("p", &[]);

@@ -94,7 +94,7 @@ async fn all_say(said: &mut Lines<BufReader<pipe::Receiver>>, word: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn output_is_read_and_a_kill_ends_processes_while_a_sync_hangs() {
+async fn hanging_sync_delays_neither_output_nor_kill() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let mut loud = Loud::start(&rig, &daemon, "").await;
@@ -118,7 +118,7 @@ async fn output_is_read_and_a_kill_ends_processes_while_a_sync_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn timeouts_fire_while_a_sync_hangs() {
+async fn hanging_sync_delays_no_timeout() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let mut loud = Loud::start(&rig, &daemon, "timeout: 2").await;

@@ -43,7 +43,7 @@ async fn told(daemon: &Daemon, project: &Path) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_finds_the_variables_of_its_project_without_the_secrets_of_any_provider() {
+async fn process_gets_project_variables_without_provider_secrets() {
     let pass = format!("PASSED,{SHIPPED},OF_THE_USER");
     let rig = Rig::with_variables(&[
         ("RYE_ENV_PASS", &pass),
@@ -80,7 +80,7 @@ async fn a_process_finds_the_variables_of_its_project_without_the_secrets_of_any
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn where_it_is_not_known_what_is_secret_no_process_starts_that_could_find_it() {
+async fn process_is_refused_while_secrets_are_unknown() {
     let rig = Rig::new();
     let daemon = rig.start().await;
     let project = rig.project("p", &[("tells", TELLS)]);

@@ -11,7 +11,7 @@ async fn refused(providers: &Providers, model: &ResolvedModel, project: &Project
 }
 
 #[tokio::test]
-async fn a_secret_that_is_missing_is_named_with_the_fix() {
+async fn missing_secret_is_reported_with_fix() {
     let (_clock, providers) = providers_with(&[("KEY", "")]);
     let project = ProjectEnv::new("/p", [("OTHER".to_owned(), "x".to_owned())]);
     let error = refused(&providers, &model_of(Owner::User, HTTPS), &project).await;
@@ -27,7 +27,7 @@ async fn a_secret_that_is_missing_is_named_with_the_fix() {
 }
 
 #[tokio::test]
-async fn a_secret_that_is_refused_is_told() {
+async fn refused_secret_is_reported() {
     let (_clock, providers) = providers_with(&[("KEY", "k3y\n")]);
     let project = ProjectEnv::default();
     let error = refused(&providers, &model_of(Owner::User, HTTPS), &project).await;
@@ -39,7 +39,7 @@ async fn a_secret_that_is_refused_is_told() {
 }
 
 #[tokio::test]
-async fn an_address_that_is_none_is_told() {
+async fn invalid_address_is_reported() {
     let project = ProjectEnv::default();
     for (variables, keys, told) in [
         (&[][..], "base_url: {env: BASE}", "`BASE` is not set"),
@@ -83,7 +83,7 @@ async fn head_of(
 const KEYS: &str = "headers: {x-version: \"7\", x-org: {env: ORG}}\nauth: [{header: x-one, secret: ONE}, {header: authorization, prefix: \"Bearer \", secret: TWO}]";
 
 #[tokio::test]
-async fn the_first_secret_that_there_is_goes_with_the_call() {
+async fn call_uses_first_available_secret() {
     let head = head_of(Owner::User, KEYS, &[("TWO", "2"), ("ORG", "o")], &[]).await;
     assert!(
         head.starts_with("POST /base/v1/messages HTTP/1.1\r\n"),
@@ -100,7 +100,7 @@ async fn the_first_secret_that_there_is_goes_with_the_call() {
 }
 
 #[tokio::test]
-async fn a_file_of_a_project_sees_nothing_of_the_daemon() {
+async fn project_provider_gets_no_daemon_secrets() {
     let daemon = [("ONE", "d"), ("ORG", "d")];
     let head = head_of(Owner::Project, KEYS, &daemon, &[("TWO", "2")]).await;
     assert!(head.contains("authorization: Bearer 2\r\n"), "{head}");
@@ -120,13 +120,13 @@ async fn a_file_of_a_project_sees_nothing_of_the_daemon() {
 }
 
 #[tokio::test]
-async fn who_asks_for_no_secret_is_given_none() {
+async fn provider_without_secret_gets_none() {
     let head = head_of(Owner::User, "auth: []", &[("KEY", "k3y")], &[]).await;
     assert!(!head.contains("k3y"), "{head}");
 }
 
 #[test]
-fn the_names_of_all_secrets_are_told() {
+fn names_of_all_secrets_are_listed() {
     let one = model_of(Owner::User, HTTPS);
     let two = model_of(Owner::User, &format!("{HTTPS}\n{KEYS}"));
     let names: Vec<String> = names([&one.endpoint, &two.endpoint]).into_iter().collect();

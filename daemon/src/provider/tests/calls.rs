@@ -13,7 +13,7 @@ fn named_stream() -> String {
 }
 
 #[tokio::test]
-async fn a_call_is_its_signals_and_then_the_message() {
+async fn call_yields_signals_then_message() {
     let answer = format!("{}{}0\r\n\r\n", named_stream(), chunk(&events(&hello())));
     let (address, mut tasks) = saying(answer).await;
     let (_clock, providers) = providers();
@@ -56,7 +56,7 @@ async fn a_call_is_its_signals_and_then_the_message() {
 }
 
 #[tokio::test]
-async fn signals_come_while_the_model_still_speaks() {
+async fn signals_arrive_during_stream() {
     let (mut said, rest) = (hello(), hello().split_off(3));
     said.truncate(3);
     let (address, mut tasks) = server(move |mut peer, _| async move {
@@ -84,7 +84,7 @@ async fn signals_come_while_the_model_still_speaks() {
 }
 
 #[tokio::test]
-async fn the_next_call_has_the_same_connection() {
+async fn next_call_reuses_connection() {
     let (address, mut tasks) = server(|mut peer, _| async move {
         let answer = format!("{STREAM}{}0\r\n\r\n", chunk(&events(&hello())));
         peer.write_all(answer.as_bytes()).await.unwrap();
@@ -102,7 +102,7 @@ async fn the_next_call_has_the_same_connection() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_closes_its_connection_and_gives_its_place_back() {
+async fn dropped_call_closes_connection_and_frees_slot() {
     for begins in [false, true] {
         let (address, mut tasks) = server(move |mut peer, _| async move {
             if begins {
@@ -136,7 +136,7 @@ async fn a_call_that_is_dropped_closes_its_connection_and_gives_its_place_back()
 }
 
 #[tokio::test]
-async fn the_end_gives_the_place_back() {
+async fn finished_call_frees_slot() {
     let answer = format!("{STREAM}{}0\r\n\r\n", chunk(&events(&hello())));
     let (address, _tasks) = saying(answer).await;
     let (_clock, providers) = providers();
@@ -151,7 +151,7 @@ async fn the_end_gives_the_place_back() {
 }
 
 #[tokio::test]
-async fn silence_ends_a_call_and_who_asks_again_waits_no_longer() {
+async fn idle_timeout_ends_call_and_is_not_reset_by_polling() {
     let (address, mut tasks) = server(|mut peer, _| async move {
         let first = format!("{STREAM}{}", chunk(&events(&[start()])));
         peer.write_all(first.as_bytes()).await.unwrap();
@@ -177,7 +177,7 @@ async fn silence_ends_a_call_and_who_asks_again_waits_no_longer() {
 }
 
 #[tokio::test]
-async fn the_first_event_has_a_time_of_its_own() {
+async fn first_event_has_own_timeout() {
     let (address, mut tasks) = server(|mut peer, _| async move {
         peer.write_all(named_stream().as_bytes()).await.unwrap();
         peer
@@ -199,7 +199,7 @@ async fn the_first_event_has_a_time_of_its_own() {
 }
 
 #[tokio::test]
-async fn who_does_not_listen_slows_the_model_down() {
+async fn slow_reader_applies_backpressure() {
     const MOST: usize = 64 << 20;
     let (address, mut tasks) = server(|mut peer, _| async move {
         let first = format!("{STREAM}{}", chunk(&events(&[start()])));

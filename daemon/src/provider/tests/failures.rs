@@ -32,7 +32,7 @@ fn seen(failure: &Failure) -> (Class, Charge, bool) {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_an_error_has_not_begun() {
+async fn error_response_has_not_begun() {
     for (status, lines, body, class, charge, told) in [
         (
             "401 Unauthorized",
@@ -106,7 +106,7 @@ const EMPTY: Received = Received {
 };
 
 #[tokio::test]
-async fn a_stream_that_breaks_tells_how_far_it_came() {
+async fn broken_stream_reports_progress() {
     let begin = events(&[start()]);
     let text = events(&hello()[..3]);
     let reported = events(&hello()[..5]);
@@ -170,7 +170,7 @@ async fn a_stream_that_breaks_tells_how_far_it_came() {
 }
 
 #[tokio::test]
-async fn an_unreadable_event_fails_once_and_names_the_page_about_providers() {
+async fn unreadable_event_fails_once_and_names_providers_page() {
     let body = format!("{}data: {{\n\n", events(&[start()]));
     let (failure, arrived) = failing(format!("{STREAM}{}0\r\n\r\n", chunk(&body))).await;
     assert_eq!(seen(&failure), (Class::Permanent, Charge::Known, true));
@@ -180,7 +180,7 @@ async fn an_unreadable_event_fails_once_and_names_the_page_about_providers() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_no_text_is_malformed() {
+async fn body_that_is_not_utf8_is_malformed() {
     let (address, _tasks) = server(|mut peer, _| async move {
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\ndata: \xff\n\n";
         peer.write_all(head).await.unwrap();
@@ -194,7 +194,7 @@ async fn a_body_that_is_no_text_is_malformed() {
 }
 
 #[tokio::test]
-async fn who_is_not_reached_is_told_apart() {
+async fn connection_failures_are_distinguished() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let nobody = listener.local_addr().unwrap();
     drop(listener);
@@ -215,7 +215,7 @@ async fn who_is_not_reached_is_told_apart() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_sent_is_not_tried_again() {
+async fn unsendable_request_is_not_retried() {
     let (_clock, providers) = providers_with(&[("KEY", "k3y"), ("ORG", "o\nrg")]);
     let keys = "base_url: http://127.0.0.1:1\nheaders: {x-org: {env: ORG}}";
     let failure = failure(&mut call(&providers, &model_of(Owner::User, keys)).await).await;
@@ -226,7 +226,7 @@ async fn what_cannot_be_sent_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn a_secret_that_comes_back_is_hidden() {
+async fn echoed_secret_is_hidden() {
     let body = json!({"error": {"type": "k3y", "message": "no such key: k3y of 0rg"}}).to_string();
     let in_stream = format!(
         "data: {}\n\n",
@@ -251,7 +251,7 @@ async fn a_secret_that_comes_back_is_hidden() {
 }
 
 #[tokio::test]
-async fn of_an_error_that_is_endless_the_beginning_is_read() {
+async fn endless_error_body_is_cut() {
     let body = format!("no {}", "x".repeat(1 << 20));
     let (failure, _) = failing(answer("400 Bad Request", "", &body)).await;
     let text = failure.trouble.to_string();
@@ -260,7 +260,7 @@ async fn of_an_error_that_is_endless_the_beginning_is_read() {
 }
 
 #[tokio::test]
-async fn ids_of_requests_are_those_of_the_head_or_else_of_the_body() {
+async fn request_id_comes_from_header_or_body() {
     let named = json!({"error": {"message": "m"}, "request_id": "of-body"}).to_string();
     let long = format!("request-id: {}\r\n", "x".repeat(300));
     for (lines, id) in [
@@ -274,7 +274,7 @@ async fn ids_of_requests_are_those_of_the_head_or_else_of_the_body() {
 }
 
 #[tokio::test]
-async fn a_provider_that_asks_for_a_pause_is_left_alone_by_everybody() {
+async fn requested_pause_applies_to_all_calls() {
     let busy = answer(
         "429 Too Many Requests",
         "Retry-After: 7\r\n",

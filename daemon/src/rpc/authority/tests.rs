@@ -99,7 +99,7 @@ fn understood(given: &[u8]) -> (Vec<(String, String)>, Vec<Vec<u8>>) {
 }
 
 #[tokio::test]
-async fn a_path_is_no_authority_and_the_name_of_a_host_is_put_there() {
+async fn path_authority_is_replaced_by_host() {
     let mut client = Client::new();
     let socket = b"/run/user/0/rye/ryed.sock";
     client.asks(1, socket, b"/rye.v1.Runs/List");
@@ -126,7 +126,7 @@ async fn a_path_is_no_authority_and_the_name_of_a_host_is_put_there() {
 }
 
 #[tokio::test]
-async fn what_needs_nothing_or_cannot_be_read_passes_as_it_is() {
+async fn valid_or_unreadable_bytes_pass_unchanged() {
     let mut fine = Client::new();
     fine.asks(1, b"localhost", b"/a");
     // Behind a first request that is fine nobody looks.
@@ -177,7 +177,7 @@ async fn what_needs_nothing_or_cannot_be_read_passes_as_it_is() {
 }
 
 #[tokio::test]
-async fn padding_priority_and_continued_blocks_are_understood() {
+async fn padding_priority_and_continuations_are_parsed() {
     let mut client = Client::new();
     let block = client.block(b"/a/path", b"/a");
     let (first, rest) = block.split_at(5);
@@ -197,7 +197,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn where_the_bytes_are_cut_changes_nothing(
+    fn chunk_boundaries_do_not_matter(
         cuts in proptest::collection::btree_set(0_usize..180, 0..40),
         authority in prop_oneof![Just("/a/path"), Just("localhost"), Just("a b")],
     ) {
@@ -213,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic_or_say_more_than_it_was_told(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_never_panic_or_add_output(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let sent = [Client::new().sent, bytes].concat();
         let given = runtime.block_on(given(&sent, &[30]));

@@ -28,7 +28,7 @@ async fn say(log: &Arc<Log>, line: &str) {
 }
 
 #[tokio::test]
-async fn lines_are_read_for_what_waits_for_them() {
+async fn lines_are_read_for_waiting_events() {
     let files = tempfile::tempdir().unwrap();
     let (log, clock) = (log(files.path()), ManualClock::default());
     say(&log, "before\n").await;
@@ -55,7 +55,7 @@ async fn lines_are_read_for_what_waits_for_them() {
 }
 
 #[tokio::test]
-async fn a_project_that_hangs_holds_one_event_up_and_is_read_when_it_answers() {
+async fn hanging_project_delays_one_event() {
     let files = tempfile::tempdir().unwrap();
     let (log, clock) = (log(files.path()), ManualClock::default());
     let gate = FilePool::default();
@@ -99,7 +99,7 @@ async fn a_project_that_hangs_holds_one_event_up_and_is_read_when_it_answers() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_is_said_once() {
+async fn read_failure_is_reported_once() {
     let files = tempfile::tempdir().unwrap();
     let (log, clock) = (log(files.path()), ManualClock::default());
     say(&log, "one\n").await;

@@ -19,7 +19,7 @@ fn a_value() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn pieces_together_are_the_text(state in prop::collection::vec((".{0,4}", a_value()), 0..4), output in a_value()) {
+    fn joined_pieces_equal_text(state in prop::collection::vec((".{0,4}", a_value()), 0..4), output in a_value()) {
         let vars: Vars = state
             .into_iter()
             .map(|(name, value)| (Arc::from(name), Arc::new(value)))
@@ -30,7 +30,7 @@ proptest! {
 }
 
 #[test]
-fn a_state_is_sent_in_pieces_of_one_value_or_less() {
+fn state_is_sent_in_pieces_of_at_most_one_value() {
     let long = json!("é".repeat(PIECE));
     let vars: Vars = ["a", "b", "c"]
         .into_iter()
@@ -42,7 +42,7 @@ fn a_state_is_sent_in_pieces_of_one_value_or_less() {
 }
 
 #[tokio::test]
-async fn texts_beyond_the_bound_are_omitted_and_later_ones_that_fit_are_not() {
+async fn texts_beyond_bound_are_omitted_and_later_fitting_ones_sent() {
     let mut texts = Texts { left: 10 };
     let json = |value| Some(Json::Value(Arc::new(value)));
     assert_eq!(texts.text(None).await.as_deref(), Some(""));
@@ -63,7 +63,7 @@ async fn texts_beyond_the_bound_are_omitted_and_later_ones_that_fit_are_not() {
 }
 
 #[test]
-fn the_reference_names_the_bound() {
+fn reference_names_text_bound() {
     let limits = rye_pages::Table::read("docs/reference.md", "limits");
     let most = format!("{} MiB as JSON", MOST >> 20);
     limits.assert_cell("states and outputs of an answer", "is", most);

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_that_is_taken_over_keeps_what_it_has_and_gets_what_is_declared_beside_it() {
+    fn inherited_state_keeps_values_and_gets_declared_keys() {
         let text = "version: \"1.0.0\"\ncategory: t\ntool_type: graph\nexecutor_id: rye/core/runtimes/state-graph/runtime\n\
                     permissions: []\nconfig:\n  state: {kept: new, none: new, added: [1], more: 2}\n  start: a\n  nodes:\n    a: {type: return}";
         let (graph, _) = definition::parse(text).unwrap();

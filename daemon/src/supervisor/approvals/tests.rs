@@ -99,7 +99,7 @@ enum Meanwhile {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_settles_a_question_continues_no_run_that_went_on_or_ended_meanwhile() {
+async fn late_settlement_does_not_resume_changed_run() {
     let meanwhile = [
         Meanwhile::Cancelled,
         Meanwhile::Continued,
@@ -164,7 +164,7 @@ async fn what_settles_a_question_continues_no_run_that_went_on_or_ended_meanwhil
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_goes_on_past_the_question_of_a_hook_that_nobody_approved() {
+async fn unapproved_hook_question_bars_continuation() {
     let stage = Stage::new(|_, _| Act::Answer);
     let rig = Rig::staged(Arc::clone(&stage));
     let daemon = rig.start().await;
@@ -200,7 +200,7 @@ async fn nothing_goes_on_past_the_question_of_a_hook_that_nobody_approved() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_question_behind_an_at_most_once_failure_is_answered() {
+async fn hook_question_after_at_most_once_failure_needs_verdict() {
     let stage = Stage::new(|_, earlier| if earlier == 0 { Act::Fail } else { Act::Answer });
     let rig = Rig::staged(Arc::clone(&stage));
     let daemon = rig.start().await;
@@ -233,7 +233,7 @@ async fn the_question_behind_an_at_most_once_failure_is_answered() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn in_a_copy_no_question_expires() {
+async fn copied_state_expires_no_question() {
     let rig = Rig::staged(Stage::new(|_, _| Act::Answer));
     let daemon = rig.start().await;
     let run = asks(&daemon, &rig, "t/asks").await;
@@ -263,7 +263,7 @@ async fn is_open(daemon: &Daemon, run: &RunId) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_step_of_the_wall_clock_neither_ends_nor_extends_the_time_of_a_question() {
+async fn clock_step_does_not_change_question_timeout() {
     let day = 86_400_000;
     for step in [day, -day] {
         let rig = Rig::staged(Stage::new(|_, _| Act::Answer));
@@ -286,7 +286,7 @@ async fn a_step_of_the_wall_clock_neither_ends_nor_extends_the_time_of_a_questio
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_went_back_over_a_restart_gives_a_question_no_more_than_its_whole_time() {
+async fn question_timeout_is_bounded_after_clock_went_back() {
     let rig = Rig::staged(Stage::new(|_, _| Act::Answer));
     let mut daemon = rig.start().await;
     let run = asks(&daemon, &rig, "t/asks").await.id.clone();

@@ -24,7 +24,7 @@ const STEP: &str =
     "config: {start: a, nodes: {a: {action: {item_id: rye/core/echo, params: {n: 1}}}}}\n";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_a_run_that_computes_whenever_the_daemon_dies_is_taken_to_bring_it_down() {
+async fn crash_loop_suspends_only_computing_run() {
     let stage = Stage::new(|cx, _| match cx.spec.item.id.as_str() {
         "t/works" => Act::Hold,
         "t/computes" => Act::Compute,
@@ -88,8 +88,7 @@ const LOOP: &str = "config:
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_for_which_the_daemon_dies_three_times_by_its_own_fault_is_parked_whatever_ends_in_between()
- {
+async fn run_is_suspended_after_three_daemon_faults() {
     for (death, parks) in [(Death::Fault, true), (Death::Unknown, false)] {
         // The repeated step succeeds in the next life, and the step after it computes.
         let stage = Stage::new(|cx, earlier| match (cx.node.as_str(), earlier) {
@@ -150,7 +149,7 @@ async fn completes_in_time(rig: &Rig, daemon: &Daemon, run: &RunId) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_run_whose_project_is_gone_or_leads_elsewhere_is_suspended_until_it_is_back() {
+async fn run_with_missing_project_is_suspended_until_it_returns() {
     let stage = Stage::new(|_, _| Act::Hold);
     let rig = Rig::staged(Arc::clone(&stage));
     let project = rig.project("p", &[("works", STEP)]);
@@ -184,7 +183,7 @@ const STEPS: &str = "config:
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_project_that_is_replaced_under_a_run_is_noticed_at_the_next_use_of_its_files() {
+async fn replaced_project_suspends_run_at_next_file_access() {
     let stage = Stage::new(|_, _| Act::Hold);
     let rig = Rig::staged(Arc::clone(&stage));
     let project = rig.project("p", &[("steps", STEPS)]);

@@ -68,7 +68,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn a_prompt_has_its_knowledge_in_its_places_and_nothing_that_only_describes_it() {
+async fn prompt_places_knowledge_and_omits_metadata() {
     let world = World::new().await;
     for name in ["who", "rules", "last", "out"] {
         world.knowledge(name, &format!("What {name} says of {{input:path}}."));
@@ -92,7 +92,7 @@ async fn a_prompt_has_its_knowledge_in_its_places_and_nothing_that_only_describe
 }
 
 #[tokio::test]
-async fn knowledge_that_was_changed_ends_the_thread_and_what_is_gone_is_left_out() {
+async fn modified_knowledge_ends_thread_and_missing_is_omitted() {
     let world = World::new().await;
     let path = world.knowledge("rules", "Be brief.");
     let context = "<before>t/rules</before>";
@@ -116,7 +116,7 @@ async fn knowledge_that_was_changed_ends_the_thread_and_what_is_gone_is_left_out
 }
 
 #[tokio::test]
-async fn variables_are_those_of_a_tool_of_the_project_without_the_secrets_of_providers() {
+async fn prompt_variables_exclude_provider_secrets() {
     let world = World::new().await;
     let lines = format!("COLOUR=blue\n{SECRET}=sk-very-secret\nOWN_KEY=sk-own\n");
     std::fs::write(world.project.join(".env"), lines).unwrap();

@@ -31,7 +31,7 @@ fn a_hook_without_an_event_is_shown_all_of_them() {
 }
 
 #[test]
-fn what_is_no_graph_is_none_by_the_schema() {
+fn schema_refuses_invalid_graphs() {
     let file = |config: &str| {
         let text = format!("version: \"1.0.0\"\ntool_type: graph\ncategory: t\nconfig: {config}\n");
         yaml::parse(&text).unwrap().value

@@ -109,7 +109,7 @@ const DOUBTFUL: &[Row] = &[
 ];
 
 #[test]
-fn a_closer_look_finds_what_will_surprise() {
+fn validation_reports_surprises() {
     for (nodes, code, place, part) in DOUBTFUL {
         finds(&with_inputs(nodes), code, *place, part);
     }
@@ -127,7 +127,7 @@ fn a_closer_look_finds_what_will_surprise() {
 }
 
 #[test]
-fn what_is_read_anywhere_is_read() {
+fn value_read_anywhere_counts_as_read() {
     for nodes in [
         "a: {assign: {x: 1}, next: b}\nb: {type: return, output: \"${state}\"}",
         "a: {assign: {x: 1}, next: b}\nb: {type: return, output: \"${inputs.n || state.x}\"}",
@@ -253,7 +253,7 @@ const CONDITIONS: &[(&str, Option<&str>)] = &[
 ];
 
 #[test]
-fn conditions_that_types_decide_are_told() {
+fn constant_conditions_are_reported() {
     for (condition, expected) in CONDITIONS {
         let text = with_inputs(&format!(
             "a: {{assign: {{num: 1, text: \"n=${{inputs.n}}\", free: \"${{inputs.n}}\", two: 1, size: \"${{inputs.list | length}}\"}}, next: b}}\n\
@@ -338,7 +338,7 @@ fn actions_that_the_permissions_do_not_cover_are_named() {
 }
 
 #[test]
-fn a_closer_look_finds_all_that_a_first_look_finds() {
+fn validation_includes_parse_findings() {
     let texts = BROKEN_NODES
         .iter()
         .chain(DOUBTFUL_NODES)
@@ -417,7 +417,7 @@ fn hook_reading(event: &str, name: &str) -> String {
 }
 
 #[test]
-fn a_hook_reads_what_its_event_brings() {
+fn hook_reads_names_of_its_event() {
     for event in HookEvent::ALL {
         for name in event.names() {
             finds_nothing(&hook_reading(event.as_str(), name));
@@ -440,7 +440,7 @@ fn a_hook_reads_what_its_event_brings() {
 }
 
 #[test]
-fn two_reads_of_one_node_are_told_where_each_stands() {
+fn two_reads_are_reported_with_positions() {
     let nodes = "a:\n  type: return\n  output:\n    - \"${inputs.one}\"\n    - \"${inputs.two}\"";
     let found = validate(&with_inputs(nodes)).warnings;
     let places: Vec<(usize, usize)> = found.iter().map(|f| (f.line, f.column)).collect();
@@ -466,7 +466,7 @@ fn required_inputs_are_declared() {
 }
 
 #[test]
-fn patterns_that_cover_nothing_are_told() {
+fn useless_patterns_are_reported() {
     let permissions =
         |pattern: &str| with_nodes("a: {type: return}").replace("rye.execute.tool.*", pattern);
     for hopeless in [
@@ -503,7 +503,7 @@ fn patterns_that_cover_nothing_are_told() {
 }
 
 #[test]
-fn what_the_items_say_is_told_where_they_are_named() {
+fn findings_of_items_are_reported_at_their_use() {
     let text = with_nodes(
         "a: {action: {item_id: \"tool:x/y\", params: {p: 1, q: \"${state}\"}}, next: b}\n\
          b: {type: foreach, over: [1], action: {item_id: \"${item}\"}, next: c}\nc: {type: return}",
@@ -543,7 +543,7 @@ fn what_the_items_say_is_told_where_they_are_named() {
 }
 
 #[test]
-fn a_graph_is_not_answered_from_the_cache_and_both_readers_of_the_text_say_so() {
+fn graph_node_refuses_cache() {
     let text = with_nodes(
         "a: {action: {item_id: t/graph}, cache_result: true, next: b}\n\
          b: {action: {item_id: t/graph}, next: c}\n\
@@ -573,7 +573,7 @@ fn a_graph_is_not_answered_from_the_cache_and_both_readers_of_the_text_say_so() 
 }
 
 #[test]
-fn params_misfit_a_schema_whatever_their_templates_come_to() {
+fn params_misfit_is_found_despite_templates() {
     let schema = json!({
         "type": "object", "required": ["command"], "additionalProperties": false,
         "properties": {"command": {"type": "string"}, "n": {"type": "integer"}, "env": {"type": "object"}},
@@ -599,7 +599,7 @@ fn params_misfit_a_schema_whatever_their_templates_come_to() {
 }
 
 #[test]
-fn patterns_without_end_and_time_without_end_are_refused_with_one_error() {
+fn unbounded_patterns_and_times_are_refused_once() {
     let edges = |patterns: usize| {
         let edge = r"{to: end, when: {path: state.x, op: regex, value: '\w{8}-\w{8}'}}";
         with_nodes(&format!(

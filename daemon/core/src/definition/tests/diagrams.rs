@@ -41,7 +41,7 @@ fn overlay() -> BTreeMap<String, NodeState> {
 }
 
 #[test]
-fn text_lists_nodes_with_their_ways_out() {
+fn text_lists_nodes_with_their_edges() {
     assert_eq!(
         render(&sample(), &id(), Format::Text, &overlay()),
         "demo/sample 1.0.0  4 nodes\n\
@@ -119,7 +119,7 @@ fn dot_has_shapes_labels_and_colours() {
 }
 
 #[test]
-fn nodes_that_wait_ask_branch_and_fail_say_so() {
+fn diagram_labels_wait_approval_branch_and_fail_nodes() {
     let nodes = "a: {type: parallel, branches: {lint: {item_id: rye/bash}, test: {item_id: x/t}}, on_error: e, next: b}\n\
                  b: {type: wait, for: 90s, next: c}\n\
                  c: {type: wait, until: \"${inputs.at}\", next: d}\n\
@@ -181,7 +181,7 @@ fn nodes_that_wait_ask_branch_and_fail_say_so() {
 }
 
 #[test]
-fn a_graph_that_ends_at_return_nodes_has_no_other_end() {
+fn diagram_of_return_nodes_has_no_other_end() {
     let (graph, _) = graph(&with_nodes("a: {next: b}\nb: {type: return}"));
     for (format, end) in [
         (Format::Mermaid, "finish"),
@@ -234,7 +234,7 @@ fn statuses_have_words() {
 
 proptest! {
     #[test]
-    fn any_name_stays_one_label(name in "\\PC{1,20}") {
+    fn diagram_keeps_name_in_one_label(name in "\\PC{1,20}") {
         let text = with_nodes(&format!("a: {{next: {0}}}\n{0}: {{type: return}}", json!(name)));
         prop_assume!(parse(&text).is_ok());
         let (graph, _) = graph(&text);

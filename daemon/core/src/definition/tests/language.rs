@@ -182,7 +182,7 @@ fn limits_and_requirements_of_the_graph_are_read() {
 }
 
 #[test]
-fn the_digest_follows_what_config_says_and_not_how() {
+fn digest_depends_on_config_values_not_spelling() {
     let digest = |text: &str| graph(text).0.digest;
     let one = digest(&with_nodes("a: {type: return, output: {x: 1, y: 2}}"));
     assert_eq!(one.len(), 64);
@@ -286,7 +286,7 @@ fn hooks_of_policies_have_the_authority_of_their_layer() {
 }
 
 #[test]
-fn the_step_count_of_a_hook_condition_may_stand_below_state() {
+fn hook_condition_reads_step_count_below_state() {
     let text = hooks(
         "{event: after_step, condition: {any: [{path: state.step_count, operator: gte, value: 5}, \
          {not: {path: state.step_count, value: state.step_count}}]}, action: {item_id: x}}",
@@ -737,7 +737,7 @@ fn misuse_of_hooks_names_place_and_fix() {
 }
 
 #[test]
-fn keys_a_node_does_not_read_are_told() {
+fn unread_keys_are_reported() {
     for (keys, key, part) in [
         ("type: gate, effect: pure", 21, "on a gate"),
         ("type: gate, retry: 2", 21, "on a gate"),
@@ -804,7 +804,7 @@ fn keys_a_node_does_not_read_are_told() {
 }
 
 #[test]
-fn keys_that_another_key_mutes_are_told() {
+fn muted_keys_are_reported() {
     for (keys, column, part) in [
         (
             "type: foreach, over: [], action: {item_id: x}, on_item_error: collect, retry: 2",
@@ -828,7 +828,7 @@ fn keys_that_another_key_mutes_are_told() {
 }
 
 #[test]
-fn a_hook_that_answers_what_nobody_asked_is_told() {
+fn hook_answer_to_wrong_event_is_reported() {
     for (hook, place) in [
         ("{event: after_step, action: {retry: true}}", (8, 39)),
         (

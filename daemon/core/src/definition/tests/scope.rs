@@ -82,7 +82,7 @@ const UNKNOWN_NAMES: &[(&str, (usize, usize), &str)] = &[
 ];
 
 #[test]
-fn a_name_that_is_not_there_is_an_error_wherever_it_is_read() {
+fn unknown_name_is_an_error_everywhere() {
     for (nodes, place, part) in UNKNOWN_NAMES {
         expect(
             &with_nodes(nodes),
@@ -103,7 +103,7 @@ fn one_name_is_reported_once_for_each_node() {
 }
 
 #[test]
-fn what_is_written_for_the_shell_is_no_expression() {
+fn shell_text_is_no_expression() {
     for nodes in [
         "a: {action: {item_id: rye/bash, params: {command: 'for f in a b; do echo \"$${f}\" $${f%.txt} $${#f} $${x:-$${y}}; done'}}, next: b}\nb: {type: return}",
         "a: {action: {item_id: rye/bash, params: {command: 'a=(1); echo $${a[@]}'}}, next: b}\nb: {type: return}",
@@ -126,7 +126,7 @@ fn what_is_written_for_the_shell_is_no_expression() {
 }
 
 #[test]
-fn a_configured_hook_that_reads_what_its_event_lacks_is_refused() {
+fn configured_hook_with_unknown_name_is_refused() {
     for (condition, param) in [("nothing.x", "1"), ("error.code", "${result}")] {
         let hook = json!({"event": "error", "condition": {"path": condition, "value": 1}, "action": {"item_id": "x", "params": {"p": param}}});
         let wrong = Hook::from_value(&hook, "h").unwrap_err();
@@ -166,7 +166,7 @@ const UNKNOWN_RESULTS: &[(&str, (usize, usize), &str)] = &[
 ];
 
 #[test]
-fn a_key_that_a_result_never_has_is_an_error() {
+fn unknown_result_key_is_an_error() {
     for (nodes, place, part) in UNKNOWN_RESULTS {
         expect(
             &with_nodes(nodes),
@@ -188,7 +188,7 @@ fn a_key_that_a_result_never_has_is_an_error() {
 }
 
 #[test]
-fn a_branch_that_takes_the_place_of_a_number_is_warned_of() {
+fn branch_named_like_an_index_is_warned() {
     let nodes = "a: {type: parallel, branches: {failed: {item_id: x}, lint: {item_id: x}}, assign: {f: \"${result.failed.stdout}\"}}";
     expect(
         &with_nodes(nodes),

@@ -278,7 +278,7 @@ fn each_fault_has_a_code_and_a_hint() {
 }
 
 #[test]
-fn findings_stand_where_the_text_has_them() {
+fn findings_have_positions() {
     let text = "é intro\n```xml\n<directive name=\"count_files\" version=\"1.0\">\n  <metadata>\n    \
                 <é/><modle/>\n    <description>D</description><author>a</author>\n    \
                 <category>team</category>\n  </metadata>\n</directive>\n```\n";
@@ -299,7 +299,7 @@ fn findings_stand_where_the_text_has_them() {
 }
 
 #[test]
-fn broken_files_are_told_with_their_place() {
+fn broken_files_are_reported_with_position() {
     for (text, code, line, told) in [
         ("", "missing_directive", 1, "```xml"),
         (
@@ -348,7 +348,7 @@ fn broken_files_are_told_with_their_place() {
 }
 
 #[test]
-fn what_must_be_there_is_asked_for() {
+fn missing_parts_are_reported() {
     let findings = parse("```xml\n<directive/>\n```", &id()).unwrap_err();
     assert_eq!(
         codes(&findings),
@@ -419,7 +419,7 @@ fn wide(inputs: usize, body: &str) -> String {
 }
 
 #[test]
-fn a_file_that_takes_too_long_is_given_up_wherever_it_is_by_then() {
+fn slow_file_is_abandoned_at_deadline() {
     let text = wide(300, "Go.");
     for patience in [0, 3, 20, 200] {
         let asked = Cell::new(0);
@@ -435,7 +435,7 @@ fn a_file_that_takes_too_long_is_given_up_wherever_it_is_by_then() {
 }
 
 #[test]
-fn unknown_inputs_are_looked_for_no_more_often_than_they_are_told_of() {
+fn unknown_inputs_are_searched_at_most_as_reported() {
     let text = wide(300, &"{input:nobody}".repeat(20_000));
     let asked = Cell::new(0_usize);
     let is_late = || {

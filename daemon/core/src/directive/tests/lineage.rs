@@ -24,7 +24,7 @@ fn ids(list: &[ItemId]) -> Vec<&str> {
 }
 
 #[test]
-fn knowledge_is_joined_from_the_root_and_permissions_are_the_nearest() {
+fn lineage_joins_knowledge_and_takes_nearest_permissions() {
     let leaf = directive(
         Some("mid"),
         "<context><before>shared</before><before>own</before><suppress>hook</suppress></context>",
@@ -63,7 +63,7 @@ fn knowledge_is_joined_from_the_root_and_permissions_are_the_nearest() {
 }
 
 #[test]
-fn an_empty_list_of_permissions_is_not_passed_over() {
+fn lineage_respects_empty_permissions() {
     let leaf = directive(Some("root"), "<permissions/>");
     let mut lineage = Lineage::new(item("leaf"), Space::Project, leaf).unwrap();
     lineage
@@ -78,7 +78,7 @@ fn an_empty_list_of_permissions_is_not_passed_over() {
 }
 
 #[test]
-fn circles_heights_and_spaces_are_refused() {
+fn lineage_refuses_cycles_depth_and_spaces() {
     let own = Lineage::new(item("a"), Space::User, directive(Some("a"), ""));
     assert!(matches!(own, Err(LineageError::Cycle(..))), "{own:?}");
     let mut circle = Lineage::new(item("a"), Space::User, directive(Some("b"), "")).unwrap();

@@ -54,7 +54,7 @@ fn placeholders_are_filled_in_one_pass() {
 }
 
 #[test]
-fn a_prompt_is_put_together() {
+fn prompt_is_assembled() {
     let (directive, _) = parse(SAMPLE, &id()).unwrap();
     let lineage = Lineage::new(
         ItemRef::parse("team/demo/count_files", ItemKind::Directive).unwrap(),
@@ -109,7 +109,7 @@ fn a_prompt_is_put_together() {
 }
 
 #[test]
-fn placeholders_of_nobody_are_found_with_their_place() {
+fn unknown_placeholders_are_found_with_position() {
     let inputs = "<inputs><input name=\"dir\"/></inputs>";
     let (_, findings) = read("", inputs, "One\ntwo {input:dri} {input:dir} {env:X}\n");
     assert_eq!(codes(&findings), ["unknown_input"]);

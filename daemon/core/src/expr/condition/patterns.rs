@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn small_patterns_are_many_large_ones_few_and_look_around_counts_for_its_parts() {
+    fn patterns_count_by_size_and_parts() {
         let count = |pattern| compiled(&mut Patterns::default(), pattern);
         assert_eq!(count("^(ok|done)$"), 1024);
         assert!((16..256).contains(&count(r"\w{8}-\w{8}")));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_said_once() {
+    fn pattern_beyond_budget_is_reported_once() {
         let mut patterns = Patterns::default();
         let said = |patterns: &mut Patterns| patterns.compile(r"\w{2000}");
         assert!(matches!(said(&mut patterns), Err(Unusable::TooComplex(_))));

@@ -10,7 +10,7 @@ fn root(limit: &str) -> Book {
 }
 
 #[test]
-fn a_share_is_counted_once_however_large_it_is() {
+fn share_is_counted_once() {
     let mut book = root("1");
     book.open("child", Some("root"), Some("1")).unwrap();
     assert_eq!(
@@ -25,7 +25,7 @@ fn a_share_is_counted_once_however_large_it_is() {
 }
 
 #[test]
-fn what_a_root_spends_itself_is_recorded_and_stands_in_the_way_of_shares() {
+fn own_spending_of_root_limits_shares() {
     let mut book = root("1");
     book.pay("root", "0.5");
     assert_eq!(book.account("root").own.money, usd("0.5"));
@@ -36,7 +36,7 @@ fn what_a_root_spends_itself_is_recorded_and_stands_in_the_way_of_shares() {
 }
 
 #[test]
-fn what_lies_two_levels_down_reaches_the_root_whole() {
+fn spending_two_levels_down_reaches_root() {
     let mut book = root("10");
     book.open("child", Some("root"), None).unwrap();
     book.open("grandchild", Some("child"), None).unwrap();
@@ -55,7 +55,7 @@ fn what_lies_two_levels_down_reaches_the_root_whole() {
 }
 
 #[test]
-fn who_spends_more_than_its_share_is_recorded_with_all_of_it() {
+fn overspent_share_is_recorded_in_full() {
     let mut book = root("2");
     book.open("child", Some("root"), Some("0.5")).unwrap();
     book.hold("child", "0.5").unwrap();
@@ -68,7 +68,7 @@ fn who_spends_more_than_its_share_is_recorded_with_all_of_it() {
 }
 
 #[test]
-fn a_child_outlives_its_parent_and_goes_on_paying() {
+fn child_outlives_parent_and_keeps_paying() {
     let mut book = root("1");
     book.open("child", Some("root"), Some("0.4")).unwrap();
     book.open("grandchild", Some("child"), None).unwrap();
@@ -83,7 +83,7 @@ fn a_child_outlives_its_parent_and_goes_on_paying() {
 }
 
 #[test]
-fn the_end_of_a_run_gives_its_share_back_whatever_it_ended_as() {
+fn end_of_run_releases_its_share() {
     let mut book = root("1");
     for name in ["one", "two", "three"] {
         book.open(name, Some("root"), Some("1")).unwrap();
@@ -94,7 +94,7 @@ fn the_end_of_a_run_gives_its_share_back_whatever_it_ended_as() {
 }
 
 #[test]
-fn no_limit_is_no_limit_and_a_limit_of_nothing_allows_nothing() {
+fn missing_limit_is_unlimited_and_zero_limit_allows_nothing() {
     let mut book = Book::default();
     book.open("free", None, None).unwrap();
     book.pay("free", "1000000");

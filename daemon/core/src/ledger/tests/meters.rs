@@ -68,7 +68,7 @@ fn a_call_over_midnight_is_settled_where_it_was_held() {
 }
 
 #[test]
-fn meters_are_kept_for_two_months_and_as_long_as_something_is_held_there() {
+fn meters_are_kept_two_months_and_while_held() {
     let caps = caps(Some("10"), Some("100"));
     let mut book = Book::default();
     for run in ["a", "b"] {

@@ -13,7 +13,7 @@ impl Book {
 }
 
 #[test]
-fn a_call_that_costs_more_than_was_held_is_told_wherever_it_stands() {
+fn overrun_is_reported_at_any_level() {
     let mut book = Book::default();
     book.open("free", None, None).unwrap();
     book.hold("free", "0.1").unwrap();

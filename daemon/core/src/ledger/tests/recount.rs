@@ -19,7 +19,7 @@ fn family() -> Book {
 }
 
 #[test]
-fn a_recount_finds_whatever_does_not_add_up() {
+fn recount_finds_every_difference() {
     type Fault<'a> = (&'a str, Box<dyn Fn(&mut Ledger) + 'a>);
 
     assert_eq!(family().0.recount(), Ok(()));

@@ -64,7 +64,7 @@ fn parked(turns: &[Turn]) -> Option<usize> {
 }
 
 #[test]
-fn three_deaths_by_its_own_fault_within_ten_minutes_park_a_run_whatever_it_finishes() {
+fn three_own_crashes_within_ten_minutes_park_run() {
     let fault = Dies(Fault, ForIt, 60);
     assert_eq!(parked(&[fault, Progress, fault, Progress, fault]), Some(3));
     assert_eq!(parked(&[fault, fault, fault]), Some(3));
@@ -86,7 +86,7 @@ fn three_deaths_by_its_own_fault_within_ten_minutes_park_a_run_whatever_it_finis
 }
 
 #[test]
-fn deaths_from_outside_are_held_against_no_run_and_unknown_ones_while_it_gets_nowhere() {
+fn outside_deaths_never_count_and_unknown_ones_only_without_progress() {
     let (outside, unknown) = (Dies(Outside, ForIt, 1), Dies(Unknown, ForIt, 1));
     assert_eq!(parked(&[outside; 20]), None);
     let fault = Dies(Fault, ForIt, 1);

@@ -110,7 +110,7 @@ fn hooks_answer_in_turn_and_the_first_answer_stays() {
 }
 
 #[test]
-fn a_round_ends_with_what_follows_from_it() {
+fn hook_round_ends_with_its_consequence() {
     let asks = |answer| [hooks_begun(&[0]), hook_completed(0, Some(answer))];
     let user = Control::Suspend {
         reason: Some(SuspendReason::User),
@@ -241,7 +241,7 @@ fn a_verdict_is_kept_with_its_attempt_until_that_is_repeated() {
 }
 
 #[test]
-fn an_ended_run_knows_where_it_stood_and_holds_nothing_in_hand() {
+fn ended_run_keeps_last_node_and_no_work() {
     let end = || {
         Event::Graph(GraphEvent::GraphCancelled {
             cause: "u".into(),
@@ -319,7 +319,7 @@ fn a_run_names_the_node_where_it_ended_and_none_once_it_is_completed() {
 }
 
 #[test]
-fn what_a_continuation_takes_over() {
+fn continuation_takes_over_state() {
     let mut run = walking();
     take(
         &mut run,
@@ -361,7 +361,7 @@ fn what_a_continuation_takes_over() {
 }
 
 #[test]
-fn a_raised_limit_replaces_the_one_before() {
+fn raised_limit_replaces_previous_one() {
     let mut run = walking();
     take(
         &mut run,

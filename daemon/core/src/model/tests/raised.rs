@@ -150,7 +150,7 @@ fn the_event_names_only_what_is_raised_and_reads_back() {
 }
 
 #[test]
-fn child_runs_are_raised_beyond_those_started_and_their_levels_beyond_those_allowed() {
+fn raised_spawns_and_depth_exceed_old_ones() {
     let mut run = suspended_at(None, |_| {});
     run.below = Below {
         spawns: Some(3),
@@ -187,7 +187,7 @@ fn child_runs_are_raised_beyond_those_started_and_their_levels_beyond_those_allo
 }
 
 #[test]
-fn a_run_that_starts_as_many_as_it_likes_has_no_limit_to_raise() {
+fn unlimited_spawns_cannot_be_raised() {
     let run = suspended_at(None, |_| {});
     let refused = run.check_raise(&raise(Raisable::Spawns, 5)).unwrap_err();
     assert!(

@@ -148,7 +148,7 @@ fn a_run_that_continues_another_counts_from_there_on() {
 }
 
 #[test]
-fn what_is_refused_starts_nothing() {
+fn refused_spawn_starts_nothing() {
     let mut run = walking();
     let cancel = Event::Run(RunEvent::CancelRequested { cause: "u".into() });
     take(&mut run, &[cancel]);

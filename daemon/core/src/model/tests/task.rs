@@ -77,7 +77,7 @@ fn each_task_is_read_as_it_was_written_and_is_fields_of_its_spec() {
 }
 
 #[test]
-fn what_belongs_to_another_kind_is_refused() {
+fn task_refuses_fields_of_other_kinds() {
     let graph = json!(GraphSource::default());
     let thread = json!(ThreadSource::default());
     let seed = json!(start_from());

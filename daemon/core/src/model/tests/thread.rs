@@ -178,7 +178,7 @@ fn of(words: &[&str]) -> Run {
 }
 
 #[test]
-fn a_thread_takes_exactly_the_events_of_its_place() {
+fn thread_accepts_exactly_the_events_of_its_state() {
     const ALWAYS: &str = "completed error cancelled queued";
     let cases: [(&str, Run, &str); 10] = [
         ("created", fresh(RunKind::Thread), ""),

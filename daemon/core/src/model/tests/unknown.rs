@@ -75,7 +75,7 @@ fn an_action_is_unknown_while_it_is_in_flight_and_after_it_failed_or_was_cut_off
 }
 
 #[test]
-fn what_was_cut_off_is_told_by_its_key_and_its_time() {
+fn interrupted_action_is_listed_with_key_and_time() {
     let cut_off = |events: &[Event]| {
         let mut run = walking();
         take(&mut run, events);

@@ -138,7 +138,7 @@ proptest! {
 }
 
 #[test]
-fn what_continues_is_read_the_same_whatever_else_its_chunk_holds() {
+fn delta_is_read_alike_in_any_chunk() {
     let mut sample = sample();
     // Reasoning under its other name, several members at once, and an empty addition to a call.
     sample.insert(2, delta(&json!({"reasoning": "!", "content": null})));
@@ -388,7 +388,7 @@ fn odd_parts() -> Vec<Parts> {
 }
 
 #[test]
-fn parts_of_calls_are_put_together_by_index_by_id_or_by_order() {
+fn call_parts_are_joined_by_index_id_or_order() {
     for (what, chunks, quirks, expected) in named_parts().into_iter().chain(odd_parts()) {
         let expected = expected.map(|(id, text)| (id.to_owned(), text.to_owned()));
         assert_eq!(calls(&chunks, quirks), expected, "{what}");
@@ -396,7 +396,7 @@ fn parts_of_calls_are_put_together_by_index_by_id_or_by_order() {
 }
 
 #[test]
-fn calls_that_cannot_be_carried_out_are_answered_and_none_is_lost() {
+fn malformed_calls_are_answered_and_kept() {
     let index = |at: usize| json!(at);
     let many: Vec<Value> = (0..500)
         .map(|at| call(&index(at), &format!("id-{at}"), "f", "{}"))
@@ -448,7 +448,7 @@ fn calls_that_cannot_be_carried_out_are_answered_and_none_is_lost() {
 }
 
 #[test]
-fn a_call_is_handed_out_early_only_if_nothing_of_it_can_follow() {
+fn call_is_emitted_early_only_if_complete() {
     let early = |chunks: &[Value]| -> Vec<String> {
         let signals = signals(chunks, "end: lenient");
         let end = signals
@@ -486,7 +486,7 @@ fn a_call_is_handed_out_early_only_if_nothing_of_it_can_follow() {
 }
 
 #[test]
-fn an_old_call_of_a_function_is_a_call() {
+fn function_call_is_read_as_call() {
     let part = |part: Value| delta(&json!({"function_call": part}));
     let chunks = [
         part(json!({"name": "f", "arguments": ""})),
@@ -498,7 +498,7 @@ fn an_old_call_of_a_function_is_a_call() {
 }
 
 #[test]
-fn a_character_that_is_cut_between_two_chunks_is_whole_again() {
+fn split_character_is_joined_across_chunks() {
     let chunk = |delta: &str, more: &str| {
         format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{{delta}}}{more}}}]}}\n\n")
     };
@@ -559,7 +559,7 @@ fn arguments_are_an_object_or_an_error() {
 }
 
 #[test]
-fn reasons_to_stop_are_sorted() {
+fn stop_reasons_are_mapped() {
     for (word, expected) in [
         ("stop", Stop::End),
         ("tool_calls", Stop::Calls),
@@ -605,7 +605,7 @@ fn reasons_to_stop_are_sorted() {
 }
 
 #[test]
-fn what_breaks_the_rules_is_broken() {
+fn invalid_streams_are_broken() {
     let text = delta(&json!({"content": "x"}));
     let crowd: Vec<Value> = (0..1024)
         .map(|at| call(&json!(at), &format!("id-{at}"), "f", ""))
@@ -644,7 +644,7 @@ fn what_breaks_the_rules_is_broken() {
 }
 
 #[test]
-fn what_was_used_is_known_if_all_of_it_was_said_in_numbers() {
+fn usage_requires_complete_numbers() {
     let details = json!({"cached_tokens": 9});
     for (usage, input, warned) in [
         (
@@ -752,7 +752,7 @@ fn sent(model: &ResolvedModel, messages: Vec<Message>) -> String {
 }
 
 #[test]
-fn a_body_is_what_the_api_asks_for() {
+fn body_matches_api() {
     let mut model = chat("");
     model.thinking = Some(Thinking::Effort(Some("low".to_owned())));
     model.temperature = Some(0.5);
@@ -781,7 +781,7 @@ fn a_body_is_what_the_api_asks_for() {
 }
 
 #[test]
-fn quirks_change_what_is_sent() {
+fn quirks_change_the_body() {
     let model = chat("system: developer, max_tokens_field: max_tokens, usage: unsupported");
     let body: Value = serde_json::from_str(&sent(&model, messages(&model))).unwrap();
     assert_eq!(body["messages"][0]["role"], "developer");
@@ -812,7 +812,7 @@ fn quirks_change_what_is_sent() {
 }
 
 #[test]
-fn each_body_begins_with_the_one_before() {
+fn body_extends_previous_body() {
     let model = chat("");
     let all = messages(&model);
     let mut last = String::new();
@@ -841,7 +841,7 @@ fn each_body_begins_with_the_one_before() {
 }
 
 #[test]
-fn an_answer_that_says_nothing_is_said_to_be_none() {
+fn empty_answer_is_replaced() {
     let call = r#"[{"id":"a","type":"function","function":{"name":"echo","arguments":"{}"}}]"#;
     let text = |text: &str| Block::Text {
         text: text.to_owned(),

@@ -39,7 +39,7 @@ fn try_resolve(asked: &Asked<'_>, config: &Value, secrets: &[&str]) -> Result<St
 }
 
 #[test]
-fn a_word_leads_to_a_model() {
+fn name_resolves_to_model() {
     let all: &[&str] = &["ONE", "TWO"];
     for (model, hint, secrets, expected) in [
         (None, None, all, Ok("one/big")),
@@ -122,7 +122,7 @@ fn the_default_provider_settles_a_tie_and_prices_can_be_given() {
 }
 
 #[test]
-fn a_directive_is_asked_after_the_call() {
+fn call_takes_precedence_over_directive() {
     let wish = Wish {
         id: Some("b".to_owned()),
         tier: Some("gone".to_owned()),
@@ -168,7 +168,7 @@ fn fitted(model: &str, wish: &Wish) -> Result<ResolvedModel, Unresolved> {
 }
 
 #[test]
-fn a_file_is_given_secrets_of_its_owner_only() {
+fn provider_file_uses_secrets_of_its_owner_only() {
     for (owner, other, told) in [
         (Owner::User, Owner::Project, "environment of the daemon"),
         (Owner::Project, Owner::User, "`.env` of the project"),
@@ -195,7 +195,7 @@ fn a_file_is_given_secrets_of_its_owner_only() {
 }
 
 #[test]
-fn a_model_gets_what_it_takes() {
+fn model_gets_supported_settings() {
     let effort = |word: &str| Wish {
         effort: Some(word.to_owned()),
         temperature: Some(0.5),

@@ -215,7 +215,7 @@ fn each_failure_has_its_class_and_its_charge() {
 }
 
 #[test]
-fn a_pause_is_what_is_asked_for_or_doubles() {
+fn pause_is_requested_or_doubled() {
     for (headers, asked) in [
         (&[][..], None),
         (&[("retry-after", "7")], Some(7_000)),
@@ -273,7 +273,7 @@ fn a_pause_is_what_is_asked_for_or_doubles() {
 }
 
 #[test]
-fn a_pause_is_everybodys_if_the_provider_asks_for_it() {
+fn requested_pause_applies_to_all_calls() {
     for (failed, headers, seconds) in [
         (of_kind(429, "rate_limit_error"), &[][..], Some(2)),
         (of_kind(429, "x"), &[("retry-after", "7")], Some(7)),
@@ -293,7 +293,7 @@ fn a_pause_is_everybodys_if_the_provider_asks_for_it() {
 }
 
 #[test]
-fn bodies_of_all_vendors_are_read_alike() {
+fn error_bodies_of_all_vendors_are_read() {
     for (body, kind, code, message) in [
         (
             r#"{"type":"error","error":{"type":"overloaded_error","message":"busy"},"request_id":"r1"}"#,
@@ -335,7 +335,7 @@ fn bodies_of_all_vendors_are_read_alike() {
 }
 
 #[test]
-fn texts_are_short_and_hold_no_secret() {
+fn error_texts_are_short_and_without_secrets() {
     let body = json!({"error": {"type": "key-1234", "code": "key-1", "message": format!("key-1234 {}", "x".repeat(3000))}, "request_id": "key-1"});
     let read = ApiError::read(Some(401), &body.to_string(), &["key-1", "key-1234", ""]);
     let shown = format!("{read:?}");
@@ -346,7 +346,7 @@ fn texts_are_short_and_hold_no_secret() {
 }
 
 #[test]
-fn rows_class_what_a_provider_says_and_never_what_it_is_charged_at() {
+fn rows_set_class_and_never_charge() {
     let row = |category: &str| {
         json!({"id": "own", "category": category, "match": {"path": "error.message", "op": "regex", "value": "TRY AGAIN"},
                "retry_policy": {"type": "fixed", "delay": 5}})
@@ -388,7 +388,7 @@ fn rows_class_what_a_provider_says_and_never_what_it_is_charged_at() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_says_which_key() {
+fn bad_row_names_its_key() {
     let good = json!({"path": "status_code", "op": "eq", "value": 1});
     for (row, told) in [
         (json!(3), "is a map"),

@@ -234,7 +234,7 @@ fn check(table: &str, events: &[Value], model: &ResolvedModel) {
 }
 
 #[test]
-fn a_value_of_another_kind_is_taken_or_refused_and_never_left_out() {
+fn field_of_other_type_is_accepted_or_refused() {
     let keys = "api: openai_chat\npath: /v1/chat/completions";
     let providers = BTreeMap::from([("p".to_owned(), provider("p", keys))]);
     let asked = Asked {

@@ -80,7 +80,7 @@ fn a_file_is_read() {
 }
 
 #[test]
-fn what_a_call_needs_of_a_file_is_kept_with_the_thread() {
+fn endpoint_is_kept_with_thread() {
     let text = file(
         "p",
         "base_url: {env: BASE, default: \"https://a.example/\"}\n\
@@ -304,14 +304,14 @@ fn each_fault_has_a_code_and_a_hint() {
 }
 
 #[test]
-fn findings_stand_where_the_text_has_them() {
+fn findings_have_positions() {
     let text = file("p", "quirks: {end: soft}");
     let findings = Provider::parse(&text, &id("p"), Owner::User).unwrap_err();
     assert_eq!((findings[0].line, findings[0].column), (9, 15));
 }
 
 #[test]
-fn a_project_cannot_open_the_line() {
+fn project_file_cannot_be_insecure() {
     let text = file("p", "base_url: http://10.0.0.1\ninsecure: true");
     assert!(Provider::parse(&text, &id("p"), Owner::User).is_ok());
     let findings = Provider::parse(&text, &id("p"), Owner::Project).unwrap_err();
@@ -346,7 +346,7 @@ fn values_of_any_type_never_panic() {
 }
 
 #[test]
-fn the_page_about_providers_has_each_quirk_and_its_values() {
+fn provider_page_lists_quirks() {
     fn words<T>(words: &[(&'static str, T)]) -> Vec<&'static str> {
         words.iter().map(|(word, _)| *word).collect()
     }

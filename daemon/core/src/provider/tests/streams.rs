@@ -199,7 +199,7 @@ proptest! {
 }
 
 #[test]
-fn what_continues_is_read_the_same_whatever_else_its_event_holds() {
+fn delta_is_read_alike_in_any_event() {
     let odd: Vec<Value> = sample()
         .into_iter()
         .map(|mut event| {
@@ -226,7 +226,7 @@ fn values_of_any_type_never_panic() {
 }
 
 #[test]
-fn a_cut_is_no_end() {
+fn cut_stream_is_no_end() {
     let whole = body(&sample());
     let end = whole.find("event: message_stop").unwrap();
     for length in 0..=end {
@@ -323,7 +323,7 @@ fn arguments_are_an_object_or_an_error() {
 }
 
 #[test]
-fn empty_texts_are_left_out_and_empty_thoughts_are_kept() {
+fn empty_texts_are_dropped_and_empty_reasoning_is_kept() {
     let signals = signals(&[
         start(),
         block(
@@ -345,7 +345,7 @@ fn empty_texts_are_left_out_and_empty_thoughts_are_kept() {
 }
 
 #[test]
-fn reasons_to_stop_are_sorted() {
+fn stop_reasons_are_mapped() {
     for (word, expected) in [
         ("end_turn", Stop::End),
         ("stop_sequence", Stop::End),
@@ -367,7 +367,7 @@ fn reasons_to_stop_are_sorted() {
 }
 
 #[test]
-fn what_breaks_the_rules_is_broken() {
+fn invalid_streams_are_broken() {
     let text = json!({"type": "text", "text": ""});
     for (events, told) in [
         (vec![json!({"type": "message_stop"})], "come first"),
@@ -430,7 +430,7 @@ fn calls(events: Vec<Value>, word: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn calls_of_odd_forms_are_repaired_or_answered_and_none_is_lost() {
+fn malformed_calls_are_repaired_or_answered() {
     let (x, y) = ("{\"x\":1}", "{\"y\":2}");
     let whole = |index: u32, id: &str, text: &str| {
         vec![call(index, id), json_delta(index, text), stop(index)]
@@ -515,7 +515,7 @@ fn calls_of_odd_forms_are_repaired_or_answered_and_none_is_lost() {
 }
 
 #[test]
-fn of_many_calls_the_first_are_carried_out_and_the_others_answered() {
+fn calls_beyond_limit_are_answered() {
     let whole = |index: u32, id: &str, text: &str| {
         vec![call(index, id), json_delta(index, text), stop(index)]
     };
@@ -532,7 +532,7 @@ fn of_many_calls_the_first_are_carried_out_and_the_others_answered() {
 }
 
 #[test]
-fn a_character_that_is_cut_between_two_events_is_whole_again() {
+fn split_character_is_joined_across_events() {
     let delta = |index: u32, kind: &str, key: &str, text: &str| {
         format!(
             "data: {{\"type\":\"content_block_delta\",\"index\":{index},\"delta\":{{\"type\":\"{kind}\",\"{key}\":\"{text}\"}}}}\n\n"
@@ -569,7 +569,7 @@ fn a_character_that_is_cut_between_two_events_is_whole_again() {
 }
 
 #[test]
-fn what_was_used_is_known_if_all_of_it_was_said_in_numbers() {
+fn usage_requires_complete_numbers() {
     let begin = |usage: &Value| json!({"type": "message_start", "message": {"usage": usage}});
     let end = |usage: &Value| json!({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage});
     let input = json!({"input_tokens": 10, "output_tokens": 1});
@@ -654,7 +654,7 @@ fn every_part_is_bounded() {
 }
 
 #[test]
-fn an_error_of_the_provider_is_told_without_secrets() {
+fn provider_error_hides_secrets() {
     let error = json!({"type": "error", "error": {"type": "overloaded_error", "message": "s3cret is busy"}, "request_id": "r"});
     let signals = signals(&[start(), error, over()]);
     assert_eq!(

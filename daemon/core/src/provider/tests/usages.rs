@@ -53,7 +53,7 @@ fn the_first_tier_that_holds_prices_the_whole_request() {
 }
 
 #[test]
-fn a_hold_covers_whatever_the_call_may_cost() {
+fn hold_covers_largest_cost() {
     // With a tenth added there are 110 tokens: the more expensive tier may apply.
     assert_eq!(two().hold(100, 10), Some(usd("0.0009375")));
     // With 99 tokens it may not.
@@ -85,7 +85,7 @@ fn a_hold_covers_whatever_the_call_may_cost() {
 }
 
 #[test]
-fn the_rest_of_a_budget_buys_so_much_output() {
+fn affordable_output_is_bounded_by_budget() {
     let prices = two();
     for money in ["0", "0.0001", "0.00012375", "0.00012876", "0.001", "1"] {
         let money = usd(money);
@@ -121,7 +121,7 @@ fn tiers_rise_and_end_without_a_bound() {
 }
 
 #[test]
-fn a_call_is_as_large_as_the_limits_leave_room_for() {
+fn call_size_fits_limits() {
     let mut model = model();
     model.prices = Prices::new(vec![tier(None, ["1", "0.1", "1.25", "5"])]).unwrap();
     model.max_output = 4000;

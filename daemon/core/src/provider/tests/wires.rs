@@ -65,7 +65,7 @@ fn said(raw: Option<&str>, blocks: Vec<Block>, origin: Origin) -> Message {
 const RAW: &str = r#"[{"type":"thinking","thinking":"","signature":"s=="},{"type":"tool_use","id":"a","name":"echo","input":{"z":1e3,"a":"\u00e9"}}]"#;
 
 #[test]
-fn a_body_is_what_the_api_asks_for() {
+fn body_matches_api() {
     let mut wire = begun(root(), vec![user("Go")]);
     wire.push(&said(Some(RAW), vec![call("a")], origin()));
     wire.push(&result("a"));
@@ -96,7 +96,7 @@ fn a_body_is_what_the_api_asks_for() {
 }
 
 #[test]
-fn thinking_and_temperature_are_told_as_the_model_takes_them() {
+fn body_sends_supported_thinking_and_temperature() {
     let wire = begun(
         Root {
             system: None,
@@ -157,7 +157,7 @@ fn thinking_and_temperature_are_told_as_the_model_takes_them() {
 }
 
 #[test]
-fn what_another_model_said_is_told_in_plain_blocks() {
+fn output_of_other_model_is_sent_as_plain_blocks() {
     let other = Origin {
         model: "other".to_owned(),
         ..origin()
@@ -215,7 +215,7 @@ fn prefix(body: &str) -> String {
 }
 
 #[test]
-fn each_body_begins_with_the_one_before() {
+fn body_extends_previous_body() {
     let mut wire = begun(root(), vec![user("Go")]);
     let mut last = prefix(&wire.body(&model(), 500));
     for turn in 0..30 {
@@ -294,7 +294,7 @@ fn the_same_conversation_gives_the_same_bytes() {
 }
 
 #[test]
-fn neither_blank_texts_nor_thoughts_at_the_end_are_sent() {
+fn blank_texts_and_trailing_reasoning_are_not_sent() {
     const THOUGHT: &str = r#"{"type":"thinking","thinking":"hm","signature":"s=="}"#;
     const HIDDEN: &str = r#"{"type":"redacted_thinking","data":"d"}"#;
     const BLANK: &str = r#"{"type":"text","text":"\n\n"}"#;

@@ -56,7 +56,7 @@ fn used(state: &State, run: &str) -> Usd {
 }
 
 #[test]
-fn a_child_is_created_with_its_share_or_not_at_all() {
+fn child_is_created_only_with_its_share() {
     let mut state = root();
     let changes = vec![cancel("a"), open("b", Some("a"), Some("0.6"))];
     let _applied = state.commit(2, changes).unwrap();
@@ -82,7 +82,7 @@ fn a_child_is_created_with_its_share_or_not_at_all() {
 }
 
 #[test]
-fn two_drafts_that_each_fit_do_not_both_hold() {
+fn conflicting_drafts_do_not_both_commit() {
     let mut state = root();
     let draft = |change: Change| {
         let changes = vec![change];
@@ -100,7 +100,7 @@ fn two_drafts_that_each_fit_do_not_both_hold() {
 }
 
 #[test]
-fn the_end_of_a_run_closes_its_account_and_says_so() {
+fn end_of_run_closes_its_account() {
     let mut state = root();
     let changes = vec![open("b", Some("a"), Some("0.6"))];
     let _applied = state.commit(2, changes).unwrap();
@@ -121,7 +121,7 @@ fn the_end_of_a_run_closes_its_account_and_says_so() {
 }
 
 #[test]
-fn a_tree_has_only_so_many_live_runs_at_once() {
+fn tree_limits_live_runs() {
     let mut state = root();
     let below = |run: &str, parent: &str| open(run, Some(parent), None);
     let changes = vec![below("b", "a"), below("c", "b"), below("d", "c")];
@@ -147,7 +147,7 @@ fn a_tree_has_only_so_many_live_runs_at_once() {
 }
 
 #[test]
-fn a_thread_begins_in_a_smaller_tree_than_other_runs_may_where_who_starts_it_says_so() {
+fn parent_limits_tree_for_threads() {
     let terms = |most_in_tree| ChildTerms {
         most_in_tree,
         ..ChildTerms::default()
@@ -262,7 +262,7 @@ fn a_call_is_held_once_and_settled_once() {
 }
 
 #[test]
-fn no_call_is_held_for_a_run_that_is_asked_to_stop() {
+fn cancelled_run_holds_no_call() {
     let mut state = root();
     let _applied = state.commit(2, vec![cancel("a")]).unwrap();
     let refused = state.commit(3, vec![hold("a", 1, "0.25")]).unwrap_err();
@@ -321,7 +321,7 @@ fn a_chain_keeps_its_account() {
 }
 
 #[test]
-fn accounts_come_back_from_what_was_stored_and_from_the_log_alike() {
+fn accounts_are_restored_from_store_and_log() {
     let mut state = root();
     let mut again = root();
     let log = [

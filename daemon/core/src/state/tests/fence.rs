@@ -60,7 +60,7 @@ fn stopped_by(state: &mut State, change: Change) -> Option<RunId> {
 }
 
 #[test]
-fn nothing_begins_in_a_run_that_is_being_killed_and_below_it() {
+fn kill_refuses_starts_in_run_and_below() {
     let mut state = state();
     let _applied = state.commit(2, vec![ask("b", false)]).unwrap();
     let by_b = Some(id("b"));
@@ -103,7 +103,7 @@ fn the_kill_of_a_tree_covers_detached_runs() {
 }
 
 #[test]
-fn a_second_request_makes_the_grace_shorter_and_takes_nothing_back() {
+fn second_kill_only_shortens_grace() {
     let mut state = state();
     let second = Kill::new("somebody else", Duration::from_secs(1));
     let second = Change::event(&id("a"), Event::Run(RunEvent::KillRequested(second)));

@@ -71,7 +71,7 @@ fn item(item: u32, attempt: u32, child: &str) -> Vec<Change> {
 }
 
 #[test]
-fn a_run_starts_no_more_child_runs_than_it_may() {
+fn spawn_limit_is_enforced() {
     let mut state = at_items(Some(2));
     let _applied = state.commit(2, item(0, 1, "b")).unwrap();
     let both = [item(1, 1, "c"), item(2, 1, "d")].concat();
@@ -88,7 +88,7 @@ fn a_run_starts_no_more_child_runs_than_it_may() {
 }
 
 #[test]
-fn a_limit_of_none_allows_none_and_no_limit_allows_any() {
+fn spawn_limit_zero_allows_none_and_missing_allows_any() {
     let refused = at_items(Some(0)).commit(2, item(0, 1, "b")).unwrap_err();
     assert_eq!(refused.why, Why::SpawnsUsedUp(0));
     let all = [item(0, 1, "b"), item(1, 1, "c"), item(2, 1, "d")].concat();
@@ -105,7 +105,7 @@ fn below_a(name: &str) -> Change {
 }
 
 #[test]
-fn no_more_child_runs_are_live_at_once_than_there_may_be() {
+fn live_child_limit_is_enforced() {
     let terms = ChildTerms {
         most: Some(2),
         ..ChildTerms::default()

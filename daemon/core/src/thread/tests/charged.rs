@@ -82,7 +82,7 @@ fn assert_settled(stage: &Stage, expected: Expected, because: Because, hold: Usd
 }
 
 #[test]
-fn a_call_that_broke_off_is_charged_at_what_is_known_of_it() {
+fn interrupted_call_is_charged_at_known_cost() {
     use Expected::{Estimate, Exact, Hold, Request};
     let effort = Some(Thinking::Effort(None));
     let no_status = Received::default();
@@ -134,7 +134,7 @@ fn a_call_that_broke_off_is_charged_at_what_is_known_of_it() {
 }
 
 #[test]
-fn a_call_that_was_refused_costs_nothing_and_one_without_an_end_its_hold() {
+fn refused_call_is_free_and_unanswered_call_costs_hold() {
     let text = received(Some((100, 1)), 25);
     for (charge, because, is_free) in [
         (Charge::Nothing, Because::Refused, true),

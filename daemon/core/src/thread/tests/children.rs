@@ -40,7 +40,7 @@ fn resume(stage: &mut Stage) {
 }
 
 #[test]
-fn what_the_run_came_to_is_told_and_it_counts_once() {
+fn child_run_result_is_reported_once() {
     let mut stage = asking(&[("c1", "t/graph")]);
     assert_eq!(stage.run().spawn_count, 1);
     let children: Vec<_> = stage.run().attempts().map(|a| a.child.clone()).collect();
@@ -70,7 +70,7 @@ fn calls_of_one_graph_run_side_by_side() {
 }
 
 #[test]
-fn after_a_crash_the_run_is_attached_to_whatever_was_declared() {
+fn crash_reattaches_child_run() {
     let mut stage = asking(&[("c1", "t/graph"), ("c2", "t/a")]);
     for life in 2..5 {
         stage.crash();
@@ -97,7 +97,7 @@ fn after_a_crash_the_run_is_attached_to_whatever_was_declared() {
 }
 
 #[test]
-fn a_suspended_run_suspends_the_thread_once_all_else_has_ended() {
+fn suspended_child_suspends_thread_after_other_calls() {
     let mut stage = asking(&[("c1", "t/graph"), ("c2", "t/a"), ("c3", "t/a")]);
     let suspended = stage.running.remove(0);
     stage.machine.suspend_for(suspended.slot, first());
@@ -132,7 +132,7 @@ fn a_suspended_run_suspends_the_thread_once_all_else_has_ended() {
 }
 
 #[test]
-fn a_run_that_is_suspended_while_the_model_speaks_keeps_further_calls_back() {
+fn suspended_child_holds_back_further_calls() {
     let mut stage = Stage::new(terms(&directive(ALL, "")), |_| {});
     stage.play();
     let mut heard = said(&[("c1", "t/graph"), ("c2", "t/a")]).into_iter();
@@ -165,7 +165,7 @@ fn a_cancel_of_a_suspended_child_ends_the_thread() {
 
 /// A run that cannot be paid for is refused with the plan that announces its call, which comes to that failure without a start.
 #[test]
-fn a_run_that_is_refused_is_the_error_of_its_call_alone() {
+fn refused_child_fails_its_call_only() {
     let refusal = CallOutcome {
         failure: Some(Failure::permanent(
             "hierarchical_budget_exceeded",
@@ -212,7 +212,7 @@ fn a_run_that_is_refused_is_the_error_of_its_call_alone() {
 }
 
 #[test]
-fn a_directive_is_asked_for_with_what_says_how_it_goes_beside_its_inputs() {
+fn directive_call_separates_settings_from_inputs() {
     let permissions = "<execute><directive>t/*</directive></execute>";
     let terms = terms(&directive(permissions, ""));
     let contract = &terms.contract;
@@ -250,7 +250,7 @@ fn a_directive_is_asked_for_with_what_says_how_it_goes_beside_its_inputs() {
 }
 
 #[test]
-fn what_may_be_executed_is_what_the_model_is_told_of() {
+fn model_is_offered_executable_items_only() {
     for (permissions, kinds) in [
         ("<execute><tool>t/a</tool></execute>", vec!["tool"]),
         (

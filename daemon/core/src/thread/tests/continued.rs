@@ -66,7 +66,7 @@ fn failed(class: Class) -> Heard {
 }
 
 #[test]
-fn a_call_of_the_model_that_failed_is_made_again_behind_the_turns_before() {
+fn failed_model_call_is_retried_after_earlier_turns() {
     let mut old = stage();
     old.play();
     old.say(says("", &[("c1", "rye_execute", execute("t/a", 1))]));
@@ -132,7 +132,7 @@ fn calls_that_had_not_ended_are_answered_and_never_made() {
 }
 
 #[test]
-fn what_started_calls_brought_along_before_the_kill_is_the_message() {
+fn killed_turn_keeps_parts_of_started_calls() {
     let mut old = stage();
     old.play();
     let mut heard = says("I work.", &[("c1", "rye_execute", execute("t/a", 1))]);
@@ -154,7 +154,7 @@ fn what_started_calls_brought_along_before_the_kill_is_the_message() {
 }
 
 #[test]
-fn a_model_that_had_the_last_word_is_told_to_go_on_or_what_somebody_says() {
+fn continuation_prompts_model_or_delivers_message() {
     let mut old = stage();
     old.play();
     old.say(says("Done.", &[]));
@@ -176,7 +176,7 @@ fn a_model_that_had_the_last_word_is_told_to_go_on_or_what_somebody_says() {
 }
 
 #[test]
-fn a_message_that_refused_is_no_part_of_what_goes_on() {
+fn refusal_is_dropped_from_continuation() {
     let mut old = stage();
     old.play();
     let text = Block::Text {
@@ -195,7 +195,7 @@ fn a_message_that_refused_is_no_part_of_what_goes_on() {
 }
 
 #[test]
-fn a_thread_that_never_began_is_put_together_anew() {
+fn unstarted_thread_is_composed_again() {
     let mut old = stage();
     kill(&mut old);
     let mut new = continued(&old, Some("Be quick."));
@@ -206,7 +206,7 @@ fn a_thread_that_never_began_is_put_together_anew() {
 }
 
 #[test]
-fn behind_every_turn_that_is_finished_another_thread_can_continue() {
+fn thread_can_continue_after_every_finished_turn() {
     let mut old = stage();
     old.play();
     let mut said = vec![old.conversation.clone()];
@@ -261,7 +261,7 @@ fn behind_every_turn_that_is_finished_another_thread_can_continue() {
 }
 
 #[test]
-fn an_ended_thread_at_a_limit_goes_on_only_with_a_higher_one() {
+fn thread_ended_at_limit_continues_with_higher_limit_only() {
     let mut old = stage();
     old.play();
     old.say(says("", &[("c1", "rye_execute", execute("t/a", 1))]));

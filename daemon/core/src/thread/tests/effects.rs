@@ -24,7 +24,7 @@ fn started(stage: &Stage) -> Vec<Started> {
 }
 
 #[test]
-fn the_permission_goes_before_the_item_and_nobody_before_neither() {
+fn permission_takes_precedence_over_item_effect() {
     let once = "<execute effect=\"at_most_once\"><tool>t/says-pure</tool></execute>";
     for (permissions, item, effect, undeclared) in [
         (ALL, "t/a", Effect::Idempotent, true),
@@ -42,7 +42,7 @@ fn the_permission_goes_before_the_item_and_nobody_before_neither() {
 }
 
 #[test]
-fn what_must_not_happen_twice_by_its_own_word_waits_for_the_message() {
+fn at_most_once_call_waits_for_message() {
     let mut stage = stage(ALL);
     let calls = [
         ("c1", "rye_execute", execute("t/says-once", 1)),
@@ -62,7 +62,7 @@ fn what_must_not_happen_twice_by_its_own_word_waits_for_the_message() {
 }
 
 #[test]
-fn calls_of_an_item_that_says_it_is_pure_run_side_by_side() {
+fn pure_calls_run_concurrently() {
     let mut stage = stage(ALL);
     let calls = [
         ("c1", "rye_execute", execute("t/says-pure", 1)),
@@ -77,7 +77,7 @@ fn calls_of_an_item_that_says_it_is_pure_run_side_by_side() {
 }
 
 #[test]
-fn after_a_crash_the_record_says_what_a_second_execution_means() {
+fn crash_uses_recorded_effect() {
     for (item, again) in [("t/says-again", 2), ("t/says-once", 1), ("t/a", 1)] {
         let mut stage = stage(ALL);
         stage.say(says("", &[("c1", "rye_execute", execute(item, 1))]));

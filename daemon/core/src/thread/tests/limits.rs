@@ -42,7 +42,7 @@ fn requests(stage: &Stage) -> Vec<[String; 4]> {
 }
 
 #[test]
-fn what_becomes_of_a_thread_at_its_limit_is_said_in_the_contract() {
+fn contract_decides_thread_at_limit() {
     for (on_exceed, status, asked) in [
         (OnExceed::Escalate, Status::Suspended, 1),
         (OnExceed::Suspend, Status::Suspended, 0),
@@ -64,7 +64,7 @@ fn what_becomes_of_a_thread_at_its_limit_is_said_in_the_contract() {
 }
 
 #[test]
-fn what_is_asked_for_lets_the_thread_go_on() {
+fn requested_limit_resumes_thread() {
     let limit = |spec: &mut Spec| spec.limits.tokens = Some(2000);
     let mut stage = under(|_| {}, limit);
     for number in 0..40 {
@@ -97,7 +97,7 @@ fn what_is_asked_for_lets_the_thread_go_on() {
 }
 
 #[test]
-fn money_that_is_lacking_is_asked_for() {
+fn missing_money_is_requested() {
     let mut stage = under(|_| {}, |_| {});
     stage.money = Usd::parse("0.000001").ok();
     assert_eq!(stage.play(), Met::Rests);
@@ -107,7 +107,7 @@ fn money_that_is_lacking_is_asked_for() {
 }
 
 #[test]
-fn no_more_money_is_asked_for_than_those_above_bear() {
+fn requested_money_fits_ancestors() {
     // What they bear, and what is asked for.
     let table = [
         (None, Some("0.000002000")),
@@ -138,7 +138,7 @@ fn no_more_money_is_asked_for_than_those_above_bear() {
 }
 
 #[test]
-fn a_call_that_is_made_again_and_again_is_refused_and_then_ends_the_thread() {
+fn repeated_call_is_refused_then_ends_thread() {
     let mut stage = under(|contract| contract.repeated_calls = 3, |_| {});
     stage.play();
     for number in 1..=6 {
@@ -195,7 +195,7 @@ fn calls_that_differ_are_no_repetition_and_one_message_may_hold_one() {
 }
 
 #[test]
-fn without_such_a_limit_a_call_is_made_as_often_as_the_model_likes() {
+fn repetition_is_unlimited_by_default() {
     let mut stage = under(|contract| contract.repeated_calls = 0, |_| {});
     stage.play();
     for number in 0..20 {
@@ -275,7 +275,7 @@ fn a_model_that_is_cut_at_the_end_of_the_time_is_not_called_again() {
 }
 
 #[test]
-fn calls_that_have_not_begun_when_the_time_is_over_are_answered_without() {
+fn calls_after_deadline_are_answered_without_execution() {
     let mut stage = for_a_minute();
     stage.play();
     let calls = [

@@ -68,7 +68,7 @@ fn a_text_without_calls_is_the_result() {
 }
 
 #[test]
-fn calls_start_while_the_model_speaks_and_are_told_in_the_order_of_the_message() {
+fn calls_start_while_streaming_and_report_in_message_order() {
     let mut stage = stage(ALL, "");
     stage.play();
     let mut heard = two_calls().into_iter();
@@ -122,7 +122,7 @@ fn calls_of_one_item_follow_each_other_unless_it_is_pure() {
 }
 
 #[test]
-fn outputs_end_the_thread_and_bad_ones_are_told_to_the_model() {
+fn valid_outputs_end_thread_and_invalid_ones_are_reported() {
     let mut stage = stage(ALL, WORDS);
     stage.play();
     stage.say(says(
@@ -149,7 +149,7 @@ fn outputs_end_the_thread_and_bad_ones_are_told_to_the_model() {
 }
 
 #[test]
-fn a_model_that_cannot_do_it_says_so_by_its_outputs() {
+fn model_may_fail_by_outputs() {
     let mut stage = stage(ALL, WORDS);
     stage.play();
     let input = json!({"status": "error", "error_detail": "no such file"});
@@ -159,7 +159,7 @@ fn a_model_that_cannot_do_it_says_so_by_its_outputs() {
 }
 
 #[test]
-fn missing_outputs_are_asked_for_twice() {
+fn missing_outputs_are_requested_twice() {
     let mut stage = stage(ALL, WORDS);
     for _ in 0..3 {
         assert_eq!(stage.play(), Met::Model);
@@ -249,7 +249,7 @@ fn an_answer_is_not_continued_beyond_its_bound() {
 }
 
 #[test]
-fn an_answer_that_came_to_its_end_is_not_told_as_truncated() {
+fn complete_answer_is_not_reported_truncated() {
     let mut stage = stage(ALL, "");
     stage.play();
     stage.say(vec![ended(Vec::new(), Stop::Length)]);
@@ -260,7 +260,7 @@ fn an_answer_that_came_to_its_end_is_not_told_as_truncated() {
 }
 
 #[test]
-fn a_thread_that_failed_tells_what_was_said_and_what_failed_last() {
+fn failed_thread_reports_last_text_and_failure() {
     let mut stage = stage(ALL, "");
     stage.play();
     stage.say(vec![failed(Class::Transient, Charge::Nothing, 1)]);
@@ -287,7 +287,7 @@ fn a_thread_that_failed_tells_what_was_said_and_what_failed_last() {
 }
 
 #[test]
-fn a_long_result_that_was_told_before_is_named_and_not_told_again() {
+fn repeated_long_result_is_referenced() {
     let mut stage = stage(ALL, "");
     let long = "x".repeat(20_000);
     let mut told = Vec::new();
@@ -315,7 +315,7 @@ fn a_long_result_that_was_told_before_is_named_and_not_told_again() {
 }
 
 #[test]
-fn a_directive_is_read_inline_and_a_graph_is_told_how_it_goes() {
+fn directive_reads_inline_and_graph_gets_settings() {
     let contract = &terms(&directive("*", "")).contract;
     let target = |input: Value| contract.target("rye_execute", input.as_object().unwrap());
     let executes = |item: &str, params: Value| Target::Execute {
@@ -408,7 +408,7 @@ fn a_refusal_ends_the_thread_and_starts_no_calls() {
 }
 
 #[test]
-fn what_is_no_call_of_an_offered_tool_is_told_to_the_model() {
+fn call_of_unknown_tool_is_reported_to_model() {
     let mut stage = stage(ALL, "");
     stage.play();
     let calls = [
@@ -476,7 +476,7 @@ fn a_failed_call_is_tried_again_after_its_pause() {
 }
 
 #[test]
-fn after_three_more_tries_somebody_is_to_look_at_it() {
+fn three_failed_retries_suspend_thread() {
     let mut stage = stage(ALL, "");
     for _ in 0..4 {
         assert_eq!(stage.play(), Met::Model);
@@ -495,7 +495,7 @@ fn after_three_more_tries_somebody_is_to_look_at_it() {
 }
 
 #[test]
-fn what_each_class_of_failure_leads_to() {
+fn failure_class_decides_next_step() {
     let suspended = |pause, class| {
         let mut stage = stage(ALL, "");
         stage.play();
@@ -516,7 +516,7 @@ fn what_each_class_of_failure_leads_to() {
 }
 
 #[test]
-fn reasoning_that_is_not_taken_back_is_left_out_once() {
+fn refused_reasoning_is_dropped_once() {
     let mut stage = stage(ALL, "");
     stage.play();
     stage.say(two_calls());
@@ -588,7 +588,7 @@ fn warnings(stage: &Stage) -> Vec<&str> {
 }
 
 #[test]
-fn an_odd_answer_leaves_a_warning_and_one_without_usage_is_charged_as_an_estimate() {
+fn odd_answer_warns_and_missing_usage_is_estimated() {
     for (has_usage, estimated) in [(true, false), (false, true)] {
         let mut stage = stage(ALL, "");
         stage.play();
@@ -607,7 +607,7 @@ fn an_odd_answer_leaves_a_warning_and_one_without_usage_is_charged_as_an_estimat
 }
 
 #[test]
-fn a_call_that_cannot_be_read_is_answered_and_never_carried_out_whatever_follows() {
+fn unreadable_call_is_answered_and_never_executed() {
     let calls = [
         ("c1", "rye_execute", json!([1])),
         ("c2", "rye_execute", execute("t/b", 2)),
@@ -644,7 +644,7 @@ fn a_call_that_cannot_be_read_is_answered_and_never_carried_out_whatever_follows
 }
 
 #[test]
-fn a_stream_that_breaks_behind_a_call_has_said_what_the_call_brought_along() {
+fn broken_stream_keeps_parts_of_started_calls() {
     let mut stage = stage(ALL, "");
     stage.play();
     let mut heard = two_calls().into_iter();
@@ -683,7 +683,7 @@ fn a_stream_that_breaks_behind_a_call_has_said_what_the_call_brought_along() {
 }
 
 #[test]
-fn limits_suspend_the_thread_with_what_is_used_and_what_may_be() {
+fn limit_suspends_thread_with_use_and_limit() {
     type Limit = fn(&mut Spec);
     let cases: [(Limit, &str, &str); 3] = [
         (|spec| spec.limits.turns = Some(1), "turns_exceeded", "1"),
@@ -717,7 +717,7 @@ fn limits_suspend_the_thread_with_what_is_used_and_what_may_be() {
 }
 
 #[test]
-fn without_money_for_the_least_answer_nothing_is_sent() {
+fn no_request_without_money_for_smallest_answer() {
     let mut stage = stage(ALL, "");
     stage.money = Some(Usd::parse("0.000001").unwrap());
     assert_eq!(stage.play(), Met::Rests);
@@ -745,7 +745,7 @@ fn without_money_for_the_least_answer_nothing_is_sent() {
 }
 
 #[test]
-fn a_model_that_cannot_be_called_for_now_suspends_the_thread() {
+fn unavailable_model_suspends_thread() {
     let mut stage = stage(ALL, "");
     assert_eq!(stage.play(), Met::Model);
     stage.crash();
@@ -776,7 +776,7 @@ fn a_model_that_cannot_be_called_for_now_suspends_the_thread() {
 }
 
 #[test]
-fn a_cancel_waits_for_what_is_in_flight_and_settles_the_call() {
+fn cancel_waits_for_running_calls_and_settles() {
     let mut stage = stage(ALL, "");
     stage.play();
     stage.others(RunEvent::CancelRequested {
@@ -791,7 +791,7 @@ fn a_cancel_waits_for_what_is_in_flight_and_settles_the_call() {
 }
 
 #[test]
-fn a_thread_that_is_to_be_suspended_ends_its_turn_first() {
+fn suspension_waits_for_end_of_turn() {
     let mut stage = stage(ALL, "");
     stage.play();
     stage.machine.hold(Suspension::new(SuspendReason::User));
@@ -811,7 +811,7 @@ fn a_thread_that_is_to_be_suspended_ends_its_turn_first() {
 
 /// What becomes of a call of a tool that was in flight at a crash, by what was declared of it.
 #[test]
-fn only_what_may_be_repeated_is_repeated_after_a_crash() {
+fn crash_repeats_repeatable_calls_only() {
     let permissions = "<execute><tool>t/a</tool></execute>\
                        <execute effect=\"idempotent\"><tool>t/i</tool></execute>\
                        <execute effect=\"at_most_once\"><tool>t/o</tool></execute>";

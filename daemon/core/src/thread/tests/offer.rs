@@ -93,7 +93,7 @@ fn a_tool_has_a_name_of_its_own_that_no_other_has() {
 }
 
 #[test]
-fn what_is_named_is_always_offered_and_the_rest_as_there_is_room() {
+fn named_tools_are_always_offered() {
     let all = [layer(&["rye.*"])];
     let size = |tool: &ItemTool| {
         let offer = offered(vec![tool.clone()], u64::MAX, &all);
@@ -116,7 +116,7 @@ fn what_is_named_is_always_offered_and_the_rest_as_there_is_room() {
 }
 
 #[test]
-fn where_room_is_short_the_text_of_the_directive_and_the_order_of_its_permissions_decide() {
+fn scarce_room_prefers_mentioned_tools_and_permission_order() {
     let all = [layer(&["rye.*"])];
     let permissions = "<execute><tool>z/*</tool><tool>a/*</tool></execute>";
     let text = directive(permissions, "") + "\nUse a/used.\n";
@@ -138,7 +138,7 @@ fn where_room_is_short_the_text_of_the_directive_and_the_order_of_its_permission
 }
 
 #[test]
-fn no_more_than_100_tools_are_offered_but_all_that_are_named() {
+fn offer_is_limited_to_100_tools_plus_named() {
     let all = [layer(&["rye.*"])];
     let many = |is_named: bool, count: u32| -> Vec<ItemTool> {
         (0..count)
@@ -151,7 +151,7 @@ fn no_more_than_100_tools_are_offered_but_all_that_are_named() {
 }
 
 #[test]
-fn who_may_fetch_or_sign_is_offered_that_and_nothing_more() {
+fn fetch_and_sign_tools_follow_permissions() {
     for (patterns, expected) in [
         (
             vec!["rye.fetch.knowledge.t.*"],
@@ -194,7 +194,7 @@ fn each_layer_must_allow_what_is_offered() {
 }
 
 #[test]
-fn a_schema_that_not_every_provider_takes_is_not_told() {
+fn unsupported_schema_is_omitted() {
     let all = [layer(&["rye.*"])];
     for (schema, told) in [
         (None, Some(json!({"type": "object"}))),
@@ -220,7 +220,7 @@ fn a_schema_that_not_every_provider_takes_is_not_told() {
 }
 
 #[test]
-fn what_callers_cannot_grant_is_told_with_who_does_not() {
+fn ungranted_permission_names_refusing_layer() {
     let layers = [
         layer(&["rye.*"]),
         Layer {
@@ -246,7 +246,7 @@ fn what_callers_cannot_grant_is_told_with_who_does_not() {
 }
 
 #[test]
-fn a_call_by_name_carries_the_item_out_with_its_arguments() {
+fn named_call_executes_item_with_arguments() {
     let terms = terms(&directive("<execute><tool>t/*</tool></execute>", ""));
     let mut terms = Arc::into_inner(terms).unwrap();
     let all = [layer(&["rye.*"])];

@@ -10,7 +10,7 @@ fn resumed(raised: Raised) -> RunEvent {
 }
 
 #[test]
-fn a_thread_at_a_limit_goes_on_to_the_next_one() {
+fn raised_thread_continues_to_next_limit() {
     type Limit = fn(&mut Spec);
     let cases: [(Limit, Raised); 3] = [
         (
@@ -52,7 +52,7 @@ fn a_thread_at_a_limit_goes_on_to_the_next_one() {
 }
 
 #[test]
-fn what_is_not_raised_stays() {
+fn unraised_limits_stay() {
     let mut stage = Stage::new(terms(&directive("", "")), |spec| {
         spec.limits.turns = Some(1);
         spec.limits.tokens = Some(100_000);

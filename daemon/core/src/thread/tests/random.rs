@@ -96,7 +96,7 @@ fn broken(dice: &mut Dice) -> Heard {
 }
 
 #[test]
-fn whatever_happens_no_call_is_repeated_unasked_and_the_record_is_what_its_events_lead_to() {
+fn random_runs_never_repeat_calls_and_match_replay() {
     let mut statuses = BTreeSet::new();
     let mut terms = Arc::into_inner(terms(&directive(PERMISSIONS, OUTPUTS))).unwrap();
     terms.contract.repeated_calls = REPEATED;

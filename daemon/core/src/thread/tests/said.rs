@@ -49,7 +49,7 @@ fn places(stage: &Stage, name: &str) -> Vec<usize> {
 }
 
 #[test]
-fn what_is_said_while_the_model_speaks_is_told_in_order_before_its_next_call() {
+fn messages_are_delivered_in_order_before_next_call() {
     let mut stage = stage();
     assert_eq!(stage.play(), Met::Model);
     stage.others(queued("first"));
@@ -70,7 +70,7 @@ fn what_is_said_while_the_model_speaks_is_told_in_order_before_its_next_call() {
 }
 
 #[test]
-fn what_waits_at_the_last_word_makes_another_turn() {
+fn queued_message_at_end_adds_a_turn() {
     let mut stage = stage();
     stage.play();
     stage.others(queued("one more thing"));
@@ -95,7 +95,7 @@ fn what_waits_at_the_last_word_makes_another_turn() {
 }
 
 #[test]
-fn a_plan_that_did_not_know_of_a_message_is_refused() {
+fn plan_without_queued_message_is_refused() {
     let mut stage = stage();
     let at = stage.now.at;
     for name in ["step_start", "thread_completed"] {
@@ -119,7 +119,7 @@ fn a_plan_that_did_not_know_of_a_message_is_refused() {
 }
 
 #[test]
-fn valid_outputs_end_the_thread_whatever_waits() {
+fn valid_outputs_end_thread_despite_queue() {
     let output = "<output name=\"words\" type=\"integer\" required=\"true\">How many</output>";
     let mut stage = Stage::new(terms(&directive("", output)), |_| {});
     stage.play();
@@ -132,7 +132,7 @@ fn valid_outputs_end_the_thread_whatever_waits() {
 }
 
 #[test]
-fn a_crash_loses_nothing_that_was_said_and_doubles_nothing() {
+fn crash_neither_loses_nor_repeats_messages() {
     // Before the prompt, before the call begins, and behind that.
     for crash in 0..3 {
         let mut stage = stage();
@@ -162,7 +162,7 @@ fn a_crash_loses_nothing_that_was_said_and_doubles_nothing() {
 }
 
 #[test]
-fn a_suspended_thread_is_told_when_it_is_resumed() {
+fn suspended_thread_receives_messages_on_resume() {
     let mut stage = Stage::new(terms(&directive("", "")), |spec| {
         spec.limits.turns = Some(1);
     });
@@ -184,7 +184,7 @@ fn a_suspended_thread_is_told_when_it_is_resumed() {
 }
 
 #[test]
-fn a_message_is_taken_until_the_end_while_there_is_room_for_it() {
+fn message_is_accepted_until_end_or_full_queue() {
     let mut stage = stage();
     let at = stage.now.at;
     let refuses = |run: &Run, text: &str| run.clone().apply(at, &queued(text).into()).is_err();
@@ -211,7 +211,7 @@ fn a_message_is_taken_until_the_end_while_there_is_room_for_it() {
 }
 
 #[test]
-fn what_is_told_is_what_was_said() {
+fn delivered_text_equals_message() {
     let mut stage = stage();
     stage.play();
     stage.hear(failed());

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_says_how_many_items_run_at_once() {
+    fn reference_lists_concurrent_items() {
         let limits = rye_pages::Table::read("docs/reference.md", "limits");
         limits.assert_cell("items or branches at once", "is", AT_ONCE);
     }

@@ -39,7 +39,7 @@ fn launched(stage: &mut Stage, child: u32) -> Call {
 }
 
 #[test]
-fn after_a_crash_the_child_run_is_attached_to_and_nothing_is_announced() {
+fn crash_reattaches_child_run_silently() {
     for config in [ACTION, ITEMS, HOOK] {
         let mut stage = Stage::of(config, run(json!({}), None));
         let first = launched(&mut stage, 1);
@@ -110,7 +110,7 @@ fn a_suspended_item_keeps_its_place_and_the_others_continue() {
 }
 
 #[test]
-fn a_failed_item_does_not_leave_a_suspended_one_behind() {
+fn failed_item_waits_for_suspended_one() {
     let mut stage = Stage::of(ITEMS, run(json!({}), None));
     let call = launched(&mut stage, 1);
     stage.settle();

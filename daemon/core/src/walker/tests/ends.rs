@@ -15,7 +15,7 @@ fn limited(config: &str, seconds: u32) -> String {
 }
 
 #[test]
-fn a_run_ends_when_its_time_is_over_and_what_is_in_flight_has_ended() {
+fn timeout_ends_run_after_running_attempts() {
     let mut stage = Stage::of(&limited(TWO, 2), run(json!({}), None));
     assert_eq!(
         stage.settle(),
@@ -70,7 +70,7 @@ fn a_wall_clock_that_is_set_neither_ends_nor_stalls_a_run() {
 }
 
 #[test]
-fn a_wall_clock_that_is_set_between_two_lives_gives_a_run_no_more_than_its_time() {
+fn clock_change_between_lives_keeps_time_limit() {
     let mut stage = Stage::of(&limited(TWO, 8), run(json!({}), None));
     stage.call();
     stage.clock = 3_000;
@@ -93,7 +93,7 @@ fn a_pause_before_a_retry_ends_with_the_time_of_the_run() {
 }
 
 #[test]
-fn a_held_run_rests_before_its_next_attempt_wherever_it_stands() {
+fn held_run_suspends_before_next_attempt() {
     let mut at_start = Stage::of(TWO, run(json!({}), None));
     at_start.walker.hold(Suspension::new(SuspendReason::User));
     assert_eq!(at_start.settle(), Rest::Suspended);
@@ -121,7 +121,7 @@ fn a_held_run_rests_before_its_next_attempt_wherever_it_stands() {
 }
 
 #[test]
-fn a_cancelled_run_leaves_a_step_that_was_stopped_as_it_was() {
+fn cancel_keeps_stopped_step() {
     let mut stage = Stage::of(TWO, run(json!({}), None));
     let call = stage.call();
     stage.cancel();
@@ -162,7 +162,7 @@ fn a_continuation_after_an_error_begins_at_the_failed_node_with_the_same_key() {
 }
 
 #[test]
-fn a_run_begins_again_at_the_limit_of_its_own() {
+fn continued_run_has_its_own_limit() {
     let mut first = Stage::of(TWO, run(json!({}), Some(1)));
     first.play();
     assert_eq!(first.failure().code, "max_steps_exceeded");
@@ -174,7 +174,7 @@ fn a_run_begins_again_at_the_limit_of_its_own() {
 }
 
 #[test]
-fn a_single_step_runs_one_node_and_names_what_would_follow() {
+fn single_step_runs_one_node_and_names_next() {
     let vars = Object::from_iter([("x".into(), json!(9)), ("inputs".into(), json!({"n": 1}))]);
     let before = State {
         vars: vars.into(),
@@ -242,7 +242,7 @@ fn a_single_step_retries_and_has_no_limit() {
 }
 
 #[test]
-fn the_word_of_a_run_with_suppressed_errors_counts_them() {
+fn summary_counts_suppressed_errors() {
     let config = "
   start: a
   on_error: continue

@@ -80,7 +80,7 @@ fn parallel_items_are_bounded_by_the_node_then_the_graph_then_ten() {
 }
 
 #[test]
-fn over_is_a_list_or_its_text_or_nothing() {
+fn over_accepts_list_text_or_null() {
     let mut none = each("", &Value::Null);
     assert_eq!(none.play(), Rest::Ended);
     assert_eq!(none.state()["all"], json!([]));
@@ -130,7 +130,7 @@ fn a_result_with_a_thread_is_collected_as_its_id() {
 }
 
 #[test]
-fn what_is_collected_of_an_item_is_what_its_node_says() {
+fn collect_follows_its_template() {
     let keys = "on_item_error: collect
       collect_value: '${item.name}: ${result.below | json}'";
     let list = json!([{"name": "a", "below": [1]}, {"name": "b", "fail": "no"}, {"name": "c", "below": 2}]);
@@ -142,7 +142,7 @@ fn what_is_collected_of_an_item_is_what_its_node_says() {
 }
 
 #[test]
-fn an_item_of_which_nothing_can_be_collected_has_failed() {
+fn item_with_failing_collect_fails() {
     let keys = "collect_value: '${result.it | keys}'";
     let mut stage = each(keys, &json!([{"a": 1}, "text"]));
     assert_eq!(stage.play(), Rest::Ended);
@@ -157,7 +157,7 @@ fn an_item_of_which_nothing_can_be_collected_has_failed() {
 }
 
 #[test]
-fn an_item_that_did_its_work_is_not_done_again_because_it_cannot_be_collected() {
+fn failed_collect_does_not_repeat_item() {
     let keys = "collect_value: '${result.it | keys}'\n      retry: {max: 3}";
     let mut stage = each(keys, &json!([{"a": 1}, "text"]));
     assert_eq!(stage.play(), Rest::Ended);
@@ -166,7 +166,7 @@ fn an_item_that_did_its_work_is_not_done_again_because_it_cannot_be_collected() 
 }
 
 #[test]
-fn assign_after_the_items_sees_what_was_collected_and_the_counts() {
+fn assign_sees_collected_values_and_counts() {
     let keys = "on_item_error: collect
       assign: {first: '${state.all.0.it}', n: '${result.count}', bad: '${result.failed}', same: '${result.results.0}'}";
     let mut stage = each(keys, &json!([5, {"fail": "no"}]));
@@ -211,7 +211,7 @@ fn edges_and_hooks_see_the_result_of_a_foreach() {
 }
 
 #[test]
-fn an_item_whose_template_fails_is_a_failed_item_and_is_told_as_one() {
+fn failing_template_fails_its_item() {
     let text = over("on_item_error: collect").replace("'${item}'", "'${item | from_json}'");
     let mut stage = Stage::of(&text, run(json!({"list": ["1", "{"]}), None));
     assert_eq!(stage.play(), Rest::Ended);
@@ -221,7 +221,7 @@ fn an_item_whose_template_fails_is_a_failed_item_and_is_told_as_one() {
 }
 
 #[test]
-fn after_a_failed_item_none_starts_and_those_running_end() {
+fn failed_item_stops_new_items() {
     let list = json!([0, {"fail": "no"}, 2, 3, 4, 5]);
     let mut stage = each("parallel: true\n      max_concurrency: 3", &list);
     assert_eq!(stage.play(), Rest::Ended);
@@ -304,7 +304,7 @@ fn a_resumed_foreach_repeats_no_item_that_ended() {
 }
 
 #[test]
-fn items_in_flight_beside_a_failed_one_end_after_a_crash_too() {
+fn crash_ends_running_items_of_failed_node() {
     let list = json!([{"fail": "no"}, 1, 2]);
     let mut stage = each("parallel: true\n      max_concurrency: 2", &list);
     stage.settle();
@@ -332,7 +332,7 @@ fn a_finished_item_clears_the_run_of_suspicion() {
 }
 
 #[test]
-fn an_item_tells_how_long_it_took_itself() {
+fn item_reports_its_own_duration() {
     let mut stage = each("", &json!([1, 2, 3]));
     stage.play();
     let took: Vec<u64> = stage
@@ -349,7 +349,7 @@ fn an_item_tells_how_long_it_took_itself() {
 }
 
 #[test]
-fn a_request_to_stop_or_rest_is_looked_at_between_items() {
+fn stop_and_suspend_apply_between_items() {
     let mut cancelled = each("", &json!([1, 2, 3]));
     cancelled.call();
     cancelled.cancel();
@@ -382,7 +382,7 @@ fn a_request_to_stop_or_rest_is_looked_at_between_items() {
 }
 
 #[test]
-fn a_failed_item_is_classified_by_what_it_told() {
+fn failed_item_is_classified_by_its_report() {
     let configuration = json!({
         "hook_conditions": {"builtin_hooks": [
             {"id": "again", "event": "error", "condition": {"path": "classification.retryable", "op": "eq", "value": true},
@@ -428,7 +428,7 @@ fn a_failed_item_is_classified_by_what_it_told() {
 }
 
 #[test]
-fn collected_errors_are_told_in_the_order_of_the_items() {
+fn collected_errors_keep_item_order() {
     let config = over("parallel: true\n      on_item_error: collect");
     let mut stage = Stage::of(&config, run(json!({"list": [0, 1, 2]}), None));
     stage.settle();
@@ -444,7 +444,7 @@ fn collected_errors_are_told_in_the_order_of_the_items() {
 }
 
 #[test]
-fn the_results_of_items_are_bounded_before_they_are_on_record_and_their_node_fails_in_few_words() {
+fn item_results_are_bounded_before_recording() {
     let config = over("parallel: true\n      max_concurrency: 6\n      on_item_error: collect");
     let mut stage = Stage::of(&config, run(json!({"list": [0, 1, 2, 3, 4, 5, 6]}), None));
     let text = "x".repeat(bounds::MOST_BYTES / 4);
@@ -480,7 +480,7 @@ fn the_results_of_items_are_bounded_before_they_are_on_record_and_their_node_fai
 }
 
 #[test]
-fn the_results_of_a_node_are_copied_only_where_there_is_memory_for_them() {
+fn node_results_are_copied_only_with_memory() {
     let text = "x".repeat(100_000);
     let prints = |_: &Call| answered(json!({"stdout": text}));
     let ended = |room: usize| {

@@ -50,7 +50,7 @@ fn contexts_but_cost(stage: &Stage) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn each_event_brings_the_names_that_the_validator_knows_of_it() {
+fn event_names_match_validator() {
     use crate::definition::HookEvent;
 
     let all = HookEvent::ALL.map(|event| calling(event.as_str(), ""));
@@ -73,7 +73,7 @@ fn each_event_brings_the_names_that_the_validator_knows_of_it() {
 }
 
 #[test]
-fn every_event_tells_what_is_documented() {
+fn events_carry_documented_names() {
     let all = [
         calling("graph_started", "g: '${graph_id}', s: '${state.inputs.n}'"),
         calling(
@@ -130,7 +130,7 @@ fn every_event_tells_what_is_documented() {
 }
 
 #[test]
-fn the_error_event_tells_the_error_its_class_and_the_node() {
+fn error_event_carries_error_class_and_node() {
     let hook = calling(
         "error",
         "e: '${error}', c: '${classification}', n: '${node}', s: '${state}', at: '${step_count}'",
@@ -165,7 +165,7 @@ fn the_error_event_tells_the_error_its_class_and_the_node() {
 }
 
 #[test]
-fn the_limit_event_tells_the_limit() {
+fn limit_event_carries_limit() {
     let hook = calling(
         "limit",
         "code: '${limit_code}', is: '${current_value}', max: '${current_max}', k: '${state.k}'",
@@ -180,7 +180,7 @@ fn the_limit_event_tells_the_limit() {
 }
 
 #[test]
-fn after_step_is_asked_after_every_node_that_did_not_fail() {
+fn after_step_hook_runs_after_every_successful_node() {
     let nodes = "    a: {type: foreach, over: [1], action: {item_id: rye/core/echo}, next: b}
     b: {assign: {k: 1}, next: c}
     c: {action: {item_id: rye/core/echo, params: {fail: x}}, on_error: d}
@@ -197,7 +197,7 @@ fn after_step_is_asked_after_every_node_that_did_not_fail() {
 }
 
 #[test]
-fn hooks_are_told_what_the_run_has_cost_when_their_round_begins() {
+fn hooks_receive_cost_at_start_of_round() {
     let spent = Usage {
         money: Usd::parse("0.31").unwrap(),
         turns: 4,
@@ -252,7 +252,7 @@ fn conditions_choose_the_hooks_when_the_round_begins() {
 }
 
 #[test]
-fn the_first_answer_counts_all_hooks_are_asked_and_the_third_layer_only_reports() {
+fn first_answer_wins_and_third_layer_reports() {
     let configuration = json!({"hook_conditions": {
         "builtin_hooks": [{"id": "second", "event": "error", "action": {"item_id": CONTROL, "params": {"action": "skip"}}}],
         "infra_hooks": [{"id": "third", "event": "error", "action": {"item_id": CONTROL, "params": {"action": "continue"}}}],
@@ -318,7 +318,7 @@ fn a_hook_that_fails_is_a_warning() {
 }
 
 #[test]
-fn answers_to_an_error_decide_what_follows() {
+fn hook_answers_decide_after_error() {
     for (answer, path, status, message) in [
         ("action: fail", "a:error", Status::Error, "boom"),
         (
@@ -373,7 +373,7 @@ fn both_spellings_of_retry_do_the_same() {
 }
 
 #[test]
-fn a_run_suspended_behind_a_failure_tries_again_when_it_resumes() {
+fn run_suspended_after_failure_retries_on_resume() {
     for (answer, reason) in [
         (
             "action: suspend, suspend_reason: approval",
@@ -417,7 +417,7 @@ fn a_run_suspended_behind_a_failure_tries_again_when_it_resumes() {
 }
 
 #[test]
-fn answers_at_a_limit_decide_what_follows() {
+fn hook_answers_decide_at_limit() {
     for (answer, steps, code) in [
         (
             "action: continue, additional_steps: 3",
@@ -524,7 +524,7 @@ fn between_steps_a_hook_may_end_or_suspend_the_run() {
 }
 
 #[test]
-fn graph_completed_is_asked_at_every_end() {
+fn graph_completed_hook_runs_at_every_end() {
     let hook = calling("graph_completed", "as: '${status}', e: '${error}'");
     let told = |stage: &Stage| json!(stage.hooks()[0].params);
     let mut fine = Stage::of(&hooked(STEP, &[&hook]), run(json!({}), None));
@@ -558,7 +558,7 @@ fn graph_completed_is_asked_at_every_end() {
 }
 
 #[test]
-fn a_hook_of_the_end_that_is_stopped_is_not_asked_again() {
+fn stopped_end_hook_is_not_repeated() {
     let hooks = [
         calling("graph_completed", "x: 1"),
         calling("graph_completed", "x: 2"),
@@ -608,7 +608,7 @@ fn a_hook_in_flight_at_a_crash_repeats_with_the_same_key_and_time() {
 }
 
 #[test]
-fn a_hook_of_a_failure_is_asked_in_the_failed_step_in_every_try_and_under_the_same_key() {
+fn failure_hook_keeps_step_and_key_in_every_try() {
     let hook = calling("error", "at: '${step_count}'");
     let again = control("error", "action: retry, max_retries: 1");
     let nodes = "    a: {assign: {k: 1}, next: b}
@@ -647,7 +647,7 @@ fn hooks_of_one_id_in_two_layers_have_different_keys() {
 }
 
 #[test]
-fn a_request_to_stop_is_looked_at_before_each_hook() {
+fn stop_applies_before_each_hook() {
     let hooks = [calling("after_step", "x: 1"), calling("after_step", "x: 2")];
     let hooks: Vec<&str> = hooks.iter().map(String::as_str).collect();
     let mut stage = Stage::of(&hooked(STEP, &hooks), run(json!({}), None));
@@ -682,7 +682,7 @@ fn an_unfinished_round_continues_when_the_run_resumes() {
 }
 
 #[test]
-fn an_answer_survives_a_rest_that_came_before_it_was_heeded() {
+fn hook_answer_survives_suspension() {
     let hook = calling("error", "action: skip");
     let mut stage = Stage::of(&hooked(FAILING, &[&hook]), run(json!({}), None));
     stage.call();

@@ -30,7 +30,7 @@ fn why(stage: &mut Stage) -> Value {
 }
 
 #[test]
-fn a_state_that_does_not_fit_beside_others_fails_its_node() {
+fn state_beyond_memory_fails_node() {
     let inputs = json!({"text": "x".repeat(60_000)});
     let memory = Arc::new(Memory::new(300_000));
     assert_eq!(why(&mut stage(GROWS, inputs.clone(), &memory)), "none");
@@ -41,7 +41,7 @@ fn a_state_that_does_not_fit_beside_others_fails_its_node() {
 }
 
 #[test]
-fn what_was_taken_is_given_back_when_the_record_says_it() {
+fn charge_is_released_when_recorded() {
     let inputs = json!({"text": "x".repeat(60_000)});
     let memory = Arc::new(Memory::default());
     let mut stage = stage(GROWS, inputs, &memory);
@@ -80,7 +80,7 @@ fn no_item_starts_while_there_is_no_memory() {
 }
 
 #[test]
-fn a_move_ends_when_it_has_assigned_much() {
+fn move_ends_after_large_assignments() {
     let large = "
   start: a
   nodes:
@@ -130,7 +130,7 @@ impl Clock for Reading {
 }
 
 #[test]
-fn pure_steps_that_take_their_time_are_handed_out_before_they_are_many() {
+fn slow_pure_steps_are_committed_early() {
     let gates = "max_steps: 500\n  start: a\n  nodes:\n    a: {type: gate, next: b}\n    b: {type: gate, next: a}\n";
     let handed_out = |mut walker: Walker| {
         let now = Tick {
@@ -153,7 +153,7 @@ fn pure_steps_that_take_their_time_are_handed_out_before_they_are_many() {
 }
 
 #[test]
-fn items_of_a_large_state_are_light_once_one_took_no_time_and_the_end_of_their_node_is_not() {
+fn items_of_large_state_are_light_after_a_fast_one() {
     let each = "\n  start: each\n  nodes:\n    each: {type: foreach, over: '${inputs.items}', \
                 action: {item_id: rye/core/echo, params: {n: '${item}'}}, next: end}\n    end: {type: return}\n";
     let now = Tick {
@@ -198,7 +198,7 @@ fn came_to(text: usize) -> CallOutcome {
 }
 
 #[test]
-fn patterns_large_states_and_large_results_are_heavy_and_nothing_else_is() {
+fn patterns_and_large_values_are_heavy() {
     let config = |when: &str| {
         format!(
             "\n  start: a\n  nodes:\n    a: {{type: gate, next: [{{to: end, when: {when}}}, {{to: end}}]}}\n    end: {{type: return}}\n"

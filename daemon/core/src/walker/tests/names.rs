@@ -13,7 +13,7 @@ fn keys(value: &Value) -> BTreeSet<&str> {
 }
 
 #[test]
-fn the_names_that_graphs_may_read_are_there_when_they_run() {
+fn readable_names_exist_at_run_time() {
     let read = |more: &[&str]| {
         let names = EVERYWHERE.iter().chain(more);
         let names = names.map(|name| format!("<${{{name}}}>"));
@@ -58,7 +58,7 @@ fn the_names_that_graphs_may_read_are_there_when_they_run() {
 }
 
 #[test]
-fn the_keys_of_a_result_are_those_that_graphs_may_read() {
+fn result_keys_match_readable_names() {
     let config = "
   start: each
   nodes:
@@ -128,7 +128,7 @@ fn a_parallel_node_says_how_many_branches_failed() {
 }
 
 #[test]
-fn a_branch_that_is_called_like_a_number_keeps_its_name() {
+fn branch_named_like_number_keeps_name() {
     let mut stage = checks("{failed: {item_id: rye/core/echo, params: {n: 1}}}");
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(

@@ -490,7 +490,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn crashes_and_the_order_of_answers_change_nothing_that_counts(
+    fn crashes_and_answer_order_do_not_change_results(
         config in any_graph(),
         dice in proptest::collection::vec(any::<u8>(), 1..120),
     ) {

@@ -69,7 +69,7 @@ fn suppressed(run: &Run) -> Vec<(u32, String)> {
 }
 
 #[test]
-fn what_failed_is_repeated_and_what_did_not_is_not() {
+fn repair_repeats_failed_items_only() {
     let first = failed();
     let mut second = Stage::of(SCRAPE, repairing(first.run()));
     assert_eq!(second.play(), Rest::Ended);
@@ -96,7 +96,7 @@ fn what_failed_is_repeated_and_what_did_not_is_not() {
 }
 
 #[test]
-fn what_fails_again_can_be_repeated_again() {
+fn repair_can_be_repeated() {
     let first = failed();
     let mut second = Stage::of(SCRAPE, repairing(first.run()));
     let mail_is_up = |call: &Call| {
@@ -131,7 +131,7 @@ fn a_repair_survives_a_crash() {
 }
 
 #[test]
-fn items_of_another_list_are_not_taken_for_those_that_failed() {
+fn repair_refuses_items_of_other_list() {
     let first = failed();
     let mut again = repairing(first.run());
     let mut spec = Spec::clone(&again.spec);
@@ -146,7 +146,7 @@ fn items_of_another_list_are_not_taken_for_those_that_failed() {
 }
 
 #[test]
-fn nodes_whose_items_all_went_well_leave_nothing_to_repair() {
+fn successful_items_need_no_repair() {
     let mut first = Stage::of(SCRAPE, run(pages(), None));
     first.play();
     assert_eq!(first.run().status(), Status::Completed);

@@ -72,7 +72,7 @@ fn an_answer_that_a_call_of_a_hook_gives_is_bound_by_the_node_too() {
 }
 
 #[test]
-fn a_retry_that_helps_shows_its_count_in_the_state_and_keeps_the_step() {
+fn successful_retry_shows_count_and_keeps_step() {
     let mut stage = Stage::of(&flaky("retry: 3", 2, ""), run(json!({}), None));
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.path(), "a:ok b:gate");
@@ -207,7 +207,7 @@ fn an_at_most_once_attempt_is_tried_again_only_if_it_never_began() {
 }
 
 #[test]
-fn what_was_refused_is_not_tried_again() {
+fn refused_step_is_not_retried() {
     let config = flaky("retry: 2", 9, OWN).replace("fail: boom", "fail: boom, end: never");
     let mut stage = Stage::of(&config, run(json!({}), None));
     stage.play();
@@ -262,7 +262,7 @@ fn a_result_that_cannot_be_assigned_is_not_fetched_again() {
 }
 
 #[test]
-fn gates_and_returns_that_fail_may_be_asked_about_and_continued() {
+fn failing_gates_and_returns_reach_hooks() {
     for (node, fixed) in [
         ("a: {assign: {x: '${inputs.text | from_json}'}}", "a:error"),
         (
@@ -298,7 +298,7 @@ fn gates_and_returns_that_fail_may_be_asked_about_and_continued() {
 }
 
 #[test]
-fn backoff_of_the_classification_delays_what_a_hook_asks_for() {
+fn classification_backoff_delays_hook_retry() {
     let configuration = json!({
         BUILT_IN: {"builtin_hooks": [
             {"id": "again", "event": "error", "condition": {"path": "classification.retryable", "op": "eq", "value": true},

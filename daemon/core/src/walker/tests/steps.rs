@@ -56,7 +56,7 @@ fn no_edge_is_an_implicit_return() {
 }
 
 #[test]
-fn the_author_is_told_once_what_a_node_read_in_vain() {
+fn missing_reads_are_reported_once() {
     let config = "
   max_steps: 5
   start: a
@@ -200,7 +200,7 @@ fn a_step_in_flight_is_repeated_as_it_was() {
 }
 
 #[test]
-fn a_call_that_needs_no_effect_is_the_step_at_the_time_it_was_looked_up() {
+fn pure_call_is_a_step_at_lookup_time() {
     let config = "
   start: a
   nodes:

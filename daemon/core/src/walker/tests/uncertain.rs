@@ -57,7 +57,7 @@ impl Stage {
 }
 
 #[test]
-fn an_attempt_nobody_knows_about_suspends_the_run() {
+fn unknown_attempt_suspends_run() {
     let mut crashed = Stage::of(ONE, run(json!({}), None));
     crashed.call();
     crashed.crash();
@@ -120,7 +120,7 @@ fn elapsed(stage: &Stage, node: &str) -> u64 {
 }
 
 #[test]
-fn the_time_in_which_a_run_is_suspended_is_none_of_its_step() {
+fn suspended_time_does_not_count_for_step() {
     const HOUR: i64 = 3_600_000;
     for config in [ONE, EACH] {
         let mut stage = Stage::of(config, run(json!({}), None));
@@ -173,7 +173,7 @@ fn items_are_settled_one_by_one_and_the_others_are_not_repeated() {
 }
 
 #[test]
-fn items_in_order_wait_for_the_one_nobody_knows_about() {
+fn sequential_items_wait_for_unknown_one() {
     let config = EACH.replace("      parallel: true\n      max_concurrency: 2\n", "");
     let mut stage = Stage::of(&config, run(json!({}), None));
     stage.call();
@@ -183,7 +183,7 @@ fn items_in_order_wait_for_the_one_nobody_knows_about() {
 }
 
 #[test]
-fn a_failed_item_does_not_hide_one_nobody_knows_about() {
+fn failed_item_does_not_hide_unknown_one() {
     let mut stage = Stage::of(EACH, run(json!({}), None));
     stage.settle();
     stage.end_one(|call| CallOutcome {
@@ -200,7 +200,7 @@ fn a_failed_item_does_not_hide_one_nobody_knows_about() {
 }
 
 #[test]
-fn what_is_done_has_the_result_that_somebody_knows() {
+fn verdict_done_uses_given_result() {
     let mut stage = Stage::of(ONE, run(json!({}), None));
     stage.call();
     stage.crash();
@@ -220,7 +220,7 @@ fn what_is_done_has_the_result_that_somebody_knows() {
 }
 
 #[test]
-fn of_many_attempts_that_are_given_much_all_are_named_and_some_are_told() {
+fn unknown_attempts_are_all_named_and_some_described() {
     let each = EACH.replace("it: '${item}'", "it: '${item}', much: '${inputs.much}'");
     let much = "x".repeat(600_000);
     let mut stage = Stage::of(&each, run(json!({"much": much}), None));
@@ -236,7 +236,7 @@ fn of_many_attempts_that_are_given_much_all_are_named_and_some_are_told() {
 }
 
 #[test]
-fn nobody_says_what_becomes_of_a_running_attempt() {
+fn running_attempt_accepts_no_verdict() {
     let mut stage = Stage::of(ONE, run(json!({}), None));
     stage.call();
     let verdict = Event::Run(RunEvent::UncertainAnswered {
@@ -250,7 +250,7 @@ fn nobody_says_what_becomes_of_a_running_attempt() {
 }
 
 #[test]
-fn a_tool_that_is_made_at_most_once_is_not_repeated_by_a_node_that_says_nothing() {
+fn at_most_once_tool_is_not_repeated_by_default() {
     let action = |params: &str| {
         let config = format!(
             "
@@ -289,7 +289,7 @@ fn a_tool_that_is_made_at_most_once_is_not_repeated_by_a_node_that_says_nothing(
 }
 
 #[test]
-fn a_branch_whose_tool_is_made_at_most_once_is_not_repeated_with_its_node() {
+fn at_most_once_branch_is_not_repeated() {
     let parallel = |once: &str| {
         let config = format!(
             "

@@ -33,14 +33,14 @@ impl Stage {
 }
 
 #[test]
-fn the_reference_says_how_much_of_a_question_is_asked() {
+fn reference_lists_question_size() {
     let limits = rye_pages::Table::read("docs/reference.md", "limits");
     let most = crate::walker::waiting::MESSAGE_CHARS;
     limits.assert_cell("question of an approval", "is", most);
 }
 
 #[test]
-fn an_approval_suspends_the_run_until_somebody_answers_and_the_answer_is_its_result() {
+fn approval_suspends_until_answer_becomes_result() {
     let mut stage = Stage::of(GATE, run(json!({"version": "1.2"}), None));
     assert_eq!(stage.play(), Rest::Suspended);
     let why = stage.why_suspended();
@@ -63,7 +63,7 @@ fn an_approval_suspends_the_run_until_somebody_answers_and_the_answer_is_its_res
 }
 
 #[test]
-fn of_what_is_asked_the_beginning_is_kept() {
+fn long_question_is_cut() {
     let version = "é".repeat(5000);
     let mut stage = Stage::of(GATE, run(json!({"version": version}), None));
     assert_eq!(stage.play(), Rest::Suspended);
@@ -71,7 +71,7 @@ fn of_what_is_asked_the_beginning_is_kept() {
 }
 
 #[test]
-fn what_is_denied_or_not_answered_in_time_fails_its_node() {
+fn denied_or_late_approval_fails_node() {
     let mut stage = Stage::of(GATE, run(json!({"version": 1}), None));
     stage.play();
     stage.answer(false, None);
@@ -103,7 +103,7 @@ fn what_is_denied_or_not_answered_in_time_fails_its_node() {
 }
 
 #[test]
-fn a_hook_that_suspends_for_an_approval_asks_a_person() {
+fn hook_approval_creates_question() {
     let config = "
   start: a
   hooks:
@@ -142,7 +142,7 @@ fn asking(event: &str, condition: &str) -> String {
 const ANY: &str = "{path: step_count, op: gte, value: 0}";
 
 #[test]
-fn a_run_that_ended_at_the_question_of_a_hook_has_its_way_barred() {
+fn run_ended_at_hook_question_cannot_continue() {
     let between = asking("after_step", "{path: node, op: eq, value: a}");
     let at_end = asking("graph_completed", ANY).replace("suspend,", "retry,");
     let behind = asking("error", ANY);
@@ -186,7 +186,7 @@ fn a_run_that_ended_at_the_question_of_a_hook_has_its_way_barred() {
 }
 
 #[test]
-fn a_denial_behind_the_last_node_ends_the_run_as_denied() {
+fn denial_after_last_node_ends_run() {
     let hook = asking("after_step", "{path: node, op: eq, value: a}");
     let config = format!("\n  start: a\n  hooks: [{hook}]\n  nodes: {{a: {{assign: {{x: 1}}}}}}\n");
     for (approved, status) in [(true, Status::Completed), (false, Status::Error)] {
@@ -199,7 +199,7 @@ fn a_denial_behind_the_last_node_ends_the_run_as_denied() {
 }
 
 #[test]
-fn of_the_questions_of_hooks_the_last_answer_counts() {
+fn last_answer_to_hook_questions_counts() {
     // Behind the node a first hook asks; then the limit is reached, and another one does.
     let between = asking("after_step", "{path: node, op: eq, value: a}");
     let limit = asking("limit", ANY);
@@ -219,7 +219,7 @@ fn of_the_questions_of_hooks_the_last_answer_counts() {
 }
 
 #[test]
-fn a_denial_behind_a_failure_lets_the_failure_stand() {
+fn denial_after_failure_keeps_failure() {
     let config = "
   start: a
   hooks: [{event: error, action: {item_id: rye/agent/threads/internal/control, params: {action: suspend, suspend_reason: approval}}}]
@@ -287,7 +287,7 @@ fn a_wait_until_a_time_follows_the_wall_clock() {
 }
 
 #[test]
-fn a_waiting_run_stops_when_it_is_asked_to_and_when_its_time_is_over() {
+fn waiting_run_stops_on_request_and_timeout() {
     let config = "
   start: rest
   timeout: 10
@@ -306,7 +306,7 @@ fn a_waiting_run_stops_when_it_is_asked_to_and_when_its_time_is_over() {
 }
 
 #[test]
-fn a_fail_node_ends_the_run_as_its_author_says() {
+fn fail_node_ends_run_with_its_message() {
     let config = "
   start: check
   on_error: continue
@@ -345,7 +345,7 @@ const BRANCHES: &str = "
 ";
 
 #[test]
-fn branches_run_side_by_side_and_are_known_by_their_names() {
+fn branches_run_concurrently_by_name() {
     let mut stage = Stage::of(BRANCHES, run(json!({}), None));
     stage.settle();
     assert_eq!(stage.most_at_once, 3);
@@ -365,7 +365,7 @@ fn branches_run_side_by_side_and_are_known_by_their_names() {
 }
 
 #[test]
-fn a_branch_keeps_its_key_where_others_are_put_before_it() {
+fn branch_key_is_stable_when_others_are_inserted() {
     let keys = |config: &str| -> BTreeMap<i64, String> {
         let mut stage = Stage::of(config, run(json!({}), None));
         assert_eq!(stage.play(), Rest::Ended);

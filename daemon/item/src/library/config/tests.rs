@@ -87,7 +87,7 @@ fn named(name: &str, body: &str) -> String {
 }
 
 #[test]
-fn what_is_shipped_is_a_policy_and_the_snapshot_of_a_project_without_files() {
+fn shipped_policy_is_snapshot_of_project_without_files() {
     let world = World::new();
     let snapshot = world.library.snapshot().unwrap();
     assert_eq!(snapshot, Snapshot::shipped());
@@ -100,7 +100,7 @@ fn what_is_shipped_is_a_policy_and_the_snapshot_of_a_project_without_files() {
 }
 
 #[test]
-fn the_user_lies_over_the_system_and_the_project_over_both() {
+fn project_overrides_user_and_user_overrides_system() {
     let world = World::new();
     world.write_signed(
         "home",
@@ -123,7 +123,7 @@ fn the_user_lies_over_the_system_and_the_project_over_both() {
 }
 
 #[test]
-fn a_hook_that_is_written_outside_of_the_system_loses_its_mark() {
+fn hook_outside_system_loses_system_flag() {
     let world = World::new();
     let origins = || {
         let policy = world.policy();
@@ -156,7 +156,7 @@ fn a_hook_that_is_written_outside_of_the_system_loses_its_mark() {
 }
 
 #[test]
-fn a_copy_of_the_systems_file_is_the_systems() {
+fn copy_of_system_file_counts_as_system() {
     let world = World::new();
     let shipped = include_str!("../../../../../.ai/config/agent/hook_conditions.yaml");
     world.write("project", "hook_conditions", shipped);
@@ -164,7 +164,7 @@ fn a_copy_of_the_systems_file_is_the_systems() {
 }
 
 #[test]
-fn configuration_is_refused_like_any_item() {
+fn configuration_is_verified_like_any_item() {
     let world = World::new();
     let good = text("retry: {max_retries: 4}");
     for (name, content, kind, told) in [
@@ -243,7 +243,7 @@ fn configuration_is_refused_like_any_item() {
 }
 
 #[test]
-fn the_snapshot_is_made_again_only_when_a_file_changes() {
+fn snapshot_is_rebuilt_only_on_file_change() {
     let world = World::new();
     let first = world.library.snapshot().unwrap();
     let again = world.library.snapshot().unwrap();
@@ -260,7 +260,7 @@ fn the_snapshot_is_made_again_only_when_a_file_changes() {
 }
 
 #[test]
-fn files_that_do_not_concern_graphs_change_the_hash_alone() {
+fn files_unrelated_to_graphs_change_only_hash() {
     let world = World::new();
     let shipped = Snapshot::shipped();
     let mut hashes = vec![Arc::clone(&shipped.hash)];
@@ -274,7 +274,7 @@ fn files_that_do_not_concern_graphs_change_the_hash_alone() {
 }
 
 #[test]
-fn a_project_lowers_default_limits_and_a_user_sets_them() {
+fn project_lowers_and_user_sets_default_limits() {
     let world = World::new();
     let spend = |world: &World| {
         let spend = world.policy()["resilience"]["limits"]["defaults"]["spend"].clone();

@@ -102,7 +102,7 @@ fn a_damaged_block_with_a_living_run_is_copied_and_stays_damaged() {
 }
 
 #[test]
-fn a_damaged_block_of_removed_runs_goes() {
+fn damaged_block_of_removed_runs_is_dropped() {
     let (rig, store, sections) = filled(u64::MAX);
     let Extent { offset, .. } = frames_of(&store, 3)[1];
     flip(&rig, 1, offset + 50);

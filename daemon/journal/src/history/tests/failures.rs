@@ -66,7 +66,7 @@ fn a_table_that_cannot_be_written_fails_one_append_and_loses_nothing() {
 }
 
 #[test]
-fn what_a_failed_append_left_gives_way_to_the_section_in_the_next_file() {
+fn rest_of_failed_append_is_replaced_by_next_section() {
     let sections = sections(&commits(8, 3, 30), &[4]);
     let rig = Rig::new(u64::MAX);
     let store = rig.filled(&sections);
@@ -86,7 +86,7 @@ fn what_a_failed_append_left_gives_way_to_the_section_in_the_next_file() {
 }
 
 #[test]
-fn a_sync_that_fails_at_the_start_takes_the_unsynced_section_away() {
+fn failed_sync_at_start_drops_unsynced_section() {
     let all = sections(&commits(8, 3, 30), &[4]);
     let mut rig = Rig::new(u64::MAX);
     let store = rig.filled(&all[..1]);

@@ -74,7 +74,7 @@ fn start_keys_stay_until_their_time() {
 }
 
 #[test]
-fn accounts_that_others_need_stay_for_ever() {
+fn removal_keeps_accounts_of_other_runs() {
     let kept = |json: &str| RawValue::from_string(json.to_owned()).unwrap();
     let mut removal = removal(&[1, 3], 0);
     removal.kept = vec![kept(r#"{"id":"work-17-9"}"#)];

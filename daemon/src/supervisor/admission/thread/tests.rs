@@ -100,7 +100,7 @@ fn offered(contract: &Contract) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn all_that_a_thread_goes_by_is_fixed_when_it_is_accepted() {
+async fn admission_fixes_contract_of_thread() {
     let world = World::new().await;
     let text = file(
         "count",
@@ -163,7 +163,7 @@ async fn all_that_a_thread_goes_by_is_fixed_when_it_is_accepted() {
 }
 
 #[tokio::test]
-async fn the_caller_goes_before_the_directive_and_that_before_the_defaults() {
+async fn limits_prefer_caller_then_directive_then_defaults() {
     let world = World::new().await;
     world.directive("bare", &plain("bare"));
     let spec = world.admitted("bare").await.spec;
@@ -212,7 +212,7 @@ async fn the_caller_goes_before_the_directive_and_that_before_the_defaults() {
 }
 
 #[tokio::test]
-async fn a_directive_without_permissions_may_do_nothing_and_a_parent_gives_its_own() {
+async fn directive_without_permissions_may_do_nothing_but_inherits() {
     let world = World::new().await;
     world.directive("bare", &plain("bare"));
     let spec = world.admitted("bare").await.spec;
@@ -250,7 +250,7 @@ fn shell_tool(category: &str, name: &str, more: &str) -> String {
 }
 
 #[tokio::test]
-async fn tools_that_permissions_name_and_few_in_a_folder_are_offered_by_name() {
+async fn named_tools_and_small_folders_are_offered_by_name() {
     let world = World::new().await;
     let tool = |file: &str, text: &str| {
         let put = &world.rig;
@@ -322,7 +322,7 @@ async fn tools_that_permissions_name_and_few_in_a_folder_are_offered_by_name() {
 }
 
 #[tokio::test]
-async fn risks_that_nobody_acknowledged_are_told_or_refused_and_no_project_says_otherwise() {
+async fn unacknowledged_risks_warn_or_refuse_despite_project() {
     let world = World::new().await;
     let put = |name: &str, inside: &str| {
         let permissions = format!("<permissions>{inside}</permissions>");
@@ -382,7 +382,7 @@ async fn risks_that_nobody_acknowledged_are_told_or_refused_and_no_project_says_
 }
 
 #[tokio::test]
-async fn limits_come_from_the_configuration_which_a_project_only_lowers() {
+async fn project_configuration_only_lowers_limits() {
     let world = World::new().await;
     world.directive("bare", &plain("bare"));
     let put = |space: &Path, body: &str| {
@@ -421,7 +421,7 @@ async fn limits_come_from_the_configuration_which_a_project_only_lowers() {
 }
 
 #[tokio::test]
-async fn what_a_directive_rests_on_must_be_there_and_be_what_was_signed() {
+async fn missing_or_modified_dependencies_of_directive_are_refused() {
     let world = World::new().await;
     let spoil = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).unwrap();
@@ -466,7 +466,7 @@ async fn what_a_directive_rests_on_must_be_there_and_be_what_was_signed() {
 }
 
 #[tokio::test]
-async fn inputs_that_do_not_fit_make_no_thread() {
+async fn unfit_inputs_create_no_thread() {
     let world = World::new().await;
     let inputs = "<inputs><input name=\"path\" required=\"true\"/><input name=\"most\" type=\"integer\"/></inputs>";
     world.directive("count", &file("count", "", "", inputs));
@@ -485,7 +485,7 @@ async fn inputs_that_do_not_fit_make_no_thread() {
 }
 
 #[tokio::test]
-async fn the_model_is_chosen_when_the_thread_is_accepted() {
+async fn admission_chooses_model() {
     let world = World::new().await;
     let wish = "<model id=\"claude-haiku-5-5\"/>";
     world.directive("wish", &file("wish", "", wish, ""));
@@ -518,7 +518,7 @@ async fn the_model_is_chosen_when_the_thread_is_accepted() {
 }
 
 #[tokio::test]
-async fn a_provider_file_of_a_project_is_given_the_secrets_of_the_project_only() {
+async fn project_provider_gets_only_project_secrets() {
     let mine = ("MY_KEY", "a-secret-of-the-daemon");
     let world = World::with(&[mine]).await;
     let provider = "version: \"1.0.0\"\ncategory: agent/providers\nname: mine\napi: openai_chat\n\
@@ -562,7 +562,7 @@ async fn a_provider_file_of_a_project_is_given_the_secrets_of_the_project_only()
 }
 
 #[tokio::test]
-async fn what_threads_cannot_do_yet_is_refused_and_what_is_not_for_them_too() {
+async fn unsupported_and_foreign_thread_settings_are_refused() {
     let world = World::new().await;
     world.directive("bare", &plain("bare"));
     let step = Start {
@@ -601,7 +601,7 @@ async fn what_threads_cannot_do_yet_is_refused_and_what_is_not_for_them_too() {
 }
 
 #[tokio::test]
-async fn a_child_thread_has_no_more_than_its_parent_leaves_and_its_account_below() {
+async fn child_thread_is_bounded_by_parent_limits_and_account() {
     let world = World::new().await;
     let limits = "<limits turns=\"9\" tokens=\"900\" spend=\"0.25\"/>\
                   <permissions><execute><tool>t/*</tool></execute></permissions>";
@@ -664,7 +664,7 @@ async fn a_child_thread_has_no_more_than_its_parent_leaves_and_its_account_below
 }
 
 #[tokio::test]
-async fn threads_of_one_directive_share_what_they_go_by() {
+async fn threads_of_one_directive_share_contract() {
     let world = World::new().await;
     for name in ["one", "other"] {
         world.directive(name, &plain(name));
@@ -682,7 +682,7 @@ async fn threads_of_one_directive_share_what_they_go_by() {
 }
 
 #[tokio::test]
-async fn a_thread_continues_with_the_limits_that_are_in_force() {
+async fn continued_thread_has_present_limits() {
     let world = World::new().await;
     let limits = "<limits turns=\"9\" tokens=\"900\" spend=\"0.25\" spawns=\"2\" depth=\"3\" duration_seconds=\"60\"/>";
     world.directive("limited", &file("limited", "", limits, ""));
@@ -699,7 +699,7 @@ async fn a_thread_continues_with_the_limits_that_are_in_force() {
 }
 
 #[tokio::test]
-async fn what_becomes_of_child_runs_is_fixed_when_their_parent_begins() {
+async fn admission_fixes_terms_of_child_runs() {
     let world = World::new().await;
     world.directive("bare", &plain("bare"));
     let usual = ChildTerms {
