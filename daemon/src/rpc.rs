@@ -1,9 +1,9 @@
-//! The gRPC face of the daemon.
+//! The gRPC API of the daemon.
 //!
-//! **Owns** who may call (`caller`), decoding, encoding and the mapping of errors to statuses (`status`). The only code
-//! that names wire types and the model together. **Never** decides anything about a run, and has none but from
-//! [`Access`], which asks whether the caller may. **Order.** Every answer waits until
-//! what it shows is durable; that is the journal's promise, not ours.
+//! **Owns** the check of callers (`caller`), decoding, encoding and the mapping of errors to statuses (`status`). No
+//! other code names both wire types and the model. **Never** decides anything about a run. It gets runs only from
+//! [`Access`], which checks that the caller may see or change them. **Order.** Every answer waits until what it shows
+//! is durable; the journal ensures that.
 
 mod authority;
 mod listener;
@@ -53,12 +53,13 @@ use crate::process::most_open_files;
 pub use self::listener::{Listener, Listeners};
 pub use self::node::Facts as NodeFacts;
 
-/// Connections accepted and not yet handled by the server.
+/// Accepted connections that wait for the server.
 const ACCEPT_QUEUE: usize = 64;
-/// Calls at once on one connection; a client's next one waits.
+/// Concurrent calls of one connection; further calls of that client wait.
 const MOST_CALLS: u32 = 2048;
 
-/// Serves on `listeners`, taking requests of at most `max_message` bytes, until `stop` is cancelled, then lets calls in flight end for up to `grace`.
+/// Serves on `listeners` until `stop` is cancelled, then lets calls in flight end for up to `grace`. `max_message` is
+/// in bytes.
 pub async fn serve(
     listeners: Listeners,
     access: Access,
@@ -89,7 +90,7 @@ pub async fn serve(
             .register_encoded_file_descriptor_set(rye_proto::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    // Most clients ask in the words of the older one.
+    // Most clients use the older version of the reflection service.
     let older = reflection().build_v1alpha();
     let older = older.expect("the committed descriptors are valid");
     let reflection = reflection().build_v1();
@@ -140,7 +141,8 @@ pub async fn serve(
     end
 }
 
-/// Tells whoever calls that the daemon stops, for as long as this is polled: the calls that [`serve`] let in have ended.
+/// Refuses every call with the reason `stopping` for as long as it is polled. Called after [`serve`], once its calls
+/// have ended.
 pub async fn turn_away(facts: &Facts) {
     let guard = caller::Guard::new(facts.uid, facts.stopping.clone());
     let (connections, accepted) = tokio::sync::mpsc::channel(ACCEPT_QUEUE);
@@ -148,7 +150,7 @@ pub async fn turn_away(facts: &Facts) {
     let never = CancellationToken::new();
     let listeners = facts.listener.clone();
     let accepting = accept(listeners, facts.parent, places, connections, never);
-    // A server has a service; the guard stands before it.
+    // tonic needs a service; the guard refuses every call first.
     let (_, health) = tonic_health::server::health_reporter();
     let server = Server::builder()
         .layer(tonic::service::InterceptorLayer::new(guard))
@@ -158,7 +160,7 @@ pub async fn turn_away(facts: &Facts) {
     drop(ended);
 }
 
-/// Accepts connections and finds out who is at the other end, before a byte of theirs is read.
+/// Accepts connections and identifies each peer before a byte is read from it.
 async fn accept(
     mut listeners: Listeners,
     parent: nix::unistd::Pid,
@@ -173,7 +175,7 @@ async fn accept(
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
-                    // Out of descriptors, most likely: give them time to come back.
+                    // Probably out of descriptors: wait until some are free.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
                 }

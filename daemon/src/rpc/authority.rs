@@ -1,11 +1,13 @@
-//! Clients that name the socket's path as `:authority`.
+//! Clients that send the path of the socket as `:authority`.
 //!
-//! Of a Unix socket the gRPC libraries of C, Python, Java and Swift make an `:authority` that is its path, which HTTP/2 as we serve it
-//! refuses before anybody can answer. [`Lenient`] puts [`INSTEAD`] in its place as the bytes are read. **Owns** nothing else of the
-//! protocol. **Order.** Until the first request of a connection is whole, its frames are held; when that names an authority that can be one,
-//! everything passes as it is from then on. If not, the blocks of headers of this connection are decoded and encoded again, for
-//! an encoder may name later what it sent earlier. **Failure.** What is no HTTP/2, or more than is held here, passes as it is, and the server
-//! refuses it.
+//! The gRPC libraries of C, Python, Java and Swift do so on a Unix socket, and our HTTP/2 server refuses such a request
+//! before any service is called. [`Lenient`] replaces an invalid authority with [`INSTEAD`] as the bytes are read. It
+//! changes nothing else of the protocol.
+//!
+//! **Order.** The frames of a header block are held until the block is complete. If the authority of the first request
+//! is valid, everything passes unchanged from then on. Otherwise all later header blocks of the connection are decoded
+//! and encoded again, because HPACK refers to earlier fields. **Failure.** Data that is not HTTP/2, or exceeds the
+//! bounds below, passes unchanged; the server refuses it.
 
 use std::io;
 use std::pin::Pin;
@@ -16,17 +18,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::codegen::http::uri;
 use tonic::transport::server::Connected;
 
-/// The authority of a request that names none that can be one.
+/// Replacement for an invalid authority.
 const INSTEAD: &[u8] = b"localhost";
-/// What a client says first.
+/// Length of the HTTP/2 connection preface, in bytes.
 const PREFACE: usize = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".len();
-/// Bytes of the head of a frame, and the longest frame that the server takes.
+/// Bytes of a frame header.
 const HEAD: usize = 9;
+/// Most bytes of a frame that the server accepts.
 const MOST_FRAME: usize = 16_384;
-/// Most bytes of a block of headers, and most that they may mean.
+/// Most bytes of the frames of a header block.
 const MOST_BLOCK: usize = 64 << 10;
+/// Most bytes of the decoded fields of a header block.
 const MOST_HEADERS: usize = 256 << 10;
-/// Bytes read at once.
+/// Bytes per read.
 const CHUNK: usize = 16 << 10;
 
 const HEADERS: u8 = 1;
@@ -36,13 +40,13 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// A connection whose requests have an authority that can be one.
+/// A connection whose requests reach the server with a valid authority.
 #[derive(Debug)]
 pub(super) struct Lenient<S> {
     stream: S,
-    /// None when everything passes as it is.
+    /// `None` once everything passes unchanged.
     filter: Option<Box<Filter>>,
-    /// What was read and is not handed out yet, from `given` on.
+    /// Bytes that were read; those from `given` on are still to be delivered.
     ready: Vec<u8>,
     given: usize,
 }
@@ -88,7 +92,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Lenient<S> {
             let mut read = ReadBuf::new(&mut chunk);
             ready!(Pin::new(&mut this.stream).poll_read(cx, &mut read))?;
             if read.filled().is_empty() {
-                // The end: what is held is half a frame.
+                // End of the stream. An incomplete frame that the filter may hold is dropped.
                 return Poll::Ready(Ok(()));
             }
             if filter.take(read.filled(), &mut this.ready) == Passes::All {
@@ -136,47 +140,44 @@ impl<S: Connected> Connected for Lenient<S> {
     }
 }
 
-/// What becomes of the bytes that are still to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Passes {
-    /// They are looked at.
+    /// The filter inspects the frames that follow.
     Frames,
-    /// They pass as they are.
+    /// All bytes that follow pass unchanged.
     All,
 }
 
-/// The frames of a connection, until it is known that they may pass.
+/// State of a connection until its bytes pass unchanged.
 #[derive(Debug, Default)]
 struct Filter {
     at: At,
-    /// What has come of the preface, of the head of a frame, or of a frame of headers.
+    /// The part received so far of the preface, a frame header or a `HEADERS` frame.
     unit: Vec<u8>,
-    /// The frames of the block at hand, as they came.
+    /// The frames of the current header block, as received.
     frames: Vec<u8>,
-    /// The head of the first of them.
+    /// Header of the first of `frames`.
     first: Option<Frame>,
-    /// What they say, without padding and priority.
+    /// Header block of `frames`, without padding and priority.
     block: Vec<u8>,
     codec: Option<Codec>,
 }
 
-/// What comes next.
 #[derive(Debug, Default, Clone, Copy)]
 enum At {
     #[default]
     Preface,
     Head,
-    /// The body of a frame of headers.
+    /// Body of a `HEADERS` or `CONTINUATION` frame.
     Headers(Frame),
-    /// So many bytes of a frame that passes as it is.
+    /// Number of bytes left of a frame that passes unchanged.
     Passing(usize),
 }
 
-/// Decodes blocks of headers and encodes them again.
 struct Codec {
     decoder: Decoder<'static>,
     encoder: Encoder<'static>,
-    /// Whether a block was encoded here: then all that follow are.
+    /// True once a block was encoded here; then all later ones must be, as the encoder's table differs.
     rewrites: bool,
 }
 
@@ -187,7 +188,7 @@ impl std::fmt::Debug for Codec {
 }
 
 impl Filter {
-    /// Takes what was read; what may pass is put into `out`.
+    /// Consumes `read` and appends to `out` what may pass.
     fn take(&mut self, mut read: &[u8], out: &mut Vec<u8>) -> Passes {
         while !read.is_empty() {
             let wanted = match self.at {
@@ -217,7 +218,7 @@ impl Filter {
         Passes::Frames
     }
 
-    /// The unit at hand is whole.
+    /// Handles a complete unit.
     fn whole(&mut self, out: &mut Vec<u8>) -> Passes {
         match self.at {
             At::Preface => {
@@ -231,12 +232,12 @@ impl Filter {
         }
     }
 
-    /// The head of a frame is whole.
+    /// Handles a complete frame header.
     fn head(&mut self, out: &mut Vec<u8>) -> Passes {
         let Some(frame) = Frame::read(&self.unit) else {
             return Passes::All;
         };
-        // The frames of a block follow each other, and nothing else continues one.
+        // RFC 9113: the frames of a block are consecutive, and only a `CONTINUATION` frame continues one.
         let continues = frame.kind == CONTINUATION;
         if frame.length > MOST_FRAME || continues != self.first.is_some() {
             return Passes::All;
@@ -256,7 +257,7 @@ impl Filter {
         Passes::Frames
     }
 
-    /// A frame of headers is whole.
+    /// Handles a complete `HEADERS` or `CONTINUATION` frame.
     fn headers(&mut self, frame: Frame, out: &mut Vec<u8>) -> Passes {
         let Some(fragment) = frame.fragment(&self.unit) else {
             return Passes::All;
@@ -292,7 +293,7 @@ impl Codec {
         }
     }
 
-    /// The block as the server is to have it; `None` if all may pass as it is.
+    /// Returns the block to send to the server, or `None` if everything may pass unchanged.
     fn checked(&mut self, block: &[u8]) -> Option<Vec<u8>> {
         let mut fields = self.decode(block)?;
         let named = fields.iter_mut().find(|(name, _)| name == b":authority");
@@ -309,7 +310,7 @@ impl Codec {
         Some(self.encoder.encode(fields))
     }
 
-    /// The fields of a block; `None` if it is none, or says more than we keep.
+    /// Returns `None` if the block is malformed or its fields exceed [`MOST_HEADERS`].
     fn decode(&mut self, block: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
         let (mut fields, mut bytes) = (Vec::new(), 0);
         let decoded = self.decoder.decode_with_cb(block, |name, value| {
@@ -322,7 +323,6 @@ impl Codec {
     }
 }
 
-/// The head of a frame.
 #[derive(Debug, Clone, Copy)]
 struct Frame {
     length: usize,
@@ -332,7 +332,7 @@ struct Frame {
 }
 
 impl Frame {
-    /// The head with which `bytes` begin, if it is whole.
+    /// Returns `None` if `bytes` are shorter than a frame header.
     fn read(bytes: &[u8]) -> Option<Self> {
         let &[a, b, c, kind, flags, ref stream @ ..] = bytes.first_chunk::<HEAD>()?;
         let length = u32::from_be_bytes([0, a, b, c]);
@@ -344,7 +344,7 @@ impl Frame {
         })
     }
 
-    /// What `body` says of the block, without padding and priority; `None` if it cannot be the body of this frame.
+    /// Returns the part of the header block in `body`, without padding and priority; `None` if `body` is malformed.
     fn fragment(self, mut body: &[u8]) -> Option<&[u8]> {
         if self.kind == CONTINUATION {
             return Some(body);
@@ -360,7 +360,7 @@ impl Frame {
     }
 }
 
-/// Writes `block` as frames in place of those that began with `first`.
+/// Writes `block` as frames that replace those that began with `first`.
 fn write(first: Frame, block: &[u8], out: &mut Vec<u8>) {
     let mut parts = block.chunks(MOST_FRAME).peekable();
     let (mut kind, mut flags) = (HEADERS, first.flags & END_STREAM);
@@ -377,7 +377,7 @@ fn write(first: Frame, block: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Whether the server takes it as one.
+/// True if the server accepts `value` as an authority.
 fn is_authority(value: &[u8]) -> bool {
     uri::Authority::try_from(value).is_ok()
 }

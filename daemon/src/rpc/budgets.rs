@@ -1,4 +1,4 @@
-//! The service `Budgets`: what runs may spend, and have spent.
+//! The service `Budgets`: limits and spending of runs.
 
 use rye_proto::v1;
 use rye_proto::v1::budgets_server::Budgets;

@@ -1,10 +1,12 @@
-//! Who calls, decided when the connection is accepted: see `daemon/docs/capabilities.md`.
+//! Authentication of callers when a connection is accepted: see `daemon/docs/capabilities.md`.
 //!
-//! A peer that descends from the daemon or its parent, or carries the tag of an attempt, **is a run** and never a principal; until runs
-//! have tokens it is refused. So is one whose lineage cannot be found out, and one of another uid, which has no grant.
+//! A peer that descends from the daemon or its parent, or carries the tag of an attempt, **is a run** and never a
+//! principal. It is refused until runs have tokens. A peer whose lineage cannot be determined is refused too, and so is
+//! one of another uid, which has no grant.
 //!
-//! **Bounds.** Connections take descriptors, which the runs need. Principals have at most half of them; those who are refused
-//! have a few between them, and an attempt of a run fewer, for as long as it takes to be told why.
+//! **Bounds.** Connections take descriptors, which runs need as well. Principals have at most half of them. Refused
+//! callers share [`MOST_REFUSED`] connections of at most [`MOST_OF_ATTEMPT`] per attempt, each open for
+//! [`REFUSED_FOR`], long enough to read the reason.
 
 use std::collections::HashMap;
 use std::future::Future as _;
@@ -28,7 +30,7 @@ use tonic::{Request, Status};
 use super::status::with_reason;
 use crate::process::{self, Lineage};
 
-/// What is known of the process at the other end of a connection.
+/// The process at the other end of a connection.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     uid: Option<u32>,
@@ -36,7 +38,7 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// The authority this caller brings: the daemon's own user may do everything.
+    /// Returns the caller's authority: every capability, since only the daemon's own user is admitted.
     pub(super) fn layer(&self) -> Layer {
         let uid = self
             .uid
@@ -48,14 +50,13 @@ impl Caller {
     }
 }
 
-/// Connections at once of callers that are refused.
+/// Most concurrent connections of refused callers.
 const MOST_REFUSED: usize = 16;
-/// Those among them of one attempt of a run.
+/// Most of those per attempt of a run.
 const MOST_OF_ATTEMPT: usize = 4;
-/// How long such a connection lasts.
 const REFUSED_FOR: Duration = Duration::from_secs(2);
 
-/// The places that connections take.
+/// Limits on concurrent connections.
 #[derive(Debug)]
 pub(super) struct Places {
     guard: Guard,
@@ -64,12 +65,12 @@ pub(super) struct Places {
     attempts: Attempts,
 }
 
-/// The places of attempts, by their tags; none has an entry without a place.
+/// Number of connections per attempt, by its tag. No entry is 0.
 #[derive(Debug, Clone, Default)]
 struct Attempts(Arc<Mutex<HashMap<Vec<u8>, usize>>>);
 
 impl Attempts {
-    /// A place for `attempt`, if it has not too many.
+    /// Returns `None` if `attempt` has [`MOST_OF_ATTEMPT`] connections already.
     fn take(&self, attempt: &[u8]) -> Option<PlaceOfAttempt> {
         let mut taken = self.taken();
         let count = taken.entry(attempt.to_vec()).or_default();
@@ -84,7 +85,7 @@ impl Attempts {
     }
 
     fn taken(&self) -> MutexGuard<'_, HashMap<Vec<u8>, usize>> {
-        // Every use is one number that changes.
+        // Every use changes one number, so a panic elsewhere leaves the map valid.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -108,7 +109,7 @@ impl Drop for PlaceOfAttempt {
 }
 
 impl Places {
-    /// Places for as many principals as half of `descriptors` allow.
+    /// Principals get half of `descriptors`.
     pub(super) fn new(guard: Guard, descriptors: usize) -> Self {
         Self {
             guard,
@@ -120,7 +121,7 @@ impl Places {
         }
     }
 
-    /// A place for `stream`, whose other end is `caller`. `None` closes it: there is none left.
+    /// Returns `None` if no slot is left for `caller`; that closes `stream`.
     pub(super) fn take(&self, stream: UnixStream, caller: Caller) -> Option<Peer> {
         let is_refused = self.guard.admit(Some(&caller)).is_err();
         let places = if is_refused {
@@ -142,18 +143,16 @@ impl Places {
     }
 }
 
-/// A connection that knows who is at its other end.
 #[derive(Debug)]
 pub(super) struct Peer {
     stream: UnixStream,
     caller: Caller,
-    /// When it is closed whatever the other end does, if its caller is refused.
+    /// Closes the connection of a refused caller at this time, whatever the peer does.
     ends: Option<Pin<Box<Sleep>>>,
     _place: (OwnedSemaphorePermit, Option<PlaceOfAttempt>),
 }
 
 impl Caller {
-    /// Who is at the other end of `stream`.
     pub(super) fn of(stream: &UnixStream, parent: Pid) -> Self {
         let (uid, lineage) = match process::Peer::of(stream) {
             Ok(found) => (Some(found.uid()), found.lineage(Some(parent))),
@@ -182,7 +181,7 @@ impl AsyncRead for Peer {
     ) -> Poll<std::io::Result<()>> {
         let is_over = |ends: &mut Pin<Box<Sleep>>| ends.as_mut().poll(cx).is_ready();
         if self.ends.as_mut().is_some_and(is_over) {
-            // Nothing was read, which is how the end of a stream is told.
+            // A read of 0 bytes is the end of the stream.
             return Poll::Ready(Ok(()));
         }
         Pin::new(&mut self.stream).poll_read(cx, buf)
@@ -219,7 +218,7 @@ impl AsyncWrite for Peer {
     }
 }
 
-/// Lets through only callers that are principals, and none once the daemon stops; every service stands behind it.
+/// Admits only principals, and no caller once the daemon stops. Every service is called through it.
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     uid: u32,
@@ -359,7 +358,7 @@ mod tests {
             held.pop();
             assert!(take(uid, lineage.clone()).is_some(), "{lineage:?}");
         }
-        // An attempt leaves places to others, and all attempts together have as many as all that are refused.
+        // Other attempts still get connections, and all attempts together as many as all refused callers.
         let own: Vec<_> = std::iter::from_fn(|| take(1000, inside("a")))
             .take(100)
             .collect();

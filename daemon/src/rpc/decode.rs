@@ -1,4 +1,4 @@
-//! Wire types as the model.
+//! Wire types to the model.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::native::SignAsked;
 use crate::supervisor::Start;
 use rye_journal::{DeltaKind, Spot};
 
-/// Longest reason that somebody may give for what is asked.
+/// Most bytes of a reason or comment.
 const REASON_BYTES: usize = 1000;
 
-/// A request taken apart: who calls, and what is asked.
+/// Splits a request into caller and message.
 pub(super) fn open<T>(request: Request<T>) -> Result<(Layer, T), Refusal> {
     let caller = request
         .extensions()
@@ -35,7 +35,7 @@ pub(super) fn open<T>(request: Request<T>) -> Result<(Layer, T), Refusal> {
     Ok((caller, request.into_inner()))
 }
 
-/// A start of `item` in `project` on behalf of `caller`, without anything further.
+/// A start of `item` in `project` by `caller`, with defaults for the rest.
 pub(super) fn start(
     caller: Layer,
     item: Option<v1::ItemRef>,
@@ -48,7 +48,7 @@ pub(super) fn run_id(text: &str) -> Result<RunId, Refusal> {
     RunId::new(text).map_err(|error| invalid("run_id", error))
 }
 
-/// A run that may be left out.
+/// Returns `None` for an empty text.
 pub(super) fn optional_run_id(field: &str, text: &str) -> Result<Option<RunId>, Refusal> {
     given(text)
         .map(RunId::new)
@@ -56,12 +56,11 @@ pub(super) fn optional_run_id(field: &str, text: &str) -> Result<Option<RunId>, 
         .map_err(|error| invalid(field, error))
 }
 
-/// A text that may be left out.
+/// Returns `None` for an empty text.
 pub(super) fn given(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// What is to be fetched.
 pub(super) fn fetch(request: v1::FetchRequest) -> Result<Asked, Refusal> {
     let texts = [
         ("item_id", given(&request.item_id)),
@@ -88,7 +87,6 @@ pub(super) fn fetch(request: v1::FetchRequest) -> Result<Asked, Refusal> {
     Asked::read(asked).map_err(|error| invalid("FetchRequest", error))
 }
 
-/// What is to be signed.
 pub(super) fn sign(request: &v1::SignRequest) -> Result<SignAsked, Refusal> {
     let kind = kind("item_type", request.item_type)?;
     let kind = kind.ok_or_else(|| invalid("item_type", "it is missing"))?;
@@ -100,7 +98,7 @@ pub(super) fn sign(request: &v1::SignRequest) -> Result<SignAsked, Refusal> {
     })
 }
 
-/// A JSON object; an empty text is an empty one.
+/// Parses a JSON object; an empty text is an empty object.
 pub(super) fn object(field: &str, text: &str) -> Result<Object, Refusal> {
     if text.is_empty() {
         return Ok(Object::new());
@@ -112,7 +110,7 @@ pub(super) fn object(field: &str, text: &str) -> Result<Object, Refusal> {
     }
 }
 
-/// Who asks and why, for the record: the name of the caller stands first, whatever the reason says.
+/// The caller and the reason, for the record. The caller comes first, so a reason cannot name another one.
 pub(super) fn cause(caller: &Layer, reason: &str) -> Result<String, Refusal> {
     if reason.len() > REASON_BYTES {
         let problem = format!("it is longer than {REASON_BYTES} bytes");
@@ -124,21 +122,21 @@ pub(super) fn cause(caller: &Layer, reason: &str) -> Result<String, Refusal> {
     })
 }
 
-/// A number of the wire as the enum it stands for. One that the contract does not name is refused: to take it for the
-/// default would do something that nobody asked for.
+/// Converts a number of the wire to its enum. An unknown number is refused: the default could do something that the
+/// caller did not request.
 fn named<E: TryFrom<i32>>(field: &str, number: i32) -> Result<E, Refusal> {
     let unknown = || invalid(field, format!("{number} is no value of this contract"));
     E::try_from(number).map_err(|_unnamed| unknown())
 }
 
-/// The item a request names; an absent type means a tool.
+/// The item that a request names; an absent type means a tool.
 pub(super) fn item(item: Option<v1::ItemRef>) -> Result<ItemRef, Refusal> {
     let item = item.ok_or_else(|| invalid("item", "it is missing"))?;
     let kind = kind("item.type", item.r#type)?.unwrap_or(ItemKind::Tool);
     ItemRef::parse(&item.id, kind).map_err(|error| invalid("item.id", error))
 }
 
-/// The name of an item whose type may be left open.
+/// Id and type of an item; the type may be unspecified.
 pub(super) fn item_name(
     field: &str,
     item: Option<v1::ItemRef>,
@@ -147,7 +145,6 @@ pub(super) fn item_name(
     Ok((kind(&format!("{field}.type"), item.r#type)?, item.id))
 }
 
-/// Which items are to be listed.
 pub(super) fn wanted(request: &v1::ListItemsRequest) -> Result<Wanted, Refusal> {
     let most = match request.page_size {
         0 => 100,
@@ -163,7 +160,6 @@ pub(super) fn wanted(request: &v1::ListItemsRequest) -> Result<Wanted, Refusal> 
     .map_err(|error| invalid("ListItemsRequest", error))
 }
 
-/// A type of items, if one is named.
 fn kind(field: &str, kind: i32) -> Result<Option<ItemKind>, Refusal> {
     Ok(named::<v1::ItemType>(field, kind)?.to_core())
 }
@@ -191,18 +187,17 @@ pub(super) fn limits(limits: Option<v1::Limits>) -> Result<Limits, Refusal> {
     })
 }
 
-/// An amount of money.
 pub(super) fn amount(field: &str, text: &str) -> Result<Usd, Refusal> {
     Usd::parse(text).map_err(|error| invalid(field, error))
 }
 
-/// The new limits of a run that is resumed, and of what it may spend.
+/// Returns the new limits of a resumed run, and its new spend limit.
 pub(super) fn raise(raise: Option<v1::Limits>) -> Result<(Raised, Option<Usd>), Refusal> {
     let raise = limits(raise)?;
     Ok((Raised::of(&raise), raise.spend))
 }
 
-/// What became of attempts whose outcome nobody knew.
+/// Verdicts on attempts of unknown outcome, by item.
 pub(super) fn answers(
     answers: Vec<v1::UncertainAnswer>,
 ) -> Result<Vec<(String, Verdict)>, Refusal> {
@@ -215,7 +210,7 @@ fn answer(answer: v1::UncertainAnswer) -> Result<(String, Verdict), Refusal> {
     Ok((answer.item, verdict.ok_or_else(missing)?))
 }
 
-/// The JSON of a field; an empty text is none.
+/// Parses JSON; an empty text is `None`.
 pub(super) fn json(field: &'static str, text: &str) -> Result<Option<Arc<Value>>, Refusal> {
     if text.is_empty() {
         return Ok(None);
@@ -224,7 +219,7 @@ pub(super) fn json(field: &'static str, text: &str) -> Result<Option<Arc<Value>>
     Ok(Some(Arc::new(read)))
 }
 
-/// What a person answers; the question gives it its id.
+/// The answer to an approval, without its id, which the question sets.
 pub(super) fn approval_answer(
     caller: &Layer,
     request: &v1::AnswerRequest,
@@ -251,7 +246,8 @@ pub(super) fn format(format: i32) -> Result<Format, Refusal> {
     })
 }
 
-/// The position in `run` behind which a stream begins; see [`encode::cursor`](super::encode::cursor).
+/// Decodes a cursor into the position in `run` after which a stream begins; see
+/// [`encode::cursor`](super::encode::cursor).
 pub(super) fn cursor(run: &RunId, text: &str) -> Result<Seq, Refusal> {
     if text.is_empty() {
         return Ok(Seq(0));
@@ -262,25 +258,22 @@ pub(super) fn cursor(run: &RunId, text: &str) -> Result<Seq, Refusal> {
         .ok_or_else(|| invalid("cursor", format!("it is not a cursor of run `{run}`")))
 }
 
-/// The runs that a stream is about.
+/// The runs whose events a stream shows.
 #[derive(Debug)]
 pub(super) enum Streamed {
-    /// One run.
     One(RunId),
-    /// Several.
     Several(Group),
 }
 
-/// The runs that a stream of several is about.
 #[derive(Debug)]
 pub(super) enum Group {
-    /// A run and all below it.
+    /// A run and its descendants.
     Tree(RunId),
-    /// Those of a project, or all.
+    /// The runs of a project, or of all for `None`.
     All(Option<String>),
 }
 
-/// What `request` streams; it names one thing.
+/// Fails unless `request` names exactly one of run, project and all.
 pub(super) fn streamed(request: &v1::StreamRequest) -> Result<Streamed, Refusal> {
     let project = given(&request.project);
     let id = request.run_id.as_str();
@@ -310,7 +303,7 @@ pub(super) fn streamed(request: &v1::StreamRequest) -> Result<Streamed, Refusal>
     Ok(Streamed::Several(group))
 }
 
-/// Which deltas a stream of one run tells; none without `deltas`.
+/// Returns the kinds of deltas that a stream of one run shows; `None` without `deltas`.
 pub(super) fn deltas(request: &v1::StreamRequest) -> Result<Option<Kinds>, Refusal> {
     let asked = &request.delta_kinds;
     if !request.deltas && !asked.is_empty() {
@@ -345,7 +338,8 @@ pub(super) fn deltas(request: &v1::StreamRequest) -> Result<Option<Kinds>, Refus
     Ok(Some(kinds))
 }
 
-/// The place in the log behind which a stream of several runs begins; see [`encode::spot`](super::encode::spot).
+/// Decodes a cursor into the position in the log after which a stream of several runs begins; see
+/// [`encode::spot`](super::encode::spot).
 pub(super) fn spot(log: &str, text: &str) -> Result<Option<Spot>, Refusal> {
     if text.is_empty() {
         return Ok(None);

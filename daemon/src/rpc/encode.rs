@@ -1,4 +1,4 @@
-//! The model as wire types.
+//! The model to wire types.
 
 pub(super) mod items;
 
@@ -24,7 +24,7 @@ use crate::inspect::Checked;
 use crate::port::{AccountView, MeterView};
 use rye_journal::{Delta, DeltaKind, Line, Spot, StepLine, Summary, Verdict, WrittenLine};
 
-/// Characters of a finding that are shown: it may repeat a text of the file.
+/// Most characters of a finding, which may quote a text of the file.
 const FINDING_CHARS: usize = 1000;
 
 pub(super) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
@@ -35,7 +35,7 @@ pub(super) fn timestamp(at: Timestamp) -> prost_types::Timestamp {
     }
 }
 
-/// A record without its state and its output, which may be long.
+/// A run without its state and its output, which may be long.
 pub(super) fn brief(run: &Run, beside: &Beside) -> v1::Run {
     let suspend = run
         .suspension()
@@ -81,7 +81,7 @@ pub(super) fn brief(run: &Run, beside: &Beside) -> v1::Run {
     }
 }
 
-/// A record as a line of a list.
+/// A run as a row of a list.
 pub(super) fn summary(run: &Summary, beside: &Beside) -> v1::Run {
     v1::Run {
         run_id: run.id.to_string(),
@@ -106,7 +106,7 @@ pub(super) fn summary(run: &Summary, beside: &Beside) -> v1::Run {
     }
 }
 
-/// A request to stop; its cause names who asked, and then why if anybody said so.
+/// A cancel request. Its cause is the caller, followed by `: ` and the reason if one was given.
 fn cancel(cause: &str, run: &Summary) -> v1::Cancel {
     let (by, reason) = cause.split_once(": ").unwrap_or((cause, ""));
     v1::Cancel {
@@ -116,7 +116,7 @@ fn cancel(cause: &str, run: &Summary) -> v1::Cancel {
     }
 }
 
-/// A line of a list.
+/// A suspended run has its record in full, any other run its summary.
 pub(super) fn listed(listed: &Listed) -> v1::Run {
     match &listed.suspended {
         Some(run) => brief(run, &listed.beside),
@@ -148,7 +148,6 @@ fn printed(printed: &Printed) -> v1::ProcessEnd {
     }
 }
 
-/// What `run` asks a person.
 pub(super) fn approval(run: &RunId, asked: &Approval) -> v1::Approval {
     v1::Approval {
         run_id: run.to_string(),
@@ -217,23 +216,23 @@ pub(super) fn receipt(killed: Killed) -> v1::KillReceipt {
     }
 }
 
-/// The cursor of the wire: opaque to clients; to us the run and the seq of the event it came with.
+/// Encodes a position in `run` as a cursor, which is opaque to clients.
 pub(super) fn cursor(run: &RunId, seq: Seq) -> String {
     format!("{}{seq}", cursors_of(run))
 }
 
-/// What every cursor of `run` begins with: its form, and a hash that distinguishes runs.
+/// The prefix of all cursors of `run`: the version of the form, and a hash that tells runs apart.
 pub(super) fn cursors_of(run: &RunId) -> String {
     let hash = Digest::of(run.as_str()).to_string();
     format!("2.{}.", &hash[..12])
 }
 
-/// The cursor of a stream of several runs: its form, what distinguishes the log of this daemon, and a place in it.
+/// Encodes a position in the log `log` as a cursor of a stream of several runs.
 pub(super) fn spot(log: &str, spot: Spot) -> String {
     format!("{}{}.{}", spots_of(log), spot.behind, spot.more)
 }
 
-/// What every cursor of streams of several runs begins with; `log` distinguishes daemons.
+/// The prefix of all cursors of streams of several runs: the version of the form, and a hash that tells daemons apart.
 pub(super) fn spots_of(log: &str) -> String {
     let hash = Digest::of(log).to_string();
     format!("3.{}.", &hash[..12])
@@ -295,7 +294,7 @@ pub(super) fn delta(run: &RunId, delta: Delta) -> v1::Delta {
     }
 }
 
-/// Lines as they come.
+/// Lines printed by tools.
 pub(super) fn lines(run: &RunId, piece: Piece) -> v1::Delta {
     v1::Delta {
         run_id: run.to_string(),
@@ -319,7 +318,7 @@ pub(super) fn step(step: StepLine) -> v1::Step {
     }
 }
 
-/// The step that a graph run stands in, if it has begun one and not ended it.
+/// The current step of a graph run; `None` between steps and after the end.
 pub(super) fn open_step(run: &Run, now: Timestamp) -> Option<v1::Step> {
     if run.status().is_terminal() {
         return None;
@@ -385,7 +384,6 @@ pub(super) fn cache_entry(entry: Entry) -> v1::CacheEntry {
     }
 }
 
-/// An account as it is now.
 pub(super) fn budget(view: &AccountView) -> v1::Budget {
     let account = &view.row.account;
     v1::Budget {
@@ -423,7 +421,7 @@ fn cost(Cost { usage, estimated }: &Cost) -> v1::Cost {
     }
 }
 
-/// What the node has spent in a day or a month.
+/// The node's spending in a day or a month.
 pub(super) fn meter(view: &MeterView) -> v1::Meter {
     let MeterView { id, meter, limit } = view;
     v1::Meter {
@@ -444,7 +442,7 @@ fn finding(finding: &Finding) -> v1::Finding {
     }
 }
 
-/// A count as the contract has it; one beyond 32 bits is the largest there is.
+/// Converts a count, saturating at [`u32::MAX`].
 pub(super) fn number(count: impl TryInto<u32>) -> u32 {
     count.try_into().unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! The service `Items`: running an item for its answer, fetching and signing items, and looking at what a thread would begin with.
+//! The service `Items`: running, fetching and signing items, and previewing threads.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::port::launched;
 use crate::services::{Envelope, TraceMode};
 use crate::supervisor::{Executed, Lookup};
 
-/// Most items that are verified by one call.
+/// Most items per call of `Verify`.
 const MOST_VERIFIED: usize = 1000;
 
 #[derive(Debug)]
@@ -188,14 +188,13 @@ impl Items for ItemsService {
     }
 }
 
-/// The envelope of a run that answers with `data`.
 fn of_run(run: &Run, data: Value, found: Lookup) -> Envelope {
     let elapsed = run.updated_at.ms_since(run.created_at);
     let elapsed = Duration::from_millis(elapsed);
     envelope(run.spec.item.clone(), data, elapsed, found)
 }
 
-/// The envelope of what was not a tool call: a document that says itself whether it tells of a success, and why not.
+/// The envelope of a result without a tool call. `data` states success, status, error and code itself.
 fn envelope(item: ItemRef, data: Value, elapsed: Duration, found: Lookup) -> Envelope {
     let text = |key: &str| data[key].as_str().map(str::to_owned);
     let failure = (data["success"] != json!(true)).then(|| {

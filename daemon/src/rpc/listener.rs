@@ -1,4 +1,4 @@
-//! The socket on which calls come.
+//! The socket of the API.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,16 +6,13 @@ use std::sync::Arc;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 
-/// A bound socket.
 #[derive(Debug)]
 pub struct Listener {
-    /// Path of the socket.
     pub path: PathBuf,
-    /// File system and inode of the path when it was bound.
+    /// Device and inode of `path` when it was bound.
     pub file: (u64, u64),
-    /// The socket.
     pub socket: UnixListener,
 }
 
-/// The socket to accept connections on, which may be replaced by another one.
+/// The current socket, which may be replaced while the daemon runs.
 pub type Listeners = watch::Receiver<Arc<Listener>>;

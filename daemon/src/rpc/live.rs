@@ -1,9 +1,10 @@
-//! A run as it goes: its events, what its model says, and what its tools print.
+//! The live stream of a run: its events, the output of its model, and the output of its tools.
 //!
-//! **Order.** Lines that were written before an event came are shown before it. They are written before what their attempt came to is on
-//! record, so the end of an attempt stands behind all that it printed. **Bounds.** Lines are read as they are asked for, some at a time; an
-//! event waits for no more than the files of the log can hold. **Failure.** A project that does not answer holds one event up for
-//! [`PATIENCE`], and none after it until it answers again. What cannot be read is said once, and the events are shown without it.
+//! **Order.** Lines written before an event arrived are shown before it. A tool's lines are written before the result
+//! of its attempt is recorded, so the end of an attempt follows all its output. **Bounds.** Lines are read on demand, a
+//! few at a time. An event waits for at most as many lines as the files of the log can hold. **Failure.** A project
+//! that does not answer delays one event by [`PATIENCE`], and no later one until it answers again. A read error is
+//! shown once; the events continue without output.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,17 +14,17 @@ use crate::async_log::{Piece, Reader, Wanted};
 use rye_host::clock::Timer;
 use rye_journal::{DeltaKind, Live, Shown};
 
-/// How long an event waits for the lines before it.
+/// Longest time that an event waits for lines written before it.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often lines are read while an event waits: the two files of a log take fewer.
+/// Most reads per event; the two files of a log need fewer.
 const MOST_READS: u32 = 80;
 
-/// Which deltas the stream holds.
+/// The deltas that a stream shows.
 #[derive(Debug, Clone)]
 pub(super) struct Kinds {
-    /// Those of what a model says; none means all.
+    /// Kinds of model output; `None` means all.
     pub(super) said: Option<Vec<DeltaKind>>,
-    /// Whether they include what tools print.
+    /// True if the output of tools is included.
     pub(super) output: bool,
 }
 
@@ -33,25 +34,23 @@ impl Kinds {
     }
 }
 
-/// What is shown of a run.
 pub(super) enum Told {
-    /// An event, or more of what its model says.
+    /// An event or a delta of the model.
     Shown(Shown),
-    /// Lines that one of its tools printed.
+    /// Lines printed by a tool.
     Lines(Piece),
 }
 
-/// Where a stream of a run with deltas stands.
 pub(super) struct Going {
     live: Live,
     kinds: Kinds,
     output: Option<Output>,
-    /// What waits until the lines before it are shown.
+    /// The next event or delta, held until the lines before it are shown.
     held: Option<Shown>,
 }
 
 impl Going {
-    /// `run` as it goes from now on: the events of `live`, and of deltas those of `kinds`.
+    /// Starts to follow `run`: the events and deltas of `live`, filtered by `kinds`, and output from now on.
     pub(super) async fn new(run: &Visible, live: Live, kinds: Kinds) -> Self {
         let output = if kinds.output {
             Some(Output::begin(run.logs(Wanted::default()), run.clock()).await)
@@ -66,7 +65,7 @@ impl Going {
         }
     }
 
-    /// What is shown next of `run`; `None` after the event that ended it.
+    /// Returns `None` after the event that ended `run`.
     pub(super) async fn next(&mut self, run: &Visible) -> Option<Result<Told, rye_journal::Error>> {
         loop {
             if let Some(output) = &mut self.output
@@ -98,23 +97,22 @@ impl Going {
     }
 }
 
-/// What the tools of a run print.
 struct Output {
     reader: Reader,
-    /// Read, and not shown.
+    /// Lines read and not yet shown.
     pieces: VecDeque<Piece>,
-    /// Whether there may be more than was read.
+    /// True if there may be unread lines.
     is_behind: bool,
-    /// How often it may be read for the event that waits.
+    /// Reads left for the event that is held.
     reads: u32,
-    /// Whether the project did not answer when it was asked last.
+    /// True if the project did not answer the last read.
     hangs: bool,
-    /// Whether it could not be read: no more is.
+    /// True after a read error; no more is read.
     is_over: bool,
 }
 
 impl Output {
-    /// What `reader` reads of what comes.
+    /// Starts with the output printed after this call.
     async fn begin(reader: Reader, clock: &dyn Timer) -> Self {
         let mut output = Self {
             reader,
@@ -142,7 +140,7 @@ impl Output {
         });
     }
 
-    /// What is shown next; lines that are not read yet only if something `waits` for them.
+    /// Returns the next lines. Reads more only if an event `waits` for them.
     async fn next(&mut self, clock: &dyn Timer, waits: bool) -> Option<Piece> {
         while waits && self.pieces.is_empty() && self.reads > 0 && self.has_more() {
             self.reads -= 1;
@@ -158,7 +156,7 @@ impl Output {
         !self.is_over && !self.hangs && (self.is_behind || self.reader.has_grown())
     }
 
-    /// Reads more as soon as there is more. Cancel safe.
+    /// Waits for more output and reads it. Cancel safe.
     async fn read(&mut self) {
         if self.is_over {
             return std::future::pending().await;

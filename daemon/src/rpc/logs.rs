@@ -1,7 +1,8 @@
-//! What the tools of a run print, as a stream.
+//! The output of a run's tools, as a stream.
 //!
-//! **Order.** Everything that is there, then, if the caller stays, what comes. **Bounds.** What is handed out was read for it just now:
-//! a caller that reads slowly is waited for, and finds what is still kept when it comes back.
+//! **Order.** First the existing output, then, if the caller follows, new output. **Bounds.** Each piece is read when
+//! the caller takes it. A slow caller blocks only its own stream; after a pause it continues with what the log still
+//! keeps.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -20,18 +21,17 @@ use crate::supervisor::Error;
 /// Resolves when the run has ended or is suspended.
 type Rest = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
-/// Where a stream of lines stands.
 pub(super) struct Lines {
     reader: Reader,
-    /// Read, and not handed out.
+    /// Read and not yet sent.
     pieces: VecDeque<Piece>,
     tail: Option<u32>,
-    /// Until when the caller stays; none if it does not, or that was reached.
+    /// Resolves when following ends; `None` if the caller does not follow, or once it has resolved.
     rest: Option<Rest>,
 }
 
 impl Lines {
-    /// The lines of `run` that `reader` reads: the last `tail` of them, and what comes if `follow` says so.
+    /// The last `tail` lines of `reader`, and with `follow` also new ones.
     pub(super) fn new(run: Visible, reader: Reader, tail: Option<u32>, follow: bool) -> Self {
         let rest: Rest = Box::pin(async move { run.settled().await });
         Self {
@@ -79,7 +79,7 @@ impl Lines {
             };
             tokio::select! {
                 () = self.reader.grown() => {}
-                // What was printed until then is written by then, and read once more.
+                // All output up to that moment is on disk; read once more.
                 rested = rest => {
                     rested?;
                     self.rest = None;

@@ -1,4 +1,4 @@
-//! Models, and what threads would begin with, as wire types.
+//! Models and previews of threads as wire types.
 
 use rye_core::capability::Layer;
 use rye_core::clock::Timestamp;
@@ -20,7 +20,7 @@ pub(super) struct Origin {
     pub(super) id: String,
 }
 
-/// The model that `run` was accepted with, if it is a thread.
+/// Returns `None` for a run that is not a thread.
 pub(super) fn origin(run: &Run) -> Option<Origin> {
     #[derive(Deserialize)]
     struct Contract {

@@ -17,26 +17,20 @@ use crate::access::Access;
 use crate::exports::Exports;
 use rye_journal::Storage;
 
-/// What this daemon is.
+/// Identity and state of this daemon.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// The user it serves.
+    /// The user that the daemon serves.
     pub uid: u32,
-    /// The process that adopts orphans; its descendants, and the daemon's own, are runs.
+    /// The process that adopts orphans. Descendants of it or of the daemon are runs.
     pub parent: Pid,
-    /// Its life.
     pub epoch: Epoch,
-    /// When it started.
     pub started_at: Timestamp,
-    /// Its state directory.
     pub state_dir: PathBuf,
-    /// Where it listens.
     pub listener: Listeners,
-    /// Fingerprint of its node key.
     pub node_fingerprint: String,
-    /// Cancelled once it stops.
+    /// Cancelled once the daemon stops.
     pub stopping: CancellationToken,
-    /// The files of runs.
     pub exports: Arc<Exports>,
 }
 

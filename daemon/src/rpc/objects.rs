@@ -1,4 +1,4 @@
-//! The service `Objects`: what runs leave behind in a project.
+//! The service `Objects`: stored objects and cached results of a project.
 
 use rye_core::error::{ErrorKind, Kinded as _};
 use rye_proto::v1;
@@ -39,7 +39,7 @@ impl Objects for ObjectsService {
         {
             Ok(object) => object.to_string(),
             Err(missing) if missing.kind() == ErrorKind::NotFound => {
-                // A transcript of the project names long payloads, which the journal keeps.
+                // Transcripts in the project refer to long payloads, which the journal stores.
                 let digest = request.hash.parse().map_err(cache::Error::from)?;
                 let payload = self.access.long_payload(digest).await.map_err(of_journal)?;
                 payload.ok_or(missing)?

@@ -28,20 +28,14 @@ use crate::process::KILL_GRACE;
 use crate::supervisor::{Error, Prune, PruneToken, Pruned, Reach, Step};
 use rye_journal::{Extract, Filter, RemovedRun, Until};
 
-/// Runs of one page where the caller names no number.
+/// Default size of a page, in runs.
 const PAGE: u32 = 100;
-/// The most it may name.
 const LONGEST_PAGE: u32 = 1000;
-/// Most runs one call may wait for.
 const MOST_WAITED: usize = 1000;
-
-/// How long an answer waits for files of removed runs.
 const FILES_PATIENCE: Duration = Duration::from_secs(2);
-
-/// Child runs whose costs and continuations are looked up at once.
+/// Child runs whose costs and continuations are looked up concurrently.
 const SIDE_BY_SIDE: usize = 64;
 
-/// What a method comes to.
 type Answer<T> = Result<Response<T>, Status>;
 
 #[derive(Debug)]
@@ -49,7 +43,7 @@ pub(super) struct RunsService {
     access: Access,
     exports: Arc<Exports>,
     streams: Streams,
-    /// What distinguishes the log of this daemon from those of others.
+    /// Fingerprint of the node's key; cursors of other daemons' logs are refused by it.
     log: Arc<str>,
 }
 
@@ -63,7 +57,6 @@ impl RunsService {
         }
     }
 
-    /// The run that a request names, if the caller may stop, resume and answer it.
     async fn actionable<T>(
         &self,
         request: Request<T>,
@@ -74,8 +67,7 @@ impl RunsService {
         Ok(self.access.actionable(&caller, &id).await?)
     }
 
-    /// Waits a moment for the files of removed runs to be removed, and until their bytes are off the disk if `purge` says so. Returns the
-    /// runs, and true if some of the files remain.
+    /// Waits up to [`FILES_PATIENCE`]. Returns the ids of the runs, and true if some of their files remain.
     async fn removed(
         &self,
         removed: Vec<RemovedRun>,
@@ -89,7 +81,6 @@ impl RunsService {
         Ok((ids.collect(), files_remain))
     }
 
-    /// The events of more than one run, as far as the caller sees them.
     async fn several(
         &self,
         caller: Layer,
@@ -117,19 +108,16 @@ impl RunsService {
     }
 }
 
-/// The record of a run with its texts, as far as the answer has space for them.
 async fn encoded(run: &Visible, texts: &mut Texts) -> Result<v1::Run, Status> {
     let brief = encode::brief(run, &run.beside().await?);
     Ok(texts.add(brief, run).await)
 }
 
-/// The record of a run in an answer that holds no other.
 async fn answered<T>(run: &Visible, answer: impl FnOnce(v1::Run) -> T) -> Answer<T> {
     let run = encoded(run, &mut Texts::default()).await?;
     Ok(Response::new(answer(run)))
 }
 
-/// Resolves when all of `runs` have ended or are suspended.
 async fn settled(runs: &[Visible]) -> Result<(), Error> {
     for run in runs {
         run.settled().await?;
@@ -137,7 +125,6 @@ async fn settled(runs: &[Visible]) -> Result<(), Error> {
     Ok(())
 }
 
-/// How many a page has of which `asked` are asked for.
 fn page_size(asked: u32) -> usize {
     let size = match asked {
         0 => PAGE,
@@ -146,14 +133,14 @@ fn page_size(asked: u32) -> usize {
     usize::try_from(size).unwrap_or(usize::MAX)
 }
 
-/// The position behind which stands what `run` does from now on, which resumes or continues `before`.
+/// The cursor at which `run` resumed `before`; empty for a new run that continues it.
 fn resumed_at(before: &Run, run: &Run) -> String {
     if run.id != before.id {
         String::new()
     } else if before.status() == RunStatus::Suspended {
         encode::cursor(&run.id, before.seq)
     } else {
-        // It was suspended only after we looked.
+        // It was suspended after `before` was read.
         encode::cursor(&run.id, run.seq)
     }
 }
@@ -504,7 +491,7 @@ impl Runs for RunsService {
             .into_iter()
             .map(encode::step);
         let mut steps: Vec<v1::Step> = ended.collect();
-        // The record is older than what was read: the step may have ended meanwhile.
+        // The record is older than `steps`; the open step may have ended since.
         let last = steps.last().map_or(0, |step| step.step);
         let open = encode::open_step(&run, self.access.now());
         steps.extend(open.filter(|open| open.step > last));

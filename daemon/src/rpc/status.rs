@@ -1,4 +1,4 @@
-//! Errors as gRPC statuses: one exhaustive mapping, with a word for programs in the trailing metadata (`rye-reason`).
+//! Errors as gRPC statuses: one exhaustive mapping. The trailer `rye-reason` has a word for programs.
 
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use tonic::metadata::MetadataValue;
@@ -7,11 +7,9 @@ use tonic::{Code, Status};
 use crate::port::Refusal;
 use crate::{cache, inspect, projects, supervisor};
 
-/// Most bytes a message takes in the headers of the answer. Clients refuse headers of 8 KiB and more, and then have no
-/// answer at all.
+/// Most bytes of a message in the trailers. Clients refuse 8 KiB of headers or more, and then get no answer.
 const MESSAGE_BYTES: usize = 4000;
 
-/// The gRPC code of a kind of error.
 fn code(kind: ErrorKind) -> Code {
     match kind {
         ErrorKind::NotFound => Code::NotFound,
@@ -26,12 +24,11 @@ fn code(kind: ErrorKind) -> Code {
     }
 }
 
-/// The status of `error`, its whole chain as the message, with the word for its kind.
+/// The status of `error`: its chain of causes as the message, and the word of its kind as the reason.
 fn of(error: &(impl Kinded + 'static)) -> Status {
     told(error, error.kind().word())
 }
 
-/// The same with the word `reason`.
 fn told(error: &(impl Kinded + 'static), reason: &str) -> Status {
     let kind = error.kind();
     if kind == ErrorKind::Bug {
@@ -41,8 +38,7 @@ fn told(error: &(impl Kinded + 'static), reason: &str) -> Status {
     with_reason(status, reason)
 }
 
-/// The beginning of a message, so that it fits the headers it travels in; what is left out is counted. It is cut
-/// between lines where it has several.
+/// Cuts a message so that it fits into the trailers, between lines if it has several. States how much is omitted.
 fn bounded(message: &str) -> String {
     let mut bytes = 0;
     let fitting = message.char_indices().find(|(_, character)| {
@@ -62,7 +58,7 @@ fn bounded(message: &str) -> String {
     }
 }
 
-/// What a character takes in a header: most are percent-encoded there, byte by byte.
+/// Bytes of a character in a trailer, where most are percent-encoded byte by byte.
 const fn encoded_bytes(character: char) -> usize {
     if character.is_ascii_alphanumeric() {
         1
@@ -77,7 +73,6 @@ impl From<supervisor::Error> for Status {
     }
 }
 
-/// The status of an error of the journal.
 #[expect(
     clippy::needless_pass_by_value,
     reason = "errors are mapped by name, and `Status` is foreign to `From` here"
@@ -85,7 +80,7 @@ impl From<supervisor::Error> for Status {
 pub(super) fn of_journal(error: rye_journal::Error) -> Status {
     use rye_journal::Error::{MemoryFull, TooLong};
     if matches!(error, MemoryFull { .. } | TooLong { .. }) {
-        // A reader that is cut because it is slow reads on at once; here that does not help.
+        // A slow reader that was cut off can continue at once; a retry of this call would not help.
         return told(&error, "memory_exceeded");
     }
     of(&error)
@@ -115,15 +110,14 @@ impl From<cache::Error> for Status {
     }
 }
 
-/// A malformed field of a request.
+/// The status of a malformed field.
 pub(super) fn invalid(field: &str, why: impl std::fmt::Display) -> Status {
     let message = bounded(&format!("`{field}`: {why}"));
     with_reason(Status::invalid_argument(message), "invalid")
 }
 
-/// `status` with its reason attached.
 pub(super) fn with_reason(mut status: Status, reason: &str) -> Status {
-    // A word of ours is plain.
+    // The daemon's own words are valid ASCII.
     if let Ok(reason) = MetadataValue::try_from(reason) {
         status.metadata_mut().insert("rye-reason", reason);
     }

@@ -1,4 +1,4 @@
-//! What a stream of a run carries: its events, and what its model says and its tools print meanwhile; or the lines of its transcript.
+//! The streams of runs: events, output of models and tools, and lines of transcripts.
 
 use std::sync::Arc;
 
@@ -13,11 +13,10 @@ use super::status::of_journal;
 use crate::access::{Several, Visible};
 use rye_journal::{Cursor, Line, Piece, Read, Reader, Shown};
 
-/// What a stream of events carries.
 type Told = Result<v1::StreamResponse, Status>;
 
-/// An event with its payload, however long that is, and the memory that it takes. A reader that is cut because there is too little of
-/// that continues behind the cursor of the event it got last.
+/// An event with its complete payload, and the memory that it takes. A reader cut off for lack of memory continues
+/// after the cursor of its last event.
 async fn event(run: &Visible, line: Line) -> Result<(v1::StreamResponse, Charge), Status> {
     let (line, charge) = run.whole(line).await.map_err(of_journal)?;
     let told = v1::StreamResponse {
@@ -31,9 +30,9 @@ async fn event(run: &Visible, line: Line) -> Result<(v1::StreamResponse, Charge)
     Ok((told, charge))
 }
 
-/// Events, and nothing behind an error.
+/// The events of a run; an error ends the stream.
 pub(super) fn events(run: Arc<Visible>, events: Cursor) -> impl Stream<Item = Told> + Send {
-    // What the last event takes is kept until somebody asks for the next one: it has been sent by then.
+    // The memory of an event is held until the next one is requested; by then it has been sent.
     stream::unfold(Some((run, events, None)), |state| async move {
         let (run, mut events, last) = state?;
         let line = loop {
@@ -55,7 +54,7 @@ pub(super) fn events(run: Arc<Visible>, events: Cursor) -> impl Stream<Item = To
     })
 }
 
-/// Events and deltas, in the order in which they may be shown, and nothing behind an error.
+/// The events and deltas of a run in the order of display; an error ends the stream.
 pub(super) fn live(run: Arc<Visible>, going: Going) -> impl Stream<Item = Told> + Send {
     stream::unfold(Some((run, going, None)), |state| async move {
         let (run, mut going, last) = state?;
@@ -82,7 +81,7 @@ pub(super) fn live(run: Arc<Visible>, going: Going) -> impl Stream<Item = Told> 
     })
 }
 
-/// The events of several runs, and nothing behind an error; `log` distinguishes the cursors of this daemon's log.
+/// The events of several runs; an error ends the stream. Cursors carry a hash of `log`.
 pub(super) fn several(of: Several, log: Arc<str>) -> impl Stream<Item = Told> + Send {
     stream::unfold(Some((of, log, None)), |state| async move {
         let (mut of, log, last) = state?;
@@ -114,7 +113,7 @@ pub(super) fn several(of: Several, log: Arc<str>) -> impl Stream<Item = Told> + 
     })
 }
 
-/// The lines of a transcript, and last the verdict.
+/// The lines of a transcript, then the verdict.
 pub(super) fn transcript(
     reader: Reader,
 ) -> impl Stream<Item = Result<v1::TranscriptResponse, Status>> + Send {

@@ -1,7 +1,8 @@
-//! How many streams may be open: each may hold a file of the archive, and the runs need descriptors too.
+//! The limit on open streams. Each may hold a file of the archive open, and runs need descriptors too.
 //!
-//! A connection carries thousands of calls, so that the bound on connections is none on streams. A principal has half of all that there
-//! may be, which leaves some to others. **Failure.** One too many is refused and told so.
+//! One connection carries thousands of calls, so the limit on connections does not limit streams. A principal has at
+//! most half of all streams, so that others get some. **Failure.** A stream over the limit is refused with
+//! `RESOURCE_EXHAUSTED`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,16 +15,15 @@ use tonic::Status;
 
 use super::status::with_reason;
 
-/// The places that streams take.
 #[derive(Debug)]
 pub(super) struct Streams {
     all: Arc<Semaphore>,
-    /// Of how many each principal may have.
+    /// Most streams per principal.
     each: usize,
     principals: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
 }
 
-/// The place of one stream.
+/// Permit of one open stream.
 #[derive(Debug)]
 pub(super) struct Place {
     _of_all: OwnedSemaphorePermit,
@@ -31,7 +31,7 @@ pub(super) struct Place {
 }
 
 impl Streams {
-    /// Places for a quarter of `descriptors`.
+    /// Allows a quarter of `descriptors`.
     pub(super) fn new(descriptors: usize) -> Self {
         let all = (descriptors / 4).clamp(2, Semaphore::MAX_PERMITS);
         Self {
@@ -41,15 +41,15 @@ impl Streams {
         }
     }
 
-    /// A place for a stream that `caller` asks for.
+    /// Fails if `caller` or all callers together have too many streams open.
     pub(super) fn take(&self, caller: &Layer) -> Result<Place, Status> {
         let of_principal = {
-            // Every use is one entry that is made.
+            // Every use inserts or removes whole entries, so a panic elsewhere leaves the map valid.
             let mut known = self
                 .principals
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            // Those who have none open are made again when they come.
+            // Principals without open streams are dropped; an entry is made again on demand.
             known.retain(|name, places| {
                 **name == *caller.source || places.available_permits() < self.each
             });
@@ -77,7 +77,7 @@ impl Streams {
 }
 
 impl Place {
-    /// `stream`, which has this place as long as it is open.
+    /// Holds the permit for as long as `stream` exists.
     pub(super) fn held_by<S: Stream>(self, stream: S) -> impl Stream<Item = S::Item> {
         stream.map(move |item| {
             let _place = &self;

@@ -1,4 +1,4 @@
-//! Every method of the contract is asked by somebody who does not see the run it names.
+//! Every method of the contract is called by a user who may not see the run that it names.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -21,7 +21,7 @@ use crate::access::Access;
 use crate::node::tests::hang::project;
 use crate::node::tests::rig::Rig;
 
-/// Methods that name no run, and list none.
+/// Methods that neither name nor list runs.
 const OF_NO_RUN: [&str; 17] = [
     "Runs.Validate",
     "Items.Fetch",
@@ -42,7 +42,7 @@ const OF_NO_RUN: [&str; 17] = [
     "Node.Keys",
 ];
 
-/// `message`, sent by somebody else than the user of the run.
+/// `message`, sent by another user than that of the run.
 fn by_another<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.extensions_mut().insert(Layer {
@@ -52,7 +52,7 @@ fn by_another<T>(message: T) -> Request<T> {
     request
 }
 
-/// What the methods asked so far have come to.
+/// Names of the methods called so far.
 #[derive(Default)]
 struct Asked(BTreeSet<String>);
 
@@ -70,7 +70,6 @@ impl Asked {
         self.0.insert(method.to_owned());
     }
 
-    /// Asks the methods about budgets.
     async fn of_budgets(&mut self, access: &Access, run_id: &str) {
         let budgets = BudgetsService::new(access.clone());
         let run_id = run_id.to_owned();
@@ -93,7 +92,7 @@ impl Asked {
             .await;
     }
 
-    /// Asserts that every method of the contract was asked here, but for those of no run and `others`.
+    /// Asserts that every method of the contract was called, except those of no run and `others`.
     fn cover_all_but(mut self, others: &[&str]) {
         let others = OF_NO_RUN.iter().chain(others);
         self.0.extend(others.map(|&name| name.to_owned()));
@@ -109,7 +108,7 @@ fn short() -> ItemRef {
 }
 
 impl Asked {
-    /// Calls of an item that would continue the run.
+    /// Executes an item in a way that would continue the run.
     async fn of_resumptions(&mut self, items: &ItemsService, project: &str, run: &str) {
         for node in ["", r#""node": "a", "#] {
             let execute = v1::ExecuteRequest {
@@ -224,7 +223,7 @@ async fn methods_neither_show_nor_change_runs_invisible_to_caller() {
     daemon.stop().await;
 }
 
-/// `message`, sent by the user of the runs of `daemon`.
+/// `message`, sent by the user who owns the runs of `daemon`.
 fn by_the_user<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request.extensions_mut().insert(Layer {
@@ -234,7 +233,7 @@ fn by_the_user<T>(message: T) -> Request<T> {
     request
 }
 
-/// The runs of which `stream` has told what ends them, as long as `many` have not.
+/// Reads `stream` until the end of `many` runs was shown; returns their ids.
 async fn ended_in(
     stream: &mut (impl Stream<Item = Result<v1::StreamResponse, Status>> + Unpin),
     many: usize,
@@ -287,7 +286,7 @@ async fn run_streams_contain_visible_runs_only() {
     };
     assert_eq!(ended_in(&mut seen, 2).await, names(&[&first, &second]));
     assert_eq!(ended_in(&mut of_other, 1).await, names(&[&second]));
-    // Whoever sees none is told where the stream begins, and nothing else.
+    // A caller who sees no run gets the cursor of the start, and nothing else.
     let begin = unseen.next().await.unwrap().unwrap();
     assert!(
         begin.event.is_none() && !begin.cursor.is_empty(),

@@ -1,8 +1,8 @@
 //! States and outputs of runs in answers, as JSON.
 //!
-//! A state takes up to 64 MiB, and clients of most languages refuse messages over 4 MiB. So the texts of one answer have [`MOST`] bytes
-//! together; an answer says which texts it omits. `Runs.State` sends any of them in pieces. A value of a state becomes text
-//! when the client takes it: there is never a text of the whole state.
+//! A state takes up to 64 MiB, and clients of most languages refuse messages over 4 MiB. So all texts of one answer
+//! have at most [`MOST`] bytes; an answer states which texts it omits. `Runs.State` sends any of them in pieces. There, each
+//! value of a state is serialized when the client takes it, so the whole text is never in memory.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use serde_json::Value;
 #[cfg(test)]
 mod tests;
 
-/// Bytes that a value takes in memory, up to which the caller's worker writes its text.
+/// Most bytes in memory of a value that is serialized on the async worker; larger ones go to a blocking thread.
 const SHORT: usize = 256 << 10;
-/// Bytes of all texts of an answer, so that it is no longer than 4 MiB.
+/// Most bytes of all texts of an answer, which keeps it below 4 MiB.
 pub(super) const MOST: usize = 3 << 20;
-/// Bytes of a piece of a text.
+/// Most bytes of a piece of a text.
 const PIECE: usize = 1 << 20;
 
-/// The space for texts that an answer has left.
+/// Bytes that an answer has left for texts.
 #[derive(Debug)]
 pub(super) struct Texts {
     left: usize,
@@ -39,7 +39,7 @@ impl Default for Texts {
 }
 
 impl Texts {
-    /// `run` with the state and the output of `record`, as far as there is space for them.
+    /// Adds the state and the output of `record` to `run` if they fit.
     pub(super) async fn add(&mut self, run: v1::Run, record: &Run) -> v1::Run {
         let output = self.text(Json::output(record)).await;
         let state = self.text(Json::state(record)).await;
@@ -52,7 +52,7 @@ impl Texts {
         }
     }
 
-    /// The text of `json`, empty for no value, or `None` if there is no space for it.
+    /// Returns the text of `json`, empty for no value, or `None` if it does not fit.
     async fn text(&mut self, json: Option<Json>) -> Option<String> {
         let Some(json) = json else {
             return Some(String::new());
@@ -68,7 +68,6 @@ impl Texts {
     }
 }
 
-/// A value that is sent as JSON.
 #[derive(Debug, Clone)]
 pub(super) enum Json {
     State(Vars),
@@ -76,19 +75,19 @@ pub(super) enum Json {
 }
 
 impl Json {
-    /// `None` if the run is no graph run.
+    /// Returns `None` if `run` is not a graph run.
     pub(super) fn state(run: &Run) -> Option<Self> {
         run.vars().cloned().map(Self::State)
     }
 
-    /// Result of a run, or what a failed tool returned nevertheless.
+    /// Returns the result of a run, including one that a failed tool returned.
     pub(super) fn output(run: &Run) -> Option<Self> {
         let output = run.output();
         let output = output.filter(|output| run.status().is_success() || !output.is_null());
         output.cloned().map(Self::Value)
     }
 
-    /// Bytes that it takes in memory, roughly.
+    /// Approximate bytes in memory.
     fn memory(&self) -> usize {
         match self {
             Self::State(vars) => vars.bytes(),
@@ -96,7 +95,7 @@ impl Json {
         }
     }
 
-    /// Returns `None` if its text is longer than `most` bytes.
+    /// Returns `None` if the text is longer than `most` bytes.
     fn text(&self, most: usize) -> Option<String> {
         match self {
             Self::State(vars) => text(vars, most),
@@ -104,7 +103,7 @@ impl Json {
         }
     }
 
-    /// Its text in pieces, of which each is made when it is taken. They may divide a character.
+    /// Yields the text in pieces of at most [`PIECE`] bytes, each made on demand. A piece may end within a character.
     pub(super) fn pieces(self) -> Box<dyn Iterator<Item = Bytes> + Send> {
         let values: Box<dyn Iterator<Item = Bytes> + Send> = match self {
             Self::Value(value) => Box::new(std::iter::once_with(move || value.to_string().into())),
@@ -140,7 +139,7 @@ fn text(value: &impl Serialize, most: usize) -> Option<String> {
     Some(String::from_utf8(written.bytes).expect("JSON is UTF-8"))
 }
 
-/// Refuses to hold more than `most` bytes.
+/// A writer that fails beyond `most` bytes.
 struct Limited {
     bytes: Vec<u8>,
     most: usize,

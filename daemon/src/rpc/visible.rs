@@ -1,11 +1,11 @@
-//! The run that a request is about.
+//! The run that a request names.
 
 use tonic::{Request, Status};
 
 use super::decode;
 use crate::access::{Access, Visible};
 
-/// The run that a request names, if the caller sees it.
+/// Returns the run that `request` names, if its caller may see it.
 pub(super) async fn visible<T>(
     access: &Access,
     request: Request<T>,

@@ -1,4 +1,4 @@
-//! What clients send, cut at every place, and what the server is given of it.
+//! Bytes of clients, cut at every position, and the bytes that the server receives.
 
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -9,7 +9,6 @@ const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: u8 = 4;
 const DATA: u8 = 0;
 
-/// A client with an encoder of its own.
 struct Client {
     encoder: Encoder<'static>,
     sent: Vec<u8>,
@@ -42,7 +41,6 @@ impl Client {
         self.encoder.encode(fields)
     }
 
-    /// A request with a body.
     fn asks(&mut self, stream: u8, authority: &[u8], path: &[u8]) {
         let block = self.block(authority, path);
         self.frame(HEADERS, END_HEADERS, stream, &block);
@@ -50,7 +48,7 @@ impl Client {
     }
 }
 
-/// What the server is given of `sent`, which comes in pieces that end at `cuts`.
+/// Returns the bytes that the server receives if `sent` arrives in pieces that end at `cuts`.
 async fn given(sent: &[u8], cuts: &[usize]) -> Vec<u8> {
     let (mut theirs, ours) = tokio::io::duplex(1 << 20);
     let mut ours = Lenient::new(ours);
@@ -59,7 +57,7 @@ async fn given(sent: &[u8], cuts: &[usize]) -> Vec<u8> {
     for cut in cuts.iter().copied().chain([sent.len()]) {
         theirs.write_all(&sent[at..cut]).await.unwrap();
         at = cut;
-        // What there is so far is read before more comes.
+        // Read everything available before more arrives.
         let mut some = [0; 7];
         while let Ok(read) =
             tokio::time::timeout(std::time::Duration::ZERO, ours.read(&mut some)).await
@@ -72,7 +70,7 @@ async fn given(sent: &[u8], cuts: &[usize]) -> Vec<u8> {
     got
 }
 
-/// The authority and path of each request, and the frames of all other kinds.
+/// Returns authority and path of each request, and the frames of all other kinds.
 fn understood(given: &[u8]) -> (Vec<(String, String)>, Vec<Vec<u8>>) {
     let mut rest = given.strip_prefix(GREETING).unwrap();
     let (mut requests, mut others) = (Vec::new(), Vec::new());
@@ -103,7 +101,7 @@ async fn path_authority_is_replaced_by_host() {
     let mut client = Client::new();
     let socket = b"/run/user/0/rye/ryed.sock";
     client.asks(1, socket, b"/rye.v1.Runs/List");
-    // The encoder of the client names now what it sent before.
+    // The client's encoder now refers to its table.
     client.asks(3, socket, b"/rye.v1.Runs/Get");
     client.asks(5, b"%2Frun%2Fryed.sock", b"/rye.v1.Runs/List");
     client.asks(7, b"a.host:80", b"/rye.v1.Runs/List");
@@ -129,7 +127,7 @@ async fn path_authority_is_replaced_by_host() {
 async fn valid_or_unreadable_bytes_pass_unchanged() {
     let mut fine = Client::new();
     fine.asks(1, b"localhost", b"/a");
-    // Behind a first request that is fine nobody looks.
+    // After a valid first request the filter inspects nothing.
     fine.asks(3, b"/a/path", b"/b");
     let mut no_block = Client::new();
     no_block.frame(HEADERS, END_HEADERS, 1, &[0xff, 0xff, 0xff]);
@@ -144,7 +142,7 @@ async fn valid_or_unreadable_bytes_pass_unchanged() {
     for _ in 0..5 {
         long.frame(CONTINUATION, 0, 1, &vec![0; MOST_FRAME]);
     }
-    // Says the same long field over and over.
+    // Refers to the same long field many times.
     let mut much = Client::new();
     let mut block = much.block(&b"x".repeat(3000), b"/a");
     block.extend(b"\xbf".repeat(60_000));

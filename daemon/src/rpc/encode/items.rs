@@ -9,7 +9,7 @@ use rye_proto::v1;
 use super::timestamp;
 use crate::index::Described;
 
-/// An item as a line of a list.
+/// An item as a row of a list.
 pub(crate) fn entry(entry: &Entry) -> v1::Item {
     let (report, metadata) = (&entry.report, &entry.metadata);
     let said = |text: &Option<String>| text.clone().unwrap_or_default();
@@ -36,7 +36,6 @@ pub(crate) fn entry(entry: &Entry) -> v1::Item {
     }
 }
 
-/// All that is told of one.
 pub(crate) fn described(described: Described) -> v1::DescribeResponse {
     let metadata = &described.entry.metadata;
     let effect = match metadata.effect {
@@ -67,7 +66,7 @@ pub(crate) fn described(described: Described) -> v1::DescribeResponse {
     }
 }
 
-/// A key; `node` is the fingerprint of the daemon's own.
+/// `node` is the fingerprint of the daemon's own key.
 pub(crate) fn key(trusted: &TrustedKey, node: &str) -> v1::TrustedKey {
     let fingerprint = trusted.key.fingerprint().to_string();
     v1::TrustedKey {
