@@ -1,8 +1,9 @@
-//! The runs as somebody outside the daemon may see them: the only way from a call to a run.
+//! Runs as callers outside the daemon may see them: the only way from a call to a run.
 //!
-//! **Owns** the rule's place: a run is handed out as [`Visible`] or [`Actionable`], each of which only [`Access`] makes, for one
-//! caller, after asking [`rye_core::access`]. All that can be asked of a run is a method of these. **Never** hands out the
-//! supervisor or the journal. What a start takes over is asked where it is admitted, by the caller it names.
+//! **Owns** the enforcement of [`rye_core::access`]. A run is returned as [`Visible`] or [`Actionable`]. Only
+//! [`Access`] makes them, for one caller, after the check. Their methods are all that can be done with a run. **Never**
+//! exposes the supervisor or the journal. The run that a start takes over is checked at its admission, for the caller
+//! named in the start.
 
 mod several;
 
@@ -49,47 +50,44 @@ use rye_journal::{
     StepLine, Storage, Summary, Until, Walked,
 };
 
-/// The daemon as callers from outside have it.
+/// The daemon's interface for callers from outside.
 #[derive(Debug, Clone)]
 pub struct Access {
     supervisor: Supervisor,
 }
 
-/// A run that the caller sees.
 #[derive(Debug)]
 pub struct Visible {
     supervisor: Supervisor,
     run: Arc<Run>,
 }
 
-/// A run that the caller sees, and may stop, resume, answer and speak to.
+/// A run that the caller sees, and may stop, resume, answer and send messages to.
 #[derive(Debug)]
 pub struct Actionable(Visible);
 
-/// What is told of a run beside its record.
+/// Facts about a run that are not in its record.
 #[derive(Debug, Clone, Default)]
 pub struct Beside {
-    /// The run that continues it.
+    /// The run that continues this one.
     pub continued_by: Option<RunId>,
-    /// What its chain and all below it have cost.
+    /// Cost of the run's chain of continuations and of all descendants.
     pub cost: Cost,
-    /// Its attempts whose outcome nobody knows, or those that continuing it repeats, if it has ended; none are looked for in lists.
+    /// Attempts whose outcome is unknown, or, of an ended run, those that its continuation would repeat. Always empty
+    /// in lists.
     pub in_doubt: Vec<InDoubt>,
 }
 
-/// A run of a list.
+/// A run in a list.
 #[derive(Debug, Clone)]
 pub struct Listed {
-    /// The run.
     pub run: Summary,
-    /// What is told beside it.
     pub beside: Beside,
-    /// Its record while it is suspended, which says why.
+    /// The record of a suspended run, which has the reason.
     pub suspended: Option<Arc<Run>>,
 }
 
 impl Access {
-    /// Access to the runs of `supervisor`.
     pub const fn new(supervisor: Supervisor) -> Self {
         Self { supervisor }
     }
@@ -105,21 +103,21 @@ impl Access {
         }
     }
 
-    /// The run `id`, if `caller` sees it.
+    /// Returns the run `id`, if `caller` may see it.
     pub async fn visible(&self, caller: &Layer, id: &RunId) -> Result<Visible, Refusal> {
         let runs = self.supervisor.runs();
         let run = reach::visible(&*runs, Caller::User(caller), id).await?;
         Ok(self.seen(run))
     }
 
-    /// The run `id`, if `caller` may stop, resume and answer it.
+    /// Returns the run `id`, if `caller` may stop, resume and answer it.
     pub async fn actionable(&self, caller: &Layer, id: &RunId) -> Result<Actionable, Refusal> {
         let runs = self.supervisor.runs();
         let run = reach::actionable(&*runs, Caller::User(caller), id).await?;
         Ok(Actionable(self.seen(run)))
     }
 
-    /// Removes the runs `ids`, which `caller` may act on, and all that goes with them.
+    /// Removes the runs `ids` with all that belongs to them. Removes none unless `caller` may act on each.
     pub async fn remove(&self, caller: &Layer, ids: &[RunId]) -> Result<Vec<RemovedRun>, Error> {
         for id in ids {
             self.actionable(caller, id).await?;
@@ -127,7 +125,7 @@ impl Access {
         self.supervisor.remove(ids, &caller.source).await
     }
 
-    /// Removes trees of the runs of `caller` that `prune` selects, some of them at a time.
+    /// Removes trees of runs of `caller` that `prune` selects, a limited number per call.
     pub async fn prune(
         &self,
         caller: &Layer,
@@ -141,17 +139,18 @@ impl Access {
         self.supervisor.prune(&prune, token, &caller.source).await
     }
 
-    /// Sentences on what history has lost, as it was found at the start.
+    /// Sentences on losses of history that were found at the start of the daemon.
     pub fn history_notes(&self) -> &[String] {
         self.journal().history_notes()
     }
 
-    /// Writes history again without the runs that were removed.
+    /// Rewrites history without the removed runs.
     pub async fn purge(&self) -> Result<(), rye_journal::Error> {
         self.journal().purge().await
     }
 
-    /// At most `limit` of the runs that `caller` sees and that pass `filter`, newest first, and where the next page begins.
+    /// Returns at most `limit` runs that `caller` sees and that pass `filter`, newest first, and the token of the next
+    /// page.
     pub async fn list(
         &self,
         caller: &Layer,
@@ -179,8 +178,8 @@ impl Access {
         Ok((runs, page.next))
     }
 
-    /// The questions that are open of the runs that `caller` sees, of a project or of all, the newest run first, from `page_token` on;
-    /// `limit` of them, or more by what the last of these runs asks.
+    /// Returns the open questions of the runs that `caller` sees, of `project` or of all, newest run first, and the
+    /// token of the next page. A page has `limit` questions, or more if its last run has several.
     pub async fn approvals(
         &self,
         caller: &Layer,
@@ -196,7 +195,7 @@ impl Access {
         let filter = filter.seen_by(Caller::User(caller));
         let mut asked = Vec::new();
         loop {
-            // Few runs ask more than one thing.
+            // Few runs have more than one open question.
             let most = limit - asked.len();
             let page = self.journal().list(&filter, page_token.as_deref(), most);
             let page = page.await?;
@@ -214,18 +213,18 @@ impl Access {
         }
     }
 
-    /// Accepts a run; answers when it is durable.
+    /// Accepts a run; returns when it is durable.
     pub async fn start(&self, start: Start) -> Result<Started, Error> {
         self.supervisor.start(start).await
     }
 
-    /// Runs one node of a graph as a run of its own; answers with it when it has ended or is suspended.
+    /// Runs one node of a graph as a run of its own; returns when it has ended or is suspended.
     pub async fn step(&self, start: Start, step: Step) -> Result<(Started, Visible), Error> {
         let (started, run) = self.supervisor.step(start, step).await?;
         Ok((started, self.seen(run)))
     }
 
-    /// Runs an item for its answer.
+    /// Runs an item and returns its result.
     pub async fn execute(
         &self,
         start: Start,
@@ -234,17 +233,17 @@ impl Access {
         self.supervisor.execute(start, trace).await
     }
 
-    /// Tells what running an item would do, and does not.
+    /// Describes what running an item would do, without running it.
     pub async fn rehearse(&self, start: Start) -> Result<(Executed, Lookup), Error> {
         self.supervisor.rehearse(start).await
     }
 
-    /// What the thread that `start` asks for would begin with; nothing is started.
+    /// Returns the prompt and the tools with which the thread of `start` would begin; starts nothing.
     pub async fn preview(&self, start: Start) -> Result<Preview, Error> {
         self.supervisor.preview(start).await
     }
 
-    /// How risky `permissions` of a thread are.
+    /// Returns the risk of each of `permissions` of a thread.
     pub async fn risks(
         &self,
         directory: &Path,
@@ -253,12 +252,12 @@ impl Access {
         self.supervisor.risks(directory, permissions).await
     }
 
-    /// The models of the project that `directory` belongs to.
+    /// Returns the models of the project that `directory` belongs to.
     pub async fn models(&self, directory: &Path) -> Result<Listing, Error> {
         self.supervisor.models(directory).await
     }
 
-    /// The items of the project that `directory` belongs to, as far as `caller` may fetch them.
+    /// Fetches items of the project that `directory` belongs to, as far as `caller` may.
     pub async fn fetch(
         &self,
         caller: Layer,
@@ -268,7 +267,8 @@ impl Access {
         self.supervisor.fetch(caller, directory, asked).await
     }
 
-    /// The items of the project that `directory` belongs to that are wanted and that `caller` may fetch, and what the next page follows.
+    /// Returns a page of the items of the project that `caller` may fetch and that match `wanted`, and the last item of
+    /// the page if there are more.
     pub async fn items(
         &self,
         caller: Layer,
@@ -281,7 +281,7 @@ impl Access {
         .await
     }
 
-    /// An item, whose type may be left open, as far as `caller` may fetch it.
+    /// Describes an item that `caller` may fetch. Its type may be unspecified.
     pub async fn describe(
         &self,
         caller: Layer,
@@ -297,14 +297,14 @@ impl Access {
         .await
     }
 
-    /// The keys whose signatures count in the project that `directory` belongs to.
+    /// Returns the keys that are trusted in the project that `directory` belongs to.
     pub async fn keys(&self, directory: &Path) -> Result<Vec<Arc<TrustedKey>>, Error> {
         let work = |inside: &Inside<'_>| Ok(inside.library.trust().keys());
         let projects = self.supervisor.projects();
         projects.visit(directory, "list keys", work).await
     }
 
-    /// Looks at items on behalf of `caller`.
+    /// Runs `work` on the library of the project, on behalf of `caller`.
     async fn look<T: Send + 'static>(
         &self,
         caller: Layer,
@@ -336,7 +336,7 @@ impl Access {
         self.supervisor.sign(caller, directory, asked).await
     }
 
-    /// What a lock of `item` would hold, which `caller` may fetch.
+    /// Returns the content of a lock of `item`, which `caller` must be allowed to fetch.
     pub async fn lock(
         &self,
         caller: Layer,
@@ -346,42 +346,38 @@ impl Access {
         self.supervisor.lock(caller, directory, item).await
     }
 
-    /// Who looks at graphs.
     pub fn inspector(&self) -> Inspector {
         self.supervisor.inspector()
     }
 
-    /// The project that `directory` belongs to.
     pub async fn project(&self, directory: &Path) -> Result<Arc<Project>, projects::Error> {
         self.supervisor.projects().open(directory).await
     }
 
-    /// A long payload that a transcript names; a caller that knows its digest has seen the transcript.
+    /// Returns a long payload. Takes no caller: only a reader of the transcript that holds it knows the digest.
     pub async fn long_payload(&self, digest: Digest) -> Result<Option<String>, rye_journal::Error> {
         self.journal().long_payload(digest).await
     }
 
-    /// Who signs what the daemon shows.
+    /// Returns the signer of the node.
     pub fn signer(&self) -> Arc<dyn Signer> {
         self.journal().signer()
     }
 
-    /// Whether there is space to write.
     pub fn storage(&self) -> Storage {
         *self.journal().storage().borrow()
     }
 
-    /// The time.
     pub fn now(&self) -> Timestamp {
         self.journal().now()
     }
 
-    /// How many runs run or are about to.
+    /// Number of runs that run or wait for their task.
     pub fn live_count(&self) -> usize {
         self.supervisor.live_count()
     }
 
-    /// Stops the daemon.
+    /// Starts the shutdown of the daemon.
     pub fn stop(&self) {
         self.supervisor.stop();
     }
@@ -415,29 +411,29 @@ impl Visible {
         self.supervisor.journal()
     }
 
-    /// Resolves when it has ended or is suspended.
+    /// Resolves when the run has ended or is suspended.
     pub async fn settled(&self) -> Result<(), Error> {
         self.supervisor.settled(&self.id).await
     }
 
-    /// What its tools print, as far as it is wanted.
+    /// Returns a reader of the output of the run's tools, filtered by `wanted`.
     pub fn logs(&self, wanted: Wanted) -> async_log::Reader {
         let services = self.supervisor.services();
         let gate = services.projects.gate_of(Path::new(&self.spec.project));
         async_log::Reader::new(services.logs.of(&self.id, &self.spec), gate, wanted)
     }
 
-    /// The clock that waiting for it goes by.
+    /// The clock for timeouts of reads.
     pub fn clock(&self) -> &dyn Timer {
         &*self.supervisor.services().clock
     }
 
-    /// The run as it is now.
+    /// Reads the record again.
     pub async fn again(&self) -> Result<Self, Error> {
         Ok(self.at(self.supervisor.run_of(&self.id).await?))
     }
 
-    /// What is told of it beside its record.
+    /// Returns the extra facts, with attempts in doubt if the run is suspended for them.
     pub async fn beside(&self) -> Result<Beside, Error> {
         let found = beside(&self.supervisor, &Summary::of(self)).await?;
         let why = self.suspension().map(|why| why.reason);
@@ -457,7 +453,7 @@ impl Visible {
         })
     }
 
-    /// The same, with what it left if it has ended and nothing continues it: that may take looking at many runs below it.
+    /// The same, with attempts in doubt of an ended run that no run continues. That may read many descendants.
     pub async fn beside_with_left(&self) -> Result<Beside, Error> {
         let mut found = self.beside().await?;
         if found.continued_by.is_none() {
@@ -467,59 +463,58 @@ impl Visible {
         Ok(found)
     }
 
-    /// The last of its chain of continuations.
+    /// Returns the last run of the chain of continuations.
     pub async fn newest(&self) -> Result<Self, Error> {
         Ok(self.at(self.supervisor.newest(&self.id).await?))
     }
 
-    /// Its descendants: each behind its parent, siblings oldest first.
+    /// Returns descendants, each after its parent, siblings oldest first.
     pub async fn below(&self, reach: Reach) -> Result<Vec<Self>, Error> {
         let below = self.supervisor.below(&self.id, reach).await?;
         Ok(below.into_iter().map(|run| self.at(run)).collect())
     }
 
-    /// The steps it has taken.
     pub async fn steps(&self) -> Result<Vec<StepLine>, rye_journal::Error> {
         self.journal().steps(&self.id).await
     }
 
-    /// How far it has come, step by step.
+    /// Returns the progress of the run by step.
     pub async fn walked(&self) -> Result<Walked, rye_journal::Error> {
         self.journal().walked(&self.id).await
     }
 
-    /// Its events from `from` on, those included that are yet to come.
+    /// Returns the events after `since`; with [`Until::Ended`] also later ones.
     pub async fn events(&self, since: Seq, until: Until) -> Result<Cursor, rye_journal::Error> {
         let of = Of::Run(self.id.clone());
         self.journal().read(of, Since::Seq(since), until).await
     }
 
-    /// Its events from one on, and what its model says meanwhile.
+    /// Returns the events after `since`, and meanwhile the output of the model.
     pub async fn listen(&self, since: Seq) -> Result<Live, rye_journal::Error> {
         self.journal().listen(&self.id, since).await
     }
 
-    /// Its transcript as it was written.
+    /// Returns a reader of the transcript.
     pub async fn transcript(&self, extract: Extract) -> Result<Reader, rye_journal::Error> {
         self.journal().transcript(&self.id, extract).await
     }
 
-    /// Its account and those above it, up to the root of its tree.
+    /// Returns the account of the run and those above it, up to the root of the tree.
     pub async fn budget_path(&self) -> Result<Vec<AccountView>, Error> {
         self.supervisor.budget_path(&self.run).await
     }
 
-    /// Its account and all below it, each behind the one that it draws on, with how many lie above it.
+    /// Returns the account of the run and all below it, each after its parent, with its depth.
     pub async fn budget_tree(&self) -> Result<Vec<(u32, AccountView)>, Error> {
         self.supervisor.budget_tree(&self.run).await
     }
 
-    /// What this node has spent as a whole.
+    /// Returns the node's spending per day and month.
     pub fn meters(&self) -> Vec<MeterView> {
         self.supervisor.meters()
     }
 
-    /// One of its events with its payload in it, however long that is, and the memory that it takes.
+    /// Returns `line` with its complete payload, and the memory that it takes.
     pub async fn whole(&self, line: Line) -> Result<(Line, Charge), rye_journal::Error> {
         self.journal().whole(&self.id, line).await
     }
@@ -534,31 +529,31 @@ impl Deref for Actionable {
 }
 
 impl Actionable {
-    /// Asks it and its child runs to stop.
+    /// Requests the run and its child runs to stop.
     pub async fn cancel(&self, cause: &str) -> Result<Visible, Error> {
         let run = self.supervisor.cancel(&self.id, cause).await?;
         Ok(self.at(run))
     }
 
-    /// Ends it and its child runs by force.
+    /// Ends the run and its child runs by force.
     pub async fn kill(&self, asked: Kill) -> Result<(Visible, Killed), Error> {
         let (run, killed) = self.supervisor.kill(&self.id, asked).await?;
         Ok((self.at(run), killed))
     }
 
-    /// Suspends it before its next attempt.
+    /// Suspends the run before its next attempt.
     pub async fn suspend(&self) -> Result<Visible, Error> {
         let run = self.supervisor.suspend(&self.id).await?;
         Ok(self.at(run))
     }
 
-    /// Resumes it if it is suspended, or continues it if it ended without success; answers with the one that runs.
+    /// Resumes a suspended run, or continues one that ended without success; returns the run that now runs.
     pub async fn resume(&self, resume: Resume) -> Result<Visible, Error> {
         let run = self.supervisor.resume(&self.id, resume).await?;
         Ok(self.at(run))
     }
 
-    /// Answers what it asks: what `asked` names, or the only thing.
+    /// Answers the question `asked`, or the only open one.
     pub async fn answer(
         &self,
         asked: Option<&str>,
@@ -570,13 +565,13 @@ impl Actionable {
         Ok(self.at(run))
     }
 
-    /// Says `text` to it, if it is a thread, in the name of `by`.
+    /// Sends the message `text` of `by` to a thread.
     pub async fn say(&self, text: &str, by: &str) -> Result<Visible, Error> {
         let run = self.supervisor.say(&self.id, text, by).await?;
         Ok(self.at(run))
     }
 
-    /// Gives it more to spend, and with `through` also those above that would have too little for it.
+    /// Raises the spend limit to `to`, and with `through` also of accounts above that would be too small.
     pub async fn raise_budget(
         &self,
         to: Usd,
@@ -588,7 +583,7 @@ impl Actionable {
             .await
     }
 
-    /// Resumes or continues it instead of the fresh run that `start` asks for.
+    /// Resumes or continues the run instead of starting a new one for `start`.
     pub async fn start_again(&self, start: Start) -> Result<Visible, Error> {
         let run = self.supervisor.start_again(&self.id, start).await?;
         Ok(self.at(run))

@@ -1,8 +1,8 @@
-//! What the runs, and the tools they call, may ask of the owner of all runs.
+//! The interface of runs, and of the tools they call, to the owner of all runs.
 //!
-//! The supervisor owns every run and stands above the drivers; they reach it through [`Runs`]. [`Runs::nest`] narrows
-//! what a child run may do by the layers of its parent. The verbs on other runs check nothing: who calls them on behalf of
-//! somebody asks [`reach`] before.
+//! The supervisor owns every run; drivers use it through [`Runs`]. [`Runs::nest`] narrows the authority of a child run
+//! by the layers of its parent. Methods on other runs check nothing: a caller that acts for somebody checks with
+//! [`reach`] first.
 
 pub mod reach;
 
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use rye_journal::{AccountRow, Filter, Summary};
 
-/// Parameters of an action on a graph that say how the graph runs, and what a caller who starts a run at the top says instead.
+/// Parameters of an action on a graph that control how it runs, with what a user who starts a run uses instead.
 pub const CONTROL: [(&str, &str); 10] = [
     ("async", "--detach"),
     ("validate", "ryectl graph validate"),
@@ -36,12 +36,11 @@ pub const CONTROL: [(&str, &str); 10] = [
     ("resume_run_id", "--resume RUN"),
 ];
 
-/// Whether a parameter of an action on a graph says how the graph runs.
 pub fn is_control(name: &str) -> bool {
     CONTROL.iter().any(|(word, _)| *word == name)
 }
 
-/// What a caller who does not wait for a graph run or a thread gets of it.
+/// The result of an action that starts a graph run or a thread without waiting for it.
 pub fn launched(run: &Run) -> Value {
     let (id, item) = match run.spec.kind() {
         RunKind::Graph | RunKind::Tool => ("graph_run_id", "graph_id"),
@@ -56,97 +55,92 @@ pub fn launched(run: &Run) -> Value {
     })
 }
 
-/// The owner of all runs, as drivers and native tools see it.
+/// The owner of all runs, as drivers and native tools use it.
 pub trait Runs: fmt::Debug + Send + Sync {
-    /// Fixes everything about a run that an action of `order.parent` asks for; nothing is committed yet.
+    /// Admits a run for an action of `order.parent` and fixes its spec; commits nothing.
     fn nest<'a>(&'a self, order: Nest<'a>) -> BoxFuture<'a, Result<Nested, Failure>>;
 
-    /// Gives a run that was created in a commit of its parent its own task. If the daemon stops in between, its next life
-    /// does so.
+    /// Starts the task of a run that was created in a commit of its parent. If the daemon stops in between, the next
+    /// start does so.
     fn launch(&self, run: RunId) -> BoxFuture<'_, ()>;
 
-    /// The record of a run, once it has ended or is suspended; a run suspended on ENOSPC resumes by itself and is waited
-    /// for.
+    /// Returns the record once the run has ended or is suspended. A run suspended on ENOSPC resumes by itself and is
+    /// waited for.
     fn settled(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
-    /// The record of a run as it is now.
+    /// Returns the current record of a run.
     fn get(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
-    /// All runs that pass, newest first.
+    /// Returns all runs that pass `filter`, newest first.
     fn list(&self, filter: Filter) -> BoxFuture<'_, Result<Vec<Summary>, Refusal>>;
 
-    /// The steps a run has taken, as `steps --json` prints them.
+    /// Returns the steps of a run, as `steps --json` prints them.
     fn steps(&self, run: RunId) -> BoxFuture<'_, Result<Vec<Value>, Refusal>>;
 
-    /// The run that `run` was continued by, and so on to the last one; `run` itself if it was not.
+    /// Returns the last run of the chain of continuations of `run`, or `run` itself.
     fn newest(&self, run: RunId) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
-    /// Whether this ended run, or a child run that it waited for, left at-most-once attempts of unknown outcome.
+    /// True if this ended run, or a child run that it waited for, left at-most-once attempts of unknown outcome.
     fn has_unknown(&self, run: Arc<Run>) -> BoxFuture<'_, bool>;
 
-    /// Asks a run and its child runs to stop.
+    /// Requests a run and its child runs to stop.
     fn cancel(&self, run: RunId, cause: String) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
-    /// Ends a run and its child runs by force; answers when they are over, with what had to be ended in all of them.
+    /// Ends a run and its child runs by force; returns when all have ended, with the processes that were killed.
     fn kill(&self, run: RunId, asked: Kill) -> BoxFuture<'_, Result<(Arc<Run>, Killed), Refusal>>;
 
-    /// Appends an event of a tool's own making to the run that called it.
+    /// Appends an event that a tool made to the run that called it.
     fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>>;
 
-    /// Resumes a suspended run, or makes a run that continues where an ended one failed; answers with the one that runs.
+    /// Resumes a suspended run, or continues an ended one in a new run; returns the run that now runs.
     fn resume(&self, run: RunId, request: Resume) -> BoxFuture<'_, Result<Arc<Run>, Refusal>>;
 
-    /// What the chain of a run and all below it have cost so far.
+    /// Returns the cost so far of the chain of a run and of all descendants.
     fn cost(&self, run: Arc<Run>) -> BoxFuture<'_, Result<Cost, Refusal>>;
 
-    /// The account of a run and those above it, up to the root of its tree.
+    /// Returns the account of a run and those above it, up to the root of its tree.
     fn budget_path(&self, run: Arc<Run>) -> BoxFuture<'_, Result<Vec<AccountView>, Refusal>>;
 
-    /// The account of a run and all below it, each behind the one that it draws on, with how many lie above it.
+    /// Returns the account of a run and all below it, each after its parent, with its depth.
     fn budget_tree(&self, run: Arc<Run>)
     -> BoxFuture<'_, Result<Vec<(u32, AccountView)>, Refusal>>;
 
-    /// Whether a child run of `run` that reserves `share` would be paid for now. Nothing is reserved.
+    /// Checks that a child run of `run` that reserves `share` could be paid now; reserves nothing.
     fn affords(&self, run: &Run, share: Usd) -> Result<(), Denied>;
 }
 
-/// An account as people see it.
+/// An account, as shown to users.
 #[derive(Debug, Clone)]
 pub struct AccountView {
-    /// Its name.
     pub id: AccountId,
-    /// The newest of the runs that have it.
+    /// The newest of the runs that use the account.
     pub run: RunId,
-    /// What is stored of it.
     pub row: AccountRow,
-    /// What it and all below it have spent.
+    /// Spending of the account and all below it.
     pub cost: Cost,
 }
 
-/// What the node spends in a day or a month, as people see it.
+/// Spending of the node in a day or a month, as shown to users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeterView {
-    /// Its name.
     pub id: MeterId,
-    /// What counts in it.
     pub meter: Meter,
-    /// The most that may be spent there, if it is in force.
+    /// The spend limit, if one is in force.
     pub limit: Option<Usd>,
 }
 
-/// How far an account is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccountState {
-    /// Its chain of runs is not over.
+    /// The chain of runs has not ended.
     Open,
-    /// Its chain is over, and accounts below it are not closed.
+    /// The chain of runs has ended, and an account below is not closed.
     Ended,
-    /// It is over with all below it.
+    /// The chain of runs has ended, and all accounts below are closed.
     Closed,
 }
 
 impl AccountState {
-    /// The word used on the wire and in answers of tools.
+    /// The word used on the wire and in results of tools.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -157,7 +151,6 @@ impl AccountState {
 }
 
 impl AccountView {
-    /// How far it is over.
     pub fn state(&self) -> AccountState {
         if self.row.closed {
             AccountState::Closed
@@ -169,35 +162,30 @@ impl AccountView {
     }
 }
 
-/// A run that an action of another run asks for.
+/// The order of a run by an action of another run.
 #[derive(Debug)]
 pub struct Nest<'a> {
-    /// The run that asks.
+    /// The run that orders.
     pub parent: &'a Run,
-    /// What it asks for.
     pub wanted: Wanted,
-    /// The idempotency key of the step, from which those of the new run derive.
+    /// Idempotency key of the step. The keys of the new run derive from it.
     pub key: &'a str,
-    /// The ended run of an earlier try of the step, to be continued.
+    /// The ended run of an earlier attempt of the step, which the new one continues.
     pub continues: Option<Arc<Run>>,
 }
 
-/// What an action comes to that a run of its own carries out.
+/// The item that a child run executes.
 #[derive(Debug, Clone)]
 pub enum Wanted {
-    /// A graph.
     Graph {
-        /// Which.
         item: ItemRef,
-        /// The parameters of the action, control parameters included.
+        /// Parameters of the action, including [`CONTROL`] parameters.
         params: Object,
     },
-    /// A thread.
     Thread(Box<ThreadOrder>),
 }
 
 impl Wanted {
-    /// The item that runs.
     pub const fn item(&self) -> &ItemRef {
         match self {
             Self::Graph { item, .. } => item,
@@ -206,51 +194,50 @@ impl Wanted {
     }
 }
 
-/// What came of asking for a run.
+/// Result of [`Runs::nest`].
 #[derive(Debug)]
 pub enum Nested {
     /// A run to be created in the commit that starts the step.
     Create {
-        /// Its id.
         run: RunId,
-        /// Everything that is fixed about it.
         spec: Arc<Spec>,
-        /// Why it fails at once, if it does.
+        /// Reason for which the run fails as soon as it is created.
         fault: Option<Failure>,
-        /// What its people should know.
+        /// Warnings for the users of the run.
         warnings: Vec<String>,
     },
-    /// No run: the answer was at hand (`validate: true`).
+    /// The result without a run (`validate: true`).
     Answer(Value),
 }
 
-/// How a suspended or ended run is to be resumed.
+/// A request to resume a suspended run or to continue an ended one.
 #[derive(Debug, Clone, Default)]
 pub struct Resume {
-    /// Who asks.
+    /// Name of the caller.
     pub by: String,
-    /// The new limits of what it does.
+    /// New limits other than money.
     pub raised: Raised,
-    /// The new absolute limit of what it may spend, itself and all below it.
+    /// New absolute spend limit of the run and all below it.
     pub spend: Option<Usd>,
-    /// What became of attempts whose outcome nobody knew: the item as the suspension names it, or its position, or `*`.
+    /// Verdicts on attempts of unknown outcome. The key is the item as the suspension names it, or its position, or
+    /// `*`.
     pub verdicts: Vec<(String, Verdict)>,
-    /// What the one attempt came to that is done.
+    /// Result of the one attempt with the verdict `done`.
     pub result: Option<Arc<Value>>,
-    /// What becomes of the question that it is suspended for, if it is.
+    /// Settlement of the question that the run is suspended for.
     pub approval: Option<Settled>,
-    /// What the model of the run, which is a thread then, is told first.
+    /// Message to the model of a thread, sent first.
     pub message: Option<String>,
-    /// Whether a graph is continued with the text that it has on record, whatever the item says by now.
+    /// True if a graph continues with the recorded text even if the item has changed.
     pub same_text: bool,
-    /// What the caller may do; a run that continues an ended one gets this as a further layer.
+    /// Authority of the caller. A run that continues an ended one gets it as further layers.
     pub layers: Vec<rye_core::capability::Layer>,
-    /// The account of the caller, if it is a run that acts for itself: what it continues draws on it, or on what lies below it.
+    /// Account of a caller that is a run. A continuation draws on this account or on one below it.
     pub within: Option<AccountId>,
 }
 
 impl Resume {
-    /// Whether it brings nothing that the run has to take in.
+    /// True if the request changes nothing about the run.
     pub fn asks_nothing(&self) -> bool {
         self.raised == Raised::default()
             && self.spend.is_none()
@@ -260,41 +247,38 @@ impl Resume {
     }
 }
 
-/// What becomes of a question that a run is suspended for.
+/// Settlement of a question that a run is suspended for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Settled {
-    /// A person answered.
     Answered(ApprovalAnswer),
-    /// Nobody answered the question of this name, and the time is over.
+    /// The deadline of the question with this name has passed without an answer.
     Expired(Name),
 }
 
-/// Why the owner of all runs did not do what it was asked.
+/// The reason for which the owner of all runs refused a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// What kind of refusal.
     pub kind: ErrorKind,
-    /// For people.
     pub message: String,
 }
 
 impl Refusal {
-    /// As the failure of an action on an item: it is not carried out.
+    /// The failure of an action on an item, which was not run.
     pub fn of_item(self) -> Failure {
         self.into_failure(["item_not_found", "invalid_action", "item_refused"])
     }
 
-    /// As the failure of an action on a run, which stays as it is.
+    /// The failure of an action on a run, which is unchanged.
     pub fn of_run(self) -> Failure {
         self.into_failure(["run_not_found", "invalid_params", "permission_denied"])
     }
 
-    /// As the failure of an action on a file of the project.
+    /// The failure of an action on a file of the project.
     pub fn of_file(self) -> Failure {
         self.into_failure(["file_not_found", "invalid_params", "permission_denied"])
     }
 
-    /// The failure; what a missing, a malformed and a forbidden subject are called differs.
+    /// Takes the codes for a missing, a malformed and a forbidden subject.
     fn into_failure(self, [missing, malformed, forbidden]: [&str; 3]) -> Failure {
         let (code, retryable) = match self.kind {
             ErrorKind::NotFound => (missing, false),

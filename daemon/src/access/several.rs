@@ -1,4 +1,4 @@
-//! The events of several runs at once: of a tree, of a project, or of all that somebody may see.
+//! Events of several runs: of a tree, of a project, or of all that a caller may see.
 
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
@@ -9,24 +9,22 @@ use super::{Access, Visible};
 use crate::supervisor::{Error, Reach, Supervisor};
 use rye_journal::{Cursor, Of, Read, Sees, Since, Spot, Until};
 
-/// The events of several runs that the caller sees.
 #[derive(Debug)]
 pub struct Several {
     supervisor: Supervisor,
     events: Cursor,
 }
 
-/// Where a stream of several runs begins and ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {
-    /// Behind this; else with what a tree has done before, and of other runs with what comes.
+    /// Events after this position. `None`: a tree begins with its first event, a project or all runs with new events.
     pub since: Option<Spot>,
-    /// Whether it stays for what comes.
+    /// True if the stream waits for new events.
     pub follow: bool,
 }
 
 impl Access {
-    /// The events of the runs that `caller` sees, of a project or of all.
+    /// Streams the events of the runs that `caller` sees, of `project` or of all.
     pub async fn watch(
         &self,
         caller: Layer,
@@ -42,7 +40,7 @@ impl Access {
 }
 
 impl Visible {
-    /// The events of it and of all below it that `caller` sees.
+    /// Streams the events of the run and of its descendants that `caller` sees.
     pub async fn watch_tree(&self, caller: Layer, extent: Extent) -> Result<Several, Error> {
         let below = self.below(Reach::Tree).await?;
         let below = below
@@ -73,8 +71,7 @@ async fn several(
 }
 
 impl Several {
-    /// What is told next, an event with its payload in it, however long that is, and the memory that it takes; `None` when there is
-    /// no more.
+    /// Returns the next event with its complete payload, and the memory that it takes; `None` at the end.
     pub async fn next(&mut self) -> Option<Result<(Read, Option<Charge>), rye_journal::Error>> {
         Some(match self.events.next().await? {
             Ok(Read::Event {

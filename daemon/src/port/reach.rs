@@ -1,6 +1,6 @@
-//! Getting at a run on behalf of somebody: the rule of [`rye_core::access`], asked of records.
+//! Access to a run on behalf of a caller: applies the rule of [`rye_core::access`] to records.
 //!
-//! **Never** distinguishes a run that somebody may not see from one that does not exist.
+//! **Never** tells a run that the caller may not see from one that does not exist.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use rye_core::model::Run;
 
 use super::{Refusal, Runs};
 
-/// More levels of child runs than there can be: a longer line is damaged.
+/// More levels of child runs than there can be: a longer chain is damaged.
 const MOST_LEVELS: usize = 1000;
 
-/// The run `id`, if `caller` sees it.
+/// Returns the run `id`, if `caller` may see it.
 pub async fn visible(runs: &dyn Runs, caller: Caller<'_>, id: &RunId) -> Result<Arc<Run>, Refusal> {
     let run = runs.get(id.clone()).await?;
     if caller.sees(&run.spec) {
@@ -27,7 +27,7 @@ pub async fn visible(runs: &dyn Runs, caller: Caller<'_>, id: &RunId) -> Result<
     }
 }
 
-/// The run `id`, if `caller` may stop, resume and answer it.
+/// Returns the run `id`, if `caller` may stop, resume and answer it.
 pub async fn actionable(
     runs: &dyn Runs,
     caller: Caller<'_>,
@@ -50,7 +50,7 @@ pub async fn actionable(
     })
 }
 
-/// `run` and its ancestors.
+/// Returns `run` and its ancestors, from `run` upwards.
 pub async fn line_above(runs: &dyn Runs, run: &Arc<Run>) -> Vec<Arc<Run>> {
     let mut line = vec![Arc::clone(run)];
     let mut next = above(run);
@@ -64,7 +64,7 @@ pub async fn line_above(runs: &dyn Runs, run: &Arc<Run>) -> Vec<Arc<Run>> {
     line
 }
 
-/// The run that asked for `run`; for one that continues another, that one.
+/// Returns the parent of `run`, or the run that it continues.
 fn above(run: &Run) -> Option<RunId> {
     let spec = &run.spec;
     spec.parent.clone().or_else(|| spec.continuation_of.clone())
