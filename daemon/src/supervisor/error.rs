@@ -1,4 +1,4 @@
-//! Why the supervisor did not do what it was asked.
+//! Errors of the supervisor.
 
 use rye_core::definition::MISFIT;
 use rye_core::error::{ErrorKind, Kinded};
@@ -9,153 +9,121 @@ use rye_core::provider::Unresolved;
 use crate::port::Refusal;
 use crate::{chain, directives, index, inspect, models, native, projects, thread};
 
-/// The code of the failure of a run whose tools would miss variables of the environment.
+/// Code of the failure of a run whose tools need environment variables that are not set.
 pub(super) const VARIABLES_MISSING: &str = "missing_environment_variables";
-/// The code of [`Error::Removed`].
 const REMOVED: &str = "run_removed";
 
-/// Why the supervisor did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The run is not known.
     #[error("there is no run `{run}`")]
-    UnknownRun {
-        /// Its id.
-        run: RunId,
-    },
-    /// The run is over.
+    UnknownRun { run: RunId },
+    /// The run has ended.
     #[error("run `{run}` has ended ({status}); an ended run cannot be {wanted}")]
     Over {
-        /// Its id.
         run: RunId,
-        /// Its status.
         status: rye_core::model::Status,
-        /// What was asked, in the past tense.
+        /// The requested action as a past participle, such as `resumed`.
         wanted: &'static str,
     },
-    /// The project directory cannot be used.
     #[error(transparent)]
     Project(#[from] projects::Error),
-    /// The item cannot be looked at.
     #[error(transparent)]
     Inspect(#[from] inspect::Error),
-    /// The caller may not see, or not touch, a run that the request names.
+    /// The caller may not see the run that the request names, or not act on it.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The item is refused or not there.
+    /// The item does not exist or was refused.
     #[error("failed to start `{item}`")]
     Item {
-        /// The item.
         item: ItemRef,
-        /// Why.
         #[source]
         source: Box<chain::Error>,
     },
-    /// A capability to start is missing.
+    /// The caller lacks a capability.
     #[error("{message}")]
     Denied {
-        /// Which, and which layer lacks it.
+        /// The capability, and the layer that lacks it.
         message: String,
     },
-    /// A directive cannot be used.
     #[error(transparent)]
     Directive(#[from] directives::Error),
-    /// Nothing is fetched.
     #[error(transparent)]
     Fetch(#[from] index::Error),
-    /// Nothing is signed.
     #[error(transparent)]
     Sign(#[from] native::SignError),
-    /// The models of the project cannot be read.
     #[error(transparent)]
     Models(#[from] models::Error),
-    /// There is no model to be used.
+    /// No model can be used.
     #[error(transparent)]
     NoModel(#[from] Unresolved),
-    /// The prompt of a thread cannot be put together.
+    /// The prompt of a thread cannot be composed.
     #[error("{message}")]
     Unprompted {
-        /// Why.
         message: String,
-        /// The same, for programs.
+        /// Code of the reason.
         code: String,
     },
-    /// It is part of the language, and not carried out yet.
+    /// A feature of the language that is not implemented.
     #[error("{message}")]
     NotSupported {
-        /// What, and what to do instead.
+        /// The feature, and what to do instead.
         message: String,
     },
-    /// Only graphs have nodes to begin at.
+    /// A tool was named where only a graph has nodes to begin at.
     #[error("`{item}` is a tool; only a graph can be stepped or resumed")]
-    NotAGraph {
-        /// The item.
-        item: ItemRef,
-    },
-    /// A parameter that says how an item is to run is wrong.
+    NotAGraph { item: ItemRef },
+    /// An option of the request is wrong.
     #[error("{message}")]
     Params {
-        /// Which, and the fix.
+        /// The option, and the fix.
         message: String,
     },
-    /// What is asked for cannot begin.
+    /// The run would fail at once.
     #[error("{}", failure.message)]
-    Faulty {
-        /// Why.
-        failure: Box<Failure>,
-    },
-    /// The inputs of a directive do not fit it.
+    Faulty { failure: Box<Failure> },
+    /// The inputs do not match the directive.
     #[error("{message}")]
     Inputs {
-        /// Which, and why.
+        /// The input, and the reason.
         message: String,
     },
-    /// What was asked of a run does not fit what it is or why it is suspended.
+    /// The request does not fit the run, or the reason for which it is suspended.
     #[error("run `{run}`: {problem}")]
     Unfit {
-        /// Its id.
         run: RunId,
-        /// What does not fit, and the fix.
+        /// The mismatch, and the fix.
         problem: String,
     },
-    /// The idempotency key was used for something else.
+    /// The idempotency key was used for another request.
     #[error(
         "the idempotency key belongs to run `{run}`, which was started with {what}; use another key"
     )]
     KeyReused {
-        /// The run it started.
         run: RunId,
-        /// What is not the same, as it was then.
+        /// The difference, as it was in the first request.
         what: String,
     },
-    /// The run that began under the same key, or that continued the same run, was removed.
+    /// The run with the same key, or the existing continuation of the same run, was removed.
     #[error(
         "it began as run `{run}` before, which was removed, and does not begin again; another idempotency key begins anew"
     )]
-    Removed {
-        /// The run.
-        run: RunId,
-    },
-    /// The run is not suspended.
+    Removed { run: RunId },
     #[error(
         "run `{run}` is {status}; only a suspended run, or one that ended without success, can be resumed"
     )]
     NotSuspended {
-        /// Its id.
         run: RunId,
-        /// Its status.
         status: rye_core::model::Status,
     },
-    /// The daemon is stopping.
     #[error("the daemon is stopping and starts nothing new; try again when it is up")]
     Stopping,
-    /// The journal did not take it.
+    /// The journal did not accept the commit.
     #[error("failed to record the run")]
     Journal(#[from] rye_journal::Error),
 }
 
 impl Error {
-    /// Its code, for programs: what kind of error it is, or more exactly what keeps a run from beginning.
+    /// Code for programs: the kind of error, or the code of the failure that prevents the start.
     pub fn reason(&self) -> &str {
         if let Self::Faulty { failure } = self {
             return &failure.code;

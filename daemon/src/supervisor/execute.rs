@@ -1,7 +1,7 @@
-//! Items that are run for their answer, and single nodes of graphs.
+//! Items that are run for their result, and single nodes of graphs.
 //!
-//! A tool answers with its envelope. A graph is a run of its own: control parameters among its parameters say how it runs, and
-//! its result is the answer. **Failure.** The caller may go away at any time; the run continues.
+//! A tool returns its envelope. A graph becomes a run; control parameters among its parameters decide how it runs, and
+//! the result of the run is returned. **Failure.** The caller may be dropped at any time; the run continues.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,45 +23,43 @@ use crate::inspect::runnable;
 use crate::projects::Inside;
 use crate::services::{Envelope, Order, TraceMode};
 
-/// What came of running an item.
 #[derive(Debug)]
 pub enum Executed {
-    /// What a tool answered, and its run.
+    /// The result of a tool, and its run.
     Tool(Box<Envelope>, RunId),
     /// A run that has ended or is suspended.
     Run(Arc<Run>),
-    /// A run that nobody waits for (`async: true`).
+    /// A run that the caller does not wait for (`async: true`).
     Launched(Arc<Run>),
-    /// No run was made (`validate: true`).
+    /// A result without a run (`validate: true`).
     Document(Value),
-    /// No run was made: this is what would be done.
+    /// A description of the call; no run was made.
     Rehearsed(Envelope),
 }
 
-/// How an item was found, as an envelope states it.
+/// The resolution of an item, as shown in an envelope.
 #[derive(Debug)]
 pub struct Lookup {
-    /// The chain it runs through.
+    /// The links of the tool chain.
     pub chain: Vec<Value>,
-    /// What was decided on the way, if that was kept.
+    /// Decisions of the resolution; `None` if no trace was requested.
     pub trace: Option<Vec<Value>>,
 }
 
-/// Which node of a graph is to run alone.
+/// A single node of a graph to run.
 #[derive(Debug, Clone)]
 pub struct Step {
-    /// The node.
     pub node: String,
-    /// What is laid over the state it begins with.
+    /// Merged into the initial state.
     pub inject_state: Object,
-    /// The run whose state and inputs it begins with.
+    /// The run whose state and inputs are taken over.
     pub resume_from: Option<RunId>,
-    /// What of that run may be done again, as of one that is resumed.
+    /// Verdicts on attempts of `resume_from` with unknown outcome.
     pub verdicts: Vec<(String, Verdict)>,
 }
 
 impl Supervisor {
-    /// Runs an item for its answer; answers also how it was found, which the envelope of a tool holds already.
+    /// Runs an item for its result. The [`Lookup`] repeats what the envelope of a tool contains.
     pub async fn execute(
         &self,
         request: Start,
@@ -74,7 +72,7 @@ impl Supervisor {
             trace: noted,
         };
         let terminal = chain.terminal;
-        // It holds all files of the tool.
+        // The chain holds all files of the tool in memory.
         drop(chain);
         let executed = match terminal {
             Terminal::Graph => self.execute_graph(request).await?,
@@ -87,8 +85,8 @@ impl Supervisor {
         Ok((executed, found))
     }
 
-    /// Does everything up to the start of an item, and nothing after it: answers what would be done, as the data of an envelope,
-    /// and how it was found. There is no run of it. It tells what stands in the item, so the caller has to have the right to execute it.
+    /// Prepares an item without running it; makes no run. Returns a description of the call, and how the item was
+    /// found. The description reveals the item's content, so the caller must have the capability to execute it.
     pub async fn rehearse(&self, request: Start) -> Result<(Executed, Lookup), Error> {
         let asked = runnable(&request.item)?;
         permit(&inherited_layers(&request), Primary::Execute, &asked)?;
@@ -182,7 +180,7 @@ impl Supervisor {
         Ok(Executed::Run(self.run_of(&run).await?))
     }
 
-    /// Runs one node of a graph as a run of its own; answers with its record when it has ended or is suspended.
+    /// Runs one node of a graph as a run of its own; returns when it has ended or is suspended.
     pub async fn step(&self, request: Start, step: Step) -> Result<(Started, Arc<Run>), Error> {
         let started = self.start_step(request, step).await?;
         self.settled(&started.run).await?;
@@ -210,14 +208,14 @@ impl Supervisor {
         self.start(request).await
     }
 
-    /// The verified chain of an item that can run.
+    /// Returns the verified chain of an item that can run.
     pub(super) async fn resolve(&self, item: &ItemRef, directory: &Path) -> Result<Chain, Error> {
         let resolved = self.resolve_traced(item, directory, TraceMode::Off);
         Ok(resolved.await?.0)
     }
 
-    /// What a lock of `item` would hold, and how it stands with the one it has. It tells hashes of files, so `caller` has to have the right to
-    /// fetch it.
+    /// Returns the content of a lock of `item`, and how it compares with the existing lock. This reveals hashes of
+    /// files, so `caller` must be allowed to fetch the item.
     pub async fn lock(
         &self,
         caller: Layer,
@@ -233,7 +231,7 @@ impl Supervisor {
         self.projects().visit(directory, "lock a tool", work).await
     }
 
-    /// The verified chain, with what was decided on the way if that is wanted.
+    /// Returns the verified chain, and with [`TraceMode::On`] the decisions of the resolution.
     pub(super) async fn resolve_traced(
         &self,
         item: &ItemRef,

@@ -1,4 +1,4 @@
-//! The handle on all runs, and what the owner of their tasks is given.
+//! The handle on all runs, and the queue to the owner of their tasks.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -30,16 +30,16 @@ use rye_host::crash_suspects::Suspects;
 use rye_host::task::{self, Scope};
 use rye_journal::{Change, Journal, KeyOwner, Of, Refused, Since, Until, Why};
 
-/// Launches that may wait for the owner of the tasks; a start waits when it is full.
+/// Length of the launch queue; a start waits while it is full.
 pub(super) const LAUNCH_QUEUE: usize = 256;
-/// How long it may take, once the grace is over, to end what is left of the calls in flight.
+/// Time after the grace to end the remaining calls in flight.
 pub(super) const SWEEP_TIME: Duration = Duration::from_secs(2);
-/// Longest idempotency key of a caller.
+/// Most bytes of a caller's idempotency key.
 pub(super) const KEY_BYTES: usize = 255;
-/// What the start keys of runs that continue another one begin with.
+/// Prefix of the start keys of runs that continue another one.
 pub(super) const CONTINUES: &str = "continues:";
 
-/// The owner of all runs; clones share it, and what it hands to tasks does not keep it alive.
+/// The owner of all runs. Clones share it; the [`Weak`] references that tasks hold do not keep it alive.
 #[derive(Debug, Clone)]
 pub struct Supervisor {
     pub(super) shared: Arc<Shared>,
@@ -47,7 +47,7 @@ pub struct Supervisor {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// This very value, for the handles that tasks hold.
+    /// A reference to this value, for tasks.
     pub(super) this: Weak<Self>,
     pub(super) services: Arc<Services>,
     pub(super) config: Arc<Config>,
@@ -58,29 +58,26 @@ pub(super) struct Shared {
     pub(super) stopping: CancellationToken,
 }
 
-/// What the owner of the tasks is to begin.
+/// An entry of the launch queue.
 pub(super) enum Launch {
-    /// The task of a run.
     Run(Beginner),
-    /// Something that is done to its end, whether or not somebody still waits for it.
+    /// Work that continues if its caller is gone, and ends with the daemon.
     Errand(BoxFuture<'static, ()>),
 }
 
-/// A run that is to get its task.
 pub(super) struct Beginner {
     pub(super) begin: Begin,
     pub(super) asker: Option<Asker>,
 }
 
-/// How the task of a run begins.
 pub(super) enum Begin {
-    /// With its creation.
+    /// The task creates the run first.
     Create {
         run: RunId,
         admitted: Box<Admitted>,
         reply: oneshot::Sender<Result<Started, Error>>,
     },
-    /// With its record, which exists already.
+    /// The run exists already.
     Existing(Arc<Run>),
 }
 
@@ -93,19 +90,19 @@ impl Begin {
     }
 }
 
-/// Who waits for the envelope of a tool run.
+/// The caller that waits for the envelope of a tool run.
 #[derive(Debug)]
 pub(super) struct Asker {
     pub(super) trace: TraceMode,
     pub(super) envelope: oneshot::Sender<Envelope>,
 }
 
-/// The end of the launch queue that the owner of the tasks holds.
+/// The receiving end of the launch queue.
 #[derive(Debug)]
 pub struct Launches(mpsc::Receiver<Launch>);
 
 impl Supervisor {
-    /// A supervisor without runs; [`Supervisor::own`] must be polled with the launches.
+    /// Makes a supervisor without runs. [`Supervisor::own`] must be polled with the launches.
     pub fn new(
         journal: Arc<Journal>,
         dispatch: Arc<dyn Dispatch>,
@@ -146,7 +143,7 @@ impl Supervisor {
         (Self { shared }, Launches(receiver))
     }
 
-    /// Owns the tasks of all runs until the daemon stops; returns when the last one has been left.
+    /// Owns the tasks of all runs until the daemon stops; returns when all have ended.
     pub async fn own(self, mut launches: Launches) {
         let mut tasks = Scope::new();
         let watcher = self.clone();
@@ -160,7 +157,7 @@ impl Supervisor {
                 () = self.shared.stopping.cancelled() => break,
             }
         }
-        // The tasks that wait for one of these are notified; some of them are tasks that are to end now.
+        // Wakes tasks that wait for a queued launch. Some of them must end now.
         drop(launches);
         let grace = self.shared.config.shutdown_grace;
         for stop in self.live().values() {
@@ -185,7 +182,7 @@ impl Supervisor {
         }
     }
 
-    /// Does `work` to its end, even if its caller goes away meanwhile.
+    /// Completes `work` even if the caller is dropped meanwhile.
     pub(super) async fn run_to_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
@@ -196,12 +193,12 @@ impl Supervisor {
         answer.await.unwrap_or(Err(Error::Stopping))
     }
 
-    /// Stops: nothing new starts, calls in flight are ended, and what runs is recovered at the next start.
+    /// Stops: nothing new starts, calls in flight are ended, and live runs are recovered at the next start.
     pub fn stop(&self) {
         self.shared.stopping.cancel();
     }
 
-    /// Stops at once: processes get no grace.
+    /// Stops without grace for processes.
     pub fn stop_now(&self) {
         self.stop();
         for stop in self.live().values() {
@@ -209,27 +206,26 @@ impl Supervisor {
         }
     }
 
-    /// Cancelled once somebody asked the daemon to stop.
+    /// Returns the token that is cancelled by [`Supervisor::stop`].
     pub fn stopping(&self) -> CancellationToken {
         self.shared.stopping.clone()
     }
 
-    /// Resolves when somebody asked the daemon to stop.
+    /// Resolves once the daemon is to stop.
     pub async fn stopped(&self) {
         self.shared.stopping.cancelled().await;
     }
 
-    /// The projects in use.
     pub fn projects(&self) -> &Arc<Projects> {
         &self.shared.services.projects
     }
 
-    /// What the tasks of runs work with.
+    /// Returns the services that tasks of runs use.
     pub fn services(&self) -> &Arc<Services> {
         &self.shared.services
     }
 
-    /// Who looks at their graphs.
+    /// Returns the checker of graphs.
     pub fn inspector(&self) -> Inspector {
         let services = &self.shared.services;
         Inspector {
@@ -240,28 +236,28 @@ impl Supervisor {
         }
     }
 
-    /// The journal, for reading.
+    /// Returns the journal, for reading.
     pub fn journal(&self) -> &Journal {
         &self.shared.services.journal
     }
 
-    /// This, as drivers and native tools see it.
+    /// Returns the interface for drivers and native tools.
     pub fn runs(&self) -> Arc<dyn Runs> {
         Arc::<Shared>::clone(&self.shared)
     }
 
-    /// How many runs run or are about to, those included that wait to be recovered after a restart. Suspended ones do not count.
+    /// Number of runs that run or wait for their task, including recovery after a restart. Suspended ones do not count.
     pub fn live_count(&self) -> usize {
         self.journal().active()
     }
 
-    /// Accepts a run; answers when it is durable.
+    /// Accepts a run; returns when it is durable.
     pub async fn start(&self, request: Start) -> Result<Started, Error> {
         if let Some(key) = &request.start_key {
             check_key(key)?;
         }
         match request.start_at {
-            // Its inputs were looked at when it was started.
+            // Its inputs were checked when the run it continues was started.
             StartAt::Continue { .. } => {}
             StartAt::Start | StartAt::Injected(_) | StartAt::Node { .. } => {
                 self.refuse_control_inputs(&request).await?;
@@ -270,7 +266,7 @@ impl Supervisor {
         self.admit_and_launch(request, None).await
     }
 
-    /// Accepts a run; the key of a continuation may be among its keys.
+    /// Accepts a run. Unlike [`Supervisor::start`] it allows keys that begin with [`CONTINUES`].
     pub(super) async fn admit_and_launch(
         &self,
         request: Start,
@@ -314,8 +310,8 @@ impl Supervisor {
         created.await.unwrap_or(Err(Error::Stopping))
     }
 
-    /// Answers with `run`, which was started with the same key, if the same is asked for now: an item of a project with inputs
-    /// and options of that digest.
+    /// Returns `run`, which was started with the same key. Fails unless item, project and digest of inputs and options
+    /// are the same.
     pub(super) async fn started_before(
         &self,
         run: RunId,
@@ -348,7 +344,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives a run whose record exists its task.
+    /// Starts the task of a run that exists.
     pub(super) async fn launch_created(&self, run: Arc<Run>) -> Result<(), Error> {
         let begin = Begin::Existing(run);
         let asker = None;
@@ -360,7 +356,7 @@ impl Supervisor {
         sent.map_err(|_closed| Error::Stopping)
     }
 
-    /// Creates a run; `None` as its record if it ended at once, or if another start with the same key was faster.
+    /// Creates a run. The record is `None` if the run ended at once, or if another start with the same key came first.
     pub(super) async fn create(
         &self,
         id: RunId,
@@ -384,7 +380,7 @@ impl Supervisor {
                 why: Why::KeyTaken(run),
                 ..
             })) => {
-                // It was not there when we looked for the key.
+                // The key was taken after it was looked up.
                 let digest = spec.start_digest.as_deref().unwrap_or_default();
                 let started = self.started_before(run, &spec.item, &spec.project, digest);
                 return Ok((started.await?, None));
@@ -401,14 +397,14 @@ impl Supervisor {
         Ok((started, run.filter(|_| !fails)))
     }
 
-    /// What stands beside the creation of a run in one commit: that this life of the daemon owns it, so that a life is on
-    /// record before it acts; or why the run cannot begin.
+    /// The event in the commit that creates a run. Either this life of the daemon owns the run, so that a life is on
+    /// record before it acts; or `fault`, if the run cannot begin.
     pub(super) fn first_event(&self, fault: Option<Failure>) -> Event {
         let epoch = self.shared.services.epoch;
         fault.map_or(RunEvent::started(epoch).into(), Event::never_started)
     }
 
-    /// Resolves when the run has ended or is suspended, and that is durable.
+    /// Resolves when the run has ended or is suspended and this is durable.
     pub async fn settled(&self, id: &RunId) -> Result<(), Error> {
         let run = self.run_of(id).await?;
         match run.life {
@@ -417,7 +413,7 @@ impl Supervisor {
         }
     }
 
-    /// Resolves when the run has moved on from where `run` stands.
+    /// Resolves at the next event after the state in `run`.
     pub(super) async fn moved_on(&self, run: &Run) -> Result<(), Error> {
         let (of, since) = (Of::Run(run.id.clone()), Since::Seq(run.seq));
         let mut events = self.journal().read(of, since, Until::Ended).await?;
@@ -427,7 +423,7 @@ impl Supervisor {
         }
     }
 
-    /// The record of a run.
+    /// Fails if the run does not exist.
     pub async fn run_of(&self, id: &RunId) -> Result<Arc<Run>, Error> {
         self.journal()
             .run(id)
@@ -471,21 +467,21 @@ impl Supervisor {
     }
 
     pub(super) fn live(&self) -> std::sync::MutexGuard<'_, HashMap<RunId, Stop>> {
-        // A panic elsewhere leaves the map whole: every use is one insert, remove or read.
+        // Every use is one insert, remove or read, so a panic elsewhere leaves the map valid.
         self.shared
             .live
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns when nobody who looked at the tasks before still holds them.
+    /// Waits until all earlier holders of the lock on the tasks have released it.
     #[cfg(test)]
     pub(crate) fn pass_tasks(&self) {
         drop(self.live());
     }
 }
 
-/// Refuses what is no key of a caller.
+/// Refuses keys that are too long or begin with [`CONTINUES`].
 fn check_key(key: &str) -> Result<(), Error> {
     let problem = if key.len() > KEY_BYTES {
         format!("it is longer than {KEY_BYTES} bytes")

@@ -1,8 +1,9 @@
-//! Child runs: how they are created, and what drivers and native tools may ask of the owner of all runs.
+//! Child runs: their creation, and the supervisor's interface for drivers and native tools.
 //!
-//! A child run has the authority of its parent, narrowed by what it declares and by what the action names, lies within
-//! its parent's depth, and may start no more runs than its parent may; a thread takes no more turns, tokens and time. What the end of
-//! the parent means for a run that it does not wait for (`async: true`) is said by the kinds of both, and by what the parent began with.
+//! A child run has the authority of its parent, narrowed by its own declaration and by the action. It stays within the
+//! depth of its parent and may start no more runs. A thread gets no more turns, tokens and time than its parent has. If
+//! the parent does not wait for it (`async: true`), the kinds of both and the parent's options decide what the end of
+//! the parent does.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,10 +32,11 @@ use crate::port::{AccountView, Nest, Nested, Refusal, Resume, Runs, Wanted};
 use crate::projects::Site;
 use rye_journal::{Change, Filter, Summary};
 
-/// Runs that are gathered in one go.
+/// Runs per page of a listing.
 const PAGE: usize = 1000;
 
-/// What a run leaves to each of those that it starts: no more than it has itself, and of the time in turns what is left of its own.
+/// The limits of each child run: at most those of `run`, with one level of depth less. The time in turns is what `run`
+/// has left.
 fn limits_below(run: &Run) -> Limits {
     let own = &run.spec.limits;
     let mut limits = Limits {
@@ -53,8 +55,7 @@ fn limits_below(run: &Run) -> Limits {
     limits
 }
 
-/// The limits of a run for which these are `asked`, with those of its item where they name none; and never more than the run `above`
-/// leaves, which asks for it.
+/// The limits `asked`, completed by those of the item, and capped by `above`, the limits that the parent leaves.
 pub(super) fn limits_of_child(asked: &Limits, item: &Limits, above: Option<&Limits>) -> Limits {
     fn least<T: Copy + Ord>(of: impl Fn(&Limits) -> Option<T>, all: [&Limits; 3]) -> Option<T> {
         let [asked, item, above] = all;
@@ -73,8 +74,9 @@ pub(super) fn limits_of_child(asked: &Limits, item: &Limits, above: Option<&Limi
     }
 }
 
-/// What the end of `parent` means for a run of this kind that it does not wait for. A person who started a graph looks after what that
-/// left; a thread costs money as long as it lives, and one that ends does so with those that its model began.
+/// The effect of the end of `parent` on a child run that it does not wait for. Graphs outlive a graph, because a user
+/// started it and looks after them. Threads cost money while they live, so they follow the setting of the parent; so do
+/// all child runs of a thread.
 const fn unwaited(parent: &Spec, child: RunKind) -> ParentEnd {
     match (parent.kind(), child) {
         (RunKind::Graph | RunKind::Tool, RunKind::Graph | RunKind::Tool) => ParentEnd::Detach,
@@ -82,7 +84,7 @@ const fn unwaited(parent: &Spec, child: RunKind) -> ParentEnd {
     }
 }
 
-/// Why a child run is not admitted, as the failure of the call that asks for it.
+/// The refusal of a child run, as the failure of the call.
 fn not_admitted(error: Error) -> Failure {
     let is_invalid = |error: &directives::Error| !matches!(error, directives::Error::Item(_));
     let code = if matches!(error, Error::Inputs { .. }) {
@@ -97,7 +99,7 @@ fn not_admitted(error: Error) -> Failure {
     Failure::permanent(code, with_sources(&error))
 }
 
-/// A tool by which runs start threads was to be run by somebody who is none.
+/// The error of a user who starts a tool that only runs may use to start threads.
 pub(super) fn of_runs_only(item: &ItemRef) -> Error {
     let message = format!(
         "`{item}` is for graphs and threads; start a directive with `ryectl thread run DIRECTIVE`"
@@ -207,7 +209,7 @@ impl Supervisor {
         })
     }
 
-    /// The descendants of `id`: each behind its parent, siblings oldest first.
+    /// Returns the descendants of `id`, each after its parent, siblings oldest first.
     pub async fn below(&self, id: &RunId, reach: Reach) -> Result<Vec<Arc<Run>>, Error> {
         let root = self.run_of(id).await?;
         let mut found = Vec::new();
@@ -221,7 +223,7 @@ impl Supervisor {
         Ok(found)
     }
 
-    /// The runs that `run` started, newest first.
+    /// Returns the runs that `run` started, newest first.
     async fn children(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
         let mut children = Vec::new();
         if run.spec.kind() == RunKind::Tool {
@@ -246,7 +248,7 @@ impl Supervisor {
     }
 }
 
-/// Where a child run begins that continues that of an earlier try, if there is one to continue.
+/// Returns the start of a child run that continues `earlier`, the one of an earlier attempt.
 fn continued(earlier: Option<Arc<Run>>) -> Option<StartAt> {
     earlier.map(|run| StartAt::Continue {
         run,
@@ -257,7 +259,7 @@ fn continued(earlier: Option<Arc<Run>>) -> Option<StartAt> {
     })
 }
 
-/// A start of what `order` wants, which is a run of this kind, and of which nothing more is said.
+/// A start of the child run that `order` requests, with defaults for the rest.
 fn child(order: &Nest<'_>, kind: RunKind, is_async: bool) -> Start {
     let parent = order.parent;
     let caller = Layer {
@@ -326,7 +328,7 @@ impl Runs for Shared {
                         return Ok(record);
                     }
                     Life::Suspended(_) => this.moved_on(&record).await?,
-                    // It was suspended, and somebody has resumed it already.
+                    // It has been resumed since.
                     Life::Created | Life::Running => {}
                 }
             }

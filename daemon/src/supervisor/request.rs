@@ -1,4 +1,4 @@
-//! What callers ask of the supervisor, and what they get.
+//! Requests to the supervisor, and their results.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -14,39 +14,34 @@ use serde_json::json;
 
 use crate::offers::LeftOut;
 
-/// What a caller asks for.
+/// A request to start a run.
 #[derive(Debug, Clone)]
 pub struct Start {
-    /// The item.
     pub item: ItemRef,
-    /// The project, or the directory the caller stands in.
+    /// The project, or a directory within it.
     pub directory: PathBuf,
-    /// Typed inputs.
     pub inputs: Object,
-    /// Inputs as text, read as the type the graph declares.
+    /// Inputs as text, parsed as the types that the item declares.
     pub text_inputs: BTreeMap<String, String>,
-    /// Patterns that narrow the run's authority.
+    /// Patterns that narrow the authority of the run.
     pub capabilities: Option<Vec<String>>,
-    /// Limits.
     pub limits: Limits,
-    /// The model of a thread, or a tier; `None` leaves the choice to the directive and the configuration.
+    /// Model or tier of a thread; `None` leaves the choice to the directive and the configuration.
     pub model: Option<String>,
-    /// The provider that its model comes from.
+    /// Provider of the model.
     pub provider: Option<String>,
-    /// Durability, where the caller has a wish.
+    /// `None` leaves the choice to the graph, the parent run or the configuration.
     pub durability: Option<Durability>,
-    /// A second start with this key is the first one; it must ask for the same.
+    /// Idempotency key. A second start with the same key returns the first run; item, inputs and options must be equal.
     pub start_key: Option<String>,
-    /// Who asks, and what they may do.
     pub caller: Layer,
-    /// Where it begins.
     pub start_at: StartAt,
-    /// The run that asks, if one does.
+    /// Set for a child run.
     pub lineage: Option<Lineage>,
 }
 
 impl Start {
-    /// A fresh run of `item` in `directory` for `caller`, of which nothing more is said.
+    /// A new run of `item` in `directory` for `caller`, with defaults for the rest.
     pub fn of(item: ItemRef, directory: PathBuf, caller: Layer) -> Self {
         Self {
             item,
@@ -65,7 +60,7 @@ impl Start {
         }
     }
 
-    /// Who the run is for; its start key is one of theirs.
+    /// The principal of the run, to whom the start key belongs.
     pub(super) fn principal(&self) -> &str {
         match (&self.lineage, &self.start_at) {
             (Some(lineage), _) => &lineage.spec.principal,
@@ -76,7 +71,7 @@ impl Start {
         }
     }
 
-    /// SHA-256 of the inputs as they are asked for, and of every option that is given.
+    /// SHA-256 of the inputs as given, and of every option that is set.
     pub(super) fn digest(&self) -> String {
         let mut asked = json!({"inputs": self.inputs, "text_inputs": self.text_inputs});
         let limits = (self.limits != Limits::default()).then_some(&self.limits);
@@ -95,94 +90,83 @@ impl Start {
     }
 }
 
-/// Where a run begins.
 #[derive(Debug, Clone, Default)]
 pub enum StartAt {
-    /// At the start node.
     #[default]
     Start,
-    /// At the start node, with this laid over the graph's own state.
+    /// Begins at the start node, with this merged into the initial state.
     Injected(Object),
-    /// At this node, and after it the run ends.
+    /// Runs one node, then ends.
     Node {
-        /// The node.
         node: String,
-        /// What is laid over the state.
+        /// Merged into the state.
         inject_state: Object,
-        /// The run whose state and inputs it takes.
+        /// The run whose state and inputs are taken over.
         from: Option<Arc<Run>>,
-        /// What of that run may be done again.
+        /// Verdicts on attempts of `from` with unknown outcome.
         verdicts: Vec<(String, Verdict)>,
     },
-    /// Where an ended run stood.
+    /// Begins at the point where an ended run stopped.
     Continue {
-        /// That run.
         run: Arc<Run>,
-        /// What the caller who continues it may do; the new run may do no more.
+        /// Authority of the caller, which narrows that of the new run.
         layers: Vec<Layer>,
-        /// What the model of a thread receives before it continues.
+        /// Message to the model of a thread, sent first.
         message: Option<String>,
-        /// With the text of the graph that it has on record, whatever the item says by now.
+        /// True if a graph continues with the recorded text even if the item has changed.
         same_text: bool,
-        /// The account that it draws on, or on what lies below it, if a run asks that acts for itself.
+        /// Account of a caller that is a run. The new run draws on this account or on one below it.
         within: Option<AccountId>,
     },
 }
 
-/// What a run inherits from the run that asks for it.
+/// Everything that a child run inherits from its parent.
 #[derive(Debug, Clone)]
 pub struct Lineage {
-    /// That run.
     pub parent: RunId,
-    /// Its spec.
+    /// The parent's spec.
     pub spec: Arc<Spec>,
-    /// What that leaves to each of those that it starts.
+    /// The limits that the parent leaves to each child run.
     pub limits: Limits,
     /// The idempotency key of the step.
     pub key: String,
-    /// What the end of the parent means for the run.
+    /// Effect of the end of the parent on the run.
     pub parent_end: ParentEnd,
 }
 
-/// An accepted run.
 #[derive(Debug, Clone)]
 pub struct Started {
-    /// Its id.
     pub run: RunId,
-    /// What the caller should know.
+    /// Warnings for the caller.
     pub warnings: Vec<String>,
-    /// Whether it had been started before, with the same key.
+    /// True if the run was started earlier with the same key.
     pub existed: bool,
 }
 
-/// A run that may be created.
+/// A run that passed admission.
 pub(super) struct Admitted {
-    /// Everything that is fixed about it.
     pub(super) spec: Spec,
-    /// Why it fails at once, if it does; only a child run is made that does.
+    /// Reason for which the run fails at once. Only a child run is created with one.
     pub(super) fault: Option<Failure>,
-    /// What the caller should know.
+    /// Warnings for the caller.
     pub(super) warnings: Vec<String>,
-    /// What the readers of the run should know as well.
+    /// Warnings that are also recorded in the run.
     pub(super) notes: Vec<String>,
-    /// The tools that a model is not offered by name; empty where the offer was made earlier.
+    /// Tools omitted from the offer to the model; empty if the offer was made earlier.
     pub(super) left_out: LeftOut,
 }
 
-/// A run that is to be suspended, and its last event when that was asked.
+/// A request to suspend a run: its id, and its last event at that time.
 pub(super) type Hold = (RunId, Seq);
 
-/// A question, by its run and its name there.
+/// A question: the run, and the name of the question.
 type Question = (RunId, Name);
 
-/// Until when questions may be answered.
+/// Deadlines of open questions.
 pub(super) type Deadlines = HashMap<Question, Uptime>;
 
-/// How far down the descendants of a run are listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Those it started itself.
     Children,
-    /// All of them.
     Tree,
 }

@@ -1,16 +1,20 @@
 //! Suspending and resuming runs.
 //!
-//! A suspended run resumes under its own id. One that ended without success is continued by a new run, which takes over state,
-//! steps and inputs and names the old one as `continuation_of`; of one that completed with errors the new run repeats only what failed; the start key `continues:<id>` makes it the only one, however many
-//! ask at once. A step that a child run carried out continues that run in the same way ([`crate::children`]); an at-most-once attempt
-//! of unknown outcome, here or in a child run, is repeated only if the request says so ([`Supervisor::unknown`]).
+//! A suspended run resumes under its own id. A run that ended without success is continued by a new run, which takes
+//! over state, steps and inputs, and has the old one as `continuation_of`. After a run that completed with errors, the
+//! new run repeats only what failed. The start key `continues:<id>` makes it unique, however many callers request it at
+//! once. A step that used a child run continues that child run in the same way ([`crate::children`]). An at-most-once
+//! attempt of unknown outcome, here or in a child run, is repeated only if the request says so
+//! ([`Supervisor::unknown`]).
 //!
-//! **Order.** A run is resumed in one commit with the suspended child runs it waits for; then its suspended ancestors are resumed, one
-//! after the other. If a suspended run is ended instead, those that wait for it resume with that. **Races.** It may be ended, or
-//! resumed, while its parent is about to be suspended: that request looks at the parent afterwards, and the parent looks at it after
-//! it was suspended; so does the next start of the daemon. A run may be asked to suspend while it has no task yet (it was resumed
-//! just now, or waits to be recovered after a restart): the request is written down and then looks for a task to notify, and a
-//! task enters itself and then looks for such a request.
+//! **Order.** A run is resumed in one commit with the suspended child runs that it waits for. Then its suspended
+//! ancestors are resumed one by one. If a suspended run is ended instead, the runs that wait for it resume with that
+//! result.
+//!
+//! **Races.** A run may end, or be resumed, while its parent is about to be suspended. The request checks the parent
+//! afterwards, and the parent checks the run after its own suspension; so does the next start of the daemon. A run may
+//! be requested to suspend while it has no task, just after a resume or before recovery. The request is registered
+//! first and then looks for a task to notify; a task registers first and then looks for such a request.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -39,7 +43,7 @@ use crate::exhausted::Exhausted;
 use crate::port::{Resume, Settled, reach};
 use rye_journal::{Change, KeyOwner, Refused, Summary, Why};
 
-/// A request to suspend that a caller waits for.
+/// A registered request to suspend; removed on drop, when its caller is gone.
 struct Held<'a> {
     supervisor: &'a Supervisor,
     hold: Hold,
@@ -55,7 +59,7 @@ impl Drop for Held<'_> {
 }
 
 impl Supervisor {
-    /// Asks a run to suspend before its next attempt; resolves when it is suspended or has ended.
+    /// Requests a run to suspend before its next attempt; returns when it is suspended or has ended.
     pub async fn suspend(&self, id: &RunId) -> Result<Arc<Run>, Error> {
         let run = self.live_run(id, "suspended").await?;
         if run.suspension().is_some() {
@@ -66,7 +70,7 @@ impl Supervisor {
         self.run_of(id).await
     }
 
-    /// Asks the task of `run` to suspend it, whether it has one already or is yet to get it.
+    /// Registers a request to suspend `run`, and notifies its task if there is one.
     fn hold(&self, run: &Run) -> Held<'_> {
         let hold = (run.id.clone(), run.seq);
         self.holds().push(hold.clone());
@@ -79,8 +83,8 @@ impl Supervisor {
         }
     }
 
-    /// Whether a caller waits for `run`, which gets its task now, to be suspended. A request older than the
-    /// last resume has been served.
+    /// True if a caller waits for `run`, whose task begins now, to be suspended. A request from before the last resume
+    /// does not count.
     pub(super) fn is_to_suspend(&self, run: &Run) -> bool {
         let holds = self.holds();
         holds
@@ -89,13 +93,13 @@ impl Supervisor {
     }
 
     fn holds(&self) -> MutexGuard<'_, Vec<Hold>> {
-        // A panic elsewhere leaves the list whole: every use is one insert, remove or read.
+        // Every use is one insert, remove or read, so a panic elsewhere leaves the list valid.
         let holds = self.shared.holds.lock();
         holds.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Resumes or continues `id` instead of the fresh run that `request` asks for. The run keeps its inputs and its authority; a
-    /// limit replaces its own.
+    /// Resumes or continues `id` instead of starting a new run for `request`. The run keeps its inputs and its
+    /// authority; limits of the request replace its own.
     pub async fn start_again(&self, id: &RunId, request: Start) -> Result<Arc<Run>, Error> {
         self.run_to_take_over(id, &request).await?;
         let changed = [
@@ -121,8 +125,8 @@ impl Supervisor {
         self.resume(id, resume).await
     }
 
-    /// The run whose inputs and state a run that `request` asks for takes over: one of the same item, and the request brings
-    /// no other inputs.
+    /// Returns the run `id`, whose inputs and state a run of `request` takes over. Fails unless both have the same item
+    /// and the request brings no other inputs.
     pub(super) async fn run_to_take_over(
         &self,
         id: &RunId,
@@ -143,7 +147,7 @@ impl Supervisor {
         Ok(run)
     }
 
-    /// Resumes a suspended run, or continues one that ended without success; answers with the one that runs.
+    /// Resumes a suspended run, or continues one that ended without success; returns the run that now runs.
     pub async fn resume(&self, id: &RunId, request: Resume) -> Result<Arc<Run>, Error> {
         let (this, id) = (self.clone(), id.clone());
         let work = async move { this.resume_line(&id, request).await };
@@ -154,11 +158,11 @@ impl Supervisor {
         check_result(id, &request)?;
         let run = self.newest(id).await?;
         if request.approval.is_some() && (run.id != *id || !approvals::waits_for_answer(&run)) {
-            // It continued, or ended, meanwhile: what was asked is no more, and an answer is no other request to continue.
+            // It was continued or has ended since. The question is closed, and an answer cannot resume the run.
             return Err(approvals::nothing_open(&run));
         }
         if run.id != *id && request.asks_nothing() && !is_to_go_on(&run) {
-            // It was resumed before: that run is the answer, however far it is.
+            // Already resumed: return that run, whatever its progress.
             return Ok(run);
         }
         if run.status().is_terminal() && run.spec.is_single_step() {
@@ -214,7 +218,7 @@ impl Supervisor {
         }
     }
 
-    /// The run that `id` was continued by, and so on to the last one; the run itself if it was not.
+    /// Returns the last run of the chain of continuations of `id`, or the run itself.
     pub async fn newest(&self, id: &RunId) -> Result<Arc<Run>, Error> {
         let mut run = self.run_of(id).await?;
         while let Some(next) = self.continued_by(&Summary::of(&run)).await? {
@@ -223,7 +227,6 @@ impl Supervisor {
         Ok(run)
     }
 
-    /// The run that continues `run`.
     pub async fn continued_by(&self, run: &Summary) -> Result<Option<RunId>, Error> {
         match (run.status, run.kind) {
             (Status::Error | Status::Cancelled | Status::Killed, _)
@@ -251,7 +254,7 @@ impl Supervisor {
         check_answers(&run, &self.unknown(&run).await?, &request)?;
         check_raise(&run, &request.raised)?;
         check_spend(&run, &request)?;
-        // Its authority is in the layers; this names who asks.
+        // The authority is in the layers; this is only the name of the caller.
         let caller = Layer {
             source: request.by.clone(),
             patterns: Vec::new(),
@@ -290,12 +293,12 @@ impl Supervisor {
         let said = message.map(|text| said(&run, text, &request.by));
         let said = said.transpose()?;
         let below = self.suspended_children(&run).await?;
-        // Verdicts are for the run they were given to, or the leaf it waits for.
+        // Verdicts apply to the named run, or to the leaf that it waits for.
         let leaf = run.suspension().and_then(|why| why.child.as_ref());
         let leaf = leaf.and_then(|leaf| below.iter().find(|run| run.id == *leaf));
         let target = Arc::clone(leaf.unwrap_or(&run));
         check_account(&run, &target, &request)?;
-        // Behind a denial nothing is tried again.
+        // After a denial no attempt is repeated.
         let retries = !matches!(&request.approval, Some(Settled::Answered(said)) if !said.approved);
         let unknown = if retries {
             self.unknown_of_retry(&target).await?
@@ -311,7 +314,7 @@ impl Supervisor {
         for suspended in below.iter().chain([&run]) {
             let part = part_of(&request, suspended, &run, &target);
             let is_asked = !part.asks_nothing() || suspended.id == target.id;
-            // What is uncertain on the way stays suspended until somebody answers.
+            // A run on the way with uncertain attempts stays suspended until they are answered.
             if suspended.id != target.id {
                 let unknown = self.unknown_of_retry(suspended).await?;
                 if !unknown.is_empty() {
@@ -355,7 +358,7 @@ impl Supervisor {
         self.run_of(&run.id).await
     }
 
-    /// Resumes the run that is suspended for `id`, if `id` is no longer suspended, and its ancestors in turn.
+    /// Resumes the parent that is suspended for `id`, and its ancestors in turn, if `id` is no longer suspended.
     pub(super) async fn release_parent(&self, id: &RunId) -> Result<(), Error> {
         match waiting_parent(&*self.run_of(id).await?) {
             Some(parent) => self.release(&parent).await,
@@ -363,7 +366,8 @@ impl Supervisor {
         }
     }
 
-    /// Resumes `id`, if it is suspended for a run that is no longer suspended, and those that are suspended for it in turn.
+    /// Resumes `id` if it is suspended for a run that is no longer suspended, then the runs that are suspended for `id`
+    /// in turn.
     pub(super) async fn release(&self, id: &RunId) -> Result<(), Error> {
         let mut next = Some(id.clone());
         while let Some(id) = next {
@@ -374,7 +378,7 @@ impl Supervisor {
             let changes = resume_changes(&run, &Resume::default(), self.shared.services.epoch)?;
             match self.journal().commit(changes).await {
                 Ok(committed) => self.journal().published(committed.ticket).await?,
-                // Somebody else resumed it, and looks at its ancestors; or ended it, or is about to.
+                // Another caller resumed it and checks its ancestors; or it has ended, or is about to.
                 Err(rye_journal::Error::Refused(Refused {
                     why: Why::Illegal(_) | Why::NotLive | Why::Stopping(_),
                     ..
@@ -390,7 +394,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Whether `run` is suspended for a run that is resumed or over.
+    /// True if `run` is suspended for a run that was resumed or has ended.
     async fn waits_in_vain(&self, run: &Run) -> Result<bool, Error> {
         for child in children(run) {
             if !is_suspended(&*self.run_of(&child).await?) {
@@ -400,7 +404,7 @@ impl Supervisor {
         Ok(false)
     }
 
-    /// The suspended runs that `run` waits for, the deepest first.
+    /// Returns the suspended runs that `run` waits for, deepest first.
     async fn suspended_children(&self, run: &Run) -> Result<Vec<Arc<Run>>, Error> {
         let mut found = Vec::new();
         let mut open = children(run);
@@ -416,7 +420,7 @@ impl Supervisor {
     }
 }
 
-/// The events by which a suspended run resumes.
+/// Returns the events that resume a suspended run.
 fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Change>, Error> {
     check_raise(run, &request.raised)?;
     let mut events = verdicts(run, request)?;
@@ -438,7 +442,7 @@ fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Chang
     Ok(changes.collect())
 }
 
-/// Whether somebody has to do something for `run` to come to a good end.
+/// True if `run` cannot complete without a request to resume it.
 fn is_to_go_on(run: &Run) -> bool {
     match run.status() {
         Status::Suspended | Status::Error | Status::Cancelled | Status::Killed => true,
@@ -447,7 +451,7 @@ fn is_to_go_on(run: &Run) -> bool {
     }
 }
 
-/// A result belongs to one attempt, which is said to be done.
+/// Refuses a result unless the only verdict is `done` for one named attempt.
 fn check_result(id: &RunId, request: &Resume) -> Result<(), Error> {
     let is_one = matches!(request.verdicts.as_slice(), [(name, Verdict::Done)] if name != "*");
     if request.result.is_none() || is_one {
@@ -460,7 +464,7 @@ fn check_result(id: &RunId, request: &Resume) -> Result<(), Error> {
     })
 }
 
-/// The run that asked for `run` and waits for it.
+/// Returns the parent of `run` if it waits for `run`.
 fn waiting_parent(run: &Run) -> Option<RunId> {
     run.spec
         .parent
@@ -468,7 +472,7 @@ fn waiting_parent(run: &Run) -> Option<RunId> {
         .filter(|_| run.spec.parent_end.waits())
 }
 
-/// Whether somebody has to resume `run`.
+/// True if `run` is suspended and does not resume by itself.
 fn is_suspended(run: &Run) -> bool {
     run.suspension()
         .is_some_and(|why| why.reason != SuspendReason::Storage)
@@ -479,7 +483,7 @@ fn is_suspended_for_child(run: &Run) -> bool {
         .is_some_and(|why| why.reason == SuspendReason::Child)
 }
 
-/// The runs that carry out what `run`, which is suspended for one of them, has in flight.
+/// Returns the child runs of the attempts in flight of `run`, if it is suspended for one of them.
 fn children(run: &Run) -> Vec<RunId> {
     if !is_suspended_for_child(run) {
         return Vec::new();
@@ -488,13 +492,13 @@ fn children(run: &Run) -> Vec<RunId> {
     children.collect()
 }
 
-/// The key under which the one run that continues `id` is found.
+/// The start key of the only run that continues `id`.
 pub(super) fn continuation_key(id: &RunId) -> String {
     format!("{CONTINUES}{id}")
 }
 
-/// The answers to what is uncertain about `run`, as events. Each answer must mean something, and each open question must be
-/// answered.
+/// Returns the events that answer the uncertain attempts of `run`. Fails if a verdict matches no attempt, or an attempt
+/// has none.
 fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
     let unfit = |problem: String| Error::Unfit {
         run: run.id.clone(),
