@@ -1,14 +1,14 @@
 //! Values that are made from a text, and kept for the next caller with the same text.
 //!
-//! **Owns** a bounded map from a key, which stands for the whole text, to the value. **Never** makes a value under its lock:
-//! two that ask at the same moment may both make it, and share the one that was there first. **Failure.** What could not be
-//! made is not kept.
+//! **Owns** a bounded map from a key, which identifies the whole text, to the value. **Never** makes a value under its
+//! lock: two concurrent callers may both make it, and share the first one stored. **Failure.** A value that could not
+//! be made is not kept.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Values by key. When a new one does not fit any more, all are forgotten and made again as they are asked for.
+/// Cached values by key. If a new value does not fit, the whole cache is emptied.
 pub struct Memo<V> {
     most: usize,
     kept: Mutex<Kept<V>>,

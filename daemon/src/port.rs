@@ -1,7 +1,7 @@
 //! The interface of runs, and of the tools they call, to the owner of all runs.
 //!
 //! The supervisor owns every run; drivers use it through [`Runs`]. [`Runs::nest`] narrows the authority of a child run
-//! by the layers of its parent. Methods on other runs check nothing: a caller that acts for somebody checks with
+//! by the layers of its parent. Methods on other runs check nothing: a caller that acts for a user or a run checks with
 //! [`reach`] first.
 
 pub mod reach;
