@@ -55,7 +55,8 @@ use crate::clock::{Tick, Timestamp};
 use crate::conversation::Source;
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Machine, Move};
-use crate::model::thread::{At, State, ThreadEvent};
+use crate::model::ThreadEvent;
+use crate::model::thread::{At, State};
 use crate::model::{Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
 use crate::state::Why;
 

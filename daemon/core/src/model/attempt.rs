@@ -6,9 +6,32 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Effect, ProcessIdentity};
 use crate::clock::Timestamp;
 use crate::id::{Name, RunId};
+
+/// What running a step a second time would mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// A repeat with the same idempotency key does no harm: the step in flight at a crash runs again.
+    #[default]
+    Idempotent,
+    /// No effect at all.
+    Pure,
+    /// At most once: it is repeated only if it provably did not begin.
+    AtMostOnce,
+}
+
+/// A process, so named that another one with the same pid is never mistaken for it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ProcessIdentity {
+    /// Process id, also its group and session.
+    pub pid: i32,
+    /// Field 22 of `/proc/<pid>/stat`: clock ticks between boot and start.
+    pub start_time: u64,
+    /// `/proc/sys/kernel/random/boot_id` of the boot it belongs to.
+    pub boot_id: String,
+}
 
 /// Which attempt of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::SuspendReason;
+use super::suspension::SuspendReason;
 
 /// Retries of a node that a hook grants if it names no number.
 pub const DEFAULT_RETRIES: u32 = 3;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Run;
+use super::run::Run;
 use crate::clock::Timestamp;
 
 /// Deaths by the daemon's own fault, the present one included, with which a run is taken to cause them.

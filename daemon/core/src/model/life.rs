@@ -4,8 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::{Outcome, Suspension};
+use super::failure::Failure;
+use super::kill::KillReceipt;
+use super::suspension::Suspension;
 use crate::error::{ErrorKind, Kinded};
 
 /// Where a run is in its life. What it does meanwhile is its [`Work`](super::Work).
@@ -112,6 +115,53 @@ impl Status {
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It did what it was to do. `output` is the return node's template, or a tool's result.
+    Completed {
+        /// What it returned.
+        output: Arc<Value>,
+    },
+    /// It got to its end, with errors suppressed on the way.
+    CompletedWithErrors {
+        /// What it returned.
+        output: Arc<Value>,
+    },
+    /// It failed.
+    Error {
+        /// Why.
+        error: Failure,
+    },
+    /// It was asked to stop, and did.
+    Cancelled {
+        /// Who or what asked.
+        cause: String,
+    },
+    /// It was ended by force.
+    Killed {
+        /// Who or what asked; empty in old records.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        cause: String,
+        /// What was ended.
+        receipt: KillReceipt,
+    },
+}
+
+impl Outcome {
+    /// Its name, as users see it.
+    pub const fn status(&self) -> Status {
+        match self {
+            Self::Completed { .. } => Status::Completed,
+            Self::CompletedWithErrors { .. } => Status::CompletedWithErrors,
+            Self::Error { .. } => Status::Error,
+            Self::Cancelled { .. } => Status::Cancelled,
+            Self::Killed { .. } => Status::Killed,
+        }
     }
 }
 

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Failure, Life, Outcome, Run, thread};
+use super::failure::Failure;
+use super::life::{Life, Outcome};
+use super::run::Run;
+use super::thread;
 
 /// Most characters of the last text of a thread under `result`.
 const MOST_RESULT_CHARS: usize = 4000;

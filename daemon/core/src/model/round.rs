@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Attempt, AttemptId, Control, Effect, Object, RunEvent, Slot, Suspension};
+use super::attempt::Attempt;
+use super::control::Control;
+use super::suspension::Suspension;
 use crate::clock::Timestamp;
+use crate::expr::Object;
 use crate::id::{Name, RunId};
 
 /// Hooks that are being asked about an event.
@@ -42,58 +45,5 @@ impl Round {
         let wanted = self.answer.as_ref();
         let wanted = wanted.and_then(|(answer, _)| answer.suspends(&self.event));
         self.is_over() && wanted == Some(why.reason)
-    }
-
-    /// Takes in what happens to the round at `slot`; `false` if `event` is none of a round, or this one cannot take it.
-    pub(super) fn take(slot: &mut Option<Self>, at: Timestamp, event: &RunEvent) -> bool {
-        if let RunEvent::HooksBegun {
-            event,
-            hooks,
-            context,
-            now,
-        } = event
-        {
-            *slot = Some(Self {
-                event: event.as_str().into(),
-                waiting: hooks.iter().copied().collect(),
-                context: Arc::clone(context),
-                now: *now,
-                answer: None,
-                running: None,
-            });
-            return true;
-        }
-        let Some(round) = slot else { return false };
-        if let RunEvent::HookStarted {
-            step,
-            index,
-            attempt,
-            key,
-            child,
-            ..
-        } = event
-        {
-            let id = AttemptId {
-                step: *step,
-                slot: Slot::Hook(*index),
-                number: *attempt,
-            };
-            let attempt = Attempt {
-                key: key.as_str().into(),
-                child: child.clone(),
-                ..Attempt::new(id, Effect::Idempotent, at)
-            };
-            round.running = Some(attempt.repeating(round.running.as_ref()));
-            return true;
-        }
-        if let RunEvent::HookCompleted { control, hook, .. } = event {
-            round.waiting.pop_front();
-            round.running = None;
-            if let (None, Some(control)) = (&round.answer, control) {
-                round.answer = Some((control.clone(), hook.as_str().into()));
-            }
-            return true;
-        }
-        false
     }
 }

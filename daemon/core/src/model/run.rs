@@ -4,14 +4,22 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::attempt::attempt_name;
+use super::approval::Approval;
+use super::approvals::Approvals;
+use super::attempt::{Attempt, AttemptId, Slot, Unknown, attempt_name};
+use super::budget::{Because, OpenCall};
 use super::chunks::Chunks;
-use super::{
-    Approval, Approvals, Attempt, AttemptId, Because, Below, Event, Failure, GraphEvent, Illegal,
-    Kill, KillReceipt, Left, Life, OpenCall, Outcome, Round, RunEvent, Slot, Spec, Status,
-    SuppressedError, SuspendReason, Suspension, ThreadEvent, Unknown, While, Work, graph, is_zero,
-    thread,
-};
+use super::event::{Event, GraphEvent, RunEvent, ThreadEvent, While};
+use super::failure::Failure;
+use super::graph::{Left, SuppressedError};
+use super::kill::{Kill, KillReceipt};
+use super::life::{Illegal, Life, Outcome, Status};
+use super::limits::{Below, is_zero};
+use super::round::Round;
+use super::spec::Spec;
+use super::suspension::{SuspendReason, Suspension};
+use super::work::Work;
+use super::{graph, thread};
 use crate::bounds;
 use crate::clock::Timestamp;
 use crate::expr::Vars;
@@ -311,6 +319,21 @@ impl Run {
         let earlier = self.spec.start_from().filter(|_| never_begun);
         let earlier = earlier.and_then(|start| start.left.clone());
         Some((inherited, earlier.unwrap_or(left)))
+    }
+
+    /// Where a thread begins that continues this one; `None` if this is none, or has not ended.
+    pub fn carried(&self) -> Option<thread::State> {
+        let mut state = self.thread()?.clone();
+        state.count_time(self.ended_at?);
+        Some(state.carried())
+    }
+
+    /// Where a thread begins that continues this one from the turn that was last finished, whatever became of it later: the record is
+    /// as the `step_finish` of that turn left it, which is what replaying its events up to there leads to. `None` if it stands
+    /// anywhere else.
+    pub fn carried_from_turn(&self) -> Option<thread::State> {
+        let state = self.thread()?;
+        state.is_between_turns().then(|| state.clone().carried())
     }
 
     /// The event by which it ends with `outcome` at `now`, wherever it stands.

@@ -8,9 +8,32 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::graph::{self, Left};
-use super::{RunKind, thread};
+use super::graph::Left;
+use super::{graph, thread};
 use crate::id::Name;
+
+/// What carries a run out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunKind {
+    /// A managed task walks a state graph.
+    Graph,
+    /// A model works on a directive, turn by turn.
+    Thread,
+    /// One tool call.
+    Tool,
+}
+
+impl RunKind {
+    /// The name used on the wire and in `--json`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Graph => "graph",
+            Self::Thread => "thread",
+            Self::Tool => "tool",
+        }
+    }
+}
 
 /// What a run is to do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

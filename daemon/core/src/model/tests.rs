@@ -10,14 +10,15 @@ mod thread;
 mod unknown;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::clock::Timestamp;
 use crate::expr::Vars;
-use crate::id::{Epoch, ItemId, Seq};
+use crate::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use crate::ledger::{AccountId, CallNo, Usage};
 use crate::money::Usd;
 

@@ -16,26 +16,23 @@
 
 mod artifacts;
 mod carried;
-mod event;
 mod limits;
 mod queue;
 mod recent;
 mod repeated;
-mod transition;
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::work::WorkState;
-use super::{Attempt, Event, Failure, Object, Outcome, Raised, Slot, Spec, Suspension};
+use super::attempt::Attempt;
+use super::failure::Failure;
 use crate::clock::Timestamp;
-use crate::conversation::{Block, Digest, Message, Source};
-use crate::id::RunId;
+use crate::conversation::{Block, Digest, Message, Source, Stop};
+use crate::expr::Object;
 
 pub use artifacts::{Artifacts, MOST_ARTIFACTS};
-pub use event::{Reason, Started, ThreadEvent};
 pub use limits::{Limits, Reached, Used};
 pub use queue::{MOST_MESSAGE_BYTES, MOST_QUEUED, Queue};
 pub use recent::Recent;
@@ -106,7 +103,7 @@ pub struct Context {
 }
 
 impl Context {
-    fn add(&mut self, bytes: usize) {
+    pub(super) fn add(&mut self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.new_bytes = self.new_bytes.saturating_add(bytes);
     }
@@ -313,6 +310,34 @@ impl Turn {
     pub fn call(&self, position: u32) -> Option<&ToolCall> {
         self.calls.iter().find(|call| call.position == position)
     }
+
+    pub(crate) fn call_mut(&mut self, position: u32) -> Option<&mut ToolCall> {
+        self.calls.iter_mut().find(|call| call.position == position)
+    }
+
+    /// Why the model stopped; `None` if it has not, or was cut off.
+    pub(crate) fn stop(&self) -> Option<Stop> {
+        match self.said.as_deref() {
+            Some(Message::Assistant { stop, .. }) => *stop,
+            Some(Message::User { .. }) | None => None,
+        }
+    }
+
+    /// Whether its message is a part of an answer that the next turn continues.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.calls.is_empty() && matches!(self.stop(), Some(Stop::Length | Stop::Pause))
+    }
+
+    /// The turn as it would be tried again.
+    pub(crate) fn again(&self, failed: bool) -> Before {
+        Before {
+            turn: self.number,
+            attempt: self.attempt + 1,
+            retries: self.retries.saturating_add(u8::from(failed)),
+            texts: self.texts.clone(),
+            due: None,
+        }
+    }
 }
 
 impl ToolCall {
@@ -326,15 +351,6 @@ impl ToolCall {
 }
 
 impl State {
-    /// Where a thread of `spec` begins.
-    pub(super) fn create(spec: &Spec) -> Self {
-        Self {
-            at: At::Composing,
-            limits: Limits::of(spec),
-            ..spec.carried().cloned().unwrap_or_default()
-        }
-    }
-
     /// Whether it helps to tell the conversation anew without reasoning: there may be some, and it was not done before.
     pub(crate) fn may_be_reseeded(&self) -> bool {
         !self.reseeded && self.head != self.root
@@ -358,7 +374,7 @@ impl State {
     }
 
     /// Counts the time of the turn in hand up to now.
-    fn count_time(&mut self, now: Timestamp) {
+    pub(super) fn count_time(&mut self, now: Timestamp) {
         let Some(turn) = self.turn_mut() else {
             return;
         };
@@ -367,79 +383,10 @@ impl State {
         self.used.active_ms = self.used.active_ms.saturating_add(passed);
     }
 
-    fn turn_mut(&mut self) -> Option<&mut Turn> {
+    pub(super) fn turn_mut(&mut self) -> Option<&mut Turn> {
         match &mut self.at {
             At::Calling(turn) | At::Acting(turn) => Some(turn),
             At::Composing | At::Before(_) | At::Failed(_) => None,
-        }
-    }
-}
-
-impl WorkState for State {
-    fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
-        let calls = self.turn().into_iter().flat_map(|turn| &turn.calls);
-        Box::new(calls.filter_map(ToolCall::attempt))
-    }
-
-    fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
-        let Slot::Part(position) = slot else {
-            return None;
-        };
-        let turn = self.turn_mut().filter(|turn| turn.number == step)?;
-        match &mut turn.call_mut(position)?.at {
-            CallAt::Running { attempt, .. } => Some(attempt),
-            CallAt::Ready | CallAt::Done(_) => None,
-        }
-    }
-
-    fn child(&self, slot: Slot) -> Option<&RunId> {
-        self.attempts()
-            .find(|attempt| attempt.id.slot == slot)
-            .and_then(|attempt| attempt.child.as_ref())
-    }
-
-    fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
-        self.turn().map(|_| spec.item.id.as_str())
-    }
-
-    fn step(&self) -> Option<u32> {
-        self.turn().map(|turn| turn.number)
-    }
-
-    fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event> {
-        let event = match outcome {
-            Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
-                ThreadEvent::ThreadCompleted { output, elapsed_ms }
-            }
-            Outcome::Error { error } => ThreadEvent::ThreadError { error, elapsed_ms },
-            Outcome::Cancelled { cause } => ThreadEvent::ThreadCancelled { cause, elapsed_ms },
-            Outcome::Killed { .. } => return None,
-        };
-        Some(event.into())
-    }
-
-    fn result(&self) -> Option<&Arc<Value>> {
-        self.result.as_ref()
-    }
-
-    /// While it is suspended, no time of it passes.
-    fn suspend(&mut self, at: Timestamp, _why: &Suspension) {
-        self.count_time(at);
-    }
-
-    /// Who resumes a thread behind a failure wants another try.
-    fn resume(&mut self, at: Timestamp, raised: &Raised) {
-        self.limits.raise(raised);
-        self.escalated = None;
-        if let Some(turn) = self.turn_mut() {
-            turn.since = at;
-        }
-        if let At::Failed(failed) = &self.at {
-            let next = Before {
-                retries: 0,
-                ..failed.next.clone()
-            };
-            self.at = At::Before(Box::new(next));
         }
     }
 }

@@ -1,14 +1,25 @@
 //! What a run does, by its kind: the one place that names all kinds, and what each of them is asked.
 
+mod call;
+mod hooks;
+mod items;
+mod turns;
+mod walk;
+
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    Attempt, Event, Outcome, Raised, Round, RunEvent, RunKind, Slot, Spec, Suspension, graph,
-    thread, tool,
-};
+use super::attempt::{Attempt, Slot};
+use super::event::{Event, RunEvent};
+use super::life::Outcome;
+use super::limits::Raised;
+use super::round::Round;
+use super::spec::Spec;
+use super::suspension::Suspension;
+use super::task::RunKind;
+use super::{graph, thread, tool};
 use crate::clock::Timestamp;
 use crate::id::RunId;
 

@@ -7,7 +7,8 @@ use serde_json::Value;
 use crate::clock::Timestamp;
 use crate::conversation::{Block, Digest, Entry, Message, Source, Stop};
 use crate::machine::Move;
-use crate::model::thread::{CallAt, ReturnStatus, Returned, ThreadEvent, Turn};
+use crate::model::ThreadEvent;
+use crate::model::thread::{CallAt, ReturnStatus, Returned, Turn};
 use crate::model::{Event, Failure, Outcome, RunEvent};
 
 use super::calls::is_refusal;

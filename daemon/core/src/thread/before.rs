@@ -6,10 +6,11 @@ use crate::conversation::Source;
 use crate::id::ItemKind;
 use crate::ledger::{Denied, Lacking, Shortfall};
 use crate::machine::{Call, Move, idempotency_key};
-use crate::model::thread::{At, Before, Class, Failed, Reached, Reason, ThreadEvent};
+use crate::model::thread::{At, Before, Class, Failed, Reached};
 use crate::model::{
     Effect, Event, Failure, Object, Raisable, RunEvent, Slot, SuspendReason, Suspension,
 };
+use crate::model::{Reason, ThreadEvent};
 use crate::policy::OnExceed;
 use crate::provider::{Ahead, Size, TooSmall};
 

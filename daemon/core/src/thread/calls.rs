@@ -8,10 +8,9 @@ use crate::conversation::Stop;
 use crate::directive::CallStart;
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Move, idempotency_key};
-use crate::model::thread::{
-    At, CallAt, MOST_ARTIFACTS, ReturnStatus, Started, ThreadEvent, ToolCall, Turn,
-};
+use crate::model::thread::{At, CallAt, MOST_ARTIFACTS, ReturnStatus, ToolCall, Turn};
 use crate::model::{Attempt, Effect, Event, Failure, Object, Slot, SuspendReason, Suspension};
+use crate::model::{Started, ThreadEvent};
 
 use super::contract::Target;
 use super::live::{ThreadMachine, suspended_for};

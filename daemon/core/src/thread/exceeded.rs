@@ -1,6 +1,6 @@
 //! A limit that leaves nothing for another turn, in the words of the record.
 
-use crate::model::thread::ThreadEvent;
+use crate::model::ThreadEvent;
 use crate::model::{Failure, SuspendReason, Suspension, proposed};
 use crate::money::Usd;
 

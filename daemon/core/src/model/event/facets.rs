@@ -41,7 +41,7 @@ pub struct Facets {
 
 impl Facets {
     /// A note about a running run.
-    pub(in crate::model) const PLAIN: Self = Self {
+    pub(super) const PLAIN: Self = Self {
         allowed: While::Running,
         begins: false,
         boundary: false,
@@ -49,22 +49,22 @@ impl Facets {
         progress: false,
     };
     /// The beginning of work.
-    pub(in crate::model) const BEGINS: Self = Self {
+    pub(super) const BEGINS: Self = Self {
         begins: true,
         ..Self::PLAIN
     };
     /// The beginning of an attempt. None is committed behind a request to stop, however late the driver hears of that.
-    pub(in crate::model) const ATTEMPT: Self = Self {
+    pub(super) const ATTEMPT: Self = Self {
         allowed: While::Wanted,
         ..Self::BEGINS
     };
     /// The end of something smaller than a step.
-    pub(in crate::model) const PROGRESS: Self = Self {
+    pub(super) const PROGRESS: Self = Self {
         progress: true,
         ..Self::PLAIN
     };
     /// The end of the run.
-    pub(in crate::model) const ENDS: Self = Self {
+    pub(super) const ENDS: Self = Self {
         allowed: While::Live,
         boundary: true,
         ..Self::PLAIN

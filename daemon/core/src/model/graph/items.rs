@@ -8,8 +8,10 @@ use serde_json::Value;
 
 use crate::bounds::{self, MOST_BYTES};
 use crate::id::{Name, RunId};
+use crate::model::attempt::{Attempt, Effect, Slot, attempt_name};
 use crate::model::chunks::Chunks;
-use crate::model::{Attempt, Effect, Failure, Slot, attempt_name, is_zero};
+use crate::model::failure::Failure;
+use crate::model::limits::is_zero;
 
 /// The code of an item whose result does not fit next to those of the other items.
 pub const RESULTS_TOO_LARGE: &str = "results_too_large";
@@ -101,7 +103,7 @@ impl Items {
     }
 
     /// The same, which have names.
-    pub(super) fn called(self, names: &[Name]) -> Self {
+    pub(crate) fn called(self, names: &[Name]) -> Self {
         Self {
             names: (!names.is_empty()).then(|| names.into()),
             ..self
@@ -155,7 +157,7 @@ impl Items {
     }
 
     /// Items that have not succeeded: position, whether the outcome is unknown, and the child run that last carried it out.
-    pub(super) fn unfinished(&self) -> impl Iterator<Item = (u32, bool, Option<&RunId>)> {
+    pub(crate) fn unfinished(&self) -> impl Iterator<Item = (u32, bool, Option<&RunId>)> {
         let items = (0_u32..).zip(self.list.iter());
         items.filter_map(|(place, item)| {
             let unknown = match &item.result {
@@ -183,7 +185,7 @@ impl Items {
     }
 
     /// What another try of the node takes over: it repeats what failed or was in flight, and nothing else.
-    pub(super) fn reopened(mut self) -> Self {
+    pub(crate) fn reopened(mut self) -> Self {
         let failed = self
             .failures()
             .map(|(item, result, _)| (item, result.attempt));
@@ -203,7 +205,7 @@ impl Items {
         self
     }
 
-    pub(super) fn start(&mut self, item: u32, attempt: Attempt) {
+    pub(crate) fn start(&mut self, item: u32, attempt: Attempt) {
         self.next = self.next.max(item + 1);
         if let (Some(child), Some(item)) = (&attempt.child, self.item_mut(item)) {
             item.child = Some(child.clone());
@@ -212,7 +214,7 @@ impl Items {
         Arc::make_mut(&mut self.running).insert(item, attempt);
     }
 
-    pub(super) fn end(&mut self, item: u32, mut result: ItemResult) {
+    pub(crate) fn end(&mut self, item: u32, mut result: ItemResult) {
         self.next = self.next.max(item + 1);
         result.attempt = self.next_attempt(item) - 1;
         let attempt = Arc::make_mut(&mut self.running).remove(&item);

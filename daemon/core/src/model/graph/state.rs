@@ -1,4 +1,4 @@
-//! Where a graph run stands, and the transitions of its walk.
+//! Where a graph run stands. The transitions of its walk are in `work/walk.rs`.
 //!
 //! ```text
 //! New ─graph_started─► Between ─step_started─► Step ─step_completed─► Between{next: none} ─terminal event─► (run ended)
@@ -18,15 +18,15 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Items;
+use super::{Items, SuppressedError};
 use crate::clock::Timestamp;
 use crate::expr::Vars;
 use crate::id::{Name, RunId};
-use crate::model::attempt::attempt_name;
+use crate::model::attempt::{Attempt, Effect, Slot, Unknown, Verdict, attempt_name};
 use crate::model::chunks::Chunks;
-use crate::model::{
-    Attempt, Effect, Failure, Outcome, Round, Slot, Spec, SuppressedError, Unknown, Verdict,
-};
+use crate::model::failure::Failure;
+use crate::model::life::Outcome;
+use crate::model::round::Round;
 
 /// What a graph run has done, and where it stands.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -272,7 +272,7 @@ impl At {
     }
 
     /// The run is suspended here. To wait for an answer is all that such a step does: it is no idle time.
-    pub(super) fn suspend(&mut self, at: Timestamp) {
+    pub(crate) fn suspend(&mut self, at: Timestamp) {
         if let Some(step) = self.step_mut()
             && step.work != StepWork::Waits(Waits::Answer)
         {
@@ -281,7 +281,7 @@ impl At {
     }
 
     /// The run is resumed here.
-    pub(super) fn resume(&mut self, at: Timestamp) {
+    pub(crate) fn resume(&mut self, at: Timestamp) {
         if let Some(step) = self.step_mut() {
             step.idle = Idle {
                 ms: step.idle.until(at),
@@ -291,13 +291,13 @@ impl At {
     }
 
     /// Idle time of the step `number`, if that is the one it stands in.
-    pub(super) fn idle(&self, number: u32) -> Idle {
+    pub(crate) fn idle(&self, number: u32) -> Idle {
         let step = self.step().filter(|step| step.number == number);
         step.map(|step| step.idle).unwrap_or_default()
     }
 
     /// The action of the node, if it is in flight.
-    pub(super) const fn action(&self) -> Option<&Attempt> {
+    pub(crate) const fn action(&self) -> Option<&Attempt> {
         if let Self::Step(Step {
             work: StepWork::Action(attempt),
             ..
@@ -319,7 +319,7 @@ impl At {
         }
     }
 
-    pub(super) fn round_mut(&mut self) -> Option<&mut Option<Round>> {
+    pub(crate) fn round_mut(&mut self) -> Option<&mut Option<Round>> {
         match self {
             Self::Between { round, .. }
             | Self::Failed { round, .. }
@@ -351,7 +351,7 @@ impl At {
     }
 
     /// What is left of the node in hand, should the run end here.
-    pub(super) fn left(&self) -> Left {
+    pub(crate) fn left(&self) -> Left {
         let unknown = match self {
             Self::Between { left, .. } => left.as_ref().is_some_and(|left| left.unknown),
             Self::Step(Step { work, .. }) => {
@@ -436,16 +436,6 @@ impl Step {
 }
 
 impl State {
-    /// The state of a run that has just been accepted.
-    pub fn create(spec: &Spec) -> Self {
-        let mut state = match spec.start_from() {
-            Some(start) => start.state.clone(),
-            None => Self::default(),
-        };
-        state.vars.set("inputs", Value::Object(spec.inputs.clone()));
-        state
-    }
-
     /// Where the walk stands, or stood before its end.
     pub fn stood(&self) -> &At {
         match &self.at {
@@ -457,7 +447,7 @@ impl State {
     }
 
     /// Attempts in flight: the action of the node, items, the action of a hook.
-    pub(super) fn in_flight(&self) -> impl Iterator<Item = &Attempt> {
+    pub(crate) fn in_flight(&self) -> impl Iterator<Item = &Attempt> {
         let items = if let At::Step(Step {
             work: StepWork::Items(items),
             ..
@@ -549,7 +539,7 @@ impl State {
         (state, left)
     }
 
-    pub(super) fn suppressed_but(
+    pub(crate) fn suppressed_but(
         &self,
         kept: impl Fn(&SuppressedError) -> bool,
     ) -> Chunks<SuppressedError> {

@@ -3,8 +3,8 @@
 use rye_pages::Table;
 
 use crate::bounds;
+use crate::model::MOST_DEPTH;
 use crate::model::control::{ACTIONS, DEFAULT_EXTENSION, DEFAULT_RETRIES};
-use crate::model::raised::MOST_DEPTH;
 use crate::model::thread::{MOST_MESSAGE_BYTES, MOST_QUEUED};
 use crate::model::{Event, SuspendReason};
 

@@ -1,7 +1,5 @@
 //! What a run is to do, as it is stored and shown.
 
-use serde_json::Value;
-
 use super::*;
 use crate::model::graph::{Items, State};
 

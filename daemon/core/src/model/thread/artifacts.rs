@@ -26,7 +26,7 @@ impl Artifacts {
     }
 
     /// The model is shown another one, or one once more.
-    pub(super) fn add(&mut self, name: &Digest) {
+    pub(crate) fn add(&mut self, name: &Digest) {
         self.0.retain(|known| known != name);
         self.0.push_back(*name);
         if self.0.len() > MOST_ARTIFACTS {

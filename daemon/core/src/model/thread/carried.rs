@@ -5,37 +5,11 @@
 //! begins anew, for somebody asked it to continue.
 
 use super::{At, Before, Repeated, State, Turn};
-use crate::clock::Timestamp;
 use crate::conversation::Stop;
-use crate::model::{Run, Spec};
-
-impl Spec {
-    /// Where the thread stood that this one continues.
-    pub(crate) fn carried(&self) -> Option<&State> {
-        self.thread()?.carried.as_deref()
-    }
-}
-
-impl Run {
-    /// Where a thread begins that continues this one; `None` if this is none, or has not ended.
-    pub fn carried(&self) -> Option<State> {
-        let mut state = self.thread()?.clone();
-        state.count_time(self.ended_at?);
-        Some(state.carried())
-    }
-
-    /// Where a thread begins that continues this one from the turn that was last finished, whatever became of it later: the record is
-    /// as the `step_finish` of that turn left it, which is what replaying its events up to there leads to. `None` if it stands
-    /// anywhere else.
-    pub fn carried_from_turn(&self) -> Option<State> {
-        let state = self.thread()?;
-        state.is_between_turns().then(|| state.clone().carried())
-    }
-}
 
 impl State {
     /// What of it another thread begins with.
-    fn carried(self) -> Self {
+    pub(crate) fn carried(self) -> Self {
         let at = match self.at {
             At::Composing => At::Composing,
             At::Before(before) => again(*before),
@@ -89,7 +63,7 @@ impl State {
     }
 
     /// Whether a turn was finished, and nothing was said since.
-    fn is_between_turns(&self) -> bool {
+    pub(crate) fn is_between_turns(&self) -> bool {
         match &self.at {
             At::Before(before) => {
                 before.attempt == 1 && before.texts.is_empty() && self.head != self.root
@@ -101,19 +75,5 @@ impl State {
     /// Whether the last thing that was said is the last message of the model, which nothing follows.
     pub(crate) fn stands_behind_a_turn(&self) -> bool {
         self.is_between_turns() && self.queue.is_empty()
-    }
-
-    /// The thread starts: at its prompt, or where the one stood that it continues.
-    pub(super) fn start(&mut self, at: Timestamp, spec: &Spec) -> bool {
-        if self.at != At::Composing {
-            return false;
-        }
-        if let Some(carried) = spec.carried() {
-            self.at = carried.at.clone();
-        }
-        if let Some(turn) = self.turn_mut() {
-            turn.since = at;
-        }
-        true
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{At, State};
-use crate::model::{Raisable, Raised, Spec};
+use crate::model::limits::{Raisable, Raised};
 
 /// The limits in force of a thread: those it began with, and those that it got when it was resumed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,17 +42,8 @@ pub struct Reached {
 }
 
 impl Limits {
-    /// Those that a thread begins with.
-    pub(super) fn of(spec: &Spec) -> Self {
-        Self {
-            turns: spec.limits.turns,
-            tokens: spec.limits.tokens,
-            duration_ms: spec.limits.duration_ms,
-        }
-    }
-
     /// One of them.
-    pub(in crate::model) fn get(&self, limit: Raisable) -> Option<u64> {
+    pub(crate) fn get(&self, limit: Raisable) -> Option<u64> {
         match limit {
             Raisable::Steps | Raisable::Spawns | Raisable::Depth => None,
             Raisable::Turns => self.turns.map(u64::from),
@@ -61,7 +52,7 @@ impl Limits {
         }
     }
 
-    pub(super) fn raise(&mut self, raised: &Raised) {
+    pub(crate) fn raise(&mut self, raised: &Raised) {
         self.turns = raised.max_turns.or(self.turns);
         self.tokens = raised.max_tokens.or(self.tokens);
         self.duration_ms = raised.max_duration_ms.or(self.duration_ms);
@@ -69,13 +60,13 @@ impl Limits {
 }
 
 impl Used {
-    pub(super) fn count(&mut self, tokens: &[u64]) {
+    pub(crate) fn count(&mut self, tokens: &[u64]) {
         let sum = |sum: u64, part: &u64| sum.saturating_add(*part);
         self.tokens = tokens.iter().fold(self.tokens, sum);
     }
 
     /// How much of a limit; `None` if threads have no such limit.
-    pub(in crate::model) fn of(&self, limit: Raisable) -> Option<u64> {
+    pub(crate) fn of(&self, limit: Raisable) -> Option<u64> {
         match limit {
             Raisable::Steps | Raisable::Spawns | Raisable::Depth => None,
             Raisable::Turns => Some(self.turns.into()),
@@ -95,7 +86,7 @@ impl State {
     }
 
     /// Whether another turn comes next, and `limit` leaves nothing for it.
-    pub(in crate::model) fn is_at(&self, limit: Raisable) -> bool {
+    pub(crate) fn is_at(&self, limit: Raisable) -> bool {
         let is_next = matches!(self.at, At::Before(_) | At::Failed(_));
         let (used, max) = (self.used.of(limit), self.limits.get(limit));
         is_next && max.is_some_and(|max| used >= Some(max))

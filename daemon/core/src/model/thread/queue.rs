@@ -41,7 +41,7 @@ impl Queue {
     }
 
     /// Takes the oldest message out; `false` if that is not `text`.
-    pub(super) fn take(&mut self, text: &str) -> bool {
+    pub(crate) fn take(&mut self, text: &str) -> bool {
         let is_next = self.0.front().is_some_and(|next| **next == *text);
         if is_next {
             self.0.pop_front();

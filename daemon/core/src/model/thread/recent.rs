@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::model::Failure;
+use crate::model::failure::Failure;
 
 /// Most characters of the text, and of a result or a failure.
 const MOST_TEXT: usize = 500;
@@ -42,19 +42,19 @@ struct Failed {
 
 impl Recent {
     /// Whether nothing was said and nothing failed.
-    pub(super) fn is_none(&self) -> bool {
+    pub(crate) fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
     /// The model said `text`, if it said any.
-    pub(super) fn say(&mut self, text: &str) {
+    pub(crate) fn say(&mut self, text: &str) {
         if !text.trim().is_empty() {
             self.text = beginning(text, MOST_TEXT);
         }
     }
 
     /// The model received what a call of `tool` came to.
-    pub(super) fn answer(&mut self, tool: &str, output: &str, is_error: bool) {
+    pub(crate) fn answer(&mut self, tool: &str, output: &str, is_error: bool) {
         let told = Told {
             tool: tool.to_owned(),
             output: beginning(output, MOST_RESULT),
@@ -64,7 +64,7 @@ impl Recent {
     }
 
     /// A call of the model failed.
-    pub(super) fn fail(&mut self, failure: &Failure) {
+    pub(crate) fn fail(&mut self, failure: &Failure) {
         let failed = Failed {
             code: failure.code.clone(),
             message: beginning(&failure.message, MOST_RESULT),

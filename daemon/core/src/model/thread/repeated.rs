@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::conversation::Digest;
 use crate::digest::Encoded;
-use crate::model::Object;
+use crate::expr::Object;
 
 /// The last call that the model made, and how often it made it in a row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use super::stage::{Met, execute, result};
 use super::*;
 use crate::conversation::Digest;
 use crate::model::Effect;
-use crate::model::thread::Started;
+use crate::model::Started;
 
 const ALL: &str = "<execute><tool>t/*</tool></execute>";
 

@@ -6,13 +6,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::{IntoStaticStr, VariantNames};
 
-use super::{Class, Limits, Part, Returned};
+use super::{Facets, While};
 use crate::clock::Timestamp;
 use crate::conversation::{Digest, Message, Source};
+use crate::expr::Object;
 use crate::id::{ItemRef, RunId};
 use crate::ledger::Usage;
-use crate::model::event::{Facets, While};
-use crate::model::{Effect, Failure, Object, Outcome};
+use crate::model::attempt::Effect;
+use crate::model::failure::Failure;
+use crate::model::life::Outcome;
+use crate::model::thread::{Class, Limits, Part, Returned};
 
 /// A fact about a thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]

@@ -2,43 +2,23 @@
 
 use std::sync::Arc;
 
-use super::{
-    Answered, At, Before, CallAt, Class, Context, Failed, Started, State, ThreadEvent, Told,
-    ToolCall, Turn,
-};
+use serde_json::Value;
+
+use super::WorkState;
 use crate::clock::Timestamp;
-use crate::conversation::{Block, Digest, Message, Source, Stop};
-use crate::model::{Attempt, AttemptId, Slot, Spec};
+use crate::conversation::{Block, Digest, Message, Source};
+use crate::id::RunId;
+use crate::model::attempt::{Attempt, AttemptId, Slot};
+use crate::model::event::{Event, Started, ThreadEvent};
+use crate::model::life::Outcome;
+use crate::model::limits::Raised;
+use crate::model::spec::Spec;
+use crate::model::suspension::Suspension;
+use crate::model::thread::{
+    Answered, At, Before, CallAt, Class, Context, Failed, Limits, State, Told, ToolCall, Turn,
+};
 
 impl Turn {
-    pub(super) fn call_mut(&mut self, position: u32) -> Option<&mut ToolCall> {
-        self.calls.iter_mut().find(|call| call.position == position)
-    }
-
-    /// Why the model stopped; `None` if it has not, or was cut off.
-    pub(crate) fn stop(&self) -> Option<Stop> {
-        match self.said.as_deref() {
-            Some(Message::Assistant { stop, .. }) => *stop,
-            Some(Message::User { .. }) | None => None,
-        }
-    }
-
-    /// Whether its message is a part of an answer that the next turn continues.
-    fn is_unfinished(&self) -> bool {
-        self.calls.is_empty() && matches!(self.stop(), Some(Stop::Length | Stop::Pause))
-    }
-
-    /// The turn as it would be tried again.
-    pub(super) fn again(&self, failed: bool) -> Before {
-        Before {
-            turn: self.number,
-            attempt: self.attempt + 1,
-            retries: self.retries.saturating_add(u8::from(failed)),
-            texts: self.texts.clone(),
-            due: None,
-        }
-    }
-
     /// Takes in the calls of a message, which are in its order from then on; those that were known before keep their places.
     fn enter_calls(&mut self, message: &Message) {
         let mut known = std::mem::take(&mut self.calls);
@@ -105,14 +85,105 @@ impl Turn {
     }
 }
 
+impl WorkState for State {
+    fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
+        let calls = self.turn().into_iter().flat_map(|turn| &turn.calls);
+        Box::new(calls.filter_map(ToolCall::attempt))
+    }
+
+    fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
+        let Slot::Part(position) = slot else {
+            return None;
+        };
+        let turn = self.turn_mut().filter(|turn| turn.number == step)?;
+        match &mut turn.call_mut(position)?.at {
+            CallAt::Running { attempt, .. } => Some(attempt),
+            CallAt::Ready | CallAt::Done(_) => None,
+        }
+    }
+
+    fn child(&self, slot: Slot) -> Option<&RunId> {
+        self.attempts()
+            .find(|attempt| attempt.id.slot == slot)
+            .and_then(|attempt| attempt.child.as_ref())
+    }
+
+    fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
+        self.turn().map(|_| spec.item.id.as_str())
+    }
+
+    fn step(&self) -> Option<u32> {
+        self.turn().map(|turn| turn.number)
+    }
+
+    fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event> {
+        let event = match outcome {
+            Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
+                ThreadEvent::ThreadCompleted { output, elapsed_ms }
+            }
+            Outcome::Error { error } => ThreadEvent::ThreadError { error, elapsed_ms },
+            Outcome::Cancelled { cause } => ThreadEvent::ThreadCancelled { cause, elapsed_ms },
+            Outcome::Killed { .. } => return None,
+        };
+        Some(event.into())
+    }
+
+    fn result(&self) -> Option<&Arc<Value>> {
+        self.result.as_ref()
+    }
+
+    /// While it is suspended, no time of it passes.
+    fn suspend(&mut self, at: Timestamp, _why: &Suspension) {
+        self.count_time(at);
+    }
+
+    /// Who resumes a thread behind a failure wants another try.
+    fn resume(&mut self, at: Timestamp, raised: &Raised) {
+        self.limits.raise(raised);
+        self.escalated = None;
+        if let Some(turn) = self.turn_mut() {
+            turn.since = at;
+        }
+        if let At::Failed(failed) = &self.at {
+            let next = Before {
+                retries: 0,
+                ..failed.next.clone()
+            };
+            self.at = At::Before(Box::new(next));
+        }
+    }
+}
+
 impl State {
+    /// Where a thread of `spec` begins.
+    pub(super) fn create(spec: &Spec) -> Self {
+        Self {
+            at: At::Composing,
+            limits: Limits {
+                turns: spec.limits.turns,
+                tokens: spec.limits.tokens,
+                duration_ms: spec.limits.duration_ms,
+            },
+            ..spec.carried().cloned().unwrap_or_default()
+        }
+    }
+
+    /// The thread starts: at its prompt, or where the one stood that it continues.
+    fn start(&mut self, at: Timestamp, spec: &Spec) -> bool {
+        if self.at != At::Composing {
+            return false;
+        }
+        if let Some(carried) = spec.carried() {
+            self.at = carried.at.clone();
+        }
+        if let Some(turn) = self.turn_mut() {
+            turn.since = at;
+        }
+        true
+    }
+
     /// The only transition of a thread's work; `false` if it cannot happen here, and then nothing has changed.
-    pub(in crate::model) fn apply(
-        &mut self,
-        at: Timestamp,
-        spec: &Spec,
-        event: &ThreadEvent,
-    ) -> bool {
+    pub(super) fn apply(&mut self, at: Timestamp, spec: &Spec, event: &ThreadEvent) -> bool {
         match event {
             ThreadEvent::ThreadStarted { .. } => self.start(at, spec),
             ThreadEvent::SystemPrompt { .. } => self.at == At::Composing,

@@ -6,15 +6,19 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::state::{At, Due, FailedAttempt, Idle, LastStep, State, Step, StepWork, Unrepaired};
-use super::{GraphEvent, ItemResult, Items};
+use super::WorkState;
 use crate::clock::Timestamp;
 use crate::id::{Name, RunId};
-use crate::model::work::WorkState;
-use crate::model::{
-    Attempt, AttemptId, Event, Failure, Outcome, Raised, Round, RunEvent, Slot, Spec, StepStatus,
-    SuppressedError, Suspension,
+use crate::model::attempt::{Attempt, AttemptId, Slot};
+use crate::model::event::{Event, GraphEvent, RunEvent};
+use crate::model::graph::{
+    At, Due, FailedAttempt, Idle, LastStep, State, Step, StepWork, SuppressedError, Unrepaired,
 };
+use crate::model::life::Outcome;
+use crate::model::limits::Raised;
+use crate::model::round::Round;
+use crate::model::spec::Spec;
+use crate::model::suspension::Suspension;
 
 impl WorkState for State {
     fn held(&self) -> usize {
@@ -184,15 +188,14 @@ impl WorkState for State {
 }
 
 impl State {
-    /// The items of the step that starts: those an earlier attempt left, if there are as many, with the failed ones open again.
-    fn open_items(&mut self, step: u32, count: u32) -> Items {
-        let earlier = self.at.items().filter(|items| items.count() == count);
-        let Some(items) = earlier.cloned() else {
-            return Items::new(count);
+    /// The state of a run that has just been accepted.
+    pub fn create(spec: &Spec) -> Self {
+        let mut state = match spec.start_from() {
+            Some(start) => start.state.clone(),
+            None => Self::default(),
         };
-        // Items that are tried again are no longer errors the graph continued after.
-        self.suppressed = self.suppressed_but(|error| error.step != step);
-        items.reopened()
+        state.vars.set("inputs", Value::Object(spec.inputs.clone()));
+        state
     }
 
     /// Whether this try of a step can begin here.
@@ -235,12 +238,7 @@ impl State {
     }
 
     /// The only transition of the walk.
-    pub(in crate::model) fn apply(
-        &mut self,
-        at: Timestamp,
-        spec: &Spec,
-        event: &GraphEvent,
-    ) -> bool {
+    pub(super) fn apply(&mut self, at: Timestamp, spec: &Spec, event: &GraphEvent) -> bool {
         match event {
             GraphEvent::GraphStarted {
                 start_node, state, ..
@@ -387,109 +385,6 @@ impl State {
         true
     }
 
-    /// The items of the step in flight, if it is that one.
-    fn items_of(&mut self, number: u32, node: &str) -> Option<&mut Items> {
-        let At::Step(step) = &mut self.at else {
-            return None;
-        };
-        match &mut step.work {
-            StepWork::Items(items) if (step.number, &*step.node) == (number, node) => Some(items),
-            StepWork::Items(_)
-            | StepWork::Action(_)
-            | StepWork::NeverStarted(_)
-            | StepWork::Waits(_) => None,
-        }
-    }
-
-    fn start_item(&mut self, at: Timestamp, event: &GraphEvent) -> bool {
-        let GraphEvent::ItemStarted {
-            step,
-            node,
-            item,
-            attempt,
-            effect,
-            key,
-            child,
-            ..
-        } = event
-        else {
-            return false;
-        };
-        let Some(items) = self.items_of(*step, node) else {
-            return false;
-        };
-        let id = AttemptId {
-            step: *step,
-            slot: Slot::Part(*item),
-            number: *attempt,
-        };
-        let attempt = Attempt {
-            key: key.as_str().into(),
-            child: child.clone(),
-            ..Attempt::new(id, *effect, at)
-        };
-        items.start(*item, attempt);
-        true
-    }
-
-    fn complete_item(&mut self, event: &GraphEvent) -> bool {
-        let GraphEvent::ItemCompleted {
-            step,
-            node,
-            item,
-            result,
-            collected,
-            error,
-            never_started,
-            unknown_below,
-            uncollected,
-            suppressed,
-            status,
-            ..
-        } = event
-        else {
-            return false;
-        };
-        let Some(items) = self.items_of(*step, node) else {
-            return false;
-        };
-        let done = ItemResult {
-            value: Arc::clone(collected.as_ref().unwrap_or(result)),
-            error: error.clone(),
-            never_started: *never_started,
-            unknown_below: *unknown_below,
-            uncollected: *uncollected,
-            unknown: false,
-            attempt: 0,
-            cached: *status == StepStatus::Cached,
-        };
-        items.end(*item, done);
-        let name = items.name(node, Slot::Part(*item));
-        if let (true, Some(error)) = (*suppressed, error) {
-            self.suppressed.push(item_error(*step, node, &name, error));
-        }
-        true
-    }
-
-    /// Errors of items are recorded as they occur, and reported in the order of the items.
-    fn complete_items(&mut self, step: u32, node: &str) -> bool {
-        let Some(items) = self.items_of(step, node) else {
-            return false;
-        };
-        let failed = items.failures();
-        let failed = failed.map(|(item, _, error)| {
-            item_error(step, node, &items.name(node, Slot::Part(item)), error)
-        });
-        let failed: Vec<_> = failed.collect();
-        if !failed.is_empty() {
-            self.suppressed = self.suppressed_but(|error| error.step != step);
-            for error in failed {
-                self.suppressed.push(error);
-            }
-        }
-        true
-    }
-
     fn complete_step(&mut self, spec: &Spec, event: &GraphEvent) -> bool {
         let GraphEvent::StepCompleted {
             step: number,
@@ -585,13 +480,5 @@ const fn main(step: u32, number: u32) -> AttemptId {
         step,
         slot: Slot::Main,
         number,
-    }
-}
-
-fn item_error(step: u32, node: &str, name: &str, error: &Failure) -> SuppressedError {
-    SuppressedError {
-        step,
-        node: node.to_owned(),
-        error: format!("{name}: {}", error.message),
     }
 }

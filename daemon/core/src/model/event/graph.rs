@@ -6,12 +6,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use strum::{IntoStaticStr, VariantNames};
 
+use super::Facets;
 use crate::clock::Timestamp;
 use crate::expr::Vars;
 use crate::id::RunId;
-use crate::model::event::Facets;
-use crate::model::graph::Waits;
-use crate::model::{Effect, Failure, Outcome, Status, StepStatus};
+use crate::model::attempt::Effect;
+use crate::model::failure::Failure;
+use crate::model::graph::{StepStatus, Waits};
+use crate::model::life::{Outcome, Status};
 
 /// A fact about the walk of a graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]

@@ -1,0 +1,247 @@
+//! The questions of a run to people, and what was answered.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::approval::{Approval, ApprovalAnswer, ApprovalKind, Expired};
+use super::event::{Event, GraphEvent, RunEvent};
+use crate::clock::Timestamp;
+use crate::id::{Epoch, Name};
+
+/// A question of a run, and its answer once there is one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Requested {
+    /// The question.
+    pub approval: Approval,
+    /// The life of the daemon that asked it.
+    pub epoch: Epoch,
+    /// The answer, and when it was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<(ApprovalAnswer, Timestamp)>,
+    /// Whether nobody answered in time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub expired: bool,
+}
+
+impl Requested {
+    const fn is_open(&self) -> bool {
+        self.answer.is_none() && !self.expired
+    }
+
+    /// Whether a hook of a graph asked it, and nobody has approved.
+    fn bars(&self) -> bool {
+        let approved = self.answer.as_ref().is_some_and(|(said, _)| said.approved);
+        let of_hook = self.approval.step.is_none();
+        // A limit is there for a run that continues this one as well, and its hooks ask again.
+        of_hook && self.approval.kind == ApprovalKind::Node && !approved
+    }
+}
+
+/// The questions of a run that are open, or answered and not yet heeded; and what bars the way of one that has ended.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Approvals(Arc<Vec<Requested>>);
+
+impl Approvals {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether there are some, and none is open.
+    pub fn is_answered(&self) -> bool {
+        !self.is_empty() && self.open().next().is_none()
+    }
+
+    /// Those that nobody has answered, the oldest first.
+    pub fn open(&self) -> impl Iterator<Item = &Approval> {
+        self.requested().map(|asked| &asked.approval)
+    }
+
+    /// The same, with what is known of when they were asked.
+    pub fn requested(&self) -> impl Iterator<Item = &Requested> {
+        self.0.iter().filter(|asked| asked.is_open())
+    }
+
+    /// The question for whose answer `step` waits.
+    pub fn of_step(&self, step: u32) -> Option<&Requested> {
+        let mut asked = self.0.iter();
+        asked.find(|asked| asked.approval.step == Some(step))
+    }
+
+    /// What a hook asked last, and what was said to that.
+    pub fn of_hook(&self) -> Option<(&Approval, &ApprovalAnswer)> {
+        let of_hooks = |asked: &&Requested| asked.approval.step.is_none();
+        let mut answers = self.0.iter().rev().filter(of_hooks);
+        answers.find_map(|asked| Some((&asked.approval, &asked.answer.as_ref()?.0)))
+    }
+
+    /// Why a run that has ended may not be continued, if it may not: a hook of it asked whether it continues, and nobody approved.
+    pub fn barrier(&self) -> Option<String> {
+        let asked = self.0.iter().find(|asked| asked.bars())?;
+        let said = match &asked.answer {
+            Some((answer, _)) => answer.denial().message,
+            None => "never answered".to_owned(),
+        };
+        let question = &asked.approval.message;
+        Some(format!("what a hook of it asked was {said} (`{question}`)"))
+    }
+
+    /// Takes in what is asked or answered; `false` if it cannot be, and then nothing has changed.
+    pub(super) fn take(&mut self, epoch: Epoch, at: Timestamp, event: &RunEvent) -> bool {
+        match event {
+            RunEvent::ApprovalRequested(approval) => self.ask(epoch, approval),
+            RunEvent::ApprovalAnswered(answer) => self.close(&answer.id, Some((answer, at))),
+            RunEvent::ApprovalExpired(Expired { id }) => self.close(id, None),
+            RunEvent::RunCreated(_)
+            | RunEvent::RunStarted { .. }
+            | RunEvent::RunSuspended(_)
+            | RunEvent::RunResumed { .. }
+            | RunEvent::CancelRequested { .. }
+            | RunEvent::KillRequested(_)
+            | RunEvent::RunKilled { .. }
+            | RunEvent::Emitted { .. }
+            | RunEvent::ItemSigned { .. }
+            | RunEvent::Warning { .. }
+            | RunEvent::StepStarted { .. }
+            | RunEvent::ProcessStarted { .. }
+            | RunEvent::UncertainAnswered { .. }
+            | RunEvent::HooksBegun { .. }
+            | RunEvent::BudgetHeld { .. }
+            | RunEvent::BudgetSettled { .. }
+            | RunEvent::BudgetRaised { .. }
+            | RunEvent::HookStarted { .. }
+            | RunEvent::HookCompleted { .. } => false,
+        }
+    }
+
+    fn ask(&mut self, epoch: Epoch, approval: &Approval) -> bool {
+        let known = self.0.iter().any(|asked| asked.approval.id == approval.id);
+        if !known {
+            Arc::make_mut(&mut self.0).push(Requested {
+                approval: approval.clone(),
+                epoch,
+                answer: None,
+                expired: false,
+            });
+        }
+        !known
+    }
+
+    /// An open question has its answer, or will have none.
+    fn close(&mut self, id: &Name, answer: Option<(&ApprovalAnswer, Timestamp)>) -> bool {
+        if !self.open().any(|approval| approval.id == *id) {
+            return false;
+        }
+        let mut asked = Arc::make_mut(&mut self.0).iter_mut();
+        if let Some(asked) = asked.find(|asked| asked.approval.id == *id && asked.is_open()) {
+            asked.answer = answer.map(|(answer, at)| (answer.clone(), at));
+            asked.expired = answer.is_none();
+        }
+        true
+    }
+
+    /// `event` happened: what was waiting for an answer has continued, or never will.
+    pub(super) fn heed(&mut self, event: &Event, ended: bool) {
+        if self.0.is_empty() {
+            return;
+        }
+        let ends_walk = match event {
+            // The failure stands, and leads nowhere.
+            Event::Graph(
+                GraphEvent::StepCompleted {
+                    error: Some(_),
+                    suppressed: false,
+                    next_node: None,
+                    ..
+                }
+                | GraphEvent::GraphEnding { .. },
+            ) => true,
+            Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => ended,
+        };
+        if ends_walk {
+            Arc::make_mut(&mut self.0).retain(Requested::bars);
+            return;
+        }
+        let over = match event {
+            Event::Graph(GraphEvent::StepWaiting { .. }) => return,
+            Event::Graph(
+                GraphEvent::StepFailed { step, .. } | GraphEvent::StepCompleted { step, .. },
+            ) => Some(*step),
+            Event::Graph(_) | Event::Run(RunEvent::StepStarted { .. }) => None,
+            Event::Run(_) | Event::Thread(_) | Event::Tool(_) => return,
+        };
+        let waits = |asked: &Requested| {
+            asked.answer.is_none() && (over.is_none() || asked.approval.step != over)
+        };
+        Arc::make_mut(&mut self.0).retain(waits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn asks(schema: Option<Value>) -> Approval {
+        Approval {
+            id: "a1".into(),
+            kind: ApprovalKind::Node,
+            message: "Go on?".into(),
+            schema: schema.map(Arc::new),
+            node: None,
+            step: Some(1),
+            created_at: Timestamp::default(),
+            expires_at: None,
+        }
+    }
+
+    #[test]
+    fn an_answer_has_to_fit_its_schema() {
+        let typed = asks(Some(json!({"type": "object", "required": ["version"]})));
+        assert!(typed.check(Some(&json!({"version": 1}))).is_ok());
+        let wrong = typed.check(Some(&json!({}))).unwrap_err();
+        assert!(wrong.contains("version"), "{wrong}");
+        assert!(typed.check(None).unwrap_err().contains("missing"));
+        assert!(asks(None).check(None).is_ok());
+        assert!(asks(None).check(Some(&json!("anything"))).is_ok());
+    }
+
+    #[test]
+    fn a_question_is_answered_once() {
+        let mut approvals = Approvals::default();
+        let at = Timestamp::default();
+        let asked = RunEvent::ApprovalRequested(asks(None));
+        let answer = ApprovalAnswer {
+            id: "a1".into(),
+            approved: true,
+            answer: None,
+            comment: None,
+            by: "uid:0".into(),
+        };
+        let answered = RunEvent::ApprovalAnswered(answer);
+        assert!(!approvals.take(Epoch(1), at, &answered));
+        assert!(approvals.take(Epoch(1), at, &asked));
+        assert!(!approvals.take(Epoch(1), at, &asked));
+        assert_eq!(approvals.open().count(), 1);
+        assert!(approvals.take(Epoch(1), at, &answered));
+        assert!(!approvals.take(Epoch(1), at, &answered));
+        let late = RunEvent::ApprovalExpired(Expired { id: "a1".into() });
+        assert!(!approvals.take(Epoch(1), at, &late));
+        assert_eq!(approvals.open().count(), 0);
+        assert!(approvals.of_step(1).unwrap().answer.is_some());
+    }
+
+    #[test]
+    fn a_question_that_nobody_answered_in_time_is_closed() {
+        let mut approvals = Approvals::default();
+        let at = Timestamp::default();
+        let late = RunEvent::ApprovalExpired(Expired { id: "a1".into() });
+        assert!(!approvals.take(Epoch(1), at, &late));
+        assert!(approvals.take(Epoch(1), at, &RunEvent::ApprovalRequested(asks(None))));
+        assert!(approvals.take(Epoch(1), at, &late));
+        assert!(!approvals.take(Epoch(1), at, &late));
+        assert!(approvals.is_answered());
+        assert!(approvals.of_step(1).unwrap().expired);
+    }
+}

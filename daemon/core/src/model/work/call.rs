@@ -1,0 +1,103 @@
+//! The transitions of the call of a tool run.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::WorkState;
+use crate::clock::Timestamp;
+use crate::model::attempt::{Attempt, AttemptId, Slot};
+use crate::model::event::{Event, RunEvent, ToolEvent};
+use crate::model::life::Outcome;
+use crate::model::spec::Spec;
+use crate::model::tool::State;
+
+impl State {
+    /// The only transition of the call; it may end wherever it stands.
+    pub(super) fn apply(&mut self, event: &ToolEvent) {
+        match event {
+            ToolEvent::ToolCompleted {
+                result,
+                error: Some(_),
+                ..
+            } => *self = Self::Over(Arc::clone(result)),
+            ToolEvent::ToolCompleted { error: None, .. } => *self = Self::Over(Arc::default()),
+            ToolEvent::ToolCancelled { .. } => {}
+        }
+    }
+}
+
+impl WorkState for State {
+    fn attempts(&self) -> Box<dyn Iterator<Item = &Attempt> + '_> {
+        Box::new(self.attempt().into_iter())
+    }
+
+    fn attempt_mut(&mut self, step: u32, slot: Slot) -> Option<&mut Attempt> {
+        match self {
+            Self::Calling(attempt) if (attempt.id.step, attempt.id.slot) == (step, slot) => {
+                Some(attempt)
+            }
+            Self::Calling(_) | Self::New | Self::Over(_) => None,
+        }
+    }
+
+    fn start_step(&mut self, at: Timestamp, event: &RunEvent) -> bool {
+        let (
+            Self::New,
+            RunEvent::StepStarted {
+                step,
+                attempt,
+                effect,
+                key,
+                ..
+            },
+        ) = (&*self, event)
+        else {
+            return false;
+        };
+        let id = AttemptId {
+            step: *step,
+            slot: Slot::Main,
+            number: *attempt,
+        };
+        *self = Self::Calling(Attempt {
+            key: key.as_str().into(),
+            ..Attempt::new(id, *effect, at)
+        });
+        true
+    }
+
+    fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
+        self.attempt().map(|_| spec.item.id.as_str())
+    }
+
+    fn step(&self) -> Option<u32> {
+        self.attempt().map(|attempt| attempt.id.step)
+    }
+
+    fn result(&self) -> Option<&Arc<Value>> {
+        match self {
+            Self::Over(result) => Some(result),
+            Self::New | Self::Calling(_) => None,
+        }
+    }
+
+    fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event> {
+        let (result, error) = match outcome {
+            Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
+                (output, None)
+            }
+            Outcome::Error { error } => (Arc::new(Value::Null), Some(error)),
+            Outcome::Cancelled { cause } => {
+                return Some(ToolEvent::ToolCancelled { cause }.into());
+            }
+            Outcome::Killed { .. } => return None,
+        };
+        let completed = ToolEvent::ToolCompleted {
+            result,
+            error,
+            elapsed_ms,
+        };
+        Some(completed.into())
+    }
+}
