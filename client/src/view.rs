@@ -13,6 +13,7 @@ use std::collections::{HashMap, HashSet};
 use rye_core::clock::Timestamp;
 use rye_core::conversation::Source;
 use rye_core::id::RunId;
+use rye_core::model::event::{CognitionIn, ItemCompleted, StepCompleted, ToolCallResult, Warning};
 use rye_core::model::{Event, GraphEvent, RunEvent, StepStatus, ThreadEvent};
 use rye_proto::v1::{self, ItemCount};
 
@@ -131,160 +132,121 @@ impl View {
     }
 
     fn of_run(&mut self, event: &RunEvent) -> Option<News> {
-        if let RunEvent::Warning { node, message } = event {
+        if let RunEvent::Warning(Warning { node, message }) = event {
             return Some(News::Warning {
                 node: node.clone(),
                 message: message.clone(),
             });
         }
-        let RunEvent::StepStarted {
-            step,
-            node,
-            now,
-            items,
-            branches,
-            child,
-            ..
-        } = event
-        else {
+        let RunEvent::StepStarted(started) = event else {
             return None;
         };
-        self.branches = branches.iter().map(ToString::to_string).collect();
+        let (step, node) = (started.step, started.node.as_str());
+        self.branches = started.branches.iter().map(ToString::to_string).collect();
         // Another try: what failed is tried again.
-        self.failed.retain(|failed| failed.step != *step);
+        self.failed.retain(|failed| failed.step != step);
         self.hand = Some(Hand {
-            items: items.map(|total| ItemCount {
+            items: started.items.map(|total| ItemCount {
                 total,
                 ..ItemCount::default()
             }),
-            ..Hand::of(*step, node, Some(*now))
+            ..Hand::of(step, node, Some(started.now))
         });
-        Some(child_of(child.as_ref(), node).unwrap_or(News::Hand))
+        Some(child_of(started.child.as_ref(), node).unwrap_or(News::Hand))
     }
 
     fn of_graph(&mut self, event: &GraphEvent, at: Option<Timestamp>) -> Option<News> {
         match event {
-            GraphEvent::GraphStarted { state, .. } => {
-                self.known.extend(state.names().map(str::to_owned));
+            GraphEvent::GraphStarted(started) => {
+                self.known.extend(started.state.names().map(str::to_owned));
                 None
             }
-            GraphEvent::StepFailed { error, .. } => {
-                self.why = Some(error.message.clone());
+            GraphEvent::StepFailed(failed) => {
+                self.why = Some(failed.error.message.clone());
                 None
             }
-            GraphEvent::StepWaiting {
-                step, node, now, ..
-            } => {
+            GraphEvent::StepWaiting(waiting) => {
                 self.hand = Some(Hand {
                     waits: true,
-                    ..Hand::of(*step, node, Some(*now))
+                    ..Hand::of(waiting.step, &waiting.node, Some(waiting.now))
                 });
                 Some(News::Hand)
             }
-            GraphEvent::ItemStarted {
-                node, item, child, ..
-            } => child_of(child.as_ref(), &format!("{node}[{item}]")),
-            GraphEvent::ItemCompleted { .. } => self.item_ended(event),
-            GraphEvent::ForeachCompleted { items, failed, .. }
-            | GraphEvent::ParallelCompleted {
-                branches: items,
-                failed,
-                ..
-            } => {
-                if let Some(hand) = &mut self.hand {
-                    hand.items = Some(ItemCount {
-                        total: *items,
-                        ended: *items,
-                        failed: *failed,
-                    });
-                }
-                None
+            GraphEvent::ItemStarted(started) => {
+                let name = format!("{}[{}]", started.node, started.item);
+                child_of(started.child.as_ref(), &name)
             }
-            GraphEvent::RetryScheduled {
-                step,
-                node,
-                retries,
-                due,
-                by,
-                ..
-            } => Some(News::Retry {
-                step: *step,
-                node: node.clone(),
+            GraphEvent::ItemCompleted(completed) => Some(self.item_ended(completed)),
+            GraphEvent::ForeachCompleted(end) => self.items_ended(end.items, end.failed),
+            GraphEvent::ParallelCompleted(end) => self.items_ended(end.branches, end.failed),
+            GraphEvent::RetryScheduled(retry) => Some(News::Retry {
+                step: retry.step,
+                node: retry.node.clone(),
                 why: self.why.take(),
-                retries: *retries,
-                wait_ms: at.map_or(0, |at| due.ms_since(at)),
-                by: by.clone(),
+                retries: retry.retries,
+                wait_ms: at.map_or(0, |at| retry.due.ms_since(at)),
+                by: retry.by.clone(),
             }),
-            GraphEvent::StepCompleted { .. } => self.step_ended(event),
-            GraphEvent::LimitExtended { .. }
-            | GraphEvent::GraphEnding { .. }
-            | GraphEvent::GraphCompleted { .. }
-            | GraphEvent::GraphError { .. }
-            | GraphEvent::GraphCancelled { .. } => None,
+            GraphEvent::StepCompleted(completed) => Some(self.step_ended(completed)),
+            GraphEvent::LimitExtended(_)
+            | GraphEvent::GraphEnding(_)
+            | GraphEvent::GraphCompleted(_)
+            | GraphEvent::GraphError(_)
+            | GraphEvent::GraphCancelled(_) => None,
         }
     }
 
-    fn item_ended(&mut self, event: &GraphEvent) -> Option<News> {
-        let GraphEvent::ItemCompleted {
-            step,
-            node,
-            item,
-            about,
-            error,
-            status,
-            ..
-        } = event
-        else {
-            return None;
-        };
+    fn item_ended(&mut self, completed: &ItemCompleted) -> News {
         if let Some(hand) = &mut self.hand
             && let Some(items) = &mut hand.items
         {
             items.ended += 1;
-            items.failed += u32::from(error.is_some());
-            hand.cached += u32::from(*status == StepStatus::Cached);
+            items.failed += u32::from(completed.error.is_some());
+            hand.cached += u32::from(completed.status == StepStatus::Cached);
         }
-        if let Some(error) = error {
-            let place = usize::try_from(*item).ok();
+        if let Some(error) = &completed.error {
+            let item = completed.item;
+            let place = usize::try_from(item).ok();
             let branch = place.and_then(|place| self.branches.get(place));
             self.item_failed(FailedItem {
-                step: *step,
-                node: node.clone(),
+                step: completed.step,
+                node: completed.node.clone(),
                 item: branch.cloned().unwrap_or_else(|| item.to_string()),
-                about: about.clone(),
+                about: completed.about.clone(),
                 error: error.message.clone(),
             });
         }
-        Some(News::Hand)
+        News::Hand
     }
 
-    fn step_ended(&mut self, event: &GraphEvent) -> Option<News> {
-        let GraphEvent::StepCompleted {
-            step,
-            node,
-            status,
-            elapsed_ms,
-            assigned,
-            error,
-            ..
-        } = event
-        else {
-            return None;
-        };
-        let new = assigned.names();
+    fn items_ended(&mut self, total: u32, failed: u32) -> Option<News> {
+        if let Some(hand) = &mut self.hand {
+            hand.items = Some(ItemCount {
+                total,
+                ended: total,
+                failed,
+            });
+        }
+        None
+    }
+
+    fn step_ended(&mut self, completed: &StepCompleted) -> News {
+        let new = completed.assigned.names();
         let new = new.filter(|key| self.known.insert((*key).to_owned()));
         let new_keys = new.map(str::to_owned).collect();
-        let hand = self.hand.take().filter(|hand| hand.number == *step);
-        Some(News::Step(StepEnd {
-            step: *step,
-            node: node.clone(),
-            status: *status,
-            elapsed_ms: *elapsed_ms,
+        let hand = self.hand.take();
+        let hand = hand.filter(|hand| hand.number == completed.step);
+        let error = completed.error.as_ref();
+        News::Step(StepEnd {
+            step: completed.step,
+            node: completed.node.clone(),
+            status: completed.status,
+            elapsed_ms: completed.elapsed_ms,
             new_keys,
-            error: error.as_ref().map(|error| error.message.clone()),
+            error: error.map(|error| error.message.clone()),
             cached: hand.as_ref().map_or(0, |hand| hand.cached),
             items: hand.and_then(|hand| hand.items),
-        }))
+        })
     }
 
     fn item_failed(&mut self, failed: FailedItem) {
@@ -296,53 +258,37 @@ impl View {
     }
 
     fn of_thread(&mut self, event: &ThreadEvent, at: Option<Timestamp>) -> Option<News> {
-        if let ThreadEvent::StepStart { turn, .. } = event {
-            self.hand = Some(Hand::of(*turn, "", at));
+        if let ThreadEvent::StepStart(start) = event {
+            self.hand = Some(Hand::of(start.turn, "", at));
             return Some(News::Hand);
         }
-        if let ThreadEvent::CognitionIn {
+        if let ThreadEvent::CognitionIn(CognitionIn {
             turn,
             source: Source::Message,
             text,
-        } = event
+        }) = event
         {
             return Some(News::Told {
                 turn: *turn,
                 text: text.clone(),
             });
         }
-        if let ThreadEvent::CognitionOut {
-            turn,
-            attempt,
-            text,
-            ..
-        } = event
-        {
-            let trimmed = text.trim();
+        if let ThreadEvent::CognitionOut(said) = event {
+            let trimmed = said.text.trim();
             self.said = Some(trimmed.to_owned());
-            return match self.speech.rest(*turn, *attempt, text) {
+            return match self.speech.rest(said.turn, said.attempt, &said.text) {
                 Some(rest) => Some(News::Rest(rest)),
                 None if trimmed.is_empty() => None,
                 None => Some(News::Said(trimmed.to_owned())),
             };
         }
-        if let ThreadEvent::ErrorClassified {
-            turn,
-            error,
-            pause_ms,
-            ..
-        } = event
-        {
+        if let ThreadEvent::ErrorClassified(failed) = event {
             return Some(News::TurnFailed {
-                turn: *turn,
-                error: error.message.clone(),
-                pause_ms: *pause_ms,
+                turn: failed.turn,
+                error: failed.error.message.clone(),
+                pause_ms: failed.pause_ms,
             });
         }
-        self.of_call(event, at)
-    }
-
-    fn of_call(&mut self, event: &ThreadEvent, at: Option<Timestamp>) -> Option<News> {
         if let ThreadEvent::ToolCallStart(call) = event {
             let item = call.item.rsplit_once(':');
             let item = item.map_or(call.item.as_str(), |(_, id)| id);
@@ -350,30 +296,26 @@ impl View {
             self.hand = Some(Hand::of(call.turn, item, at));
             return Some(child_of(call.child.as_ref(), item).unwrap_or(News::Hand));
         }
-        let ThreadEvent::ToolCallResult {
-            turn,
-            call_id,
-            output,
-            is_error,
-            duration_ms,
-            ..
-        } = event
-        else {
-            return None;
-        };
+        if let ThreadEvent::ToolCallResult(result) = event {
+            return self.call_ended(result);
+        }
+        None
+    }
+
+    fn call_ended(&mut self, result: &ToolCallResult) -> Option<News> {
         // What was answered before it began has no item: a refusal, or outputs, which are told at the end.
-        let item = self.calls.remove(call_id);
-        if item.is_none() && !*is_error {
+        let item = self.calls.remove(&result.call_id);
+        if item.is_none() && !result.is_error {
             return None;
         }
         if self.calls.is_empty() {
             self.hand = None;
         }
         Some(News::Call {
-            turn: *turn,
+            turn: result.turn,
             item,
-            elapsed_ms: *duration_ms,
-            error: is_error.then(|| output.clone()),
+            elapsed_ms: result.duration_ms,
+            error: result.is_error.then(|| result.output.clone()),
         })
     }
 }

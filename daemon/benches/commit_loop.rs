@@ -27,8 +27,11 @@ use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::frame::HEADER_BYTES;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::ledger::{CallNo, Usage};
+use rye_core::model::event::{
+    BudgetHeld, BudgetSettled, GraphCancelled, GraphStarted, StepCompleted, StepStarted, Warning,
+};
 use rye_core::model::{
-    Because, Budget, Effect, Event, GraphEvent, GraphTask, Object, RunEvent, Spec, StepStatus, Task,
+    Because, Budget, Effect, Event, GraphTask, Object, RunEvent, Spec, StepStatus, Task,
 };
 use rye_core::money::Usd;
 use rye_host::task::Scope;
@@ -88,7 +91,7 @@ fn spec(project: &Path, run: &RunId) -> Spec {
 }
 
 fn started(step: u32) -> Event {
-    Event::Run(RunEvent::StepStarted {
+    Event::from(StepStarted {
         step,
         node: "work".into(),
         visit: step - 1,
@@ -107,7 +110,7 @@ fn started(step: u32) -> Event {
 }
 
 fn completed(step: u32) -> Event {
-    Event::Graph(GraphEvent::StepCompleted {
+    Event::from(StepCompleted {
         step,
         node: "work".into(),
         status: StepStatus::Ok,
@@ -129,7 +132,7 @@ const HELD: Usd = Usd::from_nanos(50_000);
 const SPENT: Usd = Usd::from_nanos(20_000);
 
 fn held(call: u32) -> Event {
-    Event::Run(RunEvent::BudgetHeld {
+    Event::from(BudgetHeld {
         call: CallNo(call),
         amount: HELD,
         model: "bench/model".into(),
@@ -140,7 +143,7 @@ fn held(call: u32) -> Event {
 }
 
 fn settled(call: u32) -> Event {
-    Event::Run(RunEvent::BudgetSettled {
+    Event::from(BudgetSettled {
         call: CallNo(call),
         amount: HELD,
         usage: Usage {
@@ -159,7 +162,7 @@ fn settled(call: u32) -> Event {
 /// A note with the same length in the log as `event`.
 fn note_like(event: &Event) -> Event {
     let note = |length| {
-        Event::Run(RunEvent::Warning {
+        Event::from(Warning {
             node: None,
             message: "x".repeat(length),
         })
@@ -262,7 +265,7 @@ fn large_state() -> Object {
 
 async fn begin(journal: &Journal, project: &Path, run: &RunId, state: Object) {
     let spec = Arc::new(spec(project, run));
-    let graph = Event::Graph(GraphEvent::GraphStarted {
+    let graph = Event::from(GraphStarted {
         graph_id: "bench/loop".into(),
         graph_run_id: run.clone(),
         start_node: "work".into(),
@@ -288,7 +291,7 @@ async fn walk(journal: &Journal, run: &RunId, steps: u32, turn: Turn) {
 async fn end(journal: &Journal, run: &RunId) {
     let cause = "the bench".to_owned();
     let (steps, elapsed_ms) = (1, 1);
-    let event = Event::Graph(GraphEvent::GraphCancelled {
+    let event = Event::from(GraphCancelled {
         cause,
         steps,
         elapsed_ms,

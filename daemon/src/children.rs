@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rye_core::cas::InputHashes;
 use rye_core::id::{ItemKind, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Certainty};
+use rye_core::model::event::Warning;
 use rye_core::model::{Event, Failure, KillReceipt, Life, Outcome, Raised, Run, RunEvent, RunKind};
 use rye_core::thread::ThreadTool;
 use serde_json::{Value, json};
@@ -136,7 +137,7 @@ pub async fn nest(services: &Arc<Services>, run: &Run, call: &Call, wanted: Want
 
 fn warning(message: String) -> Event {
     let node = None;
-    RunEvent::Warning { node, message }.into()
+    Warning { node, message }.into()
 }
 
 fn refused(failure: Failure) -> Lookup {

@@ -266,11 +266,7 @@ impl<'a, K: Kind> Drive<'a, K> {
             Life::Ended(_) => return Ok(()),
             Life::Created | Life::Running => {
                 let death = self.services.suspects.death_in(&self.id);
-                RunEvent::RunStarted {
-                    epoch,
-                    suspected: death.is_some(),
-                    fault: death == Some(Death::Fault),
-                }
+                RunEvent::started_after(epoch, death.map(|death| death == Death::Fault))
             }
         };
         let claim = self.changes([event.into()]);

@@ -17,7 +17,8 @@ use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::{Epoch, RunId};
 use rye_core::ledger::Caps;
-use rye_core::model::{Effect, Event, ProcessIdentity, RunEvent, Slot, Spec};
+use rye_core::model::event::{ProcessStarted, Warning};
+use rye_core::model::{Effect, Event, ProcessIdentity, Slot, Spec};
 
 pub use self::action::{Ended, Envelope, Order, Prepared, TraceMode, memory_exceeded, timed_out};
 use crate::async_log::{Logs, Voice};
@@ -96,7 +97,7 @@ pub struct AttemptCtx {
 impl AttemptCtx {
     /// Records the process of the call, so that the next daemon recognises it as one of its own.
     pub fn note_process(&self, process: ProcessIdentity) {
-        let event = Event::Run(RunEvent::ProcessStarted {
+        let event = Event::from(ProcessStarted {
             step: self.step,
             slot: self.slot,
             process,
@@ -116,7 +117,7 @@ impl AttemptCtx {
     /// Records a warning for the people of the run, with the node of the call.
     pub fn warn(&self, message: String) {
         let node = Some(self.node.clone()).filter(|node| !node.is_empty());
-        let event = Event::Run(RunEvent::Warning { node, message });
+        let event = Event::from(Warning { node, message });
         if let Err(error) = self.services.journal.note(&self.run, event) {
             tracing::warn!(error = %with_sources(&error), "a warning was not recorded");
         }

@@ -217,9 +217,8 @@ pub fn object(field: &str, text: &str) -> Result<Object, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use rye_core::model::RunEvent;
-
     use super::*;
+    use rye_core::model::event::CancelRequested;
 
     #[test]
     fn statuses_round_trip() {
@@ -278,7 +277,7 @@ mod tests {
         };
         assert_eq!(
             event("cancel_requested", r#"{"cause":"uid:1"}"#).fact(),
-            Some(Event::Run(RunEvent::CancelRequested {
+            Some(Event::from(CancelRequested {
                 cause: "uid:1".to_owned()
             }))
         );

@@ -1,5 +1,7 @@
 //! Events as sentences on one line.
 
+use rye_core::id::RunId;
+use rye_core::model::event::{StepStarted, StepWaiting};
 use rye_core::model::graph::Waits;
 use rye_core::model::{
     ApprovalAnswer, Event, Failure, GraphEvent, RunEvent, StepStatus, Suspension,
@@ -14,7 +16,7 @@ pub(crate) fn sentence(event_type: &str, payload: &Value) -> String {
     let text = payload.to_string();
     let said = match Event::read(event_type, &text) {
         Ok(Event::Run(event)) => Some(of_run(&event)),
-        Ok(Event::Graph(event)) => of_graph(&event),
+        Ok(Event::Graph(event)) => Some(of_graph(&event)),
         Ok(Event::Thread(event)) => Said::of(&event).map(|said| said.sentence),
         Ok(Event::Tool(_)) | Err(_) => None,
     };
@@ -39,79 +41,73 @@ fn of_run(event: &RunEvent) -> String {
         RunEvent::RunCreated(spec) => {
             format!("{} is accepted, asked for by {}", spec.item, spec.principal)
         }
-        RunEvent::RunStarted { epoch, .. } => {
-            format!("the daemon owns the run (its life {})", epoch.0)
+        RunEvent::RunStarted(started) => {
+            format!("the daemon owns the run (its life {})", started.epoch.0)
         }
         RunEvent::RunSuspended(why) => suspended(why),
-        RunEvent::RunResumed { .. } => "resumed".to_owned(),
-        RunEvent::CancelRequested { cause } => format!("asked to stop by {cause}"),
+        RunEvent::RunResumed(_) => "resumed".to_owned(),
+        RunEvent::CancelRequested(asked) => format!("asked to stop by {}", asked.cause),
         RunEvent::KillRequested(kill) => format!("to be killed, by {}", kill.by),
-        RunEvent::RunKilled { cause, receipt } => {
-            format!(
-                "killed by {cause}; {} processes ended",
-                receipt.processes.len()
-            )
+        RunEvent::RunKilled(killed) => {
+            let ended = killed.receipt.processes.len();
+            format!("killed by {}; {ended} processes ended", killed.cause)
         }
-        RunEvent::Emitted { name, content } => format!("{name} {content}"),
-        RunEvent::ItemSigned { item, .. } => format!("signed {item}"),
-        RunEvent::Warning { node, message } => match node {
-            Some(node) => format!("{node}: {message}"),
-            None => message.clone(),
+        RunEvent::Emitted(emitted) => format!("{} {}", emitted.name, emitted.content),
+        RunEvent::ItemSigned(signed) => format!("signed {}", signed.item),
+        RunEvent::Warning(warning) => match &warning.node {
+            Some(node) => format!("{node}: {}", warning.message),
+            None => warning.message.clone(),
         },
-        RunEvent::StepStarted {
-            step,
-            node,
-            attempt,
-            action_id,
-            items,
-            child,
-            ..
-        } => {
-            let items = items.map_or_else(String::new, |count| format!(", {count} items"));
-            let child = child.as_ref();
-            let child = child.map_or_else(String::new, |child| format!(", as {child}"));
+        RunEvent::StepStarted(started) => begun(started),
+        RunEvent::ProcessStarted(started) => format!("process {}", started.process.pid),
+        RunEvent::UncertainAnswered(answer) => {
+            let (step, slot, verdict) = (answer.step, answer.slot, answer.verdict.as_str());
             format!(
-                "step {step} {} runs {action_id}{items}{child}",
-                tried(node, *attempt)
-            )
-        }
-        RunEvent::ProcessStarted { process, .. } => format!("process {}", process.pid),
-        RunEvent::UncertainAnswered {
-            step,
-            slot,
-            verdict,
-            by,
-            ..
-        } => {
-            format!(
-                "step {step} {slot} is declared `{}` by {by}",
-                verdict.as_str()
+                "step {step} {slot} is declared `{verdict}` by {}",
+                answer.by
             )
         }
         RunEvent::ApprovalRequested(asked) => format!("asks: {}", asked.message),
         RunEvent::ApprovalExpired(_) => "nobody answered in time".to_owned(),
         RunEvent::ApprovalAnswered(answer) => answered(answer),
-        RunEvent::BudgetHeld { amount, model, .. } => {
-            format!("{amount} USD are held for a call of {model}")
+        RunEvent::BudgetHeld(held) => {
+            format!("{} USD are held for a call of {}", held.amount, held.model)
         }
-        RunEvent::BudgetSettled {
-            usage, estimated, ..
-        } => {
-            let about = if *estimated { "about " } else { "" };
-            format!("the call cost {about}{} USD", usage.money)
+        RunEvent::BudgetSettled(settled) => {
+            let about = if settled.estimated { "about " } else { "" };
+            format!("the call cost {about}{} USD", settled.usage.money)
         }
-        RunEvent::BudgetRaised { to, by, .. } => format!("may spend {to} USD now, by {by}"),
-        RunEvent::HookStarted { hook, event, .. } => format!("hook {hook} is asked ({event})"),
-        RunEvent::HookCompleted {
-            hook, event, error, ..
-        } => match error {
-            Some(error) => format!("hook {hook} failed ({event}): {}", error.message),
-            None => format!("hook {hook} answered ({event})"),
+        RunEvent::BudgetRaised(raised) => {
+            format!("may spend {} USD now, by {}", raised.to, raised.by)
+        }
+        RunEvent::HookStarted(asked) => format!("hook {} is asked ({})", asked.hook, asked.event),
+        RunEvent::HookCompleted(done) => match &done.error {
+            Some(error) => format!(
+                "hook {} failed ({}): {}",
+                done.hook, done.event, error.message
+            ),
+            None => format!("hook {} answered ({})", done.hook, done.event),
         },
-        RunEvent::HooksBegun { event, hooks, .. } => {
-            format!("{} hooks are asked ({event})", hooks.len())
+        RunEvent::HooksBegun(begun) => {
+            format!("{} hooks are asked ({})", begun.hooks.len(), begun.event)
         }
     }
+}
+
+fn begun(started: &StepStarted) -> String {
+    let items = started.items.map(|count| format!(", {count} items"));
+    let (step, name) = (started.step, tried(&started.node, started.attempt));
+    format!(
+        "step {step} {name} runs {}{}{}",
+        started.action_id,
+        items.unwrap_or_default(),
+        carried_out_by(started.child.as_ref())
+    )
+}
+
+/// The child run that carries an attempt out, if one does: `, as <id>`.
+fn carried_out_by(child: Option<&RunId>) -> String {
+    child.map_or_else(String::new, |child| format!(", as {child}"))
 }
 
 fn suspended(why: &Suspension) -> String {
@@ -133,131 +129,92 @@ fn answered(answer: &ApprovalAnswer) -> String {
     format!("{word} by {}{comment}", answer.by)
 }
 
-fn of_graph(event: &GraphEvent) -> Option<String> {
-    Some(match event {
-        GraphEvent::GraphStarted { start_node, .. } => format!("begins at {start_node}"),
-        GraphEvent::LimitExtended { max_steps, by } => {
-            format!("may take {max_steps} steps now, by {by}")
+fn of_graph(event: &GraphEvent) -> String {
+    match event {
+        GraphEvent::GraphStarted(started) => format!("begins at {}", started.start_node),
+        GraphEvent::LimitExtended(extended) => {
+            format!(
+                "may take {} steps now, by {}",
+                extended.max_steps, extended.by
+            )
         }
-        GraphEvent::GraphEnding { .. } => "is about to end".to_owned(),
-        GraphEvent::GraphCompleted {
-            status,
-            steps,
-            elapsed_ms,
-            ..
-        } => {
-            let time = elapsed(*elapsed_ms);
-            format!("{} after {steps} steps in {time}", status.as_str())
+        GraphEvent::GraphEnding(_) => "is about to end".to_owned(),
+        GraphEvent::GraphCompleted(end) => {
+            let time = elapsed(end.elapsed_ms);
+            format!(
+                "{} after {} steps in {time}",
+                end.status.as_str(),
+                end.steps
+            )
         }
-        GraphEvent::GraphError {
-            error,
-            steps,
-            elapsed_ms,
-        } => {
-            let time = elapsed(*elapsed_ms);
-            format!("failed after {steps} steps in {time}: {}", error.message)
+        GraphEvent::GraphError(end) => {
+            let time = elapsed(end.elapsed_ms);
+            format!(
+                "failed after {} steps in {time}: {}",
+                end.steps, end.error.message
+            )
         }
-        GraphEvent::GraphCancelled { cause, steps, .. } => {
-            format!("cancelled by {cause} after {steps} steps")
+        GraphEvent::GraphCancelled(end) => {
+            format!("cancelled by {} after {} steps", end.cause, end.steps)
         }
-        GraphEvent::StepFailed {
-            step,
-            node,
-            attempt,
-            error,
-            ..
-        } => {
-            let node = tried(node, *attempt);
-            format!("step {step} {node} failed: {}", error.message)
+        GraphEvent::StepFailed(failed) => {
+            let node = tried(&failed.node, failed.attempt);
+            format!(
+                "step {} {node} failed: {}",
+                failed.step, failed.error.message
+            )
         }
-        GraphEvent::StepWaiting {
-            step, node, waits, ..
-        } => match waits {
-            Waits::Until { at, .. } => format!("step {step} {node} waits until {at}"),
-            Waits::Answer => format!("step {step} {node} waits for an answer"),
-        },
-        GraphEvent::ForeachCompleted {
-            step,
-            node,
-            items,
-            failed,
-            ..
-        } => format!("step {step} {node}: {items} items, {failed} failed"),
-        GraphEvent::ParallelCompleted {
-            step,
-            node,
-            branches,
-            failed,
-            ..
-        } => format!("step {step} {node}: {branches} branches, {failed} failed"),
-        GraphEvent::RetryScheduled { .. }
-        | GraphEvent::StepCompleted { .. }
-        | GraphEvent::ItemStarted { .. }
-        | GraphEvent::ItemCompleted { .. } => return of_attempt(event),
-    })
+        GraphEvent::StepWaiting(waiting) => waits(waiting),
+        GraphEvent::ForeachCompleted(end) => {
+            format!(
+                "step {} {}: {} items, {} failed",
+                end.step, end.node, end.items, end.failed
+            )
+        }
+        GraphEvent::ParallelCompleted(end) => {
+            format!(
+                "step {} {}: {} branches, {} failed",
+                end.step, end.node, end.branches, end.failed
+            )
+        }
+        GraphEvent::RetryScheduled(retry) => format!(
+            "step {} {} is tried again (try {}) at {}, asked for by {}",
+            retry.step, retry.node, retry.attempt, retry.due, retry.by
+        ),
+        GraphEvent::StepCompleted(done) => {
+            let ended = ended(done.status, done.elapsed_ms, done.error.as_ref());
+            let next = done.next_node.as_ref().map(|next| format!(" → {next}"));
+            format!(
+                "step {} {} {ended}{}",
+                done.step,
+                done.node,
+                next.unwrap_or_default()
+            )
+        }
+        GraphEvent::ItemStarted(started) => {
+            let name = tried(
+                &format!("{}[{}]", started.node, started.item),
+                started.attempt,
+            );
+            let child = carried_out_by(started.child.as_ref());
+            format!(
+                "step {} {name} runs {}{child}",
+                started.step, started.action_id
+            )
+        }
+        GraphEvent::ItemCompleted(done) => {
+            let ended = ended(done.status, done.elapsed_ms, done.error.as_ref());
+            format!("step {} {}[{}] {ended}", done.step, done.node, done.item)
+        }
+    }
 }
 
-/// The sentence for a step or an item that begins, ends, or is tried again.
-fn of_attempt(event: &GraphEvent) -> Option<String> {
-    if let GraphEvent::RetryScheduled {
-        step,
-        node,
-        attempt,
-        due,
-        by,
-        ..
-    } = event
-    {
-        return Some(format!(
-            "step {step} {node} is tried again (try {attempt}) at {due}, asked for by {by}"
-        ));
+fn waits(waiting: &StepWaiting) -> String {
+    let (step, node) = (waiting.step, &waiting.node);
+    match &waiting.waits {
+        Waits::Until { at, .. } => format!("step {step} {node} waits until {at}"),
+        Waits::Answer => format!("step {step} {node} waits for an answer"),
     }
-    if let GraphEvent::StepCompleted {
-        step,
-        node,
-        status,
-        elapsed_ms,
-        next_node,
-        error,
-        ..
-    } = event
-    {
-        let ended = ended(*status, *elapsed_ms, error.as_ref());
-        let next = next_node.as_ref().map(|next| format!(" → {next}"));
-        return Some(format!(
-            "step {step} {node} {ended}{}",
-            next.unwrap_or_default()
-        ));
-    }
-    if let GraphEvent::ItemStarted {
-        step,
-        node,
-        item,
-        attempt,
-        action_id,
-        child,
-        ..
-    } = event
-    {
-        let child = child.as_ref().map(|child| format!(", as {child}"));
-        let name = tried(&format!("{node}[{item}]"), *attempt);
-        let child = child.unwrap_or_default();
-        return Some(format!("step {step} {name} runs {action_id}{child}"));
-    }
-    let GraphEvent::ItemCompleted {
-        step,
-        node,
-        item,
-        status,
-        elapsed_ms,
-        error,
-        ..
-    } = event
-    else {
-        return None;
-    };
-    let ended = ended(*status, *elapsed_ms, error.as_ref());
-    Some(format!("step {step} {node}[{item}] {ended}"))
 }
 
 /// How a step or an item ended: `error after 14ms: no route`.

@@ -3,6 +3,7 @@
 use rye_core::conversation::Message;
 use rye_core::ledger::Usage;
 use rye_core::model::ThreadEvent;
+use rye_core::model::event::{CognitionIn, CognitionReasoning, MessageQueued, SystemPrompt};
 use serde_json::Value;
 
 /// An event of a thread that is a text, or a call.
@@ -26,34 +27,30 @@ impl Said {
     /// The words for `event`; `None` if it is neither a text nor a call.
     pub(super) fn of(event: &ThreadEvent) -> Option<Self> {
         Some(match event {
-            ThreadEvent::SystemPrompt { text } => Self::new(text.clone(), String::new(), text),
-            ThreadEvent::MessageQueued { text, by } => {
+            ThreadEvent::SystemPrompt(SystemPrompt { text }) => {
+                Self::new(text.clone(), String::new(), text)
+            }
+            ThreadEvent::MessageQueued(MessageQueued { text, by }) => {
                 Self::new(text.clone(), format!("by {by}"), text)
             }
-            ThreadEvent::CognitionIn { turn, source, text } => {
+            ThreadEvent::CognitionIn(CognitionIn { turn, source, text }) => {
                 let source = serde_json::to_value(source).unwrap_or_default();
                 let source = source.as_str().unwrap_or_default();
                 let brief = format!("turn {turn}, {source}");
                 Self::new(format!("turn {turn}: {text}"), brief, text)
             }
-            ThreadEvent::CognitionReasoning { turn, text } => {
+            ThreadEvent::CognitionReasoning(CognitionReasoning { turn, text }) => {
                 Self::new(format!("turn {turn}: {text}"), format!("turn {turn}"), text)
             }
-            ThreadEvent::CognitionOut {
-                turn,
-                attempt,
-                text,
-                message,
-                usage,
-                ..
-            } => {
-                let turn = turn_of(*turn, *attempt);
-                let sentence = match text.trim() {
-                    "" => format!("{turn}: no text, {} blocks", message.blocks().len()),
+            ThreadEvent::CognitionOut(said) => {
+                let turn = turn_of(said.turn, said.attempt);
+                let sentence = match said.text.trim() {
+                    "" => format!("{turn}: no text, {} blocks", said.message.blocks().len()),
                     text => format!("{turn}: {text}"),
                 };
-                let brief = format!("{turn}{}{}", used(usage.as_ref()), broke_off(message));
-                Self::new(sentence, brief, text)
+                let used = used(said.usage.as_ref());
+                let brief = format!("{turn}{used}{}", broke_off(&said.message));
+                Self::new(sentence, brief, &said.text)
             }
             ThreadEvent::ToolCallStart(call) => {
                 let (turn, item) = (call.turn, &call.item);
@@ -65,43 +62,34 @@ impl Said {
                     &readable(&input),
                 )
             }
-            ThreadEvent::ToolCallResult {
-                turn,
-                call_id,
-                output,
-                is_error,
-                ..
-            } => {
-                let (failed, ending) = if *is_error {
+            ThreadEvent::ToolCallResult(result) => {
+                let (turn, output) = (result.turn, &result.output);
+                let (failed, ending) = if result.is_error {
                     ("failed: ", " failed")
                 } else {
                     ("", "")
                 };
-                let brief = format!("turn {turn}, {call_id}{ending}");
+                let brief = format!("turn {turn}, {}{ending}", result.call_id);
                 Self::new(format!("turn {turn}: {failed}{output}"), brief, output)
             }
-            ThreadEvent::ErrorClassified {
-                turn,
-                attempt,
-                error,
-                ..
-            } => {
-                let (message, code) = (&error.message, &error.code);
-                let brief = format!("{}, {code}", turn_of(*turn, *attempt));
-                Self::new(format!("turn {turn}: {message} ({code})"), brief, message)
+            ThreadEvent::ErrorClassified(failed) => {
+                let (message, code) = (&failed.error.message, &failed.error.code);
+                let brief = format!("{}, {code}", turn_of(failed.turn, failed.attempt));
+                let sentence = format!("turn {}: {message} ({code})", failed.turn);
+                Self::new(sentence, brief, message)
             }
-            ThreadEvent::ThreadStarted { .. }
-            | ThreadEvent::PromptComposed { .. }
-            | ThreadEvent::StepStart { .. }
-            | ThreadEvent::StepFinish { .. }
-            | ThreadEvent::TurnRetryScheduled { .. }
-            | ThreadEvent::ContextReseeded { .. }
-            | ThreadEvent::RetrySucceeded { .. }
-            | ThreadEvent::LimitEscalationRequested { .. }
+            ThreadEvent::ThreadStarted(_)
+            | ThreadEvent::PromptComposed(_)
+            | ThreadEvent::StepStart(_)
+            | ThreadEvent::StepFinish(_)
+            | ThreadEvent::TurnRetryScheduled(_)
+            | ThreadEvent::ContextReseeded(_)
+            | ThreadEvent::RetrySucceeded(_)
+            | ThreadEvent::LimitEscalationRequested(_)
             | ThreadEvent::DirectiveReturn(_)
-            | ThreadEvent::ThreadCompleted { .. }
-            | ThreadEvent::ThreadError { .. }
-            | ThreadEvent::ThreadCancelled { .. } => return None,
+            | ThreadEvent::ThreadCompleted(_)
+            | ThreadEvent::ThreadError(_)
+            | ThreadEvent::ThreadCancelled(_) => return None,
         })
     }
 }

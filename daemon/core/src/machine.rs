@@ -26,6 +26,7 @@ use crate::clock::{Tick, Timestamp, Uptime};
 use crate::definition::{Authority, Caching};
 use crate::id::{ItemRef, RunId};
 use crate::memory::Charge;
+use crate::model::event::StepStarted;
 use crate::model::{Effect, Event, Failure, Object, Run, Slot, Suspension};
 use crate::seal::sha256_hex;
 use crate::state::Why;
@@ -181,6 +182,25 @@ pub enum TextForm {
 }
 
 impl Call {
+    /// The event by which it starts as the one action of its step, carried out by the run `child` or by no run.
+    pub(crate) fn step_started(&self, child: Option<RunId>, hashes: InputHashes) -> StepStarted {
+        StepStarted {
+            step: self.step,
+            node: self.node.clone(),
+            visit: self.visit,
+            attempt: self.attempt,
+            action_id: self.item.to_string(),
+            effect: self.effect,
+            key: self.key.clone(),
+            now: self.now,
+            child,
+            call: hashes.call,
+            chain: hashes.chain,
+            node_input_hash: hashes.node_input,
+            ..StepStarted::default()
+        }
+    }
+
     /// The first try of an action on `item`, in the first step: not at most once, not cached, with the authority of the run.
     pub fn new(slot: Slot, item: ItemRef, params: Object, now: Timestamp) -> Self {
         Self {

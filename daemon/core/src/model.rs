@@ -43,7 +43,7 @@ mod task;
 
 mod spec;
 
-mod event;
+pub mod event;
 
 mod approvals;
 mod work;
@@ -64,8 +64,7 @@ pub use self::control::{Control, DEFAULT_EXTENSION, DEFAULT_RETRIES};
 pub use self::death::{Death, FAULTS_WITHIN, MOST_FAULTS, MOST_SUSPICIONS};
 pub use self::directory::DirectoryIdentity;
 pub use self::event::{
-    Event, Facets, GraphEvent, Reason, RunEvent, Started, Syncing, ThreadEvent, ToolEvent,
-    Unreadable, While,
+    Event, Facets, GraphEvent, RunEvent, Syncing, ThreadEvent, ToolEvent, Unreadable, While,
 };
 pub use self::failure::{Failure, Printed};
 pub use self::graph::{Left, StepStatus, SuppressedError};

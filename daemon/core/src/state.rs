@@ -76,8 +76,8 @@ impl Change {
 
     /// Returns the usage of a paid call, if the change settles one.
     pub const fn settles(&self) -> Option<&Usage> {
-        if let Event::Run(RunEvent::BudgetSettled { usage, .. }) = &self.event {
-            Some(usage)
+        if let Event::Run(RunEvent::BudgetSettled(settled)) = &self.event {
+            Some(&settled.usage)
         } else {
             None
         }

@@ -55,7 +55,7 @@ use crate::clock::{Tick, Timestamp};
 use crate::conversation::Source;
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Machine, Move};
-use crate::model::ThreadEvent;
+use crate::model::event::{CognitionIn, PromptComposed, SystemPrompt, ThreadStarted, Warning};
 use crate::model::thread::{At, State};
 use crate::model::{Effect, Event, Failure, Life, Run, RunEvent, Slot, SuspendReason, Suspension};
 use crate::state::Why;
@@ -182,7 +182,7 @@ impl ThreadMachine {
         self.started(now, &mut events);
         let state = self.state();
         if let (true, At::Before(before)) = (state.stands_behind_a_turn(), &state.at) {
-            let told = ThreadEvent::CognitionIn {
+            let told = CognitionIn {
                 turn: before.turn,
                 source: Source::Continuation,
                 text: "Your work was ended here, and somebody has asked you to continue it."
@@ -195,7 +195,7 @@ impl ThreadMachine {
 
     fn started(&mut self, now: Timestamp, events: &mut Vec<Event>) {
         let model = &self.contract().model;
-        let started = ThreadEvent::ThreadStarted {
+        let started = ThreadStarted {
             directive: self.run.spec.item.clone(),
             provider: model.provider.clone(),
             model: model.id.clone(),
@@ -212,19 +212,19 @@ impl ThreadMachine {
         self.started(now, &mut events);
         for message in composed.warnings {
             let node = None;
-            self.record(now, &mut events, RunEvent::Warning { node, message });
+            self.record(now, &mut events, Warning { node, message });
         }
         if let Some(text) = composed.system {
-            self.record(now, &mut events, ThreadEvent::SystemPrompt { text });
+            self.record(now, &mut events, SystemPrompt { text });
         }
-        let told = ThreadEvent::CognitionIn {
+        let told = CognitionIn {
             turn: 1,
             source: Source::Directive,
             text: composed.message,
         };
         self.record(now, &mut events, told);
         let tools = self.contract().offered.iter();
-        let begun = ThreadEvent::PromptComposed {
+        let begun = PromptComposed {
             head: composed.head,
             tools: tools.map(|offered| offered.tool.name.clone()).collect(),
             bytes: u64::try_from(composed.bytes).unwrap_or(u64::MAX),

@@ -13,8 +13,9 @@ use crate::cas::InputHashes;
 use crate::clock::{Tick, Timestamp, Uptime};
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
+use crate::model::event::ToolCompleted;
 use crate::model::tool::State;
-use crate::model::{Event, Failure, Life, Run, RunEvent, Slot, Suspension, ToolEvent, Work};
+use crate::model::{Event, Failure, Life, Run, RunEvent, Slot, Suspension, Work};
 
 /// One tool run.
 #[derive(Debug, Clone)]
@@ -132,22 +133,7 @@ impl Machine for ToolMachine {
         child: Option<RunId>,
         hashes: InputHashes,
     ) -> Vec<Event> {
-        let started = RunEvent::StepStarted {
-            step: call.step,
-            node: call.node.clone(),
-            visit: call.visit,
-            attempt: call.attempt,
-            action_id: call.item.to_string(),
-            effect: call.effect,
-            key: call.key.clone(),
-            now: call.now,
-            items: None,
-            branches: Vec::new(),
-            child,
-            call: hashes.call,
-            chain: hashes.chain,
-            node_input_hash: hashes.node_input,
-        };
+        let started = call.step_started(child, hashes);
         self.running = Some(now.up);
         vec![self.record(now.at, started.into())]
     }
@@ -155,7 +141,7 @@ impl Machine for ToolMachine {
     fn conclude(&mut self, now: Tick, _slot: Slot, outcome: &CallOutcome) -> Vec<Event> {
         let since = self.running.take();
         let elapsed = since.map(|since| now.up.since(since)).unwrap_or_default();
-        let completed = ToolEvent::ToolCompleted {
+        let completed = ToolCompleted {
             result: Arc::clone(&outcome.result),
             error: outcome.failure.clone(),
             elapsed_ms: u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX),

@@ -51,8 +51,9 @@ use crate::expr::Condition;
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Machine, Move, idempotency_key};
 use crate::memory::{Charge, Memory};
+use crate::model::event::{GraphStarted, HookStarted, ItemStarted, Warning};
 use crate::model::graph::{At, State};
-use crate::model::{Event, Failure, GraphEvent, Life, Outcome, Run, RunEvent, Slot, Suspension};
+use crate::model::{Event, Failure, Life, Outcome, Run, Slot, Suspension};
 use crate::policy::Policy;
 
 /// Steps without an effect that are walked before the driver looks for requests again.
@@ -228,23 +229,8 @@ impl Walker {
     fn announcement(&self, call: &Call, child: Option<RunId>, hashes: InputHashes) -> Event {
         let action_id = call.item.to_string();
         match call.slot {
-            Slot::Main => Event::Run(RunEvent::StepStarted {
-                step: call.step,
-                node: call.node.clone(),
-                visit: call.visit,
-                attempt: call.attempt,
-                action_id,
-                effect: call.effect,
-                key: call.key.clone(),
-                now: call.now,
-                items: None,
-                branches: Vec::new(),
-                child,
-                call: hashes.call,
-                chain: hashes.chain,
-                node_input_hash: hashes.node_input,
-            }),
-            Slot::Part(item) => Event::Graph(GraphEvent::ItemStarted {
+            Slot::Main => call.step_started(child, hashes).into(),
+            Slot::Part(item) => Event::from(ItemStarted {
                 step: call.step,
                 node: call.node.clone(),
                 item,
@@ -257,7 +243,7 @@ impl Walker {
                 chain: hashes.chain,
                 node_input_hash: hashes.node_input,
             }),
-            Slot::Hook(index) => Event::Run(RunEvent::HookStarted {
+            Slot::Hook(index) => Event::from(HookStarted {
                 step: call.step,
                 event: self.hook_event(),
                 hook: self
@@ -280,7 +266,7 @@ impl Walker {
             None => (self.graph.start.clone(), self.graph.state.clone().into()),
             Some(start) => (start.node.clone(), start.state.vars.clone()),
         };
-        let event = Event::Graph(GraphEvent::GraphStarted {
+        let event = Event::from(GraphStarted {
             graph_id: self.run.spec.item.id.to_string(),
             graph_run_id: self.run.id.clone(),
             start_node,
@@ -313,7 +299,7 @@ impl Walker {
             if self.warned.len() < MOST_WARNINGS && !self.warned.contains(&warning) {
                 Arc::make_mut(&mut self.warned).insert(warning);
                 let node = node.clone();
-                self.apply(now, Event::Run(RunEvent::Warning { node, message }), events);
+                self.apply(now, Event::from(Warning { node, message }), events);
             }
         }
         self.apply(now, event, events);

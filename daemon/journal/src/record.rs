@@ -337,9 +337,9 @@ pub(crate) fn encode_commit<'a>(
 
 #[cfg(test)]
 mod tests {
-    use rye_core::model::RunEvent;
 
     use super::*;
+    use rye_core::model::event::Warning;
 
     #[test]
     fn payload_is_rendered_equally_inline_and_spilled() {
@@ -347,7 +347,7 @@ mod tests {
         let objects = blobs::Store::open(dir.path().join("objects"));
         let warning = |message: String| {
             let node = None;
-            Event::Run(RunEvent::Warning { node, message })
+            Event::from(Warning { node, message })
         };
         let events = [
             warning("}".repeat(100)),

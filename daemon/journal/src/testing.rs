@@ -18,9 +18,12 @@ use rye_core::clock::{Clock, Timestamp, Uptime};
 use rye_core::digest::Digest;
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use rye_core::memory::Memory;
+use rye_core::model::event::{
+    Emitted, GraphCompleted, GraphStarted, ProcessStarted, StepCompleted, StepStarted,
+};
 use rye_core::model::{
-    Budget, Effect, Event, GraphEvent, GraphSource, GraphTask, Object, ProcessIdentity, Run,
-    RunEvent, Slot, Spec, Status, StepStatus, Task,
+    Budget, Effect, Event, GraphSource, GraphTask, Object, ProcessIdentity, Run, RunEvent, Slot,
+    Spec, Status, StepStatus, Task,
 };
 use rye_core::seal::{SecretKey, Token, sha256_hex, sign_json};
 use rye_core::transcript::CHECKPOINT;
@@ -203,7 +206,7 @@ pub fn payload(line: &Line) -> Value {
 /// Returns an event that a run emits about itself.
 pub fn emitted(run: &RunId, number: usize) -> Change {
     let (name, content) = ("number".to_owned(), json!(number));
-    change(run, Event::Run(RunEvent::Emitted { name, content }))
+    change(run, Event::from(Emitted { name, content }))
 }
 
 /// Returns the refusal of a commit, and panics if it was not refused.
@@ -217,7 +220,7 @@ pub fn refusal(committed: Result<Committed, Error>) -> Refused {
 pub fn begin(run: &RunId) -> Vec<Change> {
     let events = [
         Event::Run(RunEvent::started(Epoch(1))),
-        Event::Graph(GraphEvent::GraphStarted {
+        Event::from(GraphStarted {
             graph_id: "demo/graph".into(),
             graph_run_id: run.clone(),
             start_node: "n".into(),
@@ -229,7 +232,7 @@ pub fn begin(run: &RunId) -> Vec<Change> {
 }
 
 pub fn started(step: u32) -> Event {
-    Event::Run(RunEvent::StepStarted {
+    Event::from(StepStarted {
         step,
         node: "n".into(),
         visit: step - 1,
@@ -248,7 +251,7 @@ pub fn started(step: u32) -> Event {
 }
 
 pub fn process_started(step: u32, boot_id: &str) -> Event {
-    Event::Run(RunEvent::ProcessStarted {
+    Event::from(ProcessStarted {
         step,
         slot: Slot::Main,
         process: ProcessIdentity {
@@ -260,7 +263,7 @@ pub fn process_started(step: u32, boot_id: &str) -> Event {
 }
 
 pub fn completed(step: u32, value: Value) -> Event {
-    Event::Graph(GraphEvent::StepCompleted {
+    Event::from(StepCompleted {
         step,
         node: "n".into(),
         status: StepStatus::Ok,
@@ -286,7 +289,7 @@ pub fn turn(run: &RunId, step: u32) -> Vec<Change> {
 }
 
 pub fn finish() -> Event {
-    Event::Graph(GraphEvent::GraphCompleted {
+    Event::from(GraphCompleted {
         status: Status::Completed,
         steps: 1,
         elapsed_ms: 5,

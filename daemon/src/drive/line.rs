@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use rye_core::clock::Uptime;
 use rye_core::machine::{Call, Machine as _};
-use rye_core::model::{Event, RunEvent, Slot};
+use rye_core::model::event::Warning;
+use rye_core::model::{Event, Slot};
 use rye_core::state::Refused;
 
 use super::plan::Plan;
@@ -97,7 +98,7 @@ impl Line {
             return (Some(due), None);
         }
         waiting.told = true;
-        let warning = RunEvent::Warning {
+        let warning = Warning {
             node: (!call.node.is_empty()).then(|| call.node.clone()),
             message: format!(
                 "waits for money that paid calls in flight hold: {}",
@@ -168,7 +169,7 @@ mod tests {
     use rye_core::clock::Timestamp;
     use rye_core::id::{ItemId, ItemRef, RunId};
     use rye_core::ledger::{AccountId, Denied, Lacking, Shortfall};
-    use rye_core::model::Object;
+    use rye_core::model::{Object, RunEvent};
     use rye_core::money::Usd;
     use rye_core::state::Why;
 
@@ -211,7 +212,7 @@ mod tests {
         line.stand(Slot::Main, later, &refused());
         assert_eq!(line.say(&call(), later), (Some(due), None));
         let (next, said) = line.say(&call(), due);
-        let Some(Event::Run(RunEvent::Warning { node, message })) = said else {
+        let Some(Event::Run(RunEvent::Warning(Warning { node, message }))) = said else {
             panic!("{said:?}");
         };
         assert_eq!((next, node.as_deref()), (None, Some("n")));

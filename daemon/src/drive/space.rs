@@ -119,8 +119,7 @@ impl<K: Kind> Drive<'_, K> {
         let record = record.unwrap_or_else(|| Arc::clone(self.machine.run()));
         if record.open_call.is_some() {
             // The settlement below closes the open call, so a settlement among the facts comes too late.
-            let is_other =
-                |fact: &Event| !matches!(fact, Event::Run(RunEvent::BudgetSettled { .. }));
+            let is_other = |fact: &Event| !matches!(fact, Event::Run(RunEvent::BudgetSettled(_)));
             self.facts.retain(is_other);
         }
         let changes = self.changes(record.with_settlement(suspended));

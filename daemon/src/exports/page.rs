@@ -195,67 +195,49 @@ impl Page {
 
     /// Updates the row of a node.
     fn note_node(&mut self, event: &Event, left: Option<&StepArtifacts>) {
-        if let Event::Run(RunEvent::StepStarted {
-            step,
-            node,
-            items,
-            child,
-            ..
-        }) = event
-        {
-            self.step = *step;
-            let row = self.row(node);
+        if let Event::Run(RunEvent::StepStarted(started)) = event {
+            self.step = started.step;
+            let row = self.row(&started.node);
             row.standing = Standing::Running;
             row.elapsed_ms = None;
-            row.details.clear();
-            row.details
-                .extend(items.map(|items| format!("{items} items")));
-            row.details.extend(
-                child
-                    .iter()
-                    .map(|child| format!("run {}", plain(child.as_str()))),
-            );
+            let items = started.items.map(|items| format!("{items} items"));
+            let child = started.child.as_ref();
+            let child = child.map(|child| format!("run {}", plain(child.as_str())));
+            row.details = items.into_iter().chain(child).collect();
         }
-        if let Event::Graph(GraphEvent::StepCompleted {
-            step,
-            node,
-            status,
-            elapsed_ms,
-            cache_hit,
-            ..
-        }) = event
-        {
-            self.step = *step;
-            self.steps = *step;
-            let row = self.row(node);
-            if !matches!(status, StepStatus::Foreach | StepStatus::Parallel) {
+        if let Event::Graph(GraphEvent::StepCompleted(completed)) = event {
+            self.step = completed.step;
+            self.steps = completed.step;
+            let row = self.row(&completed.node);
+            if !matches!(completed.status, StepStatus::Foreach | StepStatus::Parallel) {
                 row.details.retain(|detail| detail.starts_with("run "));
             }
-            row.standing = if *status == StepStatus::Error {
+            row.standing = if completed.status == StepStatus::Error {
                 Standing::Failed
             } else {
                 Standing::Done
             };
             row.visits += 1;
-            row.elapsed_ms = Some(*elapsed_ms);
-            row.details.extend(cache_hit.then(|| "cached".to_owned()));
+            row.elapsed_ms = Some(completed.elapsed_ms);
+            let cached = completed.cache_hit.then(|| "cached".to_owned());
+            row.details.extend(cached);
             if let Some(left) = left.filter(|left| !left.node_input_hash.is_empty()) {
                 let (input, result) = (short(&left.node_input_hash), short(&left.result.hash));
                 row.details.push(format!("in `{input}`, out `{result}`"));
             }
         }
-        if let Event::Graph(GraphEvent::StepWaiting { step, node, .. }) = event {
-            self.step = *step;
-            let row = self.row(node);
+        if let Event::Graph(GraphEvent::StepWaiting(waiting)) = event {
+            self.step = waiting.step;
+            let row = self.row(&waiting.node);
             row.standing = Standing::Running;
             row.elapsed_ms = None;
             row.details.clear();
         }
-        if let Event::Graph(GraphEvent::StepFailed { node, .. }) = event {
-            self.row(node).standing = Standing::Failed;
+        if let Event::Graph(GraphEvent::StepFailed(failed)) = event {
+            self.row(&failed.node).standing = Standing::Failed;
         }
-        if let Event::Graph(GraphEvent::RetryScheduled { node, .. }) = event {
-            self.row(node).standing = Standing::Running;
+        if let Event::Graph(GraphEvent::RetryScheduled(retry)) = event {
+            self.row(&retry.node).standing = Standing::Running;
         }
     }
 
@@ -275,7 +257,7 @@ impl Page {
         if let Event::Run(RunEvent::RunCreated(_)) = event {
             self.began = at;
         }
-        if let Event::Run(RunEvent::RunStarted { .. } | RunEvent::RunResumed { .. }) = event {
+        if let Event::Run(RunEvent::RunStarted(_) | RunEvent::RunResumed(_)) = event {
             Status::Running.as_str().clone_into(&mut self.status);
         }
         if let Event::Run(RunEvent::RunSuspended(why)) = event {
@@ -285,25 +267,18 @@ impl Page {
 
     /// Adds the entry of the event to the history.
     fn tell(&mut self, at: Timestamp, event: &Event) {
-        if let Event::Run(RunEvent::StepStarted {
-            step,
-            node,
-            action_id,
-            attempt,
-            ..
-        }) = event
-        {
-            let again = match attempt {
+        if let Event::Run(RunEvent::StepStarted(started)) = event {
+            let again = match started.attempt {
                 1 => String::new(),
                 more => format!(" (try {more})"),
             };
-            let text = format!("{} → {}{again}", plain(node), plain(action_id));
-            self.head(*step, &text);
+            let (node, action) = (plain(&started.node), plain(&started.action_id));
+            self.head(started.step, &format!("{node} → {action}{again}"));
         }
-        if let Event::Graph(GraphEvent::StepCompleted { step, node, .. }) = event
-            && *step != self.heading
+        if let Event::Graph(GraphEvent::StepCompleted(completed)) = event
+            && completed.step != self.heading
         {
-            self.head(*step, &plain(node));
+            self.head(completed.step, &plain(&completed.node));
         }
         if let Some(text) = entry(event) {
             let printed = printed(event);
@@ -405,10 +380,10 @@ impl Page {
 
 /// Last output of a failed step's process, as a quotation below its entry.
 fn printed(event: &Event) -> String {
-    let Event::Graph(GraphEvent::StepFailed { error, .. }) = event else {
+    let Event::Graph(GraphEvent::StepFailed(failed)) = event else {
         return String::new();
     };
-    let lines = error.printed.iter().flat_map(|end| end.lines());
+    let lines = failed.error.printed.iter().flat_map(|end| end.lines());
     let lines = lines.map(|line| format!("\n  > {}  ", plain(line.trim())));
     lines.collect()
 }
@@ -427,34 +402,33 @@ fn entry(event: &Event) -> Option<String> {
 /// The same for an event that every kind of run has.
 pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
     Some(match event {
-        RunEvent::RunStarted { .. } => "the daemon starts the run".to_owned(),
-        RunEvent::HookCompleted {
-            hook, event, error, ..
-        } => match error {
-            Some(error) => format!(
-                "hook {} ({event}) failed: {}",
-                plain(hook),
-                plain(&error.message)
-            ),
-            None => format!("hook {} answered ({event})", plain(hook)),
-        },
-        RunEvent::UncertainAnswered {
-            slot, verdict, by, ..
-        } => format!("{slot} declared `{}` by {}", verdict.as_str(), plain(by)),
-        RunEvent::Emitted { name, .. } => format!("event {}", plain(name)),
-        RunEvent::ItemSigned { item, .. } => format!("signed {}", plain(item)),
-        RunEvent::Warning { node, message } => match node {
-            Some(node) => format!("warning at {}: {}", plain(node), plain(message)),
-            None => format!("warning: {}", plain(message)),
-        },
-        RunEvent::BudgetSettled {
-            usage, estimated, ..
-        } => {
-            let about = if *estimated { "about " } else { "" };
-            format!("a call cost {about}{} USD", usage.money)
+        RunEvent::RunStarted(_) => "the daemon starts the run".to_owned(),
+        RunEvent::HookCompleted(done) => {
+            let (hook, event) = (plain(&done.hook), &done.event);
+            match &done.error {
+                Some(error) => format!("hook {hook} ({event}) failed: {}", plain(&error.message)),
+                None => format!("hook {hook} answered ({event})"),
+            }
         }
-        RunEvent::BudgetRaised { to, by, .. } => {
-            format!("limit raised to {to} USD by {}", plain(by))
+        RunEvent::UncertainAnswered(answer) => {
+            let (slot, verdict) = (answer.slot, answer.verdict.as_str());
+            format!("{slot} declared `{verdict}` by {}", plain(&answer.by))
+        }
+        RunEvent::Emitted(emitted) => format!("event {}", plain(&emitted.name)),
+        RunEvent::ItemSigned(signed) => format!("signed {}", plain(&signed.item)),
+        RunEvent::Warning(warning) => {
+            let message = plain(&warning.message);
+            match &warning.node {
+                Some(node) => format!("warning at {}: {message}", plain(node)),
+                None => format!("warning: {message}"),
+            }
+        }
+        RunEvent::BudgetSettled(settled) => {
+            let about = if settled.estimated { "about " } else { "" };
+            format!("a call cost {about}{} USD", settled.usage.money)
+        }
+        RunEvent::BudgetRaised(raised) => {
+            format!("limit raised to {} USD by {}", raised.to, plain(&raised.by))
         }
         RunEvent::ApprovalRequested(asked) => format!("asks: {}", plain(&asked.message)),
         RunEvent::ApprovalAnswered(answer) => {
@@ -468,74 +442,66 @@ pub(super) fn entry_of_run(event: &RunEvent) -> Option<String> {
             format!("{word} by {}{comment}", plain(&answer.by))
         }
         RunEvent::ApprovalExpired(_) => "nobody answered in time".to_owned(),
-        RunEvent::CancelRequested { cause } => format!("asked to stop by {}", plain(cause)),
+        RunEvent::CancelRequested(asked) => format!("asked to stop by {}", plain(&asked.cause)),
         RunEvent::KillRequested(kill) => format!("to be killed by {}", plain(&kill.by)),
         RunEvent::RunSuspended(why) => format!("suspended: {}", why.reason.as_str()),
-        RunEvent::RunResumed { .. } => "resumed".to_owned(),
-        RunEvent::RunKilled { cause, .. } => format!("killed by {}", plain(cause)),
+        RunEvent::RunResumed(_) => "resumed".to_owned(),
+        RunEvent::RunKilled(killed) => format!("killed by {}", plain(&killed.cause)),
         RunEvent::RunCreated(_)
-        | RunEvent::StepStarted { .. }
-        | RunEvent::ProcessStarted { .. }
-        | RunEvent::HooksBegun { .. }
-        | RunEvent::BudgetHeld { .. }
-        | RunEvent::HookStarted { .. } => return None,
+        | RunEvent::StepStarted(_)
+        | RunEvent::ProcessStarted(_)
+        | RunEvent::HooksBegun(_)
+        | RunEvent::BudgetHeld(_)
+        | RunEvent::HookStarted(_) => return None,
     })
 }
 
 fn entry_of_graph(event: &GraphEvent) -> Option<String> {
     Some(match event {
-        GraphEvent::GraphStarted { start_node, .. } => {
-            format!("started at {}", plain(start_node))
+        GraphEvent::GraphStarted(started) => format!("started at {}", plain(&started.start_node)),
+        GraphEvent::StepFailed(failed) => format!("❌ failed: {}", plain(&failed.error.message)),
+        GraphEvent::RetryScheduled(retry) => {
+            let (attempt, due) = (retry.attempt, retry.due);
+            format!(
+                "try {attempt} not before {due}, asked by {}",
+                plain(&retry.by)
+            )
         }
-        GraphEvent::StepFailed { error, .. } => format!("❌ failed: {}", plain(&error.message)),
-        GraphEvent::RetryScheduled {
-            attempt, due, by, ..
-        } => format!("try {attempt} not before {due}, asked by {}", plain(by)),
-        GraphEvent::ItemCompleted {
-            node,
-            item,
-            status,
-            error,
-            ..
-        } => match error {
-            Some(error) => format!("{}[{item}] ❌ {}", plain(node), plain(&error.message)),
-            None => format!("{}[{item}] {}", plain(node), status.as_str()),
-        },
-        GraphEvent::ForeachCompleted { items, failed, .. } => {
-            format!("{items} items, {failed} failed")
+        GraphEvent::ItemCompleted(done) => {
+            let (node, item) = (plain(&done.node), done.item);
+            match &done.error {
+                Some(error) => format!("{node}[{item}] ❌ {}", plain(&error.message)),
+                None => format!("{node}[{item}] {}", done.status.as_str()),
+            }
         }
-        GraphEvent::ParallelCompleted {
-            branches, failed, ..
-        } => format!("{branches} branches, {failed} failed"),
-        GraphEvent::StepWaiting { waits, .. } => match waits {
+        GraphEvent::ForeachCompleted(end) => format!("{} items, {} failed", end.items, end.failed),
+        GraphEvent::ParallelCompleted(end) => {
+            format!("{} branches, {} failed", end.branches, end.failed)
+        }
+        GraphEvent::StepWaiting(waiting) => match &waiting.waits {
             Waits::Until { at, .. } => format!("waits until {at}"),
             Waits::Answer => "waits for an answer".to_owned(),
         },
-        GraphEvent::LimitExtended { max_steps, by } => {
-            format!("the limit is {max_steps} steps now, by {}", plain(by))
+        GraphEvent::LimitExtended(extended) => {
+            let (most, by) = (extended.max_steps, plain(&extended.by));
+            format!("the limit is {most} steps now, by {by}")
         }
-        GraphEvent::StepCompleted {
-            status,
-            elapsed_ms,
-            next_node,
-            error,
-            ..
-        } => {
-            let onward = next_node.as_ref().map(|node| format!(" → {}", plain(node)));
-            let onward = onward.unwrap_or_default();
-            let elapsed = duration(*elapsed_ms);
-            match error {
+        GraphEvent::StepCompleted(done) => {
+            let onward = done.next_node.as_ref();
+            let onward = onward.map_or_else(String::new, |node| format!(" → {}", plain(node)));
+            let elapsed = duration(done.elapsed_ms);
+            match &done.error {
                 Some(error) => format!(
                     "❌ error after {elapsed}: {}{onward}",
                     plain(&error.message)
                 ),
-                None => format!("✅ {} after {elapsed}{onward}", status.as_str()),
+                None => format!("✅ {} after {elapsed}{onward}", done.status.as_str()),
             }
         }
-        GraphEvent::GraphCompleted { status, .. } => status.as_str().to_owned(),
-        GraphEvent::GraphError { error, .. } => format!("❌ error: {}", plain(&error.message)),
-        GraphEvent::GraphCancelled { cause, .. } => format!("cancelled by {}", plain(cause)),
-        GraphEvent::ItemStarted { .. } | GraphEvent::GraphEnding { .. } => return None,
+        GraphEvent::GraphCompleted(end) => end.status.as_str().to_owned(),
+        GraphEvent::GraphError(end) => format!("❌ error: {}", plain(&end.error.message)),
+        GraphEvent::GraphCancelled(end) => format!("cancelled by {}", plain(&end.cause)),
+        GraphEvent::ItemStarted(_) | GraphEvent::GraphEnding(_) => return None,
     })
 }
 

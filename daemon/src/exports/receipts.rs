@@ -37,65 +37,44 @@ impl Receipts {
 
     /// Applies `event`. Returns the result and the receipt of a node or an item that ended with it.
     pub(super) fn take(&mut self, at: Timestamp, event: &Event) -> Option<StepArtifacts> {
-        if let Event::Run(RunEvent::StepStarted {
-            node_input_hash, ..
-        }) = event
-        {
-            self.inputs.clear();
-            self.begun(Slot::Main, node_input_hash.as_ref());
+        match event {
+            Event::Run(RunEvent::StepStarted(started)) => {
+                self.inputs.clear();
+                self.begun(Slot::Main, started.node_input_hash.as_ref());
+                None
+            }
+            Event::Graph(GraphEvent::ItemStarted(started)) => {
+                let slot = Slot::Part(started.item);
+                self.begun(slot, started.node_input_hash.as_ref());
+                None
+            }
+            Event::Graph(GraphEvent::StepCompleted(completed)) => {
+                let begun = self.inputs.remove(&Slot::Main);
+                self.inputs.clear();
+                // The output of a return node is the answer of the run.
+                let result = completed.result.as_ref().or(completed.output.as_ref());
+                let done = Done {
+                    input: completed.node_input_hash.clone().or(begun),
+                    result: result.map_or_else(|| Arc::new(json!({})), Arc::clone),
+                    cache_hit: completed.cache_hit,
+                    elapsed_ms: completed.elapsed_ms,
+                    error: completed.error.as_ref().map(|error| error.message.as_str()),
+                };
+                Some(self.done(at, done))
+            }
+            Event::Graph(GraphEvent::ItemCompleted(completed)) => {
+                let begun = self.inputs.remove(&Slot::Part(completed.item));
+                let done = Done {
+                    input: completed.node_input_hash.clone().or(begun),
+                    result: Arc::clone(&completed.result),
+                    cache_hit: completed.status == StepStatus::Cached,
+                    elapsed_ms: completed.elapsed_ms,
+                    error: completed.error.as_ref().map(|error| error.message.as_str()),
+                };
+                Some(self.done(at, done))
+            }
+            Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
         }
-        if let Event::Graph(GraphEvent::ItemStarted {
-            item,
-            node_input_hash,
-            ..
-        }) = event
-        {
-            self.begun(Slot::Part(*item), node_input_hash.as_ref());
-        }
-        if let Event::Graph(GraphEvent::StepCompleted {
-            elapsed_ms,
-            error,
-            result,
-            output,
-            cache_hit,
-            node_input_hash,
-            ..
-        }) = event
-        {
-            let begun = self.inputs.remove(&Slot::Main);
-            self.inputs.clear();
-            // The output of a return node is the answer of the run.
-            let result = result.as_ref().or(output.as_ref()).map(Arc::clone);
-            let done = Done {
-                input: node_input_hash.clone().or(begun),
-                result: result.unwrap_or_else(|| Arc::new(json!({}))),
-                cache_hit: *cache_hit,
-                elapsed_ms: *elapsed_ms,
-                error: error.as_ref().map(|error| error.message.as_str()),
-            };
-            return Some(self.done(at, done));
-        }
-        if let Event::Graph(GraphEvent::ItemCompleted {
-            item,
-            status,
-            elapsed_ms,
-            result,
-            error,
-            node_input_hash,
-            ..
-        }) = event
-        {
-            let begun = self.inputs.remove(&Slot::Part(*item));
-            let done = Done {
-                input: node_input_hash.clone().or(begun),
-                result: Arc::clone(result),
-                cache_hit: *status == StepStatus::Cached,
-                elapsed_ms: *elapsed_ms,
-                error: error.as_ref().map(|error| error.message.as_str()),
-            };
-            return Some(self.done(at, done));
-        }
-        None
     }
 
     fn begun(&mut self, slot: Slot, input: Option<&String>) {

@@ -105,14 +105,14 @@ impl ThreadPage {
         if let RunEvent::RunCreated(_) = event {
             self.began = at;
         }
-        if let RunEvent::RunStarted { .. } | RunEvent::RunResumed { .. } = event {
+        if let RunEvent::RunStarted(_) | RunEvent::RunResumed(_) = event {
             Status::Running.as_str().clone_into(&mut self.status);
         }
         if let RunEvent::RunSuspended(why) = event {
             self.status = format!("{} ({})", Status::Suspended.as_str(), why.reason.as_str());
         }
-        if let RunEvent::BudgetSettled { usage, .. } = event {
-            self.count(usage);
+        if let RunEvent::BudgetSettled(settled) = event {
+            self.count(&settled.usage);
             return;
         }
         if let Some(entry) = entry_of_run(event) {
@@ -128,23 +128,25 @@ impl ThreadPage {
 
     fn note_thread(&mut self, at: Timestamp, event: &ThreadEvent) {
         match event {
-            ThreadEvent::ThreadStarted {
-                provider, model, ..
-            } => self.model = format!("{provider}/{model}"),
-            ThreadEvent::SystemPrompt { text } => {
-                self.push(format!("## System Prompt\n\n{}", quoted(text)));
+            ThreadEvent::ThreadStarted(started) => {
+                self.model = format!("{}/{}", started.provider, started.model);
             }
-            ThreadEvent::CognitionIn { turn, source, text } => self.told(*turn, *source, text),
-            ThreadEvent::StepStart { .. } => {
+            ThreadEvent::SystemPrompt(prompt) => {
+                self.push(format!("## System Prompt\n\n{}", quoted(&prompt.text)));
+            }
+            ThreadEvent::CognitionIn(received) => {
+                self.told(received.turn, received.source, &received.text);
+            }
+            ThreadEvent::StepStart(_) => {
                 self.has_begun = true;
                 self.ahead = Some(Vec::new());
             }
-            ThreadEvent::CognitionReasoning { text, .. } => {
-                self.keep(format!("> *Reasoning*\n>\n{}", quoted(text)));
+            ThreadEvent::CognitionReasoning(thought) => {
+                self.keep(format!("> *Reasoning*\n>\n{}", quoted(&thought.text)));
             }
-            ThreadEvent::CognitionOut { turn, text, .. } => {
-                if !text.trim().is_empty() {
-                    let text = quoted(text);
+            ThreadEvent::CognitionOut(said) => {
+                if !said.text.trim().is_empty() {
+                    let (turn, text) = (said.turn, quoted(&said.text));
                     self.keep(format!("### Response — Turn {turn}\n\n{text}"));
                 }
                 self.settle();
@@ -160,50 +162,47 @@ impl ThreadPage {
                 self.calls.insert(call.call_id.clone(), plain(&call.item));
                 self.push(section);
             }
-            ThreadEvent::ToolCallResult {
-                call_id,
-                output,
-                is_error,
-                ..
-            } => {
-                let item = self.calls.remove(call_id);
-                let head = if *is_error { "Error" } else { "Result" };
+            ThreadEvent::ToolCallResult(result) => {
+                let item = self.calls.remove(&result.call_id);
+                let head = if result.is_error { "Error" } else { "Result" };
                 let item = item.map_or_else(String::new, |item| format!(": {item}"));
-                self.push(format!("### {head}{item}\n\n{}", fenced("", output)));
+                let output = fenced("", &result.output);
+                self.push(format!("### {head}{item}\n\n{output}"));
             }
-            ThreadEvent::StepFinish { turn, .. } => {
-                self.turns = *turn;
+            ThreadEvent::StepFinish(finish) => {
+                self.turns = finish.turn;
                 self.settle();
             }
-            ThreadEvent::ErrorClassified { turn, error, .. } => {
+            ThreadEvent::ErrorClassified(failed) => {
                 self.settle();
-                let why = plain(&error.message);
+                let (turn, why) = (failed.turn, plain(&failed.error.message));
                 self.push(format!(
                     "- {at} the call of the model failed in turn {turn}: {why}\n"
                 ));
             }
-            ThreadEvent::ContextReseeded { turn, .. } => self.push(format!(
-                "- {at} the conversation is told anew without reasoning, for turn {turn}\n"
+            ThreadEvent::ContextReseeded(reseeded) => self.push(format!(
+                "- {at} the conversation is told anew without reasoning, for turn {}\n",
+                reseeded.turn
             )),
             ThreadEvent::DirectiveReturn(returned) => {
                 let outputs = Value::Object(returned.outputs.clone());
                 let outputs = serde_json::to_string_pretty(&outputs).unwrap_or_default();
                 self.push(format!("### Outputs\n\n{}", fenced("json", &outputs)));
             }
-            ThreadEvent::ThreadError { error, .. } => {
+            ThreadEvent::ThreadError(end) => {
                 self.settle();
-                self.push(format!("- {at} ❌ error: {}\n", plain(&error.message)));
+                self.push(format!("- {at} ❌ error: {}\n", plain(&end.error.message)));
             }
-            ThreadEvent::ThreadCancelled { cause, .. } => {
+            ThreadEvent::ThreadCancelled(end) => {
                 self.settle();
-                self.push(format!("- {at} cancelled by {}\n", plain(cause)));
+                self.push(format!("- {at} cancelled by {}\n", plain(&end.cause)));
             }
-            ThreadEvent::PromptComposed { .. }
-            | ThreadEvent::MessageQueued { .. }
-            | ThreadEvent::TurnRetryScheduled { .. }
-            | ThreadEvent::RetrySucceeded { .. }
-            | ThreadEvent::LimitEscalationRequested { .. }
-            | ThreadEvent::ThreadCompleted { .. } => {}
+            ThreadEvent::PromptComposed(_)
+            | ThreadEvent::MessageQueued(_)
+            | ThreadEvent::TurnRetryScheduled(_)
+            | ThreadEvent::RetrySucceeded(_)
+            | ThreadEvent::LimitEscalationRequested(_)
+            | ThreadEvent::ThreadCompleted(_) => {}
         }
     }
 

@@ -12,7 +12,8 @@ use rye_core::capability::{Denied, Layer, Primary, permit};
 use rye_core::clock::Timestamp;
 use rye_core::error::{ErrorKind, Kinded, with_sources};
 use rye_core::id::{InvalidId, ItemKind};
-use rye_core::model::{Event, Failure, Object, RunEvent};
+use rye_core::model::event::ItemSigned;
+use rye_core::model::{Event, Failure, Object};
 use rye_core::seal::SecretKey;
 use rye_item::keys::{self, KeyDir};
 use rye_item::library;
@@ -75,7 +76,7 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Done {
     /// Events of the calling run.
-    pub events: Vec<RunEvent>,
+    pub events: Vec<ItemSigned>,
     /// Answer of the tool.
     pub answer: Value,
 }
@@ -98,7 +99,7 @@ pub(super) async fn sign(params: Object, session: &Session<'_>) -> Result<Value,
         | Error::Invalid(_)) => Refusal::from(&error).of_item(),
     })?;
     for event in done.events {
-        (session.note)(Event::Run(event));
+        (session.note)(Event::from(event));
     }
     Ok(done.answer)
 }
@@ -234,9 +235,9 @@ fn told(SignedItem { item, change }: &SignedItem) -> Value {
     })
 }
 
-fn event(SignedItem { item, .. }: &SignedItem) -> Option<RunEvent> {
+fn event(SignedItem { item, .. }: &SignedItem) -> Option<ItemSigned> {
     let signer = item.signer()?;
-    Some(RunEvent::ItemSigned {
+    Some(ItemSigned {
         item: item.item.to_string(),
         hash: item.content_hash.clone(),
         key_fp: signer.key.fingerprint().to_string(),
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(answer["signature"]["pubkey_fp"], fingerprint);
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.contains(answer["signature"]["ed25519_sig"].as_str().unwrap()));
-        let expected = RunEvent::ItemSigned {
+        let expected = ItemSigned {
             item: "tool:t/one".to_owned(),
             hash: answer["signature"]["hash"].as_str().unwrap().to_owned(),
             key_fp: fingerprint,

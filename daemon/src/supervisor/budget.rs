@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
 use rye_core::ledger::{AccountId, Denied, Metered, Operation};
-use rye_core::model::{Budget, Funding, Run, RunEvent};
+use rye_core::model::event::BudgetRaised;
+use rye_core::model::{Budget, Funding, Run};
 use rye_core::money::Usd;
 
 use super::error::Error;
@@ -216,7 +217,7 @@ impl Supervisor {
             vec![(account.clone(), to)]
         };
         let changes = raises.iter().map(|(account, to)| {
-            let event = RunEvent::BudgetRaised {
+            let event = BudgetRaised {
                 account: account.clone(),
                 to: *to,
                 by: by.to_owned(),

@@ -18,6 +18,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::error::with_sources;
 use rye_core::id::RunId;
+use rye_core::model::event::{CancelRequested, RunKilled};
 use rye_core::model::{Event, Kill, KillReceipt, Killed, Run, RunEvent, RunKind};
 
 use super::error::Error;
@@ -113,7 +114,7 @@ impl Supervisor {
         if !run.is_some_and(|run| !run.status().is_terminal() && run.cancel.is_none()) {
             return Ok(None);
         }
-        let event = Event::Run(RunEvent::CancelRequested {
+        let event = Event::from(CancelRequested {
             cause: cause.to_owned(),
         });
         let ticket = self.journal().note(id, event)?.ticket;
@@ -318,7 +319,7 @@ fn killed_of(run: &Run) -> Killed {
 /// Event that ends a run by force.
 fn killed(cause: &str, receipt: KillReceipt) -> Event {
     let cause = cause.to_owned();
-    RunEvent::RunKilled { cause, receipt }.into()
+    RunKilled { cause, receipt }.into()
 }
 
 /// Cause of the end of `run` when its parent ends.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use rye_core::id::{Epoch, ItemRef, RunId};
+use rye_core::model::event::Warning;
 use rye_core::model::{Event, Failure, Life, Run, RunEvent};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
@@ -369,7 +370,7 @@ impl Supervisor {
         changes.push(Change::event(&id, self.first_event(admitted.fault)));
         let notes = admitted.notes.into_iter().filter(|_| !fails);
         changes.extend(notes.map(|message| {
-            let warning = RunEvent::Warning {
+            let warning = Warning {
                 node: None,
                 message,
             };

@@ -14,8 +14,9 @@ use rye_core::definition::MISFIT;
 use rye_core::error::with_sources;
 use rye_core::id::{ItemRef, RunId};
 use rye_core::ledger::{Cost, Denied};
+use rye_core::model::event::Emitted;
 use rye_core::model::{
-    Event, Failure, Kill, Killed, Life, Limits, Object, ParentEnd, Run, RunEvent, RunKind, Spec,
+    Event, Failure, Kill, Killed, Life, Limits, Object, ParentEnd, Run, RunKind, Spec,
     SuspendReason,
 };
 use rye_core::money::Usd;
@@ -382,7 +383,7 @@ impl Runs for Shared {
     fn emit(&self, run: RunId, name: String, content: Value) -> BoxFuture<'_, Result<(), Refusal>> {
         let this = self.supervisor();
         Box::pin(async move {
-            let event = Change::event(&run, Event::Run(RunEvent::Emitted { name, content }));
+            let event = Change::event(&run, Event::from(Emitted { name, content }));
             let committed = this.journal().commit(vec![event]).await;
             committed.map_err(Error::Journal)?;
             Ok(())

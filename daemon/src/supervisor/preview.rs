@@ -9,7 +9,8 @@ use rye_core::capability::Layer;
 use rye_core::conversation::{Conversation, Digest, Entry, Message, Source};
 use rye_core::directive::Prompt;
 use rye_core::id::{ItemKind, ItemRef, RunId};
-use rye_core::model::{Failure, Limits, RunEvent};
+use rye_core::model::event::ItemSigned;
+use rye_core::model::{Failure, Limits};
 use rye_core::money::Usd;
 use rye_core::policy::Risk;
 use rye_core::provider::{Ahead, Size, TooSmall};
@@ -151,11 +152,9 @@ impl Supervisor {
         let (by, at) = (caller.source.clone(), self.shared.services.clock.now());
         let done = asked.within(self.projects(), directory, vec![caller], at);
         let done = done.await?;
-        for event in &done.events {
+        for ItemSigned { item, hash, key_fp } in &done.events {
             // There is no run whose record could contain the event.
-            if let RunEvent::ItemSigned { item, hash, key_fp } = event {
-                tracing::info!(%by, item, hash, key_fp, "signed an item");
-            }
+            tracing::info!(%by, item, hash, key_fp, "signed an item");
         }
         Ok(done.answer)
     }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rye_core::error::with_sources;
+use rye_core::model::event::RunKilled;
 use rye_core::model::{
-    Because, Event, KillReceipt, Raised, Recovery, Run, RunEvent, SuspendReason, Suspension,
+    Because, Event, KillReceipt, Recovery, Run, RunEvent, SuspendReason, Suspension,
 };
 
 use super::error::Error;
@@ -81,10 +82,8 @@ impl Supervisor {
     /// Suspends `run`, which no task has resumed, for `reason` only.
     async fn suspend_found(&self, run: &Arc<Run>, reason: SuspendReason) -> Result<Ticket, Error> {
         let why = Suspension::new(reason).at(run.current_node());
-        let resumed = run.suspension().map(|_| RunEvent::RunResumed {
-            epoch: self.shared.services.epoch,
-            raised: Raised::default(),
-        });
+        let epoch = self.shared.services.epoch;
+        let resumed = run.suspension().map(|_| RunEvent::resumed(epoch));
         let events = resumed.into_iter().chain([RunEvent::RunSuspended(why)]);
         let changes = events.map(|event| Change::event(&run.id, event.into()));
         let ticket = self.journal().commit(changes.collect()).await?.ticket;
@@ -108,7 +107,7 @@ impl Supervisor {
         } else if is_orphan {
             let cause = "its parent has ended".to_owned();
             let receipt = KillReceipt::default();
-            self.end(&run, Event::Run(RunEvent::RunKilled { cause, receipt }))
+            self.end(&run, Event::from(RunKilled { cause, receipt }))
                 .await;
             return Ok(());
         }

@@ -23,9 +23,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use rye_core::access::Caller;
 use rye_core::capability::Layer;
 use rye_core::id::{Epoch, RunId};
-use rye_core::model::{
-    Event, Life, Outcome, Raised, Run, RunEvent, RunKind, Status, SuspendReason, Verdict,
-};
+use rye_core::model::event::{BudgetRaised, RunResumed, UncertainAnswered};
+use rye_core::model::{Event, Life, Outcome, Raised, Run, RunKind, Status, SuspendReason, Verdict};
 use rye_core::sight::shell_word;
 
 use super::approvals;
@@ -426,13 +425,13 @@ fn resume_changes(run: &Run, request: &Resume, epoch: Epoch) -> Result<Vec<Chang
     let mut events = verdicts(run, request)?;
     events.extend(approvals::settled(run, request.approval.as_ref())?);
     events.extend(request.spend.map(|to| {
-        Event::Run(RunEvent::BudgetRaised {
+        Event::from(BudgetRaised {
             account: run.spec.budget.account.clone(),
             to,
             by: request.by.clone(),
         })
     }));
-    events.push(Event::Run(RunEvent::RunResumed {
+    events.push(Event::from(RunResumed {
         epoch,
         raised: request.raised,
     }));
@@ -535,7 +534,7 @@ fn verdicts(run: &Run, request: &Resume) -> Result<Vec<Event>, Error> {
         }
         open = rest;
         events.extend(meant.into_iter().map(|(_, attempt)| {
-            Event::Run(RunEvent::UncertainAnswered {
+            Event::from(UncertainAnswered {
                 step: attempt.step,
                 slot: attempt.slot,
                 verdict: *verdict,

@@ -8,8 +8,9 @@
 use std::sync::Arc;
 
 use rye_core::id::RunId;
+use rye_core::model::Run;
+use rye_core::model::event::MessageQueued;
 use rye_core::model::thread::{MOST_MESSAGE_BYTES, MOST_QUEUED};
-use rye_core::model::{Run, ThreadEvent};
 
 use super::error::Error;
 use super::handle::Supervisor;
@@ -49,7 +50,7 @@ pub(super) fn said(run: &Run, text: &str, by: &str) -> Result<Change, Error> {
             ),
         });
     }
-    let event = ThreadEvent::MessageQueued {
+    let event = MessageQueued {
         text: text.to_owned(),
         by: by.to_owned(),
     };

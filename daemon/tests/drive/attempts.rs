@@ -9,7 +9,8 @@ use rye_core::cas::InputHashes;
 use rye_core::clock::{Tick, Timestamp};
 use rye_core::id::{Epoch, ItemId, ItemRef, RunId};
 use rye_core::machine::{Call, CallOutcome, Machine, Move};
-use rye_core::model::{Event, KillReceipt, Object, Outcome, Run, RunEvent, Slot, Status, Verdict};
+use rye_core::model::event::{RunKilled, UncertainAnswered};
+use rye_core::model::{Event, KillReceipt, Object, Outcome, Run, Slot, Status, Verdict};
 use rye_core::state::Change;
 use rye_host::task::Group;
 use rye_journal::Error;
@@ -127,7 +128,7 @@ impl Default for Entangled {
 /// A call whose child run would begin with an answer to a question that does not exist.
 fn misshapen_child() -> Job<()> {
     let child = RunId::new("t-2-b").unwrap();
-    let answered = RunEvent::UncertainAnswered {
+    let answered = UncertainAnswered {
         step: 1,
         slot: Slot::Main,
         verdict: Verdict::Retry,
@@ -286,7 +287,7 @@ async fn driver_of_evicted_ended_run_ends() {
         assert!(driven.as_mut().now_or_never().is_none());
         tokio::task::yield_now().await;
     }
-    let killed = RunEvent::RunKilled {
+    let killed = RunKilled {
         cause: "a test".to_owned(),
         receipt: KillReceipt::default(),
     };

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use rye_core::id::RunId;
 use rye_core::ledger::{CallNo, Caps, Denied, Operation};
-use rye_core::model::{RunEvent, Status, SuspendReason};
+use rye_core::model::event::CancelRequested;
+use rye_core::model::{Status, SuspendReason};
 use rye_core::money::Usd;
 use rye_core::state::Change;
 use ryed::drive;
@@ -134,7 +135,7 @@ async fn waiting_run_can_be_cancelled_without_blocking_others() {
             while let Ok(()) = afford(&services, later) {
                 tokio::task::yield_now().await;
             }
-            let asked = RunEvent::CancelRequested {
+            let asked = CancelRequested {
                 cause: "a test".to_owned(),
             };
             let asked = Change::event(waits, asked.into());

@@ -24,6 +24,7 @@ use rye_core::clock::{Tick, Timestamp};
 use rye_core::id::{ItemId, ItemRef, RunId};
 use rye_core::ledger::{AccountId, CallNo, Caps, Usage};
 use rye_core::machine::{Call, CallOutcome, Machine, Move};
+use rye_core::model::event::{BudgetHeld, BudgetRaised, BudgetSettled};
 use rye_core::model::{
     Because, Budget, Event, Funding, Life, Object, Outcome, Run, RunEvent, Slot, Spec,
     SuspendReason, Suspension,
@@ -119,7 +120,7 @@ impl Machine for Payer {
         _hashes: InputHashes,
     ) -> Vec<Event> {
         self.open = true;
-        let held = RunEvent::BudgetHeld {
+        let held = BudgetHeld {
             call: self.next,
             amount: usd("0.25"),
             model: "scripted".to_owned(),
@@ -131,7 +132,7 @@ impl Machine for Payer {
     }
 
     fn conclude(&mut self, now: Tick, _slot: Slot, _outcome: &CallOutcome) -> Vec<Event> {
-        let settled = RunEvent::BudgetSettled {
+        let settled = BudgetSettled {
             call: self.next,
             amount: usd("0.25"),
             usage: Usage {
@@ -373,10 +374,10 @@ async fn settled(services: &Services, run: &RunId) -> BTreeMap<u32, Option<Usd>>
     while let Some(read) = events.next().await {
         let line = read.unwrap().line().unwrap();
         match Event::read(&line.event_type, &line.payload).unwrap() {
-            Event::Run(RunEvent::BudgetHeld { call, .. }) => {
+            Event::Run(RunEvent::BudgetHeld(BudgetHeld { call, .. })) => {
                 assert!(calls.insert(call.0, None).is_none(), "{run}: {call} twice");
             }
-            Event::Run(RunEvent::BudgetSettled { call, usage, .. }) => {
+            Event::Run(RunEvent::BudgetSettled(BudgetSettled { call, usage, .. })) => {
                 let earlier = calls.insert(call.0, Some(usage.money));
                 assert_eq!(earlier, Some(None), "{run}: {call}");
             }
@@ -431,7 +432,7 @@ async fn paying_process() {
         tree.into_iter().map(|(_, change)| change).collect()
     } else {
         let more = Usd::from_nanos(usd("100000").nanos() + services.epoch.0);
-        let raised = RunEvent::BudgetRaised {
+        let raised = BudgetRaised {
             account: account(&runs[0]),
             to: more,
             by: "a test".to_owned(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::approval::{Approval, ApprovalAnswer, ApprovalKind, Expired};
+use super::approval::{Approval, ApprovalAnswer, ApprovalKind};
 use super::event::{Event, GraphEvent, RunEvent};
 use crate::clock::Timestamp;
 use crate::id::{Epoch, Name};
@@ -87,35 +87,8 @@ impl Approvals {
         Some(format!("what a hook of it asked was {said} (`{question}`)"))
     }
 
-    /// Takes in what is asked or answered; `false` if it cannot be, and then nothing has changed.
-    pub(super) fn take(&mut self, epoch: Epoch, at: Timestamp, event: &RunEvent) -> bool {
-        match event {
-            RunEvent::ApprovalRequested(approval) => self.ask(epoch, approval),
-            RunEvent::ApprovalAnswered(answer) => self.close(&answer.id, Some((answer, at))),
-            RunEvent::ApprovalExpired(Expired { id }) => self.close(id, None),
-            RunEvent::RunCreated(_)
-            | RunEvent::RunStarted { .. }
-            | RunEvent::RunSuspended(_)
-            | RunEvent::RunResumed { .. }
-            | RunEvent::CancelRequested { .. }
-            | RunEvent::KillRequested(_)
-            | RunEvent::RunKilled { .. }
-            | RunEvent::Emitted { .. }
-            | RunEvent::ItemSigned { .. }
-            | RunEvent::Warning { .. }
-            | RunEvent::StepStarted { .. }
-            | RunEvent::ProcessStarted { .. }
-            | RunEvent::UncertainAnswered { .. }
-            | RunEvent::HooksBegun { .. }
-            | RunEvent::BudgetHeld { .. }
-            | RunEvent::BudgetSettled { .. }
-            | RunEvent::BudgetRaised { .. }
-            | RunEvent::HookStarted { .. }
-            | RunEvent::HookCompleted { .. } => false,
-        }
-    }
-
-    fn ask(&mut self, epoch: Epoch, approval: &Approval) -> bool {
+    /// A question is asked; `false` if one of that name was asked before.
+    pub(super) fn ask(&mut self, epoch: Epoch, approval: &Approval) -> bool {
         let known = self.0.iter().any(|asked| asked.approval.id == approval.id);
         if !known {
             Arc::make_mut(&mut self.0).push(Requested {
@@ -128,8 +101,12 @@ impl Approvals {
         !known
     }
 
-    /// An open question has its answer, or will have none.
-    fn close(&mut self, id: &Name, answer: Option<(&ApprovalAnswer, Timestamp)>) -> bool {
+    /// An open question has its answer, or will have none; `false` if none is open.
+    pub(super) fn close(
+        &mut self,
+        id: &Name,
+        answer: Option<(&ApprovalAnswer, Timestamp)>,
+    ) -> bool {
         if !self.open().any(|approval| approval.id == *id) {
             return false;
         }
@@ -148,15 +125,10 @@ impl Approvals {
         }
         let ends_walk = match event {
             // The failure stands, and leads nowhere.
-            Event::Graph(
-                GraphEvent::StepCompleted {
-                    error: Some(_),
-                    suppressed: false,
-                    next_node: None,
-                    ..
-                }
-                | GraphEvent::GraphEnding { .. },
-            ) => true,
+            Event::Graph(GraphEvent::StepCompleted(step)) => {
+                step.error.is_some() && !step.suppressed && step.next_node.is_none()
+            }
+            Event::Graph(GraphEvent::GraphEnding(_)) => true,
             Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => ended,
         };
         if ends_walk {
@@ -164,11 +136,10 @@ impl Approvals {
             return;
         }
         let over = match event {
-            Event::Graph(GraphEvent::StepWaiting { .. }) => return,
-            Event::Graph(
-                GraphEvent::StepFailed { step, .. } | GraphEvent::StepCompleted { step, .. },
-            ) => Some(*step),
-            Event::Graph(_) | Event::Run(RunEvent::StepStarted { .. }) => None,
+            Event::Graph(GraphEvent::StepWaiting(_)) => return,
+            Event::Graph(GraphEvent::StepFailed(failed)) => Some(failed.step),
+            Event::Graph(GraphEvent::StepCompleted(completed)) => Some(completed.step),
+            Event::Graph(_) | Event::Run(RunEvent::StepStarted(_)) => None,
             Event::Run(_) | Event::Thread(_) | Event::Tool(_) => return,
         };
         let waits = |asked: &Requested| {
@@ -211,7 +182,7 @@ mod tests {
     fn a_question_is_answered_once() {
         let mut approvals = Approvals::default();
         let at = Timestamp::default();
-        let asked = RunEvent::ApprovalRequested(asks(None));
+        let asked = asks(None);
         let answer = ApprovalAnswer {
             id: "a1".into(),
             approved: true,
@@ -219,15 +190,14 @@ mod tests {
             comment: None,
             by: "uid:0".into(),
         };
-        let answered = RunEvent::ApprovalAnswered(answer);
-        assert!(!approvals.take(Epoch(1), at, &answered));
-        assert!(approvals.take(Epoch(1), at, &asked));
-        assert!(!approvals.take(Epoch(1), at, &asked));
+        let answered = Some((&answer, at));
+        assert!(!approvals.close(&answer.id, answered));
+        assert!(approvals.ask(Epoch(1), &asked));
+        assert!(!approvals.ask(Epoch(1), &asked));
         assert_eq!(approvals.open().count(), 1);
-        assert!(approvals.take(Epoch(1), at, &answered));
-        assert!(!approvals.take(Epoch(1), at, &answered));
-        let late = RunEvent::ApprovalExpired(Expired { id: "a1".into() });
-        assert!(!approvals.take(Epoch(1), at, &late));
+        assert!(approvals.close(&answer.id, answered));
+        assert!(!approvals.close(&answer.id, answered));
+        assert!(!approvals.close(&"a1".into(), None));
         assert_eq!(approvals.open().count(), 0);
         assert!(approvals.of_step(1).unwrap().answer.is_some());
     }
@@ -235,12 +205,10 @@ mod tests {
     #[test]
     fn a_question_that_nobody_answered_in_time_is_closed() {
         let mut approvals = Approvals::default();
-        let at = Timestamp::default();
-        let late = RunEvent::ApprovalExpired(Expired { id: "a1".into() });
-        assert!(!approvals.take(Epoch(1), at, &late));
-        assert!(approvals.take(Epoch(1), at, &RunEvent::ApprovalRequested(asks(None))));
-        assert!(approvals.take(Epoch(1), at, &late));
-        assert!(!approvals.take(Epoch(1), at, &late));
+        assert!(!approvals.close(&"a1".into(), None));
+        assert!(approvals.ask(Epoch(1), &asks(None)));
+        assert!(approvals.close(&"a1".into(), None));
+        assert!(!approvals.close(&"a1".into(), None));
         assert!(approvals.is_answered());
         assert!(approvals.of_step(1).unwrap().expired);
     }

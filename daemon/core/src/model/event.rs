@@ -1,7 +1,10 @@
 //! The closed vocabulary of facts about a run.
 //!
-//! One enum for what every kind of run knows, one for each kind. **Owns** their names and their facets: what everybody beside
-//! the model asks of an event. Adding an event touches its enum, its facets and its transition.
+//! One table of all events names the payload and the facets of each. Adding an event adds its row, the struct of its payload, and its
+//! transition.
+
+#[macro_use]
+mod table;
 
 mod facets;
 mod graph;
@@ -10,57 +13,111 @@ mod thread;
 mod tool;
 
 use std::io::{self, Read as _};
+use std::sync::Arc;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
-use strum::VariantNames;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use strum::{IntoStaticStr, VariantNames};
 
+use super::approval::{Approval, ApprovalAnswer, Expired};
 use super::failure::Failure;
-use super::life::Outcome;
+use super::kill::Kill;
+use super::life::{Outcome, Status};
+use super::spec::Spec;
+use super::suspension::Suspension;
+use super::thread::Returned;
 use crate::ledger::{AccountId, Operation};
 
+use self::facets::{ATTEMPT, BEGINS, BOUNDARY, ENDS, PLAIN, PROGRESS, STEP_END};
 pub use self::facets::{Facets, Syncing, While};
-pub use self::graph::GraphEvent;
-pub use self::run::RunEvent;
-pub use self::thread::{Reason, Started, ThreadEvent};
-pub use self::tool::ToolEvent;
+pub use self::graph::*;
+pub use self::run::*;
+pub use self::thread::*;
+pub use self::tool::*;
 
-/// A fact about a run. Its serialised form is the `event_type` and `payload` of the log, the transcript and the
-/// event stream alike; names are unique over all kinds.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[serde(untagged)]
-pub enum Event {
-    /// What happens to runs of every kind.
-    Run(RunEvent),
-    /// What happens to graph runs.
-    Graph(GraphEvent),
-    /// What happens to threads.
-    Thread(ThreadEvent),
-    /// What happens to tool runs.
-    Tool(ToolEvent),
-}
-
-impl From<RunEvent> for Event {
-    fn from(event: RunEvent) -> Self {
-        Self::Run(event)
+events! {
+    /// A fact about a run of any kind: its life, and the attempts that every kind makes.
+    Run(RunEvent) {
+        /// The run was accepted. Always the first event.
+        RunCreated(Arc<Spec>) => BEGINS.during(While::Active),
+        RunStarted(RunStarted) => BEGINS.during(While::Active),
+        /// The run is suspended.
+        RunSuspended(Suspension) => BOUNDARY.during(While::Active),
+        RunResumed(RunResumed) => BEGINS.during(While::Suspended),
+        CancelRequested(CancelRequested) => PLAIN.during(While::Live),
+        /// Somebody asked for the run, and what is below it, to be ended by force. Nothing begins there from now on.
+        KillRequested(Kill) => PLAIN.during(While::Live),
+        RunKilled(RunKilled) => ENDS,
+        Emitted(Emitted) => BEGINS,
+        ItemSigned(ItemSigned) => PLAIN,
+        Warning(Warning) => PLAIN,
+        StepStarted(StepStarted) => ATTEMPT,
+        // The identity of a process means nothing once the machine went down, and what has been written outlives the daemon; the end
+        // of the step, often milliseconds later, takes it along.
+        ProcessStarted(ProcessStarted) => PLAIN.synced(Syncing::Soon),
+        // Only of a suspended run is it said what became of its attempts: those of a running one may still end.
+        UncertainAnswered(UncertainAnswered) => PLAIN.during(While::Suspended),
+        /// A person is asked something.
+        ApprovalRequested(Approval) => PLAIN,
+        /// A person answered.
+        ApprovalAnswered(ApprovalAnswer) => PLAIN.during(While::Live),
+        /// Nobody answered in time.
+        ApprovalExpired(Expired) => PLAIN.during(While::Suspended),
+        HooksBegun(HooksBegun) => PLAIN,
+        BudgetHeld(BudgetHeld) => ATTEMPT,
+        // A settlement is no progress: recovery makes one for every call that the daemon's end cut off.
+        BudgetSettled(BudgetSettled) => PLAIN,
+        BudgetRaised(BudgetRaised) => PLAIN.during(While::Live),
+        HookStarted(HookStarted) => BEGINS,
+        HookCompleted(HookCompleted) => PROGRESS,
     }
-}
-
-impl From<GraphEvent> for Event {
-    fn from(event: GraphEvent) -> Self {
-        Self::Graph(event)
+    /// A fact about the walk of a graph.
+    Graph(GraphEvent) {
+        GraphStarted(GraphStarted) => BEGINS,
+        StepFailed(StepFailed) => PROGRESS,
+        RetryScheduled(RetryScheduled) => PLAIN,
+        ItemStarted(ItemStarted) => ATTEMPT,
+        ItemCompleted(ItemCompleted) => PROGRESS,
+        ForeachCompleted(ForeachCompleted) => PLAIN,
+        ParallelCompleted(ParallelCompleted) => PLAIN,
+        StepWaiting(StepWaiting) => ATTEMPT,
+        LimitExtended(LimitExtended) => PLAIN,
+        StepCompleted(StepCompleted) => STEP_END,
+        GraphEnding(GraphEnding) => PLAIN,
+        GraphCompleted(GraphCompleted) => ENDS,
+        GraphError(GraphError) => ENDS,
+        GraphCancelled(GraphCancelled) => ENDS,
     }
-}
-
-impl From<ThreadEvent> for Event {
-    fn from(event: ThreadEvent) -> Self {
-        Self::Thread(event)
+    /// A fact about a thread.
+    Thread(ThreadEvent) {
+        ThreadStarted(ThreadStarted) => PLAIN,
+        SystemPrompt(SystemPrompt) => PLAIN,
+        PromptComposed(PromptComposed) => PLAIN,
+        CognitionIn(CognitionIn) => PLAIN,
+        MessageQueued(MessageQueued) => BEGINS.during(While::Live),
+        StepStart(StepStart) => ATTEMPT,
+        CognitionReasoning(CognitionReasoning) => PLAIN,
+        CognitionOut(CognitionOut) => PROGRESS,
+        /// A call of a tool starts, or starts again after the daemon went down.
+        ToolCallStart(Box<ToolCallStart>) => ATTEMPT,
+        ToolCallResult(ToolCallResult) => PROGRESS,
+        StepFinish(StepFinish) => STEP_END,
+        ErrorClassified(ErrorClassified) => PLAIN,
+        TurnRetryScheduled(TurnRetryScheduled) => PLAIN,
+        ContextReseeded(ContextReseeded) => PLAIN,
+        RetrySucceeded(RetrySucceeded) => PLAIN,
+        LimitEscalationRequested(LimitEscalationRequested) => PLAIN,
+        /// The model returned its outputs.
+        DirectiveReturn(Arc<Returned>) => PLAIN,
+        ThreadCompleted(ThreadCompleted) => ENDS,
+        ThreadError(ThreadError) => ENDS,
+        ThreadCancelled(ThreadCancelled) => ENDS,
     }
-}
-
-impl From<ToolEvent> for Event {
-    fn from(event: ToolEvent) -> Self {
-        Self::Tool(event)
+    /// A fact about the call of a tool run.
+    Tool(ToolEvent) {
+        ToolCompleted(ToolCompleted) => ENDS,
+        ToolCancelled(ToolCancelled) => ENDS,
     }
 }
 
@@ -85,27 +142,6 @@ pub enum Unreadable {
 }
 
 impl Event {
-    /// The name of this event in logs, transcripts and streams.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Run(event) => event.into(),
-            Self::Graph(event) => event.into(),
-            Self::Thread(event) => event.into(),
-            Self::Tool(event) => event.into(),
-        }
-    }
-
-    /// Every name that [`Event::name`] gives.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        let kinds = [
-            RunEvent::VARIANTS,
-            GraphEvent::VARIANTS,
-            ThreadEvent::VARIANTS,
-            ToolEvent::VARIANTS,
-        ];
-        kinds.into_iter().flatten().copied()
-    }
-
     /// The event of that name and payload, which is JSON text.
     pub fn read(name: &str, payload: &str) -> Result<Self, Unreadable> {
         Self::of(name, payload)
@@ -116,111 +152,75 @@ impl Event {
         Self::of(name, Streamed(payload))
     }
 
-    fn of(name: &str, payload: impl Payload) -> Result<Self, Unreadable> {
-        let read = if RunEvent::VARIANTS.contains(&name) {
-            payload.of(name).map(Self::Run)
-        } else if GraphEvent::VARIANTS.contains(&name) {
-            payload.of(name).map(Self::Graph)
-        } else if ThreadEvent::VARIANTS.contains(&name) {
-            payload.of(name).map(Self::Thread)
-        } else if ToolEvent::VARIANTS.contains(&name) {
-            payload.of(name).map(Self::Tool)
-        } else {
-            return Err(Unreadable::Name {
-                name: name.to_owned(),
-            });
-        };
-        read.map_err(|source| Unreadable::Payload {
-            name: name.to_owned(),
-            source,
-        })
-    }
-
-    /// What everybody beside the model asks of it.
-    pub const fn facets(&self) -> Facets {
-        match self {
-            Self::Run(event) => event.facets(),
-            Self::Graph(event) => event.facets(),
-            Self::Thread(event) => event.facets(),
-            Self::Tool(event) => event.facets(),
-        }
-    }
-
     /// What it does to an account, if it happens to a run whose account is `own`: the event is the operation, and no money moves
     /// without one. That the end of a run ends its account is no part of this.
     pub fn money<'a>(&'a self, own: &'a AccountId) -> Option<(&'a AccountId, Operation)> {
         match self {
-            Self::Run(RunEvent::BudgetHeld {
-                call,
-                amount,
-                meters,
-                ..
-            }) => {
-                let (call, amount, meters) = (*call, *amount, meters.clone());
-                let hold = Operation::Hold {
-                    call,
-                    amount,
-                    meters,
-                };
-                Some((own, hold))
-            }
-            Self::Run(RunEvent::BudgetSettled {
-                call,
-                usage,
-                estimated,
-                ..
-            }) => {
-                let (call, usage, estimated) = (*call, *usage, *estimated);
-                let settle = Operation::Settle {
-                    call,
-                    usage,
-                    estimated,
-                };
-                Some((own, settle))
-            }
+            Self::Run(RunEvent::BudgetHeld(held)) => Some((own, held.operation())),
+            Self::Run(RunEvent::BudgetSettled(settled)) => Some((own, settled.operation())),
             Self::Run(RunEvent::RunCreated(spec)) => {
                 Some((&spec.budget.account, spec.budget.operation()))
             }
-            Self::Run(RunEvent::BudgetRaised { account, to, .. }) => {
-                Some((account, Operation::Raise { to: *to }))
+            Self::Run(RunEvent::BudgetRaised(raised)) => {
+                Some((&raised.account, Operation::Raise { to: raised.to }))
             }
             Self::Run(_) | Self::Graph(_) | Self::Thread(_) | Self::Tool(_) => None,
         }
     }
 
-    /// What the run came to, if this event ends it.
+    /// The outcome of the run, if this event ends it.
     pub fn outcome(&self) -> Option<Outcome> {
-        match self {
-            Self::Run(event) => event.outcome(),
-            Self::Graph(event) => event.outcome(),
-            Self::Thread(event) => event.outcome(),
-            Self::Tool(event) => event.outcome(),
-        }
+        let completed = |output: &Arc<Value>| Outcome::Completed {
+            output: Arc::clone(output),
+        };
+        let failed = |error: &Failure| Outcome::Error {
+            error: error.clone(),
+        };
+        let cancelled = |cause: &String| Outcome::Cancelled {
+            cause: cause.clone(),
+        };
+        Some(match self {
+            Self::Run(RunEvent::RunKilled(killed)) => Outcome::Killed {
+                cause: killed.cause.clone(),
+                receipt: killed.receipt.clone(),
+            },
+            Self::Graph(GraphEvent::GraphCompleted(done))
+                if done.status == Status::CompletedWithErrors =>
+            {
+                Outcome::CompletedWithErrors {
+                    output: Arc::clone(&done.output),
+                }
+            }
+            Self::Graph(GraphEvent::GraphCompleted(done)) => completed(&done.output),
+            Self::Graph(GraphEvent::GraphError(end)) => failed(&end.error),
+            Self::Graph(GraphEvent::GraphCancelled(end)) => cancelled(&end.cause),
+            Self::Thread(ThreadEvent::ThreadCompleted(done)) => completed(&done.output),
+            Self::Thread(ThreadEvent::ThreadError(end)) => failed(&end.error),
+            Self::Thread(ThreadEvent::ThreadCancelled(end)) => cancelled(&end.cause),
+            Self::Tool(ToolEvent::ToolCompleted(done)) => match &done.error {
+                Some(error) => failed(error),
+                None => completed(&done.result),
+            },
+            Self::Tool(ToolEvent::ToolCancelled(end)) => cancelled(&end.cause),
+            Self::Run(_) | Self::Graph(_) | Self::Thread(_) => return None,
+        })
     }
 
     /// True if events of this name end their run, whatever their payload: [`Event::outcome`] of them is never `None`.
     pub fn ends_run(name: &str) -> bool {
-        matches!(
-            name,
-            "run_killed"
-                | "graph_completed"
-                | "graph_error"
-                | "graph_cancelled"
-                | "thread_completed"
-                | "thread_error"
-                | "thread_cancelled"
-                | "tool_completed"
-                | "tool_cancelled"
-        )
+        let mut named = Self::names().zip(Self::FACETS);
+        named.any(|(of, facets)| of == name && facets.ends)
     }
 
     /// The end of a graph run that is accepted and cannot begin, in the commit that creates it.
-    pub const fn never_started(error: Failure) -> Self {
-        Self::Graph(GraphEvent::GraphError {
+    pub fn never_started(error: Failure) -> Self {
+        let (steps, elapsed_ms) = (0, 0);
+        GraphError {
             error,
-            steps: 0,
-            elapsed_ms: 0,
-        })
+            steps,
+            elapsed_ms,
+        }
+        .into()
     }
 }
 

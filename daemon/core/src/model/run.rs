@@ -9,7 +9,10 @@ use super::approvals::Approvals;
 use super::attempt::{Attempt, AttemptId, Slot, Unknown, attempt_name};
 use super::budget::{Because, OpenCall};
 use super::chunks::Chunks;
-use super::event::{Event, GraphEvent, RunEvent, ThreadEvent, While};
+use super::event::{
+    BudgetSettled, Event, GraphEvent, RunEvent, RunKilled, RunResumed, RunStarted, ThreadEvent,
+    While,
+};
 use super::failure::Failure;
 use super::graph::{Left, SuppressedError};
 use super::kill::{Kill, KillReceipt};
@@ -339,7 +342,7 @@ impl Run {
     /// The event by which it ends with `outcome` at `now`, wherever it stands.
     pub fn ending(&self, now: Timestamp, outcome: Outcome) -> Event {
         if let Outcome::Killed { cause, receipt } = outcome {
-            return RunEvent::RunKilled { cause, receipt }.into();
+            return RunKilled { cause, receipt }.into();
         }
         let elapsed_ms = now.ms_since(self.created_at);
         let ending = self.work.state().ending(outcome, elapsed_ms);
@@ -355,7 +358,7 @@ impl Run {
             calls: 1,
             ..Usage::default()
         };
-        let settled = RunEvent::BudgetSettled {
+        let settled = BudgetSettled {
             call,
             amount,
             usage,
@@ -403,9 +406,13 @@ impl Run {
     /// Whether `event` announces a child run where there was none before.
     fn spawns(&self, event: &Event) -> bool {
         let (slot, child) = match event {
-            Event::Run(RunEvent::StepStarted { child, .. }) => (Slot::Main, child),
-            Event::Run(RunEvent::HookStarted { index, child, .. }) => (Slot::Hook(*index), child),
-            Event::Graph(GraphEvent::ItemStarted { item, child, .. }) => (Slot::Part(*item), child),
+            Event::Run(RunEvent::StepStarted(started)) => (Slot::Main, &started.child),
+            Event::Run(RunEvent::HookStarted(started)) => {
+                (Slot::Hook(started.index), &started.child)
+            }
+            Event::Graph(GraphEvent::ItemStarted(started)) => {
+                (Slot::Part(started.item), &started.child)
+            }
             Event::Thread(ThreadEvent::ToolCallStart(started)) => {
                 (Slot::Part(started.position), &started.child)
             }
@@ -430,8 +437,8 @@ impl Run {
             | (While::Active, Life::Created | Life::Running) => true,
             (While::Running | While::Wanted | While::Suspended | While::Active, _) => false,
         };
-        let rests =
-            event.outcome().is_some() || matches!(event, Event::Run(RunEvent::RunSuspended(_)));
+        let ends = event.facets().ends;
+        let rests = ends || matches!(event, Event::Run(RunEvent::RunSuspended(_)));
         let taken = allowed
             && !(rests && self.open_call.is_some())
             && !self.has_answer_for(event)
@@ -446,8 +453,7 @@ impl Run {
             self.ended_at = Some(at);
         }
         if taken {
-            let ended = event.outcome().is_some();
-            self.approvals.heed(event, ended);
+            self.approvals.heed(event, ends);
         }
         taken
     }
@@ -456,94 +462,100 @@ impl Run {
     fn take_in(&mut self, at: Timestamp, event: &RunEvent) -> bool {
         match event {
             RunEvent::RunCreated(_) => return false,
-            RunEvent::RunStarted {
-                epoch,
-                suspected,
-                fault,
-            } => self.start(at, *epoch, suspected.then_some(*fault)),
+            RunEvent::RunStarted(started) => self.start(at, started),
             RunEvent::RunSuspended(why) => {
                 self.work.state_mut().suspend(at, why);
                 self.life = Life::Suspended(Arc::new(why.clone()));
             }
-            RunEvent::RunResumed { epoch, raised } => {
-                self.started_at.get_or_insert(at);
-                self.active_since = Some(at);
-                self.epoch = *epoch;
-                self.suspicions = 0;
-                self.faults.clear();
-                self.below.raise(raised);
-                self.work.state_mut().resume(at, raised);
-                self.life = Life::Running;
-            }
-            RunEvent::CancelRequested { cause } => {
-                self.cancel.get_or_insert_with(|| cause.clone());
+            RunEvent::RunResumed(resumed) => self.resume(at, resumed),
+            RunEvent::CancelRequested(asked) => {
+                self.cancel.get_or_insert_with(|| asked.cause.clone());
                 self.cancelled_at.get_or_insert(at);
             }
             RunEvent::KillRequested(asked) => match &mut self.kill {
                 Some(kill) => kill.merge(asked),
                 None => self.kill = Some(asked.clone()),
             },
-            RunEvent::StepStarted { .. } => return self.work.state_mut().start_step(at, event),
-            RunEvent::ProcessStarted {
-                step,
-                slot,
-                process,
-            } => {
-                let Some(attempt) = self.work.state_mut().attempt_mut(*step, *slot) else {
+            RunEvent::StepStarted(started) => {
+                return self.work.state_mut().start_step(at, started);
+            }
+            RunEvent::ProcessStarted(started) => {
+                let work = self.work.state_mut();
+                let Some(attempt) = work.attempt_mut(started.step, started.slot) else {
                     return false;
                 };
-                attempt.process = Some(process.clone());
+                attempt.process = Some(started.process.clone());
             }
-            RunEvent::UncertainAnswered {
-                step,
-                slot,
-                verdict,
-                result,
-                ..
-            } => {
-                let Some(attempt) = self.work.state_mut().attempt_mut(*step, *slot) else {
+            RunEvent::UncertainAnswered(answered) => {
+                let work = self.work.state_mut();
+                let Some(attempt) = work.attempt_mut(answered.step, answered.slot) else {
                     return false;
                 };
-                attempt.verdict = Some(*verdict);
-                attempt.declared.clone_from(result);
+                attempt.verdict = Some(answered.verdict);
+                attempt.declared.clone_from(&answered.result);
             }
-            RunEvent::ApprovalRequested(_)
-            | RunEvent::ApprovalAnswered(_)
-            | RunEvent::ApprovalExpired(_) => {
-                return self.approvals.take(self.epoch, at, event);
+            RunEvent::ApprovalRequested(approval) => {
+                return self.approvals.ask(self.epoch, approval);
             }
-            RunEvent::HooksBegun { .. }
-            | RunEvent::HookStarted { .. }
-            | RunEvent::HookCompleted { .. } => {
-                let round = self.work.state_mut().round_mut();
-                return round.is_some_and(|round| Round::take(round, at, event));
+            RunEvent::ApprovalAnswered(answer) => {
+                return self.approvals.close(&answer.id, Some((answer, at)));
             }
-            RunEvent::BudgetHeld { call, amount, .. } => {
-                let (call, amount) = (*call, *amount);
+            RunEvent::ApprovalExpired(expired) => return self.approvals.close(&expired.id, None),
+            RunEvent::HooksBegun(begun) => {
+                let Some(round) = self.work.state_mut().round_mut() else {
+                    return false;
+                };
+                *round = Some(Round::begin(begun));
+            }
+            RunEvent::HookStarted(started) => {
+                return self.change_round(|round| round.start(at, started));
+            }
+            RunEvent::HookCompleted(completed) => {
+                return self.change_round(|round| round.complete(completed));
+            }
+            RunEvent::BudgetHeld(held) => {
+                let (call, amount) = (held.call, held.amount);
                 return self.change_call(None, Some(OpenCall { call, amount }));
             }
-            RunEvent::BudgetSettled { call, amount, .. } => {
-                let (call, amount) = (*call, *amount);
+            RunEvent::BudgetSettled(settled) => {
+                let (call, amount) = (settled.call, settled.amount);
                 return self.change_call(Some(OpenCall { call, amount }), None);
             }
-            RunEvent::Emitted { .. }
-            | RunEvent::ItemSigned { .. }
-            | RunEvent::Warning { .. }
-            | RunEvent::BudgetRaised { .. }
-            | RunEvent::RunKilled { .. } => {}
+            RunEvent::Emitted(_)
+            | RunEvent::ItemSigned(_)
+            | RunEvent::Warning(_)
+            | RunEvent::BudgetRaised(_)
+            | RunEvent::RunKilled(_) => {}
         }
         true
     }
 
-    /// The daemon owns it from now on. `suspicion` is given if it computed for the run when it died: true if by its own fault.
-    fn start(&mut self, at: Timestamp, epoch: Epoch, suspicion: Option<bool>) {
-        if let Some(is_fault) = suspicion {
-            self.suspect(at, is_fault);
+    /// The daemon owns it from now on.
+    fn start(&mut self, at: Timestamp, started: &RunStarted) {
+        if started.suspected {
+            self.suspect(at, started.fault);
         }
         self.started_at.get_or_insert(at);
         self.active_since.get_or_insert(at);
-        self.epoch = epoch;
+        self.epoch = started.epoch;
         self.life = Life::Running;
+    }
+
+    fn resume(&mut self, at: Timestamp, resumed: &RunResumed) {
+        self.started_at.get_or_insert(at);
+        self.active_since = Some(at);
+        self.epoch = resumed.epoch;
+        self.suspicions = 0;
+        self.faults.clear();
+        self.below.raise(&resumed.raised);
+        self.work.state_mut().resume(at, &resumed.raised);
+        self.life = Life::Running;
+    }
+
+    /// Changes the round of hooks in hand; `false` if there is none.
+    fn change_round(&mut self, change: impl FnOnce(&mut Round)) -> bool {
+        let round = self.work.state_mut().round_mut();
+        round.and_then(Option::as_mut).map(change).is_some()
     }
 
     /// Makes the paid call in flight `after`, if it is `before`.

@@ -20,6 +20,14 @@ use crate::clock::Timestamp;
 use crate::expr::Vars;
 use crate::id::{Epoch, ItemId, ItemRef, RunId, Seq};
 use crate::ledger::{AccountId, CallNo, Usage};
+use crate::model::event::{
+    BudgetHeld, BudgetRaised, BudgetSettled, CancelRequested, Emitted, ForeachCompleted,
+    GraphCancelled, GraphCompleted, GraphEnding, GraphError, GraphStarted, HookCompleted,
+    HookStarted, HooksBegun, ItemCompleted, ItemSigned, ItemStarted, LimitExtended,
+    ParallelCompleted, ProcessStarted, RetryScheduled, RunKilled, RunResumed, RunStarted,
+    StepCompleted, StepFailed, StepStarted, StepWaiting, ToolCancelled, ToolCompleted,
+    UncertainAnswered, Warning,
+};
 use crate::money::Usd;
 
 fn spec(kind: RunKind) -> Arc<Spec> {
@@ -38,7 +46,7 @@ fn spec(kind: RunKind) -> Arc<Spec> {
 }
 
 fn started(attempt: u32) -> Event {
-    Event::Run(RunEvent::StepStarted {
+    Event::from(StepStarted {
         step: 1,
         node: "n".into(),
         visit: 0,
@@ -57,7 +65,7 @@ fn started(attempt: u32) -> Event {
 }
 
 fn completed(next: Option<&str>) -> Event {
-    Event::Graph(GraphEvent::StepCompleted {
+    Event::from(StepCompleted {
         step: 1,
         node: "n".into(),
         status: StepStatus::Ok,
@@ -75,7 +83,7 @@ fn completed(next: Option<&str>) -> Event {
 }
 
 fn failed(attempt: u32) -> Event {
-    Event::Graph(GraphEvent::StepFailed {
+    Event::from(StepFailed {
         step: 1,
         node: "n".into(),
         visit: 0,
@@ -90,7 +98,7 @@ fn failed(attempt: u32) -> Event {
 }
 
 fn retried(retries: u32) -> Event {
-    Event::Graph(GraphEvent::RetryScheduled {
+    Event::from(RetryScheduled {
         step: 1,
         node: "n".into(),
         attempt: retries + 1,
@@ -101,7 +109,7 @@ fn retried(retries: u32) -> Event {
 }
 
 fn item_started(item: u32, attempt: u32) -> Event {
-    Event::Graph(GraphEvent::ItemStarted {
+    Event::from(ItemStarted {
         step: 1,
         node: "n".into(),
         item,
@@ -117,7 +125,7 @@ fn item_started(item: u32, attempt: u32) -> Event {
 }
 
 fn item_completed(item: u32, error: Option<Failure>, suppressed: bool) -> Event {
-    Event::Graph(GraphEvent::ItemCompleted {
+    Event::from(ItemCompleted {
         step: 1,
         node: "n".into(),
         item,
@@ -136,7 +144,7 @@ fn item_completed(item: u32, error: Option<Failure>, suppressed: bool) -> Event 
 }
 
 fn hooks_begun(hooks: &[u32]) -> Event {
-    Event::Run(RunEvent::HooksBegun {
+    Event::from(HooksBegun {
         event: "after_step".into(),
         hooks: hooks.to_vec(),
         context: Arc::new(Object::from_iter([("node".to_owned(), json!("n"))])),
@@ -145,7 +153,7 @@ fn hooks_begun(hooks: &[u32]) -> Event {
 }
 
 fn hook_started(index: u32) -> Event {
-    Event::Run(RunEvent::HookStarted {
+    Event::from(HookStarted {
         step: 1,
         event: "after_step".into(),
         hook: format!("h{index}"),
@@ -160,7 +168,7 @@ fn hook_started(index: u32) -> Event {
 }
 
 fn hook_completed(index: u32, control: Option<Control>) -> Event {
-    Event::Run(RunEvent::HookCompleted {
+    Event::from(HookCompleted {
         step: 1,
         event: "after_step".into(),
         hook: format!("h{index}"),
@@ -172,7 +180,7 @@ fn hook_completed(index: u32, control: Option<Control>) -> Event {
 }
 
 fn process_of(slot: Slot) -> Event {
-    Event::Run(RunEvent::ProcessStarted {
+    Event::from(ProcessStarted {
         step: 1,
         slot,
         process: ProcessIdentity {
@@ -184,7 +192,7 @@ fn process_of(slot: Slot) -> Event {
 }
 
 fn verdict_on(slot: Slot) -> Event {
-    Event::Run(RunEvent::UncertainAnswered {
+    Event::from(UncertainAnswered {
         step: 1,
         slot,
         verdict: Verdict::Done,
@@ -194,7 +202,7 @@ fn verdict_on(slot: Slot) -> Event {
 }
 
 fn ending() -> Event {
-    Event::Graph(GraphEvent::GraphEnding {
+    Event::from(GraphEnding {
         outcome: Arc::new(Outcome::Completed {
             output: Arc::new(json!(1)),
         }),
@@ -206,7 +214,7 @@ fn suspended(reason: SuspendReason) -> Event {
 }
 
 fn resumed(max_steps: Option<u32>) -> Event {
-    Event::Run(RunEvent::RunResumed {
+    Event::from(RunResumed {
         epoch: Epoch(1),
         raised: Raised {
             max_steps,
@@ -216,7 +224,7 @@ fn resumed(max_steps: Option<u32>) -> Event {
 }
 
 fn graph_started() -> Event {
-    Event::Graph(GraphEvent::GraphStarted {
+    Event::from(GraphStarted {
         graph_id: "a/b".into(),
         graph_run_id: RunId::new("x-1-a").unwrap(),
         start_node: "n".into(),
@@ -225,7 +233,7 @@ fn graph_started() -> Event {
 }
 
 fn signed() -> Event {
-    Event::Run(RunEvent::ItemSigned {
+    Event::from(ItemSigned {
         item: "tool:a/b".into(),
         hash: "0".repeat(64),
         key_fp: "0123456789abcdef".into(),
@@ -244,7 +252,7 @@ fn of_kill_and_money() -> [(&'static str, Event); 3] {
         ),
         (
             "hold",
-            Event::Run(RunEvent::BudgetHeld {
+            Event::from(BudgetHeld {
                 call: CallNo(1),
                 amount: Usd::from_nanos(20),
                 model: "m".into(),
@@ -255,7 +263,7 @@ fn of_kill_and_money() -> [(&'static str, Event); 3] {
         ),
         (
             "settle",
-            Event::Run(RunEvent::BudgetSettled {
+            Event::from(BudgetSettled {
                 call: CallNo(1),
                 amount: Usd::from_nanos(20),
                 usage: Usage::default(),
@@ -288,7 +296,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("item_done", item_completed(0, Some(error), true)),
         (
             "foreach",
-            Event::Graph(GraphEvent::ForeachCompleted {
+            Event::from(ForeachCompleted {
                 step: 1,
                 node: "n".into(),
                 items: 2,
@@ -298,7 +306,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ),
         (
             "parallel",
-            Event::Graph(GraphEvent::ParallelCompleted {
+            Event::from(ParallelCompleted {
                 step: 1,
                 node: "n".into(),
                 branches: 2,
@@ -315,7 +323,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("hook_done", hook_completed(0, Some(Control::Abort))),
         (
             "limit",
-            Event::Graph(GraphEvent::LimitExtended {
+            Event::from(LimitExtended {
                 max_steps: 9,
                 by: "h".into(),
             }),
@@ -324,7 +332,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("verdict:item", verdict_on(Slot::Part(0))),
         (
             "emitted",
-            Event::Run(RunEvent::Emitted {
+            Event::from(Emitted {
                 name: "x".into(),
                 content: json!({}),
             }),
@@ -332,7 +340,7 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("signed", signed()),
         (
             "warning",
-            Event::Run(RunEvent::Warning {
+            Event::from(Warning {
                 node: Some("n".into()),
                 message: "x".into(),
             }),
@@ -341,16 +349,13 @@ fn every_event() -> Vec<(&'static str, Event)> {
         ("left", completed(None)),
         (
             "raise",
-            Event::Run(RunEvent::BudgetRaised {
+            Event::from(BudgetRaised {
                 account: AccountId(RunId::new("x-1-a").unwrap()),
                 to: Usd::from_nanos(2_000_000_000),
                 by: "uid:0".into(),
             }),
         ),
-        (
-            "cancel",
-            Event::Run(RunEvent::CancelRequested { cause: "u".into() }),
-        ),
+        ("cancel", Event::from(CancelRequested { cause: "u".into() })),
         ("suspended", suspended(SuspendReason::Restart)),
         ("resumed", resumed(Some(3))),
         ("ending", ending()),
@@ -366,7 +371,7 @@ fn every_end() -> [(&'static str, Event); 6] {
     [
         (
             "completed",
-            Event::Graph(GraphEvent::GraphCompleted {
+            Event::from(GraphCompleted {
                 status: Status::Completed,
                 steps: 1,
                 elapsed_ms: 1,
@@ -375,7 +380,7 @@ fn every_end() -> [(&'static str, Event); 6] {
         ),
         (
             "error",
-            Event::Graph(GraphEvent::GraphError {
+            Event::from(GraphError {
                 error: error.clone(),
                 steps: 1,
                 elapsed_ms: 1,
@@ -383,7 +388,7 @@ fn every_end() -> [(&'static str, Event); 6] {
         ),
         (
             "cancelled",
-            Event::Graph(GraphEvent::GraphCancelled {
+            Event::from(GraphCancelled {
                 cause: "u".into(),
                 steps: 1,
                 elapsed_ms: 1,
@@ -391,7 +396,7 @@ fn every_end() -> [(&'static str, Event); 6] {
         ),
         (
             "tool",
-            Event::Tool(ToolEvent::ToolCompleted {
+            Event::from(ToolCompleted {
                 result: Arc::new(json!(1)),
                 error: Some(error),
                 elapsed_ms: 1,
@@ -399,11 +404,11 @@ fn every_end() -> [(&'static str, Event); 6] {
         ),
         (
             "tool_cancelled",
-            Event::Tool(ToolEvent::ToolCancelled { cause: "u".into() }),
+            Event::from(ToolCancelled { cause: "u".into() }),
         ),
         (
             "killed",
-            Event::Run(RunEvent::RunKilled {
+            Event::from(RunKilled {
                 cause: "u".into(),
                 receipt: KillReceipt::default(),
             }),
@@ -413,7 +418,7 @@ fn every_end() -> [(&'static str, Event); 6] {
 
 /// The node waits for an answer.
 fn waiting() -> Event {
-    Event::Graph(GraphEvent::StepWaiting {
+    Event::from(StepWaiting {
         step: 1,
         node: "n".into(),
         visit: 0,
@@ -650,7 +655,7 @@ fn name_of_an_event_ends_the_run_if_the_event_has_an_outcome() {
 #[test]
 fn a_step_of_another_number_is_not_this_one() {
     let mut another = completed(None);
-    if let Event::Graph(GraphEvent::StepCompleted { step, .. }) = &mut another {
+    if let Event::Graph(GraphEvent::StepCompleted(StepCompleted { step, .. })) = &mut another {
         *step = 2;
     }
     let mut run = after(&[started(1)]);
@@ -676,17 +681,17 @@ fn take(run: &mut Run, events: &[Event]) {
 
 fn foreach(attempt: u32, count: u32) -> Event {
     let mut event = started(attempt);
-    if let Event::Run(RunEvent::StepStarted { items, .. }) = &mut event {
+    if let Event::Run(RunEvent::StepStarted(StepStarted { items, .. })) = &mut event {
         *items = Some(count);
     }
     event
 }
 
 /// The daemon died while it computed for the run.
-fn suspected(epoch: Epoch) -> RunEvent {
+fn suspected(epoch: Epoch) -> RunStarted {
     let suspected = true;
     let fault = false;
-    RunEvent::RunStarted {
+    RunStarted {
         epoch,
         suspected,
         fault,
@@ -697,7 +702,8 @@ fn suspected(epoch: Epoch) -> RunEvent {
 fn time_counts_from_the_first_start_and_anew_from_a_resumption() {
     let mut run = walking();
     let at = |ms| Timestamp::from_ms(ms);
-    run.apply(at(50), &Event::Run(suspected(Epoch(2)))).unwrap();
+    run.apply(at(50), &Event::from(suspected(Epoch(2))))
+        .unwrap();
     assert_eq!((run.active_since, run.suspicions), (Some(at(10)), 1));
     run.apply(at(60), &suspended(SuspendReason::User)).unwrap();
     run.apply(at(70), &resumed(None)).unwrap();
@@ -779,7 +785,7 @@ fn record_counts_its_events() {
         Timestamp::from_ms(0),
         spec(RunKind::Graph),
     );
-    let again = Event::Run(suspected(Epoch(1)));
+    let again = Event::from(suspected(Epoch(1)));
     let script = [
         again.clone(),
         graph_started(),
@@ -801,7 +807,7 @@ fn record_counts_its_events() {
         json!({"inputs": {}, "a": 1})
     );
     assert_eq!(run.graph().unwrap().visits["n"], 1);
-    let end = Event::Graph(GraphEvent::GraphCompleted {
+    let end = Event::from(GraphCompleted {
         status: Status::Completed,
         steps: 1,
         elapsed_ms: 1,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::attempt::{Attempt, Slot};
-use super::event::{Event, RunEvent};
+use super::event::{Event, StepStarted};
 use super::life::Outcome;
 use super::limits::Raised;
 use super::round::Round;
@@ -79,7 +79,7 @@ pub(super) trait WorkState {
     }
 
     /// A step starts, or is tried again; `false` if it cannot here, and then nothing has changed.
-    fn start_step(&mut self, _at: Timestamp, _event: &RunEvent) -> bool {
+    fn start_step(&mut self, _at: Timestamp, _started: &StepStarted) -> bool {
         false
     }
 

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::{ErrorKind, Kinded as _};
 use crate::id::{Epoch, ItemId, ItemRef, Seq};
+use crate::model::event::{CancelRequested, RunKilled, RunStarted};
 use crate::model::{Budget, KillReceipt, ParentEnd, RunKind, SuspendReason, Suspension, Task};
 
 fn id(name: &str) -> RunId {
@@ -62,15 +63,15 @@ fn resume(run: &str) -> Change {
 
 fn cancel(run: &str) -> Change {
     let cause = "a test".to_owned();
-    Change::event(&id(run), Event::Run(RunEvent::CancelRequested { cause }))
+    Change::event(&id(run), Event::from(CancelRequested { cause }))
 }
 
 fn kill(run: &str) -> Change {
-    let event = RunEvent::RunKilled {
+    let event = RunKilled {
         cause: "a test".to_owned(),
         receipt: KillReceipt::default(),
     };
-    Change::event(&id(run), Event::Run(event))
+    Change::event(&id(run), Event::from(event))
 }
 
 const ROOM: Conditions = Conditions {
@@ -327,7 +328,7 @@ fn start_key_outlives_eviction() {
 fn clean_shutdown_clears_suspicions() {
     let mut state = State::default();
     let (epoch, suspected) = (Epoch(2), true);
-    let again = Event::Run(RunEvent::RunStarted {
+    let again = Event::from(RunStarted {
         epoch,
         suspected,
         fault: false,

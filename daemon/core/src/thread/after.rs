@@ -7,9 +7,9 @@ use serde_json::Value;
 use crate::clock::Timestamp;
 use crate::conversation::{Block, Digest, Entry, Message, Source, Stop};
 use crate::machine::Move;
-use crate::model::ThreadEvent;
+use crate::model::event::{CognitionIn, StepFinish, Warning};
 use crate::model::thread::{CallAt, ReturnStatus, Returned, Turn};
-use crate::model::{Event, Failure, Outcome, RunEvent};
+use crate::model::{Event, Failure, Outcome};
 
 use super::calls::is_refusal;
 use super::live::ThreadMachine;
@@ -51,7 +51,7 @@ impl ThreadMachine {
         };
         let mut events = Vec::new();
         let next = self.next_after(&turn);
-        let finished = ThreadEvent::StepFinish {
+        let finished = StepFinish {
             turn: turn.number,
             head,
             tokens: self.state().used.tokens,
@@ -62,7 +62,7 @@ impl ThreadMachine {
         match next {
             Next::Turn => {}
             Next::Tell(source, text) => {
-                let told = ThreadEvent::CognitionIn {
+                let told = CognitionIn {
                     turn: turn.number + 1,
                     source,
                     text,
@@ -155,7 +155,7 @@ impl ThreadMachine {
             let message = "the result is incomplete: the answer of the model was cut off by its length, and is not continued any more; \
                            a higher `max_output` of the model allows longer answers";
             let (node, message) = (None, message.to_owned());
-            self.record(now, events, RunEvent::Warning { node, message });
+            self.record(now, events, Warning { node, message });
         }
     }
 }

@@ -6,11 +6,14 @@ use crate::conversation::Source;
 use crate::id::ItemKind;
 use crate::ledger::{Denied, Lacking, Shortfall};
 use crate::machine::{Call, Move, idempotency_key};
+use crate::model::event::Reason;
+use crate::model::event::{
+    BudgetHeld, CognitionIn, ContextReseeded, StepStart, TurnRetryScheduled,
+};
 use crate::model::thread::{At, Before, Class, Failed, Reached};
 use crate::model::{
     Effect, Event, Failure, Object, Raisable, RunEvent, Slot, SuspendReason, Suspension,
 };
-use crate::model::{Reason, ThreadEvent};
 use crate::policy::OnExceed;
 use crate::provider::{Ahead, Size, TooSmall};
 
@@ -58,7 +61,7 @@ impl ThreadMachine {
         let mut events = Vec::new();
         let queue = self.state().queue.clone();
         for text in queue.texts() {
-            let told = ThreadEvent::CognitionIn {
+            let told = CognitionIn {
                 turn,
                 source: Source::Message,
                 text: text.to_owned(),
@@ -163,7 +166,7 @@ impl ThreadMachine {
         let size = self.size().expect("the call was offered because it fits");
         let funds = self.live.funds.take().expect("what may be spent is known");
         let mut events = Vec::new();
-        let start = ThreadEvent::StepStart {
+        let start = StepStart {
             turn: call.step,
             attempt: call.attempt,
             now: call.now,
@@ -171,7 +174,7 @@ impl ThreadMachine {
             max_output: size.max_output,
         };
         self.record(now.at, &mut events, start);
-        let held = RunEvent::BudgetHeld {
+        let held = BudgetHeld {
             call: funds.next,
             amount: size.hold,
             model: self.contract().model.id.clone(),
@@ -217,7 +220,7 @@ impl ThreadMachine {
         let bytes = u64::try_from(reseeded.bytes).unwrap_or(u64::MAX);
         let token_size = self.contract().model.token_size;
         let tokens = |bytes| token_size.tokens(usize::try_from(bytes).unwrap_or(usize::MAX));
-        let told = ThreadEvent::ContextReseeded {
+        let told = ContextReseeded {
             turn,
             reason: Reason::ReasoningRejected,
             root: reseeded.root,
@@ -233,7 +236,7 @@ impl ThreadMachine {
 
     fn try_again(&mut self, now: Timestamp, failed: &Failed, due: Timestamp) -> Move<Query> {
         let mut events = Vec::new();
-        let scheduled = ThreadEvent::TurnRetryScheduled {
+        let scheduled = TurnRetryScheduled {
             turn: failed.next.turn,
             attempt: failed.next.attempt,
             due,

@@ -8,9 +8,11 @@ use crate::conversation::Stop;
 use crate::directive::CallStart;
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Move, idempotency_key};
+use crate::model::ThreadEvent;
+use crate::model::event::ToolCallResult;
+use crate::model::event::ToolCallStart;
 use crate::model::thread::{At, CallAt, MOST_ARTIFACTS, ReturnStatus, ToolCall, Turn};
 use crate::model::{Attempt, Effect, Event, Failure, Object, Slot, SuspendReason, Suspension};
-use crate::model::{Started, ThreadEvent};
 
 use super::contract::Target;
 use super::live::{ThreadMachine, suspended_for};
@@ -320,7 +322,7 @@ impl ThreadMachine {
             }
             (_, _, _) => Vec::new(),
         };
-        let started = Started {
+        let started = ToolCallStart {
             turn: call.step,
             position,
             call_id,
@@ -370,7 +372,7 @@ impl ThreadMachine {
         let is_known = |artifact: &&Artifact| self.state().artifacts.holds(&artifact.name);
         let known = shown.artifact.as_ref().filter(is_known);
         let text = known.map_or(shown.text, once_more);
-        let result = ThreadEvent::ToolCallResult {
+        let result = ToolCallResult {
             turn: turn.number,
             position,
             call_id: call.id.clone(),
@@ -510,7 +512,7 @@ impl ThreadMachine {
         let Some((turn, call)) = turn.zip(called) else {
             return;
         };
-        let result = ThreadEvent::ToolCallResult {
+        let result = ToolCallResult {
             turn: turn.number,
             position: call.position,
             call_id: id.to_owned(),

@@ -1,6 +1,6 @@
 //! A limit that leaves nothing for another turn, in the words of the record.
 
-use crate::model::ThreadEvent;
+use crate::model::event::LimitEscalationRequested;
 use crate::model::{Failure, SuspendReason, Suspension, proposed};
 use crate::money::Usd;
 
@@ -55,9 +55,9 @@ impl Exceeded {
     }
 
     /// What somebody is asked for.
-    pub(super) fn request(&self) -> Option<ThreadEvent> {
+    pub(super) fn request(&self) -> Option<LimitEscalationRequested> {
         let why = &self.why;
-        Some(ThreadEvent::LimitEscalationRequested {
+        Some(LimitEscalationRequested {
             limit_code: why.code.clone()?,
             current_value: why.current.clone()?,
             current_max: why.max.clone()?,

@@ -6,9 +6,11 @@ use crate::clock::Timestamp;
 use crate::conversation::Message;
 use crate::ledger::Usage;
 use crate::machine::CallOutcome;
-use crate::model::ThreadEvent;
+use crate::model::event::{
+    BudgetSettled, CognitionOut, CognitionReasoning, ErrorClassified, RetrySucceeded, Warning,
+};
 use crate::model::thread::{At, Class, Part, Turn};
-use crate::model::{Because, Event, Failure, OpenCall, RunEvent};
+use crate::model::{Because, Event, Failure, OpenCall};
 use crate::provider::failure::Charge;
 use crate::provider::stream::Ended;
 use crate::provider::{Received, assemble};
@@ -58,7 +60,7 @@ impl ThreadMachine {
         let mut events = Vec::new();
         let thoughts = reasoning(&ended.blocks);
         if !thoughts.is_empty() {
-            let thought = ThreadEvent::CognitionReasoning {
+            let thought = CognitionReasoning {
                 turn: turn.number,
                 text: thoughts,
             };
@@ -81,11 +83,11 @@ impl ThreadMachine {
         let unknown = unknown.map(str::to_owned);
         for message in ended.warnings.into_iter().chain(unknown) {
             let node = None;
-            self.record(now, &mut events, RunEvent::Warning { node, message });
+            self.record(now, &mut events, Warning { node, message });
         }
         self.settle(now, &mut events, usage, Because::Usage);
         if turn.attempt > 1 {
-            let succeeded = ThreadEvent::RetrySucceeded {
+            let succeeded = RetrySucceeded {
                 turn: turn.number,
                 attempts: turn.attempt,
             };
@@ -149,7 +151,7 @@ impl ThreadMachine {
         let Some(known) = model.known_cost(received, turn.input, amount) else {
             return self.settle(now, events, None, because);
         };
-        let settled = RunEvent::BudgetSettled {
+        let settled = BudgetSettled {
             call,
             amount,
             usage: known.usage,
@@ -166,7 +168,7 @@ impl ThreadMachine {
         turn: &Turn,
         failed: &CallFailure,
     ) {
-        let classified = ThreadEvent::ErrorClassified {
+        let classified = ErrorClassified {
             turn: turn.number,
             attempt: turn.attempt,
             error: failed.failure.clone(),
@@ -199,7 +201,7 @@ impl ThreadMachine {
         usage: Option<Usage>,
         request_id: Option<String>,
     ) {
-        let said = ThreadEvent::CognitionOut {
+        let said = CognitionOut {
             turn: turn.number,
             attempt: turn.attempt,
             text: message.plain_text(),
@@ -226,7 +228,7 @@ impl ThreadMachine {
             calls: 1,
             ..Usage::default()
         };
-        let settled = RunEvent::BudgetSettled {
+        let settled = BudgetSettled {
             call,
             amount,
             usage: usage.unwrap_or(held),

@@ -7,6 +7,8 @@ use serde_json::json;
 use super::*;
 use crate::id::{Epoch, ItemId, ItemRef};
 use crate::machine::Observe as _;
+use crate::model::ToolEvent;
+use crate::model::event::{CancelRequested, ToolCompleted};
 use crate::model::{Budget, Object, Outcome, Spec, Status, SuspendReason, Task};
 
 fn tick(ms: i64) -> Tick {
@@ -64,7 +66,8 @@ fn the_call_is_made_once_and_its_outcome_ends_the_run() {
         assert_eq!(json!(call.params), json!({"a": 1}));
         assert_eq!(machine.next(tick(2)), Move::Wait(Vec::new(), None));
         let events = machine.conclude(tick(41), call.slot, &outcome(failure));
-        let Event::Tool(ToolEvent::ToolCompleted { elapsed_ms, .. }) = events[0] else {
+        let Event::Tool(ToolEvent::ToolCompleted(ToolCompleted { elapsed_ms, .. })) = events[0]
+        else {
             panic!("{events:?}");
         };
         assert_eq!(elapsed_ms, 40);
@@ -91,7 +94,7 @@ fn interrupted_call_is_not_repeated() {
 
 #[test]
 fn a_cancel_ends_the_run_before_its_call_and_when_its_call_was_stopped() {
-    let cancel = || RunEvent::CancelRequested { cause: "u".into() }.into();
+    let cancel = || CancelRequested { cause: "u".into() }.into();
     let mut early = machine();
     early.observe(tick(1).at, &cancel()).unwrap();
     assert!(matches!(early.next(tick(2)), Move::End(_)));

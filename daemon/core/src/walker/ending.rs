@@ -8,8 +8,9 @@ use super::{Turn, Walker};
 use crate::clock::Timestamp;
 use crate::definition::{DEFAULT_MAX_STEPS, HookEvent};
 use crate::id::RunId;
+use crate::model::event::{GraphEnding, LimitExtended};
 use crate::model::{
-    DEFAULT_EXTENSION, Event, Failure, GraphEvent, Outcome, RunEvent, SuspendReason, Suspension,
+    DEFAULT_EXTENSION, Event, Failure, Outcome, RunEvent, SuspendReason, Suspension,
 };
 
 impl Walker {
@@ -54,7 +55,7 @@ impl Walker {
         let (steps, max) = (self.walk().steps, self.max_steps());
         if let Some(by) = self.granted_steps() {
             let max_steps = max.saturating_add(DEFAULT_EXTENSION);
-            let event = Event::Graph(GraphEvent::LimitExtended { max_steps, by });
+            let event = Event::from(LimitExtended { max_steps, by });
             self.record(now, event, events);
             return Turn::Again;
         }
@@ -111,7 +112,7 @@ impl Walker {
             ]);
             self.record(
                 now,
-                Event::Graph(GraphEvent::GraphEnding {
+                Event::from(GraphEnding {
                     outcome: Arc::new(outcome.clone()),
                 }),
                 events,

@@ -13,10 +13,10 @@ use crate::clock::Timestamp;
 use crate::definition::{Backoff, HookEvent, Node, OnError, Work};
 use crate::expr::Vars;
 use crate::machine::{Certainty, as_object};
+use crate::model::event::{RetryScheduled, StepFailed};
 use crate::model::graph::{At, FailedAttempt, Step};
 use crate::model::{
-    ApprovalKind, Control, Effect, Event, Failure, GraphEvent, Outcome, StepStatus, SuspendReason,
-    Suspension,
+    ApprovalKind, Control, Effect, Event, Failure, Outcome, StepStatus, SuspendReason, Suspension,
 };
 use crate::policy::Classification;
 
@@ -89,7 +89,7 @@ impl Walker {
         let mut failure = failure.at(&step.node);
         let category = || class.category.as_str().into();
         failure.class.get_or_insert_with(category);
-        let event = Event::Graph(GraphEvent::StepFailed {
+        let event = Event::from(StepFailed {
             step: step.number,
             node: step.node.to_string(),
             visit: step.visit,
@@ -174,7 +174,7 @@ impl Walker {
         let used = self.walk().retries.get(&step.node).copied().unwrap_or(0);
         let attempt = step.attempt + 1;
         let key = self.key(&step.node, step.visit, Some(&json!(attempt)), Some("retry"));
-        let event = Event::Graph(GraphEvent::RetryScheduled {
+        let event = Event::from(RetryScheduled {
             step: step.number,
             node: step.node.to_string(),
             attempt,

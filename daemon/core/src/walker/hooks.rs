@@ -17,10 +17,10 @@ use crate::expr::{self, Names};
 use crate::id::ItemRef;
 use crate::ledger::Cost;
 use crate::machine::{Call, CallOutcome};
+use crate::model::event::{HookCompleted, HooksBegun, LimitExtended};
 use crate::model::graph::At;
 use crate::model::{
-    ApprovalKind, Control, Event, Failure, GraphEvent, Object, Outcome, RunEvent, Slot,
-    SuspendReason, Suspension,
+    ApprovalKind, Control, Event, Failure, Object, Outcome, Slot, SuspendReason, Suspension,
 };
 
 /// Hooks of this layer report; what they answer is not heeded.
@@ -142,7 +142,7 @@ impl Walker {
         if hooks.is_empty() {
             return false;
         }
-        let begun = Event::Run(RunEvent::HooksBegun {
+        let begun = Event::from(HooksBegun {
             event: event.as_str().to_owned(),
             hooks,
             context: Arc::new(context),
@@ -277,7 +277,7 @@ impl Walker {
             self.notes
                 .push(format!("hook `{id}` failed: {}", error.message));
         }
-        let event = Event::Run(RunEvent::HookCompleted {
+        let event = Event::from(HookCompleted {
             step: self.step_in_question(),
             event: self.hook_event(),
             hook: id,
@@ -345,7 +345,7 @@ impl Walker {
         let (control, by) = answer.unwrap_or((Control::Abort, String::new()));
         match control {
             Control::Continue { additional_steps } if additional_steps > 0 => {
-                let event = Event::Graph(GraphEvent::LimitExtended {
+                let event = Event::from(LimitExtended {
                     max_steps: max.saturating_add(additional_steps),
                     by,
                 });

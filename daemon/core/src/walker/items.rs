@@ -25,10 +25,9 @@ use crate::error::beginning;
 use crate::expr::{self, Vars};
 use crate::id::{ItemRef, RunId};
 use crate::machine::{Call, CallOutcome, Certainty, ResultText};
+use crate::model::event::{ForeachCompleted, ItemCompleted, ParallelCompleted, StepStarted};
 use crate::model::graph::{At, Items, RESULTS_TOO_LARGE, Step};
-use crate::model::{
-    Effect, Event, Failure, GraphEvent, Object, RunEvent, Slot, StepStatus, Verdict,
-};
+use crate::model::{Effect, Event, Failure, Object, Slot, StepStatus, Verdict};
 use crate::sight;
 
 /// The code of a node that failed because one of its items did.
@@ -78,7 +77,7 @@ impl Walker {
             let failure = Failure::permanent("items_changed", text);
             return self.fail(now, step, failure, &Arc::default(), Repeat::Useless, events);
         }
-        let event = Event::Run(RunEvent::StepStarted {
+        let event = Event::from(StepStarted {
             step: step.number,
             node: step.node.to_string(),
             visit: step.visit,
@@ -89,10 +88,7 @@ impl Walker {
             now: step.now,
             items: Some(count),
             branches: parts.names(),
-            child: None,
-            call: None,
-            chain: None,
-            node_input_hash: None,
+            ..StepStarted::default()
         });
         self.record(now, event, events);
     }
@@ -362,7 +358,7 @@ impl Walker {
             (None, false) if is_declared => StepStatus::Declared,
             (None, false) => StepStatus::Ok,
         };
-        let event = Event::Graph(GraphEvent::ItemCompleted {
+        let event = Event::from(ItemCompleted {
             step: step.number,
             node: step.node.to_string(),
             item,
@@ -506,29 +502,29 @@ impl Walker {
         };
         let next_node = self.edge(node, &assigned.vars, Some(&result), step.now);
         let (number, name, next) = (step.number, step.node.to_string(), next_node.clone());
-        let (status, summary) = match parts {
-            Parts::Items(_) => (
-                StepStatus::Foreach,
-                GraphEvent::ForeachCompleted {
+        let (status, summary): (_, Event) = match parts {
+            Parts::Items(_) => {
+                let completed = ForeachCompleted {
                     step: number,
                     node: name,
                     items: count,
                     failed,
                     next_node: next,
-                },
-            ),
-            Parts::Branches(_) => (
-                StepStatus::Parallel,
-                GraphEvent::ParallelCompleted {
+                };
+                (StepStatus::Foreach, completed.into())
+            }
+            Parts::Branches(_) => {
+                let completed = ParallelCompleted {
                     step: number,
                     node: name,
                     branches: count,
                     failed,
                     next_node: next,
-                },
-            ),
+                };
+                (StepStatus::Parallel, completed.into())
+            }
         };
-        self.record(now, summary.into(), events);
+        self.record(now, summary, events);
         let done = Done {
             action_id: Some(parts.action_id()),
             cache_hit,

@@ -13,10 +13,9 @@ use crate::definition::{Action, Authority, Graph, HookEvent, Node, Work};
 use crate::expr::Vars;
 use crate::id::RunId;
 use crate::machine::{Call, CallOutcome, Certainty, ResultText};
+use crate::model::event::StepCompleted;
 use crate::model::graph::{Due, Idle, Step, StepWork, Waits};
-use crate::model::{
-    Attempt, Effect, Event, Failure, GraphEvent, Outcome, Slot, StepStatus, Verdict,
-};
+use crate::model::{Attempt, Effect, Event, Failure, Outcome, Slot, StepStatus, Verdict};
 
 impl Walker {
     /// Attempts the node ahead, unless the run is at its end or its limit.
@@ -421,7 +420,7 @@ impl Done {
     }
 
     pub(super) fn event(self, now: Timestamp, step: &Step) -> Event {
-        Event::Graph(GraphEvent::StepCompleted {
+        Event::from(StepCompleted {
             step: step.number,
             node: step.node.to_string(),
             status: self.status,

@@ -22,6 +22,7 @@ use super::*;
 use crate::definition;
 use crate::id::{Epoch, ItemId, ItemRef, RunId};
 use crate::machine::{Certainty, Observe as _};
+use crate::model::event::{CancelRequested, RunResumed, RunStarted, StepCompleted, Warning};
 use crate::model::{
     AttemptId, Budget, Effect, Extent, GraphTask, Left, Limits, Object, RunKind, Spec, StartFrom,
     Status, SuspendReason, Task, Verdict,
@@ -298,7 +299,7 @@ impl Stage {
     fn warnings(&self) -> Vec<&str> {
         let mut told = Vec::new();
         for (_, event) in &self.log {
-            if let Event::Run(RunEvent::Warning { message, .. }) = event {
+            if let Event::Run(RunEvent::Warning(Warning { message, .. })) = event {
                 told.push(message.as_str());
             }
         }
@@ -306,7 +307,7 @@ impl Stage {
     }
 
     fn cancel(&mut self) {
-        self.observe(Event::Run(RunEvent::CancelRequested {
+        self.observe(Event::from(CancelRequested {
             cause: "ada".into(),
         }));
     }
@@ -320,7 +321,7 @@ impl Stage {
         let epoch = Epoch(self.walker.run().epoch.0 + 1);
         let suspected = true;
         let fault = false;
-        self.observe(Event::Run(RunEvent::RunStarted {
+        self.observe(Event::from(RunStarted {
             epoch,
             suspected,
             fault,
@@ -336,7 +337,7 @@ impl Stage {
             max_steps,
             ..Default::default()
         };
-        self.observe(Event::Run(RunEvent::RunResumed { epoch, raised }));
+        self.observe(Event::from(RunResumed { epoch, raised }));
     }
 
     /// The record is what its events say.
@@ -355,7 +356,8 @@ impl Stage {
     /// The nodes in the order of their completion.
     fn path(&self) -> String {
         let done = self.log.iter().filter_map(|(_, event)| {
-            let Event::Graph(GraphEvent::StepCompleted { node, status, .. }) = event else {
+            let Event::Graph(GraphEvent::StepCompleted(StepCompleted { node, status, .. })) = event
+            else {
                 return None;
             };
             Some(format!("{node}:{}", status.as_str()))

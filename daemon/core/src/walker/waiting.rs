@@ -16,10 +16,11 @@ use super::{Turn, Walker, interpolation_failure};
 use crate::clock::Timestamp;
 use crate::definition::{Ask, Fail, Node, Pause, duration, time};
 use crate::expr::{self, Vars, text_of};
+use crate::model::event::StepWaiting;
 use crate::model::graph::{Due, Step, Waits};
 use crate::model::{
-    Approval, ApprovalKind, Event, Failure, GraphEvent, Outcome, RunEvent, StepStatus,
-    SuspendReason, Suspension,
+    Approval, ApprovalKind, Event, Failure, Outcome, RunEvent, StepStatus, SuspendReason,
+    Suspension,
 };
 
 /// The code and the class of a failure that a graph declares.
@@ -108,7 +109,7 @@ impl Walker {
     }
 
     fn wait(&mut self, now: Timestamp, step: &Step, waits: Waits, events: &mut Vec<Event>) {
-        let event = Event::Graph(GraphEvent::StepWaiting {
+        let event = Event::from(StepWaiting {
             step: step.number,
             node: step.node.to_string(),
             visit: step.visit,

@@ -79,23 +79,16 @@ impl Reading {
 
     fn take(&mut self, event: Event) {
         match event {
-            Event::Run(RunEvent::StepStarted { node, .. }) => self.walked.open = Some(node),
-            Event::Graph(GraphEvent::StepCompleted {
-                step,
-                node,
-                status,
-                elapsed_ms,
-                error,
-                cache_hit,
-                ..
-            }) => {
+            Event::Run(RunEvent::StepStarted(started)) => self.walked.open = Some(started.node),
+            Event::Graph(GraphEvent::StepCompleted(completed)) => {
+                let error = completed.error;
                 self.walked.open = None;
                 self.walked.steps.push(StepLine {
-                    step,
-                    node,
-                    status,
-                    elapsed_ms,
-                    cache_hit,
+                    step: completed.step,
+                    node: completed.node,
+                    status: completed.status,
+                    elapsed_ms: completed.elapsed_ms,
+                    cache_hit: completed.cache_hit,
                     printed: error.as_ref().and_then(|error| error.printed.clone()),
                     error: error.map(|error| error.message),
                 });
@@ -121,28 +114,18 @@ impl Reading {
         };
         if let ThreadEvent::ToolCallStart(call) = event {
             self.calls.insert(call.call_id, call.item);
-        } else if let ThreadEvent::ToolCallResult {
-            turn,
-            call_id,
-            output,
-            is_error,
-            duration_ms,
-            ..
-        } = event
-        {
+        } else if let ThreadEvent::ToolCallResult(result) = event {
             // A call that never began has no item: it was refused, or returned the outputs.
-            if let Some(item) = self.calls.remove(&call_id) {
-                let error = is_error.then_some(output);
-                self.walked.steps.push(line(turn, item, duration_ms, error));
+            if let Some(item) = self.calls.remove(&result.call_id) {
+                let error = result.is_error.then_some(result.output);
+                let ended = line(result.turn, item, result.duration_ms, error);
+                self.walked.steps.push(ended);
             }
-        } else if let ThreadEvent::ErrorClassified { turn, error, .. } = event {
-            let failed = line(turn, TURN.to_owned(), 0, Some(error.message));
+        } else if let ThreadEvent::ErrorClassified(failed) = event {
+            let failed = line(failed.turn, TURN.to_owned(), 0, Some(failed.error.message));
             self.walked.steps.push(failed);
-        } else if let ThreadEvent::StepFinish {
-            turn, duration_ms, ..
-        } = event
-        {
-            let ended = line(turn, TURN.to_owned(), duration_ms, None);
+        } else if let ThreadEvent::StepFinish(finish) = event {
+            let ended = line(finish.turn, TURN.to_owned(), finish.duration_ms, None);
             self.walked.steps.push(ended);
         }
     }

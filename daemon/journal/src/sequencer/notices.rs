@@ -6,7 +6,8 @@
 //! can intervene.
 
 use rye_core::ledger::Notice;
-use rye_core::model::{Event, RunEvent};
+use rye_core::model::Event;
+use rye_core::model::event::Warning;
 use rye_core::state::Refused;
 
 use crate::record::Rendered;
@@ -57,7 +58,7 @@ impl Warnings {
             };
             // The warnings inserted so far have shifted it.
             let place = settled + 1 + self.places.len();
-            let event = Event::Run(RunEvent::Warning {
+            let event = Event::from(Warning {
                 node: None,
                 message: notice.to_string(),
             });

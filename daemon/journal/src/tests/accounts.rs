@@ -4,7 +4,8 @@ use std::fs;
 use std::sync::Arc;
 
 use rye_core::ledger::{Account, AccountId, CallNo, MeterId, Metered, Usage};
-use rye_core::model::{Because, Budget, Event, Funding, RunEvent, Spec};
+use rye_core::model::event::{BudgetHeld, BudgetRaised, BudgetSettled};
+use rye_core::model::{Because, Budget, Event, Funding, Spec};
 use rye_core::money::Usd;
 
 use crate::testing::*;
@@ -41,31 +42,31 @@ pub(crate) fn opened(
 }
 
 pub(crate) fn raised(run: &str, to: &str) -> Change {
-    let event = RunEvent::BudgetRaised {
+    let event = BudgetRaised {
         account: account(run),
         to: usd(to),
         by: "uid:0".to_owned(),
     };
-    change(&id(run), Event::Run(event))
+    change(&id(run), event.into())
 }
 
-pub(crate) fn held(call: u32, amount: &str, meters: &[(&str, &str)]) -> RunEvent {
+pub(crate) fn held(call: u32, amount: &str, meters: &[(&str, &str)]) -> Event {
     let meters = meters.iter().map(|(meter, limit)| Metered {
         id: MeterId((*meter).to_owned()),
         limit: usd(limit),
     });
-    RunEvent::BudgetHeld {
+    Event::from(BudgetHeld {
         call: CallNo(call),
         amount: usd(amount),
         model: "scripted".to_owned(),
         input: 10,
         max_output: 20,
         meters: meters.collect(),
-    }
+    })
 }
 
-pub(crate) fn settled(call: u32, amount: &str, money: &str) -> RunEvent {
-    RunEvent::BudgetSettled {
+pub(crate) fn settled(call: u32, amount: &str, money: &str) -> Event {
+    Event::from(BudgetSettled {
         call: CallNo(call),
         amount: usd(amount),
         usage: Usage {
@@ -77,15 +78,13 @@ pub(crate) fn settled(call: u32, amount: &str, money: &str) -> RunEvent {
         },
         estimated: false,
         because: Because::Usage,
-    }
+    })
 }
 
 /// Events of a paid call of a run that cost `money` and produced 7 tokens.
 fn paid(run: &str, call: u32, money: &str) -> Vec<Change> {
     let events = [held(call, "0.1", &[]), settled(call, "0.1", money)].into_iter();
-    events
-        .map(|event| change(&id(run), Event::Run(event)))
-        .collect()
+    events.map(|event| change(&id(run), event)).collect()
 }
 
 /// A root whose limit was raised, with one child that has a share and one that has ended.

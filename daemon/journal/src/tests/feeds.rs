@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use rye_core::id::Seq;
+use rye_core::model::event::Emitted;
 
 use crate::Journal;
 use crate::error::Error;
@@ -150,7 +151,7 @@ async fn unread_feed_messages_count_as_memory_or_are_reread() {
     assert!(feed.next().now_or_never().is_none(), "it listens");
     let say = async |number: usize, length: usize| {
         let (name, content) = (format!("said-{number}"), "x".repeat(length).into());
-        let said = rye_core::model::RunEvent::Emitted { name, content };
+        let said = Emitted { name, content };
         let ticket = journal.commit(vec![change(&run, said.into())]).await;
         journal.published(ticket.unwrap().ticket).await.unwrap();
     };

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt as _;
 use rye_core::ledger::{AccountId, CallNo, Usage};
-use rye_core::model::{Because, Budget, Event, Funding, RunEvent, Spec};
+use rye_core::model::event::{BudgetHeld, BudgetRaised, BudgetSettled};
+use rye_core::model::{Because, Budget, Event, Funding, Spec};
 use rye_core::money::Usd;
 
 use crate::Journal;
@@ -44,7 +45,7 @@ fn opened(rig: &Rig, run: &str, parent: Option<&str>, limit: Option<&str>) -> Ve
 }
 
 fn hold(run: &str, amount: &str) -> Vec<Change> {
-    let event = RunEvent::BudgetHeld {
+    let event = BudgetHeld {
         call: CallNo(1),
         amount: usd(amount),
         model: "scripted".to_owned(),
@@ -52,12 +53,12 @@ fn hold(run: &str, amount: &str) -> Vec<Change> {
         max_output: 1,
         meters: Vec::new(),
     };
-    vec![change(&id(run), Event::Run(event))]
+    vec![change(&id(run), Event::from(event))]
 }
 
 /// Settles the first call of `run`, for which `amount` was reserved, at `cost`.
 fn settle(run: &str, amount: &str, cost: &str) -> Vec<Change> {
-    let event = RunEvent::BudgetSettled {
+    let event = BudgetSettled {
         call: CallNo(1),
         amount: usd(amount),
         usage: Usage {
@@ -68,7 +69,7 @@ fn settle(run: &str, amount: &str, cost: &str) -> Vec<Change> {
         estimated: false,
         because: Because::Usage,
     };
-    vec![change(&id(run), Event::Run(event))]
+    vec![change(&id(run), Event::from(event))]
 }
 
 /// Requests `amount` for `run`. Returns true if it was granted.
@@ -171,13 +172,13 @@ async fn budget_raise_wakes_queue() {
     let journal = family(&rig).await;
     let mut b = None;
     assert!(!ask(&journal, "run-b", "0.5", &mut b).await);
-    let event = RunEvent::BudgetRaised {
+    let event = BudgetRaised {
         account: account("run-root"),
         to: usd("2"),
         by: "uid:0".to_owned(),
     };
     journal
-        .put(vec![change(&id("run-root"), Event::Run(event))])
+        .put(vec![change(&id("run-root"), Event::from(event))])
         .await;
     assert!(is_called(b.as_ref()));
     assert!(ask(&journal, "run-b", "0.5", &mut b).await);

@@ -79,7 +79,7 @@ async fn torn_log_undoes_money_with_its_event() {
         .await;
     let run = id("run-child");
     let hold = held(1, "0.1", &[("day/2026-11-22", "2.5")]);
-    let put = async |event| journal.put(vec![change(&run, Event::Run(event))]).await;
+    let put = async |event| journal.put(vec![change(&run, event)]).await;
     put(hold).await;
     put(settled(1, "0.1", "0.03")).await;
     journal.put(vec![raised("run-child", "0.5")]).await;
@@ -333,7 +333,7 @@ fn money(journal: &Journal, run: &Run, one: Move) -> Vec<Change> {
         | Move::Unindexed
         | Move::Close => unreachable!("{one:?} moves no money"),
     };
-    vec![change(&run.id, Event::Run(event))]
+    vec![change(&run.id, event)]
 }
 
 async fn live(rig: &Rig, moves: Vec<Move>) {

@@ -3,7 +3,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rye_core::id::{Epoch, RunId};
-use rye_core::model::{Event, RunEvent, Spec, Status, Task, ToolEvent};
+use rye_core::model::event::{CancelRequested, ToolCompleted};
+use rye_core::model::{Event, RunEvent, Spec, Status, Task};
 use serde_json::json;
 
 use crate::Filter;
@@ -241,7 +242,7 @@ async fn end_tool(rig: &Rig, journal: &Journal, name: &str, text: &str) -> (usiz
         task: Task::Tool,
         ..rig.spec(&run)
     };
-    let completed = ToolEvent::ToolCompleted {
+    let completed = ToolCompleted {
         result: Arc::new(json!({"stdout": text})),
         error: None,
         elapsed_ms: 1,
@@ -445,10 +446,7 @@ async fn listing_finds_runs_of_all_slices() {
         let mut changes = vec![Change::create(&run, Arc::new(spec))];
         if number % 5 == 0 {
             let cause = "a test".to_owned();
-            changes.push(change(
-                &run,
-                Event::Run(RunEvent::CancelRequested { cause }),
-            ));
+            changes.push(change(&run, Event::from(CancelRequested { cause })));
         }
         journal.commit(changes).await.unwrap();
         names.push(run);

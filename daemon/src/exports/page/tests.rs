@@ -1,5 +1,6 @@
 use rye_core::id::{ItemId, ItemRef};
-use rye_core::model::{Budget, Effect, Failure, GraphEvent, GraphTask, Object, RunEvent, Task};
+use rye_core::model::event::{GraphCancelled, GraphError, RunKilled, StepCompleted, StepStarted};
+use rye_core::model::{Budget, Effect, Failure, GraphTask, Object, Task};
 
 use super::*;
 
@@ -34,7 +35,7 @@ fn page(names: &[&str]) -> Page {
 }
 
 fn started(step: u32, node: &str) -> Event {
-    Event::Run(RunEvent::StepStarted {
+    Event::from(StepStarted {
         step,
         node: node.to_owned(),
         visit: 0,
@@ -53,7 +54,7 @@ fn started(step: u32, node: &str) -> Event {
 }
 
 fn completed(step: u32, node: &str, error: Option<&str>) -> Event {
-    Event::Graph(GraphEvent::StepCompleted {
+    Event::from(StepCompleted {
         step,
         node: node.to_owned(),
         status: if error.is_some() {
@@ -130,11 +131,11 @@ fn page_has_status_row_per_node_in_file_order() {
 #[test]
 fn step_at_end_of_run_is_interrupted_and_uncounted() {
     for end in [
-        Event::Run(RunEvent::RunKilled {
+        Event::from(RunKilled {
             cause: "uid:0".into(),
             receipt: rye_core::model::KillReceipt::default(),
         }),
-        Event::Graph(GraphEvent::GraphCancelled {
+        Event::from(GraphCancelled {
             cause: "uid:0".into(),
             steps: 1,
             elapsed_ms: 1,
@@ -175,7 +176,7 @@ fn run_texts_are_escaped() {
         [
             started(1, "a|b<script>"),
             completed(1, "a|b<script>", Some(evil)),
-            Event::Graph(GraphEvent::GraphError {
+            Event::from(GraphError {
                 error: Failure::permanent("node_error", evil),
                 steps: 1,
                 elapsed_ms: 1,

@@ -4,7 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use rye_core::model::{Event, RunEvent};
+use rye_core::model::Event;
+use rye_core::model::event::Emitted;
 use serde_json::{Value, json};
 
 use super::rig::*;
@@ -110,7 +111,7 @@ async fn correct_long_transcript_is_kept() {
     let life = Life::begin(&rig).await;
     let run = life.journal.put_run(&rig, "run-a", 1).await;
     // Longer than one piece of the comparison.
-    let emitted = Event::Run(RunEvent::Emitted {
+    let emitted = Event::from(Emitted {
         name: "x".into(),
         content: json!("x".repeat(60_000)),
     });

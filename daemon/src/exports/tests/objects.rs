@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rye_core::digest::Digest;
 use rye_core::id::RunId;
+use rye_core::model::event::{GraphError, StepCompleted, StepStarted};
 use rye_core::model::{
     Event, Failure, GraphEvent, RunEvent, StepStatus, SuspendReason, Suspension,
 };
@@ -19,11 +20,11 @@ use rye_journal::Change;
 /// A step that returned `result`.
 fn gave(run: &RunId, step: u32, result: &Value) -> Change {
     let mut event = completed(step, json!(step));
-    if let Event::Graph(GraphEvent::StepCompleted {
+    if let Event::Graph(GraphEvent::StepCompleted(StepCompleted {
         result: slot,
         node_input_hash,
         ..
-    }) = &mut event
+    })) = &mut event
     {
         *slot = Some(Arc::new(result.clone()));
         *node_input_hash = Some(format!("input-{step}"));
@@ -129,19 +130,21 @@ async fn step_error_is_in_receipt_and_snapshot() {
     life.journal.put(vec![rig.create(&run)]).await;
     life.journal.put(begin(&run)[..2].to_vec()).await;
     let mut attempt = started(1);
-    if let Event::Run(RunEvent::StepStarted {
+    if let Event::Run(RunEvent::StepStarted(StepStarted {
         node_input_hash, ..
-    }) = &mut attempt
+    })) = &mut attempt
     {
         *node_input_hash = Some("input-of-the-attempt".into());
     }
     let failure = || Failure::permanent("node_error", "no such file").at("n");
     let mut failed = completed(1, json!(1));
-    if let Event::Graph(GraphEvent::StepCompleted { status, error, .. }) = &mut failed {
+    if let Event::Graph(GraphEvent::StepCompleted(StepCompleted { status, error, .. })) =
+        &mut failed
+    {
         *status = StepStatus::Error;
         *error = Some(failure());
     }
-    let end = Event::Graph(GraphEvent::GraphError {
+    let end = Event::from(GraphError {
         error: failure(),
         steps: 1,
         elapsed_ms: 1,

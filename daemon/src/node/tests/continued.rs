@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rye_core::id::{RunId, Seq};
 use rye_core::ledger::{AccountId, CallNo, Usage};
-use rye_core::model::{Because, GraphEvent, Object, RunEvent, Status, StepStatus};
+use rye_core::model::Event;
+use rye_core::model::event::{BudgetHeld, BudgetSettled, StepCompleted};
+use rye_core::model::{Because, Object, Status, StepStatus};
 use rye_core::money::Usd;
 use serde_json::Value;
 
@@ -59,9 +61,9 @@ async fn child(daemon: &Daemon, run: &RunId, node: &str) -> RunId {
 }
 
 /// Events of a call of `run` that held 0.1 USD and cost `money`.
-fn call(call: u32, money: &str) -> [RunEvent; 2] {
+fn call(call: u32, money: &str) -> [Event; 2] {
     let (call, amount) = (CallNo(call), usd("0.1"));
-    let held = RunEvent::BudgetHeld {
+    let held = BudgetHeld {
         call,
         amount,
         model: "scripted".to_owned(),
@@ -69,7 +71,7 @@ fn call(call: u32, money: &str) -> [RunEvent; 2] {
         max_output: 20,
         meters: Vec::new(),
     };
-    let settled = RunEvent::BudgetSettled {
+    let settled = BudgetSettled {
         call,
         amount,
         usage: Usage {
@@ -80,11 +82,11 @@ fn call(call: u32, money: &str) -> [RunEvent; 2] {
         estimated: false,
         because: Because::Usage,
     };
-    [held, settled]
+    [held.into(), settled.into()]
 }
 
 async fn pay(daemon: &Daemon, run: &RunId, number: u32, money: &str) {
-    let paid = call(number, money).map(|event| Change::event(run, event.into()));
+    let paid = call(number, money).map(|event| Change::event(run, event));
     daemon.journal.commit(paid.to_vec()).await.unwrap();
 }
 
@@ -387,12 +389,12 @@ async fn forbidden_change_ends_run_as_bug_and_keeps_account() {
     let before = row(&daemon, &run).await;
     let [held, settled] = call(1, "0.06");
     for wrong in [settled, held] {
-        let refused = vec![Change::event(&run, wrong.into())];
+        let refused = vec![Change::event(&run, wrong)];
         assert!(daemon.journal.commit(refused).await.is_err());
         assert_eq!(row(&daemon, &run).await, before);
     }
     // Another source ends the step and leaves a call open, so that every later event of its driver breaks the rules.
-    let ended = GraphEvent::StepCompleted {
+    let ended = StepCompleted {
         step: 1,
         node: "a".into(),
         status: StepStatus::Ok,
@@ -408,7 +410,7 @@ async fn forbidden_change_ends_run_as_bug_and_keeps_account() {
         node_input_hash: None,
     };
     let [held, _] = call(2, "0.01");
-    let both = [held.into(), ended.into()].map(|event| Change::event(&run, event));
+    let both = [held, ended.into()].map(|event| Change::event(&run, event));
     daemon.journal.commit(both.to_vec()).await.unwrap();
     put(&project, "go");
     let record = daemon.ended(&run).await;

@@ -4,7 +4,9 @@ use std::fs;
 
 use rye_core::id::{RunId, Seq};
 use rye_core::ledger::{CallNo, Usage};
-use rye_core::model::{Because, RunEvent, Status};
+use rye_core::model::Event;
+use rye_core::model::event::{BudgetHeld, BudgetSettled};
+use rye_core::model::{Because, Status};
 use rye_core::money::Usd;
 use serde_json::{Value, json};
 
@@ -46,7 +48,7 @@ const ASKS: &str = "config:
 /// A paid call of `run` that cost `money`.
 async fn pay(daemon: &Daemon, run: &RunId, call: u32, money: &str) {
     let amount = Usd::parse("0.25").unwrap();
-    let held = RunEvent::BudgetHeld {
+    let held = BudgetHeld {
         call: CallNo(call),
         amount,
         model: "scripted".to_owned(),
@@ -54,7 +56,7 @@ async fn pay(daemon: &Daemon, run: &RunId, call: u32, money: &str) {
         max_output: 20,
         meters: Vec::new(),
     };
-    let settled = RunEvent::BudgetSettled {
+    let settled = BudgetSettled {
         call: CallNo(call),
         amount,
         usage: Usage {
@@ -67,8 +69,8 @@ async fn pay(daemon: &Daemon, run: &RunId, call: u32, money: &str) {
         estimated: true,
         because: Because::Cut,
     };
-    for event in [held, settled] {
-        let paid = vec![Change::event(run, event.into())];
+    for event in [Event::from(held), settled.into()] {
+        let paid = vec![Change::event(run, event)];
         daemon.journal.commit(paid).await.unwrap();
     }
 }

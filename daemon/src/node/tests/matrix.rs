@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use rye_core::id::{Name, RunId};
+use rye_core::model::event::RunKilled;
 use rye_core::model::graph::{At, StepWork};
 use rye_core::model::{ApprovalAnswer, Event, Kill, KillReceipt, Run, RunEvent, Status, Verdict};
 
@@ -348,7 +349,7 @@ impl Cell {
                 (daemon, Group::new())
             }
             Request::Refused => {
-                let killed = RunEvent::RunKilled {
+                let killed = RunKilled {
                     cause: "somebody else".to_owned(),
                     receipt: KillReceipt::default(),
                 };

@@ -24,8 +24,12 @@ pub enum Syncing {
     Soon,
 }
 
-/// What everybody beside the model asks of an event.
+/// What depends on an event alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own, and none excludes all others"
+)]
 pub struct Facets {
     /// When the run may take it.
     pub allowed: While,
@@ -37,36 +41,55 @@ pub struct Facets {
     pub sync: Syncing,
     /// Whether something ended: whatever brings the daemon down, it is not the first thing the run does.
     pub progress: bool,
+    /// True if it ends the run.
+    pub ends: bool,
 }
 
+/// A note about a running run.
+pub(super) const PLAIN: Facets = Facets {
+    allowed: While::Running,
+    begins: false,
+    boundary: false,
+    sync: Syncing::Now,
+    progress: false,
+    ends: false,
+};
+/// The beginning of work.
+pub(super) const BEGINS: Facets = Facets {
+    begins: true,
+    ..PLAIN
+};
+/// The beginning of an attempt. None is committed behind a request to stop, however late the driver hears of that.
+pub(super) const ATTEMPT: Facets = BEGINS.during(While::Wanted);
+/// The end of something smaller than a step.
+pub(super) const PROGRESS: Facets = Facets {
+    progress: true,
+    ..PLAIN
+};
+/// A place at which the head of the run is signed.
+pub(super) const BOUNDARY: Facets = Facets {
+    boundary: true,
+    ..PLAIN
+};
+/// The end of a step or a turn.
+pub(super) const STEP_END: Facets = Facets {
+    progress: true,
+    ..BOUNDARY
+};
+/// The end of the run.
+pub(super) const ENDS: Facets = Facets {
+    ends: true,
+    ..BOUNDARY.during(While::Live)
+};
+
 impl Facets {
-    /// A note about a running run.
-    pub(super) const PLAIN: Self = Self {
-        allowed: While::Running,
-        begins: false,
-        boundary: false,
-        sync: Syncing::Now,
-        progress: false,
-    };
-    /// The beginning of work.
-    pub(super) const BEGINS: Self = Self {
-        begins: true,
-        ..Self::PLAIN
-    };
-    /// The beginning of an attempt. None is committed behind a request to stop, however late the driver hears of that.
-    pub(super) const ATTEMPT: Self = Self {
-        allowed: While::Wanted,
-        ..Self::BEGINS
-    };
-    /// The end of something smaller than a step.
-    pub(super) const PROGRESS: Self = Self {
-        progress: true,
-        ..Self::PLAIN
-    };
-    /// The end of the run.
-    pub(super) const ENDS: Self = Self {
-        allowed: While::Live,
-        boundary: true,
-        ..Self::PLAIN
-    };
+    /// The same, while `allowed`.
+    pub(super) const fn during(self, allowed: While) -> Self {
+        Self { allowed, ..self }
+    }
+
+    /// The same, on disk as soon as `sync` says.
+    pub(super) const fn synced(self, sync: Syncing) -> Self {
+        Self { sync, ..self }
+    }
 }

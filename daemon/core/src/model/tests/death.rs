@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::Death;
+use crate::model::event::RunStarted;
 
 /// What happens to a run.
 #[derive(Clone, Copy)]
@@ -41,11 +42,11 @@ fn parked(turns: &[Turn]) -> Option<usize> {
                 if suspected && run.is_in_crash_loop(*death, at(now)) {
                     return Some(deaths);
                 }
-                RunEvent::RunStarted {
+                RunEvent::RunStarted(RunStarted {
                     epoch: Epoch(2),
                     suspected,
                     fault: *death == Fault,
-                }
+                })
             }
             Progress => {
                 run.suspicions = 0;

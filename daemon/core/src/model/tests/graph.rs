@@ -1,6 +1,7 @@
 //! What the events of a walk add up to.
 
 use super::*;
+use crate::model::event::{GraphCancelled, GraphEnding, GraphError, LimitExtended, StepCompleted};
 use crate::model::graph::At;
 
 #[test]
@@ -127,7 +128,7 @@ fn hook_round_ends_with_its_consequence() {
         (Control::Skip, ending(), true),
         (
             Control::Skip,
-            Event::Graph(GraphEvent::LimitExtended {
+            Event::from(LimitExtended {
                 max_steps: 9,
                 by: "h".into(),
             }),
@@ -190,11 +191,11 @@ fn a_visit_counts_unless_the_run_ended_at_it() {
     ] {
         let mut run = walking();
         let mut event = completed(next);
-        if let Event::Graph(GraphEvent::StepCompleted {
+        if let Event::Graph(GraphEvent::StepCompleted(StepCompleted {
             error: why,
             suppressed: goes_on,
             ..
-        }) = &mut event
+        })) = &mut event
         {
             *why = error.then(|| Failure::permanent("c", "m"));
             *goes_on = suppressed;
@@ -243,7 +244,7 @@ fn a_verdict_is_kept_with_its_attempt_until_that_is_repeated() {
 #[test]
 fn ended_run_keeps_last_node_and_no_work() {
     let end = || {
-        Event::Graph(GraphEvent::GraphCancelled {
+        Event::from(GraphCancelled {
             cause: "u".into(),
             steps: 0,
             elapsed_ms: 1,
@@ -293,7 +294,7 @@ fn a_run_names_the_node_where_it_ended_and_none_once_it_is_completed() {
         let mut run = walking();
         take(&mut run, &[started(1)]);
         assert_eq!(run.last_node(), Some("n"));
-        let ending = Event::Graph(GraphEvent::GraphEnding {
+        let ending = Event::from(GraphEnding {
             outcome: Arc::new(outcome.clone()),
         });
         take(&mut run, &[ending]);
@@ -309,7 +310,7 @@ fn a_run_names_the_node_where_it_ended_and_none_once_it_is_completed() {
     );
     take(
         &mut failed_for_good,
-        &[Event::Graph(GraphEvent::GraphError {
+        &[Event::from(GraphError {
             error: failure(),
             steps: 1,
             elapsed_ms: 1,
@@ -329,11 +330,11 @@ fn continuation_takes_over_state() {
             retried(1),
             started(2),
             completed(Some("m")),
-            Event::Graph(GraphEvent::LimitExtended {
+            Event::from(LimitExtended {
                 max_steps: 9,
                 by: "h".into(),
             }),
-            Event::Graph(GraphEvent::GraphError {
+            Event::from(GraphError {
                 error: Failure::permanent("c", "m"),
                 steps: 1,
                 elapsed_ms: 1,
@@ -372,7 +373,7 @@ fn raised_limit_replaces_previous_one() {
     assert_eq!(run.graph().unwrap().max_steps, Some(7));
     take(
         &mut run,
-        &[Event::Graph(GraphEvent::LimitExtended {
+        &[Event::from(LimitExtended {
             max_steps: 57,
             by: "h".into(),
         })],

@@ -1,6 +1,7 @@
 //! Which limits a run may be resumed with.
 
 use super::*;
+use crate::model::event::RunResumed;
 use crate::model::thread::{At, Before, Limits as Most, State, Used};
 
 /// A suspended thread that used 3 turns, 90 tokens and 5000 ms, of which it may use 10, 1000 and 9000 unless `limit` says otherwise,
@@ -140,7 +141,7 @@ fn a_limit_that_the_kind_does_not_have_is_refused_by_name() {
 fn the_event_names_only_what_is_raised_and_reads_back() {
     let raised = raise(Raisable::Turns, 9);
     let epoch = Epoch(2);
-    let event = Event::Run(RunEvent::RunResumed { epoch, raised });
+    let event = Event::from(RunResumed { epoch, raised });
     let written = serde_json::to_value(&event).unwrap();
     assert_eq!(written["payload"], json!({"epoch": 2, "max_turns": 9}));
     let payload = written["payload"].to_string();
@@ -174,7 +175,7 @@ fn raised_spawns_and_depth_exceed_old_ones() {
         max_depth: Some(5),
         ..Raised::default()
     };
-    let resumed = RunEvent::RunResumed {
+    let resumed = RunResumed {
         epoch: Epoch(1),
         raised,
     };

@@ -1,6 +1,7 @@
 //! How many child runs a chain of runs has started.
 
 use super::*;
+use crate::model::event::{CancelRequested, HookStarted, ItemStarted, StepCompleted, StepStarted};
 
 fn below(name: &str) -> RunId {
     RunId::new(name).unwrap()
@@ -9,8 +10,11 @@ fn below(name: &str) -> RunId {
 /// The same announcement, of a call that the child run `name` carries out; none, if it is empty.
 fn carried(mut event: Event, name: &str) -> Event {
     let carrier = (!name.is_empty()).then(|| below(name));
-    if let Event::Run(RunEvent::StepStarted { child, .. } | RunEvent::HookStarted { child, .. })
-    | Event::Graph(GraphEvent::ItemStarted { child, .. }) = &mut event
+    if let Event::Run(
+        RunEvent::StepStarted(StepStarted { child, .. })
+        | RunEvent::HookStarted(HookStarted { child, .. }),
+    )
+    | Event::Graph(GraphEvent::ItemStarted(ItemStarted { child, .. })) = &mut event
     {
         *child = carrier;
     }
@@ -20,7 +24,7 @@ fn carried(mut event: Event, name: &str) -> Event {
 /// The next step, at `n` again.
 fn next(name: &str) -> Event {
     let mut event = carried(started(1), name);
-    if let Event::Run(RunEvent::StepStarted { step, visit, .. }) = &mut event {
+    if let Event::Run(RunEvent::StepStarted(StepStarted { step, visit, .. })) = &mut event {
         (*step, *visit) = (2, 1);
     }
     event
@@ -30,7 +34,7 @@ fn next(name: &str) -> Event {
 fn given_up() -> [Event; 2] {
     let mut event = completed(None);
     let failure = Failure::permanent("c", "m").at("n");
-    if let Event::Graph(GraphEvent::StepCompleted { error, .. }) = &mut event {
+    if let Event::Graph(GraphEvent::StepCompleted(StepCompleted { error, .. })) = &mut event {
         *error = Some(failure.clone());
     }
     [event, Event::never_started(failure)]
@@ -150,7 +154,7 @@ fn a_run_that_continues_another_counts_from_there_on() {
 #[test]
 fn refused_spawn_starts_nothing() {
     let mut run = walking();
-    let cancel = Event::Run(RunEvent::CancelRequested { cause: "u".into() });
+    let cancel = Event::from(CancelRequested { cause: "u".into() });
     take(&mut run, &[cancel]);
     let late = carried(started(1), "y-1-a");
     assert!(run.apply(Timestamp::from_ms(20), &late).is_err());

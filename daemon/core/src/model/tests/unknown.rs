@@ -1,6 +1,9 @@
 //! What a record says about attempts of unknown outcome.
 
 use super::*;
+use crate::model::event::{
+    HookStarted, ItemCompleted, RunKilled, StepCompleted, StepFailed, StepStarted,
+};
 
 fn below() -> RunId {
     RunId::new("y-1-a").unwrap()
@@ -9,11 +12,11 @@ fn below() -> RunId {
 /// The action of `n`, carried out by the child run `child`, or by none.
 fn once(child: Option<RunId>) -> Event {
     let mut event = started(1);
-    if let Event::Run(RunEvent::StepStarted {
+    if let Event::Run(RunEvent::StepStarted(StepStarted {
         effect,
         child: carrier,
         ..
-    }) = &mut event
+    })) = &mut event
     {
         (*effect, *carrier) = (Effect::AtMostOnce, child);
     }
@@ -22,14 +25,14 @@ fn once(child: Option<RunId>) -> Event {
 
 fn failed_unknown() -> Event {
     let mut event = failed(1);
-    if let Event::Graph(GraphEvent::StepFailed { unknown, .. }) = &mut event {
+    if let Event::Graph(GraphEvent::StepFailed(StepFailed { unknown, .. })) = &mut event {
         *unknown = true;
     }
     event
 }
 
 fn killed() -> Event {
-    Event::Run(RunEvent::RunKilled {
+    Event::from(RunKilled {
         cause: "u".into(),
         receipt: KillReceipt::default(),
     })
@@ -38,7 +41,7 @@ fn killed() -> Event {
 /// The step failed, and that ends the run.
 fn given_up() -> Event {
     let mut event = completed(None);
-    if let Event::Graph(GraphEvent::StepCompleted { error, .. }) = &mut event {
+    if let Event::Graph(GraphEvent::StepCompleted(StepCompleted { error, .. })) = &mut event {
         *error = Some(Failure::permanent("c", "m").at("n"));
     }
     event
@@ -100,7 +103,9 @@ fn the_node_is_named_wherever_the_run_was_ended() {
 fn an_item_is_unknown_unless_it_succeeded_or_never_started() {
     let why = || Some(Failure::permanent("c", "m"));
     let mut refused = item_completed(3, why(), true);
-    if let Event::Graph(GraphEvent::ItemCompleted { never_started, .. }) = &mut refused {
+    if let Event::Graph(GraphEvent::ItemCompleted(ItemCompleted { never_started, .. })) =
+        &mut refused
+    {
         *never_started = true;
     }
     let mut events = vec![
@@ -135,7 +140,7 @@ fn an_item_is_unknown_unless_it_succeeded_or_never_started() {
 #[test]
 fn a_hook_is_as_unknown_as_the_child_run_that_carries_it_out() {
     let mut asked = hook_started(0);
-    if let Event::Run(RunEvent::HookStarted { child, .. }) = &mut asked {
+    if let Event::Run(RunEvent::HookStarted(HookStarted { child, .. })) = &mut asked {
         *child = Some(below());
     }
     let hook = |name: &str| [(name.to_owned(), false, true)];

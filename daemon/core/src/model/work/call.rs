@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::WorkState;
 use crate::clock::Timestamp;
-use crate::model::attempt::{Attempt, AttemptId, Slot};
-use crate::model::event::{Event, RunEvent, ToolEvent};
+use crate::model::attempt::{Attempt, Slot};
+use crate::model::event::{Event, StepStarted, ToolCancelled, ToolCompleted, ToolEvent};
 use crate::model::life::Outcome;
 use crate::model::spec::Spec;
 use crate::model::tool::State;
@@ -16,13 +16,12 @@ impl State {
     /// The only transition of the call; it may end wherever it stands.
     pub(super) fn apply(&mut self, event: &ToolEvent) {
         match event {
-            ToolEvent::ToolCompleted {
-                result,
-                error: Some(_),
-                ..
-            } => *self = Self::Over(Arc::clone(result)),
-            ToolEvent::ToolCompleted { error: None, .. } => *self = Self::Over(Arc::default()),
-            ToolEvent::ToolCancelled { .. } => {}
+            ToolEvent::ToolCompleted(completed) => {
+                let failed = completed.error.is_some();
+                let result = failed.then(|| Arc::clone(&completed.result));
+                *self = Self::Over(result.unwrap_or_default());
+            }
+            ToolEvent::ToolCancelled(_) => {}
         }
     }
 }
@@ -41,30 +40,15 @@ impl WorkState for State {
         }
     }
 
-    fn start_step(&mut self, at: Timestamp, event: &RunEvent) -> bool {
-        let (
-            Self::New,
-            RunEvent::StepStarted {
-                step,
-                attempt,
-                effect,
-                key,
-                ..
-            },
-        ) = (&*self, event)
-        else {
-            return false;
-        };
-        let id = AttemptId {
-            step: *step,
-            slot: Slot::Main,
-            number: *attempt,
-        };
-        *self = Self::Calling(Attempt {
-            key: key.as_str().into(),
-            ..Attempt::new(id, *effect, at)
-        });
-        true
+    fn start_step(&mut self, at: Timestamp, started: &StepStarted) -> bool {
+        let is_new = *self == Self::New;
+        if is_new {
+            *self = Self::Calling(Attempt {
+                child: None,
+                ..started.attempt(at)
+            });
+        }
+        is_new
     }
 
     fn place<'a>(&'a self, spec: &'a Spec) -> Option<&'a str> {
@@ -89,11 +73,11 @@ impl WorkState for State {
             }
             Outcome::Error { error } => (Arc::new(Value::Null), Some(error)),
             Outcome::Cancelled { cause } => {
-                return Some(ToolEvent::ToolCancelled { cause }.into());
+                return Some(ToolCancelled { cause }.into());
             }
             Outcome::Killed { .. } => return None,
         };
-        let completed = ToolEvent::ToolCompleted {
+        let completed = ToolCompleted {
             result,
             error,
             elapsed_ms,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::model::attempt::{Attempt, AttemptId, Slot};
-use crate::model::event::GraphEvent;
+use crate::model::event::{ItemCompleted, ItemStarted};
 use crate::model::failure::Failure;
 use crate::model::graph::{At, ItemResult, Items, State, StepStatus, StepWork, SuppressedError};
 
@@ -34,72 +34,44 @@ impl State {
         }
     }
 
-    pub(super) fn start_item(&mut self, at: Timestamp, event: &GraphEvent) -> bool {
-        let GraphEvent::ItemStarted {
-            step,
-            node,
-            item,
-            attempt,
-            effect,
-            key,
-            child,
-            ..
-        } = event
-        else {
-            return false;
-        };
-        let Some(items) = self.items_of(*step, node) else {
+    pub(super) fn start_item(&mut self, at: Timestamp, started: &ItemStarted) -> bool {
+        let Some(items) = self.items_of(started.step, &started.node) else {
             return false;
         };
         let id = AttemptId {
-            step: *step,
-            slot: Slot::Part(*item),
-            number: *attempt,
+            step: started.step,
+            slot: Slot::Part(started.item),
+            number: started.attempt,
         };
         let attempt = Attempt {
-            key: key.as_str().into(),
-            child: child.clone(),
-            ..Attempt::new(id, *effect, at)
+            key: started.key.as_str().into(),
+            child: started.child.clone(),
+            ..Attempt::new(id, started.effect, at)
         };
-        items.start(*item, attempt);
+        items.start(started.item, attempt);
         true
     }
 
-    pub(super) fn complete_item(&mut self, event: &GraphEvent) -> bool {
-        let GraphEvent::ItemCompleted {
-            step,
-            node,
-            item,
-            result,
-            collected,
-            error,
-            never_started,
-            unknown_below,
-            uncollected,
-            suppressed,
-            status,
-            ..
-        } = event
-        else {
+    pub(super) fn complete_item(&mut self, completed: &ItemCompleted) -> bool {
+        let (step, node, item) = (completed.step, &completed.node, completed.item);
+        let Some(items) = self.items_of(step, node) else {
             return false;
         };
-        let Some(items) = self.items_of(*step, node) else {
-            return false;
-        };
+        let value = completed.collected.as_ref().unwrap_or(&completed.result);
         let done = ItemResult {
-            value: Arc::clone(collected.as_ref().unwrap_or(result)),
-            error: error.clone(),
-            never_started: *never_started,
-            unknown_below: *unknown_below,
-            uncollected: *uncollected,
+            value: Arc::clone(value),
+            error: completed.error.clone(),
+            never_started: completed.never_started,
+            unknown_below: completed.unknown_below,
+            uncollected: completed.uncollected,
             unknown: false,
             attempt: 0,
-            cached: *status == StepStatus::Cached,
+            cached: completed.status == StepStatus::Cached,
         };
-        items.end(*item, done);
-        let name = items.name(node, Slot::Part(*item));
-        if let (true, Some(error)) = (*suppressed, error) {
-            self.suppressed.push(item_error(*step, node, &name, error));
+        items.end(item, done);
+        let name = items.name(node, Slot::Part(item));
+        if let (true, Some(error)) = (completed.suppressed, &completed.error) {
+            self.suppressed.push(item_error(step, node, &name, error));
         }
         true
     }

@@ -9,7 +9,10 @@ use crate::clock::Timestamp;
 use crate::conversation::{Block, Digest, Message, Source};
 use crate::id::RunId;
 use crate::model::attempt::{Attempt, AttemptId, Slot};
-use crate::model::event::{Event, Started, ThreadEvent};
+use crate::model::event::{
+    CognitionOut, ErrorClassified, Event, PromptComposed, StepStart, ThreadCancelled,
+    ThreadCompleted, ThreadError, ThreadEvent, ToolCallResult, ToolCallStart,
+};
 use crate::model::life::Outcome;
 use crate::model::limits::Raised;
 use crate::model::spec::Spec;
@@ -47,7 +50,7 @@ impl Turn {
     }
 
     /// A call starts, or starts again; `false` if it has ended.
-    fn start_call(&mut self, now: Timestamp, started: &Started) -> bool {
+    fn start_call(&mut self, now: Timestamp, started: &ToolCallStart) -> bool {
         let id = AttemptId {
             step: self.number,
             slot: Slot::Part(started.position),
@@ -117,15 +120,14 @@ impl WorkState for State {
     }
 
     fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event> {
-        let event = match outcome {
+        Some(match outcome {
             Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
-                ThreadEvent::ThreadCompleted { output, elapsed_ms }
+                ThreadCompleted { output, elapsed_ms }.into()
             }
-            Outcome::Error { error } => ThreadEvent::ThreadError { error, elapsed_ms },
-            Outcome::Cancelled { cause } => ThreadEvent::ThreadCancelled { cause, elapsed_ms },
+            Outcome::Error { error } => ThreadError { error, elapsed_ms }.into(),
+            Outcome::Cancelled { cause } => ThreadCancelled { cause, elapsed_ms }.into(),
             Outcome::Killed { .. } => return None,
-        };
-        Some(event.into())
+        })
     }
 
     fn result(&self) -> Option<&Arc<Value>> {
@@ -185,28 +187,20 @@ impl State {
     /// The only transition of a thread's work; `false` if it cannot happen here, and then nothing has changed.
     pub(super) fn apply(&mut self, at: Timestamp, spec: &Spec, event: &ThreadEvent) -> bool {
         match event {
-            ThreadEvent::ThreadStarted { .. } => self.start(at, spec),
-            ThreadEvent::SystemPrompt { .. } => self.at == At::Composing,
-            ThreadEvent::PromptComposed { head, bytes, .. } => {
-                if self.at != At::Composing {
-                    return false;
-                }
-                (self.root, self.head) = (Some(*head), Some(*head));
-                self.context.new_bytes = *bytes;
-                self.at = At::Before(Box::new(Before::turn(1)));
-                true
-            }
-            ThreadEvent::CognitionIn { source, text, .. } => self.tell(*source, text),
-            ThreadEvent::MessageQueued { text, .. } => self.queue.push(text),
-            ThreadEvent::StepStart { .. } => self.begin(event),
-            ThreadEvent::CognitionReasoning { .. } | ThreadEvent::RetrySucceeded { .. } => {
+            ThreadEvent::ThreadStarted(_) => self.start(at, spec),
+            ThreadEvent::SystemPrompt(_) => self.at == At::Composing,
+            ThreadEvent::PromptComposed(composed) => self.compose(composed),
+            ThreadEvent::CognitionIn(received) => self.tell(received.source, &received.text),
+            ThreadEvent::MessageQueued(message) => self.queue.push(&message.text),
+            ThreadEvent::StepStart(start) => self.begin(start),
+            ThreadEvent::CognitionReasoning(_) | ThreadEvent::RetrySucceeded(_) => {
                 self.turn().is_some()
             }
-            ThreadEvent::CognitionOut { .. } => self.say(event),
+            ThreadEvent::CognitionOut(said) => self.say(said),
             ThreadEvent::ToolCallStart(started) => self
                 .turn_mut()
                 .is_some_and(|turn| turn.start_call(at, started)),
-            ThreadEvent::ToolCallResult { .. } => self.answer(event),
+            ThreadEvent::ToolCallResult(result) => self.answer(result),
             ThreadEvent::DirectiveReturn(returned) => {
                 if self.turn().is_none() || self.returned.is_some() {
                     return false;
@@ -214,45 +208,57 @@ impl State {
                 self.returned = Some(Arc::clone(returned));
                 true
             }
-            ThreadEvent::StepFinish { head, .. } => self.finish(at, head),
-            ThreadEvent::ErrorClassified { .. } => self.fail(at, event),
-            ThreadEvent::LimitEscalationRequested { proposed_max, .. } => {
+            ThreadEvent::StepFinish(finish) => self.finish(at, &finish.head),
+            ThreadEvent::ErrorClassified(classified) => self.fail(at, classified),
+            ThreadEvent::LimitEscalationRequested(requested) => {
                 let is_ahead = matches!(self.at, At::Before(_));
                 if is_ahead {
-                    self.escalated = Some(proposed_max.as_str().into());
+                    self.escalated = Some(requested.proposed_max.as_str().into());
                 }
                 is_ahead
             }
-            ThreadEvent::TurnRetryScheduled { due, .. } => {
-                let At::Failed(failed) = &mut self.at else {
-                    return false;
-                };
-                let next = Before {
-                    due: Some(*due),
-                    ..failed.next.clone()
-                };
-                self.at = At::Before(Box::new(next));
-                true
-            }
-            ThreadEvent::ContextReseeded { root, bytes, .. } => self.reseed(root, *bytes),
+            ThreadEvent::TurnRetryScheduled(scheduled) => self.back_off(scheduled.due),
+            ThreadEvent::ContextReseeded(reseeded) => self.reseed(&reseeded.root, reseeded.bytes),
             // Who says something before the end is heard, unless the outputs are there already.
-            ThreadEvent::ThreadCompleted { .. }
+            ThreadEvent::ThreadCompleted(_)
                 if !self.queue.is_empty() && self.returned.is_none() =>
             {
                 false
             }
-            ThreadEvent::ThreadCompleted { output, .. } => {
-                self.result = Some(Arc::clone(output));
+            ThreadEvent::ThreadCompleted(completed) => {
+                self.result = Some(Arc::clone(&completed.output));
                 self.unfinished = None;
                 true
             }
-            ThreadEvent::ThreadError { .. } => {
+            ThreadEvent::ThreadError(_) => {
                 let returned = self.returned.as_ref();
                 self.result = returned.map(|returned| Arc::new(returned.outputs.clone().into()));
                 true
             }
-            ThreadEvent::ThreadCancelled { .. } => true,
+            ThreadEvent::ThreadCancelled(_) => true,
         }
+    }
+
+    fn compose(&mut self, composed: &PromptComposed) -> bool {
+        if self.at != At::Composing {
+            return false;
+        }
+        (self.root, self.head) = (Some(composed.head), Some(composed.head));
+        self.context.new_bytes = composed.bytes;
+        self.at = At::Before(Box::new(Before::turn(1)));
+        true
+    }
+
+    fn back_off(&mut self, due: Timestamp) -> bool {
+        let At::Failed(failed) = &mut self.at else {
+            return false;
+        };
+        let next = Before {
+            due: Some(due),
+            ..failed.next.clone()
+        };
+        self.at = At::Before(Box::new(next));
+        true
     }
 
     /// The model is to receive something before the next turn; what the prompt says comes with the prompt.
@@ -285,35 +291,23 @@ impl State {
     }
 
     /// The model is called, behind all that was said to it.
-    fn begin(&mut self, event: &ThreadEvent) -> bool {
-        if !self.queue.is_empty() {
-            return false;
-        }
-        let (
-            At::Before(before),
-            ThreadEvent::StepStart {
-                turn,
-                attempt,
-                now,
-                input_tokens,
-                max_output,
-            },
-        ) = (&mut self.at, event)
-        else {
+    fn begin(&mut self, start: &StepStart) -> bool {
+        let At::Before(before) = &mut self.at else {
             return false;
         };
-        if (before.turn, before.attempt) != (*turn, *attempt) {
+        let is_next = (before.turn, before.attempt) == (start.turn, start.attempt);
+        if !is_next || !self.queue.is_empty() {
             return false;
         }
         let turn = Turn {
-            number: *turn,
-            attempt: *attempt,
+            number: start.turn,
+            attempt: start.attempt,
             retries: before.retries,
-            now: *now,
-            since: *now,
+            now: start.now,
+            since: start.now,
             texts: std::mem::take(&mut before.texts),
-            input: *input_tokens,
-            max_output: *max_output,
+            input: start.input_tokens,
+            max_output: start.max_output,
             parts: Vec::new(),
             said: None,
             calls: Vec::new(),
@@ -323,29 +317,20 @@ impl State {
         true
     }
 
-    fn say(&mut self, event: &ThreadEvent) -> bool {
-        let (
-            At::Calling(turn),
-            ThreadEvent::CognitionOut {
-                turn: number,
-                text,
-                message,
-                usage,
-                ..
-            },
-        ) = (&mut self.at, event)
-        else {
+    fn say(&mut self, said: &CognitionOut) -> bool {
+        let message = &said.message;
+        let At::Calling(turn) = &mut self.at else {
             return false;
         };
-        if turn.number != *number {
+        if turn.number != said.turn {
             return false;
         }
         turn.enter_calls(message);
         turn.parts = Vec::new();
         turn.said = Some(Arc::clone(message));
-        Arc::make_mut(&mut self.recent).say(text);
+        Arc::make_mut(&mut self.recent).say(&said.text);
         self.used.turns += 1;
-        if let Some(usage) = usage {
+        if let Some(usage) = &said.usage {
             let counted = [usage.input, usage.cache_write, usage.output];
             self.used.count(&counted);
             self.context = Context {
@@ -365,29 +350,20 @@ impl State {
         true
     }
 
-    fn answer(&mut self, event: &ThreadEvent) -> bool {
-        let ThreadEvent::ToolCallResult {
-            position,
-            output,
-            is_error,
-            artifact,
-            ..
-        } = event
-        else {
-            return false;
-        };
-        let call = self.turn_mut().and_then(|turn| turn.call_mut(*position));
+    fn answer(&mut self, result: &ToolCallResult) -> bool {
+        let turn = self.turn_mut();
+        let call = turn.and_then(|turn| turn.call_mut(result.position));
         let Some(call) = call.filter(|call| !matches!(call.at, CallAt::Done(_))) else {
             return false;
         };
         call.at = CallAt::Done(Arc::new(Answered {
-            content: output.clone(),
-            is_error: *is_error,
+            content: result.output.clone(),
+            is_error: result.is_error,
         }));
         let name = call.name.clone();
-        Arc::make_mut(&mut self.recent).answer(&name, output, *is_error);
-        self.context.add(output.len());
-        if let Some(name) = artifact {
+        Arc::make_mut(&mut self.recent).answer(&name, &result.output, result.is_error);
+        self.context.add(result.output.len());
+        if let Some(name) = &result.artifact {
             self.artifacts.add(name);
         }
         true
@@ -435,29 +411,20 @@ impl State {
         true
     }
 
-    fn fail(&mut self, at: Timestamp, event: &ThreadEvent) -> bool {
-        let (
-            At::Calling(turn),
-            ThreadEvent::ErrorClassified {
-                error,
-                classification,
-                pause_ms,
-                ..
-            },
-        ) = (&self.at, event)
-        else {
+    fn fail(&mut self, at: Timestamp, classified: &ErrorClassified) -> bool {
+        let At::Calling(turn) = &self.at else {
             return false;
         };
         if !turn.calls.is_empty() {
             return false;
         }
         let failed = Failed {
-            next: turn.again(*classification != Class::Interrupted),
-            failure: error.clone(),
-            class: *classification,
-            pause_ms: *pause_ms,
+            next: turn.again(classified.classification != Class::Interrupted),
+            failure: classified.error.clone(),
+            class: classified.classification,
+            pause_ms: classified.pause_ms,
         };
-        Arc::make_mut(&mut self.recent).fail(error);
+        Arc::make_mut(&mut self.recent).fail(&classified.error);
         self.count_time(at);
         self.at = At::Failed(Box::new(failed));
         true

@@ -9,8 +9,11 @@ use serde_json::{Value, json};
 use super::WorkState;
 use crate::clock::Timestamp;
 use crate::id::{Name, RunId};
-use crate::model::attempt::{Attempt, AttemptId, Slot};
-use crate::model::event::{Event, GraphEvent, RunEvent};
+use crate::model::attempt::{Attempt, Slot};
+use crate::model::event::{
+    Event, GraphCancelled, GraphCompleted, GraphError, GraphEvent, GraphStarted, RetryScheduled,
+    StepCompleted, StepFailed, StepStarted, StepWaiting,
+};
 use crate::model::graph::{
     At, Due, FailedAttempt, Idle, LastStep, State, Step, StepWork, SuppressedError, Unrepaired,
 };
@@ -95,46 +98,26 @@ impl WorkState for State {
         }
     }
 
-    fn start_step(&mut self, at: Timestamp, event: &RunEvent) -> bool {
-        let RunEvent::StepStarted {
-            step: number,
-            node,
-            visit,
-            attempt,
-            effect,
-            key,
-            now,
-            items: count,
-            branches,
-            child,
-            ..
-        } = event
-        else {
-            return false;
-        };
-        if !self.begins(*number, node, *attempt) {
+    fn start_step(&mut self, at: Timestamp, started: &StepStarted) -> bool {
+        let number = started.step;
+        if !self.begins(number, &started.node, started.attempt) {
             return false;
         }
-        let work = match count {
-            None => {
-                let attempt = Attempt {
-                    key: key.as_str().into(),
-                    child: child.clone(),
-                    ..Attempt::new(main(*number, *attempt), *effect, at)
-                };
-                StepWork::Action(attempt.repeating(self.at.action()))
+        let work = match started.items {
+            None => StepWork::Action(started.attempt(at).repeating(self.at.action())),
+            Some(count) => {
+                StepWork::Items(self.open_items(number, count).called(&started.branches))
             }
-            Some(count) => StepWork::Items(self.open_items(*number, *count).called(branches)),
         };
         self.at = At::Step(Step {
-            number: *number,
-            node: node.as_str().into(),
-            visit: *visit,
-            now: *now,
-            attempt: *attempt,
-            child: child.clone().or_else(|| self.at.child().cloned()),
+            number,
+            node: started.node.as_str().into(),
+            visit: started.visit,
+            now: started.now,
+            attempt: started.attempt,
+            child: started.child.clone().or_else(|| self.at.child().cloned()),
             work,
-            idle: self.at.idle(*number),
+            idle: self.at.idle(number),
         });
         true
     }
@@ -162,28 +145,30 @@ impl WorkState for State {
 
     fn ending(&self, outcome: Outcome, elapsed_ms: u64) -> Option<Event> {
         let (status, steps) = (outcome.status(), self.steps);
-        let event = match outcome {
+        Some(match outcome {
             Outcome::Completed { output } | Outcome::CompletedWithErrors { output } => {
-                GraphEvent::GraphCompleted {
+                GraphCompleted {
                     status,
                     steps,
                     elapsed_ms,
                     output,
                 }
+                .into()
             }
-            Outcome::Error { error } => GraphEvent::GraphError {
+            Outcome::Error { error } => GraphError {
                 error,
                 steps,
                 elapsed_ms,
-            },
-            Outcome::Cancelled { cause } => GraphEvent::GraphCancelled {
+            }
+            .into(),
+            Outcome::Cancelled { cause } => GraphCancelled {
                 cause,
                 steps,
                 elapsed_ms,
-            },
+            }
+            .into(),
             Outcome::Killed { .. } => return None,
-        };
-        Some(event.into())
+        })
     }
 }
 
@@ -209,29 +194,18 @@ impl State {
         }
     }
 
-    fn wait(&mut self, event: &GraphEvent) -> bool {
-        let GraphEvent::StepWaiting {
-            step: number,
-            node,
-            visit,
-            attempt,
-            now,
-            waits,
-        } = event
-        else {
-            return false;
-        };
-        let begins = self.begins(*number, node, *attempt);
+    fn wait(&mut self, waiting: &StepWaiting) -> bool {
+        let begins = self.begins(waiting.step, &waiting.node, waiting.attempt);
         if begins {
             self.at = At::Step(Step {
-                number: *number,
-                node: node.as_str().into(),
-                visit: *visit,
-                now: *now,
-                attempt: *attempt,
+                number: waiting.step,
+                node: waiting.node.as_str().into(),
+                visit: waiting.visit,
+                now: waiting.now,
+                attempt: waiting.attempt,
                 child: None,
-                work: StepWork::Waits(waits.clone()),
-                idle: self.at.idle(*number),
+                work: StepWork::Waits(waiting.waits.clone()),
+                idle: self.at.idle(waiting.step),
             });
         }
         begins
@@ -240,58 +214,62 @@ impl State {
     /// The only transition of the walk.
     pub(super) fn apply(&mut self, at: Timestamp, spec: &Spec, event: &GraphEvent) -> bool {
         match event {
-            GraphEvent::GraphStarted {
-                start_node, state, ..
-            } => {
-                let At::New = self.at else { return false };
-                self.vars = state.clone();
-                self.vars.set("inputs", Value::Object(spec.inputs.clone()));
-                let start = spec.start_from();
-                self.at = At::Between {
-                    next: Some(start_node.as_str().into()),
-                    left: start.and_then(|start| start.left.clone()),
-                    round: None,
-                };
-                true
-            }
-            GraphEvent::StepFailed { .. } => self.fail(event),
-            GraphEvent::RetryScheduled { .. } => self.back_off(at, event),
-            GraphEvent::ItemStarted { .. } => self.start_item(at, event),
-            GraphEvent::ItemCompleted { .. } => self.complete_item(event),
-            GraphEvent::ForeachCompleted { step, node, .. }
-            | GraphEvent::ParallelCompleted { step, node, .. } => self.complete_items(*step, node),
-            GraphEvent::StepWaiting { .. } => self.wait(event),
-            GraphEvent::LimitExtended { max_steps, .. } => {
-                let At::Between {
-                    next: Some(_),
-                    round,
-                    ..
-                } = &mut self.at
-                else {
-                    return false;
-                };
-                *round = None;
-                self.max_steps = Some(*max_steps);
-                true
-            }
-            GraphEvent::StepCompleted { .. } => self.complete_step(spec, event),
-            GraphEvent::GraphEnding { outcome } => {
-                if let At::Ending { .. } = self.at {
-                    return false;
-                }
-                self.end();
-                let stood = Arc::new(std::mem::take(&mut self.at));
-                self.at = At::Ending {
-                    outcome: Arc::clone(outcome),
-                    stood,
-                    round: None,
-                };
-                true
-            }
-            GraphEvent::GraphCompleted { .. }
-            | GraphEvent::GraphError { .. }
-            | GraphEvent::GraphCancelled { .. } => true,
+            GraphEvent::GraphStarted(started) => self.begin(spec, started),
+            GraphEvent::StepFailed(failed) => self.fail(failed),
+            GraphEvent::RetryScheduled(scheduled) => self.back_off(at, scheduled),
+            GraphEvent::ItemStarted(started) => self.start_item(at, started),
+            GraphEvent::ItemCompleted(completed) => self.complete_item(completed),
+            GraphEvent::ForeachCompleted(end) => self.complete_items(end.step, &end.node),
+            GraphEvent::ParallelCompleted(end) => self.complete_items(end.step, &end.node),
+            GraphEvent::StepWaiting(waiting) => self.wait(waiting),
+            GraphEvent::LimitExtended(extended) => self.extend(extended.max_steps),
+            GraphEvent::StepCompleted(completed) => self.complete_step(spec, completed),
+            GraphEvent::GraphEnding(ending) => self.ask_about_end(&ending.outcome),
+            GraphEvent::GraphCompleted(_)
+            | GraphEvent::GraphError(_)
+            | GraphEvent::GraphCancelled(_) => true,
         }
+    }
+
+    fn begin(&mut self, spec: &Spec, started: &GraphStarted) -> bool {
+        let At::New = self.at else { return false };
+        self.vars = started.state.clone();
+        self.vars.set("inputs", Value::Object(spec.inputs.clone()));
+        let start = spec.start_from();
+        self.at = At::Between {
+            next: Some(started.start_node.as_str().into()),
+            left: start.and_then(|start| start.left.clone()),
+            round: None,
+        };
+        true
+    }
+
+    fn extend(&mut self, max_steps: u32) -> bool {
+        let At::Between {
+            next: Some(_),
+            round,
+            ..
+        } = &mut self.at
+        else {
+            return false;
+        };
+        *round = None;
+        self.max_steps = Some(max_steps);
+        true
+    }
+
+    fn ask_about_end(&mut self, outcome: &Arc<Outcome>) -> bool {
+        if let At::Ending { .. } = self.at {
+            return false;
+        }
+        self.end();
+        let stood = Arc::new(std::mem::take(&mut self.at));
+        self.at = At::Ending {
+            outcome: Arc::clone(outcome),
+            stood,
+            round: None,
+        };
+        true
     }
 
     /// Shows the retries in the state, where templates and hooks read them.
@@ -300,38 +278,24 @@ impl State {
         self.vars.set("_retries", retries);
     }
 
-    fn fail(&mut self, event: &GraphEvent) -> bool {
-        let GraphEvent::StepFailed {
-            step: number,
-            node,
-            visit,
-            attempt,
-            now,
-            error,
-            result,
-            classification,
-            repeatable,
-            unknown,
-        } = event
-        else {
-            return false;
-        };
+    fn fail(&mut self, failed: &StepFailed) -> bool {
+        let (number, node) = (failed.step, failed.node.as_str());
         let step = match &mut self.at {
             At::Between { next, left, .. } if next.as_deref() == Some(node) => {
                 let left = left.take().unwrap_or_default();
                 Step {
-                    number: *number,
-                    node: node.as_str().into(),
-                    visit: *visit,
-                    now: *now,
-                    attempt: *attempt,
+                    number,
+                    node: node.into(),
+                    visit: failed.visit,
+                    now: failed.now,
+                    attempt: failed.attempt,
                     child: left.child,
                     work: StepWork::NeverStarted(left.items),
                     idle: Idle::default(),
                 }
             }
             At::Step(step) | At::Backoff { step, .. }
-                if (step.number, &*step.node) == (*number, node) =>
+                if (step.number, &*step.node) == (number, node) =>
             {
                 step.clone()
             }
@@ -343,11 +307,11 @@ impl State {
             | At::Ending { .. } => return false,
         };
         let failure = FailedAttempt {
-            error: error.clone(),
-            result: Arc::clone(result),
-            classification: classification.clone(),
-            repeatable: *repeatable,
-            unknown: *unknown,
+            error: failed.error.clone(),
+            result: Arc::clone(&failed.result),
+            classification: failed.classification.clone(),
+            repeatable: failed.repeatable,
+            unknown: failed.unknown,
         };
         self.at = At::Failed {
             step,
@@ -357,15 +321,9 @@ impl State {
         true
     }
 
-    fn back_off(&mut self, at: Timestamp, event: &GraphEvent) -> bool {
-        let GraphEvent::RetryScheduled {
-            node, retries, due, ..
-        } = event
-        else {
-            return false;
-        };
+    fn back_off(&mut self, at: Timestamp, scheduled: &RetryScheduled) -> bool {
         let step = match &self.at {
-            At::Failed { step, .. } if *step.node == **node => step.clone(),
+            At::Failed { step, .. } if *step.node == *scheduled.node => step.clone(),
             At::New
             | At::Between { .. }
             | At::Step(_)
@@ -373,20 +331,21 @@ impl State {
             | At::Backoff { .. }
             | At::Ending { .. } => return false,
         };
-        Arc::make_mut(&mut self.retries).insert(Arc::clone(&step.node), *retries);
+        let retries = Arc::make_mut(&mut self.retries);
+        retries.insert(Arc::clone(&step.node), scheduled.retries);
         self.show_retries();
         self.at = At::Backoff {
             step,
             due: Due {
-                at: *due,
-                delay_ms: due.ms_since(at),
+                at: scheduled.due,
+                delay_ms: scheduled.due.ms_since(at),
             },
         };
         true
     }
 
-    fn complete_step(&mut self, spec: &Spec, event: &GraphEvent) -> bool {
-        let GraphEvent::StepCompleted {
+    fn complete_step(&mut self, spec: &Spec, completed: &StepCompleted) -> bool {
+        let StepCompleted {
             step: number,
             node,
             next_node,
@@ -395,10 +354,7 @@ impl State {
             suppressed,
             output,
             ..
-        } = event
-        else {
-            return false;
-        };
+        } = completed;
         let is_here = self.at.node() == Some(node);
         if !is_here || self.at.step().is_some_and(|step| step.number != *number) {
             return false;
@@ -472,13 +428,5 @@ impl State {
         }
         self.unrepaired.retain(|failed| *failed.node != *node);
         self.unrepaired.extend(failed.map(Arc::new));
-    }
-}
-
-const fn main(step: u32, number: u32) -> AttemptId {
-    AttemptId {
-        step,
-        slot: Slot::Main,
-        number,
     }
 }

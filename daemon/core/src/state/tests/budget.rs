@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::ledger::{CallNo, Lacking, Misuse, Shortfall, Usage};
+use crate::model::event::{BudgetHeld, BudgetRaised, BudgetSettled};
 use crate::model::{Because, ChildTerms, Funding};
 use crate::money::Usd;
 
@@ -35,12 +36,12 @@ fn funded(run: &str, account_of: &str, parent: Option<&str>, funding: Funding) -
 }
 
 fn raise(run: &str, to: &str) -> Change {
-    let event = RunEvent::BudgetRaised {
+    let event = BudgetRaised {
         account: account(run),
         to: usd(to),
         by: "uid:0".to_owned(),
     };
-    Change::event(&id(run), Event::Run(event))
+    Change::event(&id(run), Event::from(event))
 }
 
 /// A root with a limit of 1.00.
@@ -199,7 +200,7 @@ fn parent_limits_tree_for_threads() {
 }
 
 fn hold(run: &str, call: u32, amount: &str) -> Change {
-    let event = RunEvent::BudgetHeld {
+    let event = BudgetHeld {
         call: CallNo(call),
         amount: usd(amount),
         model: "m".to_owned(),
@@ -207,7 +208,7 @@ fn hold(run: &str, call: u32, amount: &str) -> Change {
         max_output: 1,
         meters: Vec::new(),
     };
-    Change::event(&id(run), Event::Run(event))
+    Change::event(&id(run), Event::from(event))
 }
 
 fn settle(run: &str, call: u32, held: &str, cost: &str) -> Change {
@@ -216,14 +217,14 @@ fn settle(run: &str, call: u32, held: &str, cost: &str) -> Change {
         calls: 1,
         ..Usage::default()
     };
-    let event = RunEvent::BudgetSettled {
+    let event = BudgetSettled {
         call: CallNo(call),
         amount: usd(held),
         usage,
         estimated: false,
         because: Because::Usage,
     };
-    Change::event(&id(run), Event::Run(event))
+    Change::event(&id(run), Event::from(event))
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Limits on the number of child runs.
 
 use super::*;
-use crate::model::{ChildTerms, Effect, GraphEvent, Limits, Object};
+use crate::model::event::{GraphStarted, ItemStarted, StepStarted};
+use crate::model::{ChildTerms, Effect, Limits, Object};
 
 /// A run that may start `most` child runs and has begun three items without any attempt.
 fn at_items(most: Option<u32>) -> State {
@@ -12,13 +13,13 @@ fn at_items(most: Option<u32>) -> State {
         },
         ..spec("a")
     };
-    let begun = Event::Graph(GraphEvent::GraphStarted {
+    let begun = Event::from(GraphStarted {
         graph_id: "a/b".into(),
         graph_run_id: id("a"),
         start_node: "n".into(),
         state: Object::new().into(),
     });
-    let step = Event::Run(RunEvent::StepStarted {
+    let step = Event::from(StepStarted {
         step: 1,
         node: "n".into(),
         visit: 0,
@@ -47,7 +48,7 @@ fn at_items(most: Option<u32>) -> State {
 
 /// Attempt `attempt` of an item by the new run `child`.
 fn item(item: u32, attempt: u32, child: &str) -> Vec<Change> {
-    let announced = Event::Graph(GraphEvent::ItemStarted {
+    let announced = Event::from(ItemStarted {
         step: 1,
         node: "n".into(),
         item,

@@ -2,6 +2,7 @@
 
 use super::stage::Met;
 use super::*;
+use crate::model::event::{BudgetSettled, CancelRequested};
 use crate::model::thread::Class;
 use crate::model::{Because, Failure};
 use crate::provider::Thinking;
@@ -10,12 +11,12 @@ use crate::provider::failure::Charge;
 /// The settlement of the last call: money, true if that is an estimate, and why.
 pub(super) fn settled(stage: &Stage) -> (String, bool, Because) {
     let last = stage.log.iter().rev().find_map(|event| match event {
-        Event::Run(RunEvent::BudgetSettled {
+        Event::Run(RunEvent::BudgetSettled(BudgetSettled {
             usage,
             estimated,
             because,
             ..
-        }) => Some((usage.money.to_string(), *estimated, *because)),
+        })) => Some((usage.money.to_string(), *estimated, *because)),
         Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     last.unwrap()
@@ -118,7 +119,7 @@ fn interrupted_call_is_charged_at_known_cost() {
             let request = stage.run().thread().unwrap().turn().unwrap().input;
             let because = if stopped {
                 stage.hear(Heard::Stopped(received));
-                stage.others(RunEvent::CancelRequested {
+                stage.others(CancelRequested {
                     cause: "me".to_owned(),
                 });
                 stage.machine.abandon(Slot::Main);

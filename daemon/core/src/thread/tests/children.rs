@@ -2,6 +2,7 @@
 
 use super::stage::{Met, execute, result};
 use super::*;
+use crate::model::event::CancelRequested;
 use crate::model::{Failure, SuspendReason};
 
 const ALL: &str = "<execute><tool>t/*</tool></execute>";
@@ -153,7 +154,7 @@ fn suspended_child_holds_back_further_calls() {
 #[test]
 fn a_cancel_of_a_suspended_child_ends_the_thread() {
     let mut stage = asking(&[("c1", "t/graph")]);
-    stage.others(RunEvent::CancelRequested {
+    stage.others(CancelRequested {
         cause: "me".to_owned(),
     });
     stage.running.clear();

@@ -2,8 +2,10 @@
 
 use super::stage::{Met, ended, execute, result};
 use super::*;
+use crate::model::ThreadEvent;
+use crate::model::event::{CognitionIn, RunKilled};
 use crate::model::thread::{Class, Limits};
-use crate::model::{KillReceipt, Raised, RunEvent, Task, ThreadSource, Unraised, Work};
+use crate::model::{KillReceipt, Raised, Task, ThreadSource, Unraised, Work};
 use crate::provider::failure::Charge;
 
 fn stage() -> Stage {
@@ -34,7 +36,7 @@ fn begun_with(old: &Stage, carried: State) -> Stage {
 }
 
 fn kill(stage: &mut Stage) {
-    let killed = RunEvent::RunKilled {
+    let killed = RunKilled {
         cause: "me".to_owned(),
         receipt: KillReceipt::default(),
     };
@@ -47,7 +49,7 @@ fn kill(stage: &mut Stage) {
 /// What the model receives before it is called, in order.
 fn told(stage: &Stage) -> Vec<(Source, String)> {
     let told = stage.log.iter().filter_map(|event| match event {
-        Event::Thread(ThreadEvent::CognitionIn { source, text, .. }) => {
+        Event::Thread(ThreadEvent::CognitionIn(CognitionIn { source, text, .. })) => {
             Some((*source, text.clone()))
         }
         Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,

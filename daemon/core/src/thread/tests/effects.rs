@@ -4,7 +4,8 @@ use super::stage::{Met, execute, result};
 use super::*;
 use crate::conversation::Digest;
 use crate::model::Effect;
-use crate::model::Started;
+use crate::model::ThreadEvent;
+use crate::model::event::ToolCallStart;
 
 const ALL: &str = "<execute><tool>t/*</tool></execute>";
 
@@ -15,9 +16,9 @@ fn stage(permissions: &str) -> Stage {
 }
 
 /// What is on record of the calls that started.
-fn started(stage: &Stage) -> Vec<Started> {
+fn started(stage: &Stage) -> Vec<ToolCallStart> {
     let started = stage.log.iter().filter_map(|event| match event {
-        Event::Thread(ThreadEvent::ToolCallStart(started)) => Some(Started::clone(started)),
+        Event::Thread(ThreadEvent::ToolCallStart(started)) => Some(ToolCallStart::clone(started)),
         Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     started.collect()

@@ -2,6 +2,8 @@
 
 use super::stage::{Met, execute, result};
 use super::*;
+use crate::model::ThreadEvent;
+use crate::model::event::{LimitEscalationRequested, RunResumed};
 use crate::model::thread::Class;
 use crate::model::{Failure, Outcome, Raised, SuspendReason};
 use crate::provider::failure::Charge;
@@ -30,12 +32,12 @@ fn error_code(stage: &Stage) -> Option<&str> {
 /// The requests for a higher limit: which, what is used, what may be, what is asked for.
 fn requests(stage: &Stage) -> Vec<[String; 4]> {
     let asked = stage.log.iter().filter_map(|event| match event {
-        Event::Thread(ThreadEvent::LimitEscalationRequested {
+        Event::Thread(ThreadEvent::LimitEscalationRequested(LimitEscalationRequested {
             limit_code,
             current_value,
             current_max,
             proposed_max,
-        }) => Some([limit_code, current_value, current_max, proposed_max].map(String::clone)),
+        })) => Some([limit_code, current_value, current_max, proposed_max].map(String::clone)),
         Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     asked.collect()
@@ -86,7 +88,7 @@ fn requested_limit_resumes_thread() {
     let names = stage.names();
     let last = &names[names.len() - 2..];
     assert_eq!(last, ["limit_escalation_requested", "run_suspended"]);
-    stage.others(RunEvent::RunResumed {
+    stage.others(RunResumed {
         epoch: Epoch::default(),
         raised: Raised {
             max_tokens: proposed.parse().ok(),

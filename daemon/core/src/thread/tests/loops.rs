@@ -4,6 +4,10 @@ use super::charged::settled;
 use super::stage::{Met, ended, execute, result};
 use super::*;
 use crate::conversation::Digest;
+use crate::model::ThreadEvent;
+use crate::model::event::{
+    BudgetHeld, BudgetSettled, CancelRequested, ContextReseeded, UncertainAnswered, Warning,
+};
 use crate::model::thread::{Class, ReturnStatus};
 use crate::model::{Because, Failure, Outcome, SuspendReason};
 use crate::provider::failure::Charge;
@@ -185,7 +189,7 @@ fn say(stage: &mut Stage, text: &str, stop: Stop) {
 
 fn warns_of_cut(stage: &Stage) -> bool {
     stage.log.iter().any(|event| match event {
-        Event::Run(RunEvent::Warning { message, .. }) => message.contains("incomplete"),
+        Event::Run(RunEvent::Warning(Warning { message, .. })) => message.contains("incomplete"),
         Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => false,
     })
 }
@@ -532,14 +536,14 @@ fn refused_reasoning_is_dropped_once() {
     assert_ne!(thread.head, old);
     assert_eq!(thread.head, thread.root);
     let told = stage.log.iter().find_map(|event| match event {
-        Event::Thread(ThreadEvent::ContextReseeded {
+        Event::Thread(ThreadEvent::ContextReseeded(ContextReseeded {
             turn,
             root,
             bytes,
             kept_turns,
             tokens_after,
             ..
-        }) => Some((*turn, root, *bytes, *kept_turns, *tokens_after)),
+        })) => Some((*turn, root, *bytes, *kept_turns, *tokens_after)),
         Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     let (turn, root, bytes, kept, after) = told.unwrap();
@@ -581,7 +585,7 @@ fn reasoning_that_is_rejected_again_ends_the_thread() {
 
 fn warnings(stage: &Stage) -> Vec<&str> {
     let told = stage.log.iter().filter_map(|event| match event {
-        Event::Run(RunEvent::Warning { message, .. }) => Some(message.as_str()),
+        Event::Run(RunEvent::Warning(Warning { message, .. })) => Some(message.as_str()),
         Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     told.collect()
@@ -671,11 +675,11 @@ fn broken_stream_keeps_parts_of_started_calls() {
     let estimated = stage.log.iter().any(|event| {
         matches!(
             event,
-            Event::Run(RunEvent::BudgetSettled {
+            Event::Run(RunEvent::BudgetSettled(BudgetSettled {
                 estimated: true,
                 because: Because::Cut,
                 ..
-            })
+            }))
         )
     });
     assert!(estimated);
@@ -732,9 +736,9 @@ fn no_request_without_money_for_smallest_answer() {
     stage.money = Some(Usd::parse("0.003").unwrap());
     assert_eq!(stage.play(), Met::Model);
     let held = stage.log.iter().find_map(|event| match event {
-        Event::Run(RunEvent::BudgetHeld {
+        Event::Run(RunEvent::BudgetHeld(BudgetHeld {
             amount, max_output, ..
-        }) => Some((*amount, *max_output)),
+        })) => Some((*amount, *max_output)),
         Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     let (amount, most) = held.unwrap();
@@ -779,7 +783,7 @@ fn unavailable_model_suspends_thread() {
 fn cancel_waits_for_running_calls_and_settles() {
     let mut stage = stage(ALL, "");
     stage.play();
-    stage.others(RunEvent::CancelRequested {
+    stage.others(CancelRequested {
         cause: "me".to_owned(),
     });
     assert_eq!(stage.play(), Met::Waits);
@@ -845,7 +849,7 @@ fn crash_repeats_repeatable_calls_only() {
         SuspendReason::Uncertain
     );
     let (_, id) = stage.run().uncertain().remove(0);
-    stage.others(RunEvent::UncertainAnswered {
+    stage.others(UncertainAnswered {
         step: id.step,
         slot: id.slot,
         verdict: crate::model::Verdict::Done,
@@ -869,11 +873,11 @@ fn a_call_of_the_model_that_was_in_flight_at_a_crash_is_made_again_and_paid() {
     let settled = stage.log.iter().any(|event| {
         matches!(
             event,
-            Event::Run(RunEvent::BudgetSettled {
+            Event::Run(RunEvent::BudgetSettled(BudgetSettled {
                 because: Because::Crash,
                 estimated: true,
                 ..
-            })
+            }))
         )
     });
     assert!(settled);

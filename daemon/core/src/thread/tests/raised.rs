@@ -2,11 +2,12 @@
 
 use super::stage::Met;
 use super::*;
-use crate::model::{Raised, RunEvent};
+use crate::model::Raised;
+use crate::model::event::RunResumed;
 
-fn resumed(raised: Raised) -> RunEvent {
+fn resumed(raised: Raised) -> RunResumed {
     let epoch = Epoch::default();
-    RunEvent::RunResumed { epoch, raised }
+    RunResumed { epoch, raised }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Threads with random models, tools, crashes, suspensions: what must hold whatever happens.
 
 use crate::conversation::Digest;
+use crate::model::ThreadEvent;
+use crate::model::event::{CancelRequested, CognitionIn, MessageQueued};
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::stage::{Met, execute, result};
@@ -119,7 +121,7 @@ fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
     let mut speaks = false;
     for number in 0..MOST_HAPPENINGS {
         if dice.below(12) == 0 {
-            stage.others(ThreadEvent::MessageQueued {
+            stage.others(MessageQueued {
                 text: format!("message {number}"),
                 by: "me".to_owned(),
             });
@@ -159,7 +161,7 @@ fn live(mut stage: Stage, dice: &mut Dice, seed: u64) -> Status {
             }
             1 => stage.machine.hold(Suspension::new(SuspendReason::User)),
             2 if dice.below(6) == 0 => {
-                stage.others(RunEvent::CancelRequested {
+                stage.others(CancelRequested {
                     cause: "me".to_owned(),
                 });
                 if speaks {
@@ -263,12 +265,14 @@ fn check_messages(stage: &Stage, seed: u64) {
     let (mut said, mut told) = (Vec::new(), Vec::new());
     for event in &stage.log {
         match event {
-            Event::Thread(ThreadEvent::MessageQueued { text, .. }) => said.push(text.as_str()),
-            Event::Thread(ThreadEvent::CognitionIn {
+            Event::Thread(ThreadEvent::MessageQueued(MessageQueued { text, .. })) => {
+                said.push(text.as_str());
+            }
+            Event::Thread(ThreadEvent::CognitionIn(CognitionIn {
                 source: Source::Message,
                 text,
                 ..
-            }) => told.push(text.as_str()),
+            })) => told.push(text.as_str()),
             Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => {}
         }
     }

@@ -2,12 +2,14 @@
 
 use super::stage::{Met, execute, result};
 use super::*;
+use crate::model::ThreadEvent;
+use crate::model::event::{CognitionIn, MessageQueued, RunKilled, RunResumed};
 use crate::model::thread::{At, Class, MOST_MESSAGE_BYTES, MOST_QUEUED};
-use crate::model::{KillReceipt, Raised, RunEvent};
+use crate::model::{KillReceipt, Raised};
 use crate::provider::failure::Charge;
 
-fn queued(text: &str) -> ThreadEvent {
-    ThreadEvent::MessageQueued {
+fn queued(text: &str) -> MessageQueued {
+    MessageQueued {
         text: text.to_owned(),
         by: "me".to_owned(),
     }
@@ -31,11 +33,11 @@ fn stage() -> Stage {
 /// What was said to the thread and sent to its model, in order.
 fn heard(stage: &Stage) -> Vec<&str> {
     let told = stage.log.iter().filter_map(|event| match event {
-        Event::Thread(ThreadEvent::CognitionIn {
+        Event::Thread(ThreadEvent::CognitionIn(CognitionIn {
             source: Source::Message,
             text,
             ..
-        }) => Some(text.as_str()),
+        })) => Some(text.as_str()),
         Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     told.collect()
@@ -177,7 +179,7 @@ fn suspended_thread_receives_messages_on_resume() {
         ..Raised::default()
     };
     let epoch = Epoch::default();
-    stage.others(RunEvent::RunResumed { epoch, raised });
+    stage.others(RunResumed { epoch, raised });
     assert_eq!(stage.play(), Met::Model);
     assert_eq!(heard(&stage), ["go on"]);
     stage.assert_replay();
@@ -200,7 +202,7 @@ fn message_is_accepted_until_end_or_full_queue() {
     let expected: Vec<String> = (0..MOST_QUEUED).map(|number| number.to_string()).collect();
     assert_eq!(heard(&stage), expected);
     assert!(!refuses(stage.run(), "there is room again"));
-    let killed = RunEvent::RunKilled {
+    let killed = RunKilled {
         cause: "me".to_owned(),
         receipt: KillReceipt::default(),
     };
@@ -215,7 +217,7 @@ fn delivered_text_equals_message() {
     let mut stage = stage();
     stage.play();
     stage.hear(failed());
-    let told = |text: &str| ThreadEvent::CognitionIn {
+    let told = |text: &str| CognitionIn {
         turn: 1,
         source: Source::Message,
         text: text.to_owned(),

@@ -172,7 +172,7 @@ impl Stage {
             }
             Query::Funds => {
                 let settled =
-                    |event: &&Event| matches!(event, Event::Run(RunEvent::BudgetSettled { .. }));
+                    |event: &&Event| matches!(event, Event::Run(RunEvent::BudgetSettled(_)));
                 let calls = u32::try_from(self.log.iter().filter(settled).count()).unwrap();
                 Answer::Funds(Funds {
                     next: CallNo(calls + 1),

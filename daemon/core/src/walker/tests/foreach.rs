@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::GraphEvent;
+use crate::model::event::{ItemCompleted, StepFailed};
 
 /// A foreach over `inputs.list`, with more keys.
 fn over(keys: &str) -> String {
@@ -339,7 +340,8 @@ fn item_reports_its_own_duration() {
         .log
         .iter()
         .filter_map(|(_, event)| {
-            let Event::Graph(GraphEvent::ItemCompleted { elapsed_ms, .. }) = event else {
+            let Event::Graph(GraphEvent::ItemCompleted(ItemCompleted { elapsed_ms, .. })) = event
+            else {
                 return None;
             };
             Some(*elapsed_ms)
@@ -411,11 +413,11 @@ fn failed_item_is_classified_by_its_report() {
     assert_eq!(stage.items(), [0, 0, 1]);
     assert!(stage.clock >= 5000, "{}", stage.clock);
     let failed = stage.log.iter().find_map(|(_, event)| {
-        let Event::Graph(GraphEvent::StepFailed {
+        let Event::Graph(GraphEvent::StepFailed(StepFailed {
             error,
             classification,
             ..
-        }) = event
+        })) = event
         else {
             return None;
         };
@@ -467,7 +469,7 @@ fn item_results_are_bounded_before_recording() {
     for (_, event) in &stage.log {
         let bytes = serde_json::to_string(event).unwrap().len();
         let mut is_kept = false;
-        if let Event::Graph(GraphEvent::ItemCompleted { error, .. }) = event {
+        if let Event::Graph(GraphEvent::ItemCompleted(ItemCompleted { error, .. })) = event {
             codes.push(error.as_ref().map_or("ok", |error| error.code.as_str()));
             is_kept = error.is_none();
         }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::ledger::{Cost, Usage};
 use crate::model::RunEvent;
+use crate::model::event::{HookCompleted, HookStarted, HooksBegun, Warning};
 use crate::money::Usd;
 use crate::walker::{CostSource, idempotency_key};
 
@@ -32,7 +33,7 @@ const LOOP: &str = "    a: {assign: {k: 1}, next: a}\n";
 
 fn contexts(stage: &Stage) -> Vec<(String, Value)> {
     let begun = stage.log.iter().filter_map(|(_, event)| {
-        let Event::Run(RunEvent::HooksBegun { event, context, .. }) = event else {
+        let Event::Run(RunEvent::HooksBegun(HooksBegun { event, context, .. })) = event else {
             return None;
         };
         Some((event.clone(), Value::Object(Object::clone(context))))
@@ -297,7 +298,7 @@ fn a_hook_that_fails_is_a_warning() {
         let mut stage = Stage::of(&hooked(STEP, &[&broken]), run(json!({}), None));
         assert_eq!(stage.play(), Rest::Ended);
         assert_eq!(stage.run().status(), Status::Completed);
-        let about_a = |(_, event): &(_, Event)| matches!(event, Event::Run(RunEvent::Warning { node: Some(node), .. }) if node == "a");
+        let about_a = |(_, event): &(_, Event)| matches!(event, Event::Run(RunEvent::Warning(Warning { node: Some(node), .. })) if node == "a");
         assert!(stage.log.iter().any(about_a), "{:?}", stage.log);
         assert!(
             stage
@@ -310,7 +311,10 @@ fn a_hook_that_fails_is_a_warning() {
         let failed = stage.log.iter().filter(|(_, event)| {
             matches!(
                 event,
-                Event::Run(RunEvent::HookCompleted { error: Some(_), .. })
+                Event::Run(RunEvent::HookCompleted(HookCompleted {
+                    error: Some(_),
+                    ..
+                }))
             )
         });
         assert_eq!(failed.count(), 3);
@@ -619,9 +623,10 @@ fn failure_hook_keeps_step_and_key_in_every_try() {
     let asked = asked.iter().map(|call| (call.step, &call.params["at"]));
     assert_eq!(asked.collect::<Vec<_>>(), [(2, &json!(2)), (2, &json!(2))]);
     let told = stage.log.iter().filter_map(|(_, event)| match event {
-        Event::Run(RunEvent::HookStarted { step, .. } | RunEvent::HookCompleted { step, .. }) => {
-            Some(*step)
-        }
+        Event::Run(
+            RunEvent::HookStarted(HookStarted { step, .. })
+            | RunEvent::HookCompleted(HookCompleted { step, .. }),
+        ) => Some(*step),
         Event::Run(_) | Event::Graph(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     assert_eq!(told.collect::<Vec<_>>(), [2; 6]);

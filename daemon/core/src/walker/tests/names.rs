@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::definition::roots::{APPROVAL, COUNTS, EVERYWHERE, RESULTS};
+use crate::model::event::StepFailed;
 
 fn keys(value: &Value) -> BTreeSet<&str> {
     value
@@ -150,7 +151,9 @@ fn items_that_never_began_did_not_succeed() {
     let mut stage = Stage::of(config, run(json!({}), None));
     assert_eq!(stage.play(), Rest::Ended);
     let result = stage.log.iter().find_map(|(_, event)| match event {
-        Event::Graph(GraphEvent::StepFailed { result, .. }) => Some(Value::clone(result)),
+        Event::Graph(GraphEvent::StepFailed(StepFailed { result, .. })) => {
+            Some(Value::clone(result))
+        }
         Event::Graph(_) | Event::Run(_) | Event::Thread(_) | Event::Tool(_) => None,
     });
     let result = result.unwrap();

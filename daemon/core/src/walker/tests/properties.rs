@@ -3,6 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::model::event::{
+    CancelRequested, HookCompleted, HookStarted, ItemCompleted, ItemStarted, StepCompleted,
+    StepStarted, UncertainAnswered,
+};
 use crate::model::{ApprovalAnswer, GraphEvent, RunEvent};
 
 /// One node of an arbitrary graph.
@@ -306,7 +310,7 @@ impl Chance {
         }
         let lost = self.record.attempts().map(|attempt| attempt.id);
         for AttemptId { step, slot, .. } in lost.collect::<Vec<_>>() {
-            let verdict = Event::Run(RunEvent::UncertainAnswered {
+            let verdict = Event::from(UncertainAnswered {
                 step,
                 slot,
                 verdict: Verdict::Retry,
@@ -323,7 +327,7 @@ impl Chance {
         for _ in 0..20_000 {
             self.clock += 1;
             if self.cancels && self.walker.run().cancel.is_none() && self.roll(9) == 1 {
-                let request = Event::Run(RunEvent::CancelRequested { cause: "u".into() });
+                let request = Event::from(CancelRequested { cause: "u".into() });
                 if !self.walker.run().status().is_terminal() {
                     self.tell(request);
                 }
@@ -403,38 +407,41 @@ impl Chance {
         let mut answered = BTreeSet::new();
         for event in &self.log {
             match event {
-                Event::Run(RunEvent::StepStarted { step, attempt, .. }) => {
+                Event::Run(RunEvent::StepStarted(StepStarted { step, attempt, .. })) => {
                     assert!(!steps.contains(step), "step {step} again");
                     let before = attempts.insert((*step, Slot::Main), *attempt);
                     assert!(before.unwrap_or(0) < *attempt);
                 }
-                Event::Graph(GraphEvent::StepCompleted { step, .. }) => {
+                Event::Graph(GraphEvent::StepCompleted(StepCompleted { step, .. })) => {
                     assert!(steps.insert(*step), "step {step} ended twice");
                 }
-                Event::Graph(GraphEvent::ItemStarted {
+                Event::Graph(GraphEvent::ItemStarted(ItemStarted {
                     step,
                     item,
                     attempt,
                     ..
-                }) => {
+                })) => {
                     assert!(!items.contains_key(&(*step, *item)), "item {item} again");
                     let before = attempts.insert((*step, Slot::Part(*item)), *attempt);
                     assert!(before.unwrap_or(0) < *attempt);
                 }
-                Event::Graph(GraphEvent::ItemCompleted {
-                    step, item, error, ..
-                }) => {
+                Event::Graph(GraphEvent::ItemCompleted(ItemCompleted {
+                    step,
+                    item,
+                    error,
+                    ..
+                })) => {
                     let before = items.insert((*step, *item), error.is_some());
                     assert_eq!(before, None, "item {item} ended twice");
                 }
-                Event::Graph(GraphEvent::RetryScheduled { .. }) => {
+                Event::Graph(GraphEvent::RetryScheduled(_)) => {
                     items.retain(|_, failed| !*failed);
                 }
-                Event::Run(RunEvent::HooksBegun { .. }) => answered.clear(),
-                Event::Run(RunEvent::HookStarted { index, .. }) => {
+                Event::Run(RunEvent::HooksBegun(_)) => answered.clear(),
+                Event::Run(RunEvent::HookStarted(HookStarted { index, .. })) => {
                     assert!(!answered.contains(index));
                 }
-                Event::Run(RunEvent::HookCompleted { index, .. }) => {
+                Event::Run(RunEvent::HookCompleted(HookCompleted { index, .. })) => {
                     assert!(answered.insert(*index));
                 }
                 _ => {}
@@ -452,30 +459,30 @@ impl Chance {
         let mut visits = BTreeMap::new();
         for event in &self.log {
             let (what, key) = match event {
-                Event::Run(RunEvent::StepStarted {
+                Event::Run(RunEvent::StepStarted(StepStarted {
                     step,
                     node,
                     visit,
                     key,
                     ..
-                }) => {
+                })) => {
                     visits.insert(*step, *visit);
                     (format!("{node} {visit}"), key)
                 }
-                Event::Graph(GraphEvent::ItemStarted {
+                Event::Graph(GraphEvent::ItemStarted(ItemStarted {
                     step,
                     node,
                     item,
                     key,
                     ..
-                }) => (format!("{node} {} {item}", visits[step]), key),
-                Event::Run(RunEvent::HookStarted {
+                })) => (format!("{node} {} {item}", visits[step]), key),
+                Event::Run(RunEvent::HookStarted(HookStarted {
                     step,
                     event,
                     hook,
                     key,
                     ..
-                }) => (format!("{step} {event} {hook}"), key),
+                })) => (format!("{step} {event} {hook}"), key),
                 _ => continue,
             };
             let before = keys.insert(what, key);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::GraphEvent;
+use crate::model::event::{RetryScheduled, StepFailed};
 
 const BUILT_IN: &str = "hook_conditions";
 
@@ -30,7 +31,7 @@ const OWN: &str = "  hooks: [{id: own, event: error, action: {retry: true, max_r
 
 fn asked_by(stage: &Stage) -> Vec<String> {
     let by = stage.log.iter().filter_map(|(_, event)| {
-        let Event::Graph(GraphEvent::RetryScheduled { by, .. }) = event else {
+        let Event::Graph(GraphEvent::RetryScheduled(RetryScheduled { by, .. })) = event else {
             return None;
         };
         Some(by.clone())
@@ -313,10 +314,10 @@ fn classification_backoff_delays_hook_retry() {
     assert_eq!(stage.play(), Rest::Ended);
     assert_eq!(stage.path(), "a:ok b:gate");
     assert!(stage.clock >= 10_000, "{}", stage.clock);
-    let Some((_, Event::Graph(GraphEvent::StepFailed { classification, .. }))) = stage
+    let Some((_, Event::Graph(GraphEvent::StepFailed(StepFailed { classification, .. })))) = stage
         .log
         .iter()
-        .find(|(_, event)| matches!(event, Event::Graph(GraphEvent::StepFailed { .. })))
+        .find(|(_, event)| matches!(event, Event::Graph(GraphEvent::StepFailed(_))))
     else {
         unreachable!()
     };

@@ -4,6 +4,7 @@ use serde_json::Map;
 
 use super::*;
 use crate::model::GraphEvent;
+use crate::model::event::GraphCancelled;
 
 #[test]
 fn results_are_assigned_in_order_and_choose_the_edge() {
@@ -170,7 +171,7 @@ fn a_cancelled_run_ends_before_its_next_node() {
     assert_eq!(stage.settle(), Rest::Ended);
     assert_eq!(stage.path(), "a:ok");
     assert!(
-        matches!(stage.log.last(), Some((_, Event::Graph(GraphEvent::GraphCancelled { cause, steps: 1, .. }))) if cause == "ada")
+        matches!(stage.log.last(), Some((_, Event::Graph(GraphEvent::GraphCancelled(GraphCancelled { cause, steps: 1, .. })))) if cause == "ada")
     );
     assert_eq!(stage.run().stood_at(), Some("b"));
 }

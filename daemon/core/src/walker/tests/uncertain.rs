@@ -1,7 +1,7 @@
 //! At-most-once attempts that may have executed.
 
 use super::*;
-use crate::model::RunEvent;
+use crate::model::event::{StepCompleted, UncertainAnswered};
 
 const ONE: &str = "
   start: a
@@ -46,7 +46,7 @@ impl Stage {
     }
 
     fn say_with(&mut self, slot: Slot, verdict: Verdict, result: Option<Value>) {
-        self.observe(Event::Run(RunEvent::UncertainAnswered {
+        self.observe(Event::from(UncertainAnswered {
             step: 1,
             slot,
             verdict,
@@ -106,11 +106,11 @@ fn a_verdict_settles_an_action() {
 /// Milliseconds that the step of `node` took.
 fn elapsed(stage: &Stage, node: &str) -> u64 {
     let took = stage.log.iter().find_map(|(_, event)| {
-        let Event::Graph(GraphEvent::StepCompleted {
+        let Event::Graph(GraphEvent::StepCompleted(StepCompleted {
             node: done,
             elapsed_ms,
             ..
-        }) = event
+        })) = event
         else {
             return None;
         };
@@ -239,7 +239,7 @@ fn unknown_attempts_are_all_named_and_some_described() {
 fn running_attempt_accepts_no_verdict() {
     let mut stage = Stage::of(ONE, run(json!({}), None));
     stage.call();
-    let verdict = Event::Run(RunEvent::UncertainAnswered {
+    let verdict = Event::from(UncertainAnswered {
         step: 1,
         slot: Slot::Main,
         verdict: Verdict::Done,
