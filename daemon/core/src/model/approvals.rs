@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_that_nobody_answered_in_time_is_closed() {
+    fn unanswered_question_is_closed_at_timeout() {
         let mut approvals = Approvals::default();
         assert!(!approvals.close(&"a1".into(), None));
         assert!(approvals.ask(Epoch(1), &asks(None)));
