@@ -10,7 +10,7 @@
 //! bytes. No record names it yet, and the next [`Store::put`] of these bytes replaces it.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read as _, Seek as _};
+use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -18,6 +18,8 @@ use std::sync::{Mutex, PoisonError};
 use rye_core::digest::Digest;
 use rye_core::error::{ErrorKind, Kinded};
 use sha2::{Digest as _, Sha256};
+
+use crate::safe_path::{Dir, Draft};
 
 /// Failure to store or read an object.
 #[derive(Debug, thiserror::Error)]
@@ -196,7 +198,7 @@ impl Store {
 
     fn write(&self, digest: Digest, write: &Write<'_>) -> io::Result<()> {
         let path = self.path(&digest);
-        let directory = path.parent().expect("an object lies in a directory");
+        let directory = path.parent().expect("an object is in a directory");
         let known = &self.directories[usize::from(digest.as_bytes()[0])];
         let mut is_synced = known.lock().unwrap_or_else(PoisonError::into_inner);
         match File::open(&path).and_then(|mut file| Ok((digest_of_file(&mut file)?, file))) {
@@ -207,10 +209,21 @@ impl Store {
                     *is_synced = false;
                     fs::create_dir_all(directory)?;
                 }
-                self.write_new(&path, write)?;
+                let name = digest.to_string();
+                let directory = Dir::follow(directory)?;
+                let file = self.draft(write)?.rename_into(&directory, &name)?;
+                if let Err(error) = file.sync_all() {
+                    // After a failed sync the system drops the data, and reports no error the next time.
+                    drop(directory.remove(&name));
+                    return Err(error);
+                }
             }
             // The log may name it: the damaged file is replaced only by one that is completely on disk.
-            Ok(_) | Err(_) => drop(self.write_as(&path, write, File::sync_all)?),
+            Ok(_) | Err(_) => {
+                let draft = self.draft(write)?;
+                draft.sync()?;
+                draft.rename_into(&Dir::follow(directory)?, &digest.to_string())?;
+            }
         }
         sync(directory)?;
         if !*is_synced {
@@ -221,46 +234,23 @@ impl Store {
         Ok(())
     }
 
-    /// Creates the file `path`, which must not exist, and syncs it, but not its name. Removes it after a failure.
-    fn write_new(&self, path: &Path, write: &Write<'_>) -> io::Result<()> {
-        let synced = self.write_as(path, write, |_| Ok(()))?.sync_all();
-        if synced.is_err() {
-            // After a failed sync the system drops the data, and reports no error the next time.
-            drop(fs::remove_file(path));
-        }
-        synced
-    }
-
-    /// Writes a file, which is renamed to `path` once it is complete and `ready` has succeeded for it.
-    fn write_as(
-        &self,
-        path: &Path,
-        write: &Write<'_>,
-        ready: impl FnOnce(&File) -> io::Result<()>,
-    ) -> io::Result<File> {
+    /// Writes a file that has no name of an object yet.
+    fn draft(&self, write: &Write<'_>) -> io::Result<Draft<Dir>> {
         let unfinished = self.root.join(UNFINISHED);
         fs::create_dir_all(&unfinished)?;
         let number = self.temporaries.fetch_add(1, Ordering::Relaxed);
-        let temporary = unfinished.join(number.to_string());
-        let named = File::create(&temporary).and_then(|file| {
-            let mut out = BufWriter::with_capacity(PIECE, file);
-            write(&mut out)?;
-            let file = out.into_inner()?;
-            ready(&file)?;
-            fs::rename(&temporary, path)?;
-            Ok(file)
-        });
-        if named.is_err() {
-            // The next start removes the file if this fails too.
-            drop(fs::remove_file(&temporary));
-        }
-        named
+        let mut draft = Draft::new(Dir::follow(&unfinished)?, number.to_string())?;
+        let mut out = BufWriter::with_capacity(PIECE, &mut draft.file);
+        write(&mut out)?;
+        out.flush()?;
+        drop(out);
+        Ok(draft)
     }
 }
 
 /// Makes the names in `directory` survive a power cut.
 fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+    Dir::follow(directory)?.sync()
 }
 
 #[cfg(test)]

@@ -1,14 +1,14 @@
-//! Interfaces of the daemon to its host: tasks and threads, time, safe paths, blobs, crash suspects, file pools, and
+//! Interfaces of the daemon to its host: tasks and threads, time, safe paths and atomic writes, blobs, crash suspects, file pools, and
 //! fail points for tests.
 //!
 //! Each group of modules is a row, the lowest first: a module uses only earlier rows.
 
-pub mod blobs;
 pub mod clock;
 pub mod crash_suspects;
 pub mod fail_point;
 pub mod safe_path;
 
+pub mod blobs;
 pub mod task;
 
 pub mod file_pool;

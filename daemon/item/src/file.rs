@@ -1,14 +1,14 @@
-//! Atomic writes of single files: a reader sees the old or the new content, never a part, even after a crash.
+//! Atomic writes of items and keys, and the meaning of failures of the file system.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::ffi::OsStr;
+use std::fs::Permissions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 
 use nix::errno::Errno;
 use rye_core::error::ErrorKind;
-
-use crate::unfinished;
+use rye_host::safe_path::{self, Dir, Draft};
 
 /// Classifies a failure of the file system: the path can never work, a resource is exhausted, or a retry may help.
 pub(crate) fn kind(error: &io::Error) -> ErrorKind {
@@ -44,64 +44,32 @@ pub(crate) fn kind(error: &io::Error) -> ErrorKind {
 
 /// Replaces `path` with a file of `content` and the permission bits `mode`.
 pub(crate) fn replace(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let draft = Draft::write(path, content, mode)?;
-    fs::rename(&draft.path, path)?;
-    draft.sync_folder()
+    draft(path, content, mode)?.commit(name(path)?)
 }
 
 /// Creates `path` with `content` and the permission bits `mode`. Fails with `AlreadyExists` if the path exists.
 pub(crate) fn create(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let draft = Draft::write(path, content, mode)?;
-    fs::hard_link(&draft.path, path)?;
-    fs::remove_file(&draft.path)?;
-    draft.sync_folder()
+    draft(path, content, mode)?.commit_new(name(path)?)
 }
 
-/// New content under a temporary name. Dropping it removes the file unless it was renamed.
-struct Draft {
-    path: PathBuf,
-    folder: PathBuf,
+fn name(path: &Path) -> io::Result<&str> {
+    let name = path.file_name().and_then(OsStr::to_str);
+    name.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path has no name in UTF-8"))
 }
 
-impl Draft {
-    fn write(target: &Path, content: &[u8], mode: u32) -> io::Result<Self> {
-        let folder = match target.parent() {
-            Some(parent) if parent != Path::new("") => parent.to_owned(),
-            Some(_) | None => PathBuf::from("."),
-        };
-        let unique = getrandom::u64().map_err(io::Error::other)?;
-        let draft = Self {
-            path: folder.join(unfinished::name(&format!("{unique:016x}"))),
-            folder,
-        };
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode & 0o600)
-            .open(&draft.path)?;
-        file.write_all(content)?;
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.sync_all()?;
-        if let Ok(now) = file.metadata().and_then(|about| about.modified()) {
-            unfinished::sweep(&draft.folder, now);
-        }
-        Ok(draft)
-    }
-
-    fn sync_folder(&self) -> io::Result<()> {
-        File::open(&self.folder)?.sync_all()
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // After a rename there is nothing to remove; this is the usual case.
-        drop(fs::remove_file(&self.path));
-    }
+fn draft(path: &Path, content: &[u8], mode: u32) -> io::Result<Draft<Dir>> {
+    let folder = Dir::follow(path.parent().unwrap_or(Path::new("")))?;
+    let unique = getrandom::u64().map_err(io::Error::other)?;
+    let temporary = safe_path::temporary_name(&format!("{unique:016x}"));
+    let mut draft = Draft::with_mode(folder, temporary, mode & 0o600)?;
+    draft.file.write_all(content)?;
+    draft.file.set_permissions(Permissions::from_mode(mode))?;
+    Ok(draft)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
     use std::os::unix::net::UnixListener;
 
     use super::*;

@@ -6,8 +6,6 @@
 //! only modules that are declared above it.
 
 pub mod metadata;
-pub mod unfinished;
-pub mod within;
 
 mod file;
 

@@ -7,22 +7,21 @@
 mod listing;
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::OFlag;
+use nix::fcntl::{self, OFlag};
 use nix::sys::stat::{Mode, mkdirat};
 use rye_core::error::{ErrorKind, Kinded};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_host::safe_path;
 
 pub use self::listing::{Listing, Stamp};
 use crate::file;
-use crate::within::{self, errno};
 
 /// Folder of a space.
 pub const FOLDER: &str = ".ai";
@@ -423,7 +422,7 @@ pub(crate) fn make(space: Space, root: &Path, relative: &Path) -> Result<OwnedFd
     let absent = |path: &Path| failed(path, Errno::ENOTDIR.into());
     let opened = Root::open(space, root)?.ok_or_else(|| absent(&path))?;
     let open = |below: &Path, path: &Path| {
-        let folder = within::open(&opened.folder, below, OFlag::O_PATH | OFlag::O_DIRECTORY);
+        let folder = safe_path::open(&opened.folder, below, OFlag::O_PATH | OFlag::O_DIRECTORY);
         refine(folder, path)?.ok_or_else(|| absent(path))
     };
     let mut below = PathBuf::from(".");
@@ -453,7 +452,7 @@ impl Root {
         let path = root.join(FOLDER);
         let opened = match space {
             Space::Project => open_folder(root)
-                .and_then(|root| within::open(&root, Path::new(FOLDER), OFlag::O_PATH)),
+                .and_then(|root| safe_path::open(&root, Path::new(FOLDER), OFlag::O_PATH)),
             Space::User | Space::System => open_folder(&path),
         };
         Ok(refine(opened, &path)?.map(|folder| Self { folder, path }))
@@ -462,7 +461,7 @@ impl Root {
     fn has_category(&self, item: &ItemRef) -> Result<bool, Error> {
         let relative = Path::new(item.kind.folder()).join(item.id.category());
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY;
-        let opened = within::open(&self.folder, &relative, flags);
+        let opened = safe_path::open(&self.folder, &relative, flags);
         Ok(refine(opened, &self.path.join(relative))?.is_some())
     }
 
@@ -470,7 +469,7 @@ impl Root {
     fn names(&self, relative: &Path) -> Result<Vec<String>, Error> {
         let path = self.path.join(relative);
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        let Some(folder) = refine(within::open(&self.folder, relative, flags), &path)? else {
+        let Some(folder) = refine(safe_path::open(&self.folder, relative, flags), &path)? else {
             return Ok(Vec::new());
         };
         let failed = |errno: Errno| Error::Read {
@@ -495,7 +494,7 @@ impl Root {
         let path = self.path.join(relative);
         // Non-blocking: a pipe must not block the search for an item.
         let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        match refine(within::open(&self.folder, relative, flags), &path)? {
+        match refine(safe_path::open(&self.folder, relative, flags), &path)? {
             Some(file) => read_limited(File::from(file), path).map(Some),
             None => Ok(None),
         }
@@ -534,12 +533,8 @@ fn refine(opened: nix::Result<OwnedFd>, path: &Path) -> Result<Option<OwnedFd>, 
 }
 
 fn open_folder(path: &Path) -> nix::Result<OwnedFd> {
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-        .open(path)
-        .map(OwnedFd::from)
-        .map_err(|error| errno(&error))
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    fcntl::open(path, flags, Mode::empty())
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //! during a write: one may be as large as a run may be. **Failure.** The file is renamed to its name when it is
 //! complete and synced, so a crash leaves the old base or the new one.
 
-use std::fs::{self, File};
-use std::io::{self, BufReader, BufWriter, Read as _};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,12 +16,14 @@ use rye_core::ledger::Rows;
 use rye_core::model::Run;
 use rye_core::state::Closed;
 use rye_core::transcript::Head;
+use rye_host::safe_path::{Dir, Draft};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::log::{size, sync_dir};
+use crate::log::size;
 use crate::record::stored;
 
+const NAME: &str = "base";
 /// Segment id of the frames. No segment of the log and no file of history has it.
 const BASE: SegmentId = SegmentId(u64::MAX);
 
@@ -84,7 +86,7 @@ pub(crate) struct BaseHead {
 
 impl Base {
     pub(crate) fn path(state: &Path) -> PathBuf {
-        state.join("base")
+        state.join(NAME)
     }
 
     /// Returns the base in `state`, or `None` before the first checkpoint.
@@ -107,17 +109,15 @@ impl Base {
         runs: impl ExactSizeIterator<Item = Stored>,
     ) -> io::Result<()> {
         debug_assert_eq!(head.runs, runs.len(), "each record is counted");
-        let path = Self::path(state);
-        let temporary = path.with_extension("tmp");
-        let mut out = BufWriter::new(File::create(&temporary)?);
+        let mut draft = Draft::new(Dir::follow(state)?, format!("{NAME}.tmp"))?;
+        let mut out = BufWriter::new(&mut draft.file);
         frame(head.lsn, &stored::write(head)?).write(&mut out)?;
         for run in runs {
             frame(head.lsn, &stored::write(&run)?).write(&mut out)?;
         }
-        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)?;
-        sync_dir(state)
+        out.flush()?;
+        drop(out);
+        draft.commit(NAME)
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nix::fcntl::OFlag;
 use rye_core::seal::sha256_hex;
-use rye_item::within;
+use rye_host::safe_path;
 use serde_json::{Map, Value};
 
 use super::error::Error;
@@ -72,7 +72,7 @@ fn read_below(directory: &Path, path: &Path) -> io::Result<Vec<u8>> {
         .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
         .open(directory)?;
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let file = File::from(within::open(&folder, path, flags)?);
+    let file = File::from(safe_path::open(&folder, path, flags)?);
     let about = file.metadata()?;
     if !about.is_file() {
         return Err(io::Error::other("it is not a file"));

@@ -15,7 +15,7 @@ use rye_core::clock::Timestamp;
 use rye_core::id::Lsn;
 use serde::{Deserialize, Serialize};
 
-use rye_host::safe_path;
+use rye_host::safe_path::{self, Dir};
 
 const NAME: &str = "exports";
 /// Time after which writes are on disk; the kernel's own bound is 35 s.
@@ -66,7 +66,7 @@ struct Stored {
 
 #[derive(Debug)]
 pub(super) struct Marks {
-    path: PathBuf,
+    dir: PathBuf,
     newest: Mark,
     before: Mark,
     /// The checkpoint that becomes `before` next, and the time at which it was written.
@@ -93,7 +93,7 @@ impl Marks {
             stored.before.clone()
         };
         Self {
-            path,
+            dir: dir.to_owned(),
             settling: (newest.clone(), Instant::now()),
             newest,
             before: stored.before,
@@ -121,9 +121,7 @@ impl Marks {
             before: self.before.clone(),
             boot: safe_path::boot_id().to_owned(),
         };
-        let temporary = self.path.with_extension("tmp");
-        fs::write(&temporary, serde_json::to_vec(&stored)?)?;
-        fs::rename(&temporary, &self.path)?;
+        Dir::follow(&self.dir)?.replace(NAME, &serde_json::to_vec(&stored)?)?;
         self.newest = stored.newest;
         Ok(())
     }

@@ -18,7 +18,7 @@ use super::common::{Change, Stale, Trouble, Writes};
 use crate::object::run_objects::{self, Row, Rows};
 use crate::object::{OBJECTS, REFS};
 use rye_host::fail_point::Place;
-use rye_host::safe_path::Dir;
+use rye_host::safe_path::{Dir, Draft};
 
 /// Bytes of pending objects that trigger an append before the run is suspended or ended.
 const PIECE: u64 = 256 << 10;
@@ -152,17 +152,15 @@ impl Objects {
         let runs = root.enter(parent(&self.path))?;
         let name = run_objects::file_name(&self.run);
         let mut end = 0;
-        runs.replace_written(&format!(".{name}.tmp"), &name, |new| {
-            let mut out = BufWriter::with_capacity(WRITE, new);
-            for row in intact {
-                row.copy(file, &mut out)?;
-                end += row.bytes;
-            }
-            out.flush()
-        })?;
-        let new = root.open_below(&self.path)?;
-        let new = new.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        Ok((new, end))
+        let mut draft = Draft::new(&runs, format!(".{name}.tmp"))?;
+        let mut out = BufWriter::with_capacity(WRITE, &mut draft.file);
+        for row in intact {
+            row.copy(file, &mut out)?;
+            end += row.bytes;
+        }
+        out.flush()?;
+        drop(out);
+        Ok((draft.rename(&name)?, end))
     }
 }
 

@@ -11,7 +11,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
 use super::common::{Change, Writes};
 use rye_host::fail_point::Place;
-use rye_host::safe_path::{Dir, Found};
+use rye_host::safe_path::{Dir, Draft, Found};
 
 pub(super) const NAME: &str = "transcript.jsonl";
 const TEMPORARY: &str = ".transcript.jsonl.tmp";
@@ -102,17 +102,16 @@ impl Transcript {
 
     /// Moves the file aside and replaces it by one with its first `right` bytes.
     fn move_aside(&mut self, dir: &Dir, right: u64, writes: &Writes<'_>) -> io::Result<()> {
-        dir.remove(TEMPORARY)?;
-        let mut new = dir.create(TEMPORARY)?;
+        let mut new = Draft::new(dir, TEMPORARY.to_owned())?;
         self.file.seek(SeekFrom::Start(0))?;
-        let copied = io::copy(&mut (&self.file).take(right), &mut new)?;
+        let copied = io::copy(&mut (&self.file).take(right), &mut new.file)?;
         if copied < right {
             return Err(io::Error::other("the transcript was cut while it was read"));
         }
         let name = aside(dir)?;
         dir.rename(NAME, &name)?;
         writes.reach(Place::ExportAside)?;
-        dir.rename(TEMPORARY, NAME)?;
+        let new = new.rename(NAME)?;
         tracing::warn!(
             file = name,
             "a transcript is not what its run did: it was moved aside"

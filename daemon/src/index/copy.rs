@@ -1,13 +1,13 @@
 //! Copies of verified items in another space.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use rye_item::spaces::FOLDER;
-use rye_item::{Item, Library, Space, unfinished};
+use rye_item::{Item, Library, Space};
 
 use super::Error;
-use rye_host::safe_path::Dir;
+use rye_host::safe_path::{Dir, Draft, temporary_name};
 
 /// Writes the verified text of `item` into `space` under the same id.
 pub(super) fn copy(
@@ -51,15 +51,12 @@ pub(super) fn copy(
             });
         }
     }
-    let temporary = unfinished::name(&format!("{random:016x}"));
-    let target = name(item.extension);
-    let written = directory
-        .replace_through(&temporary, &target, item.text.as_bytes())
-        .and_then(|()| directory.sync());
+    let temporary = temporary_name(&format!("{random:016x}"));
+    let written = Draft::new(&directory, temporary).and_then(|mut draft| {
+        draft.file.write_all(item.text.as_bytes())?;
+        draft.commit(&name(item.extension))
+    });
     written.map_err(failed)?;
-    if let Some(copied) = directory.look(&target).map_err(failed)? {
-        unfinished::sweep_open(&directory, &copied);
-    }
     Ok(path(item.extension))
 }
 

@@ -22,6 +22,7 @@ use nix::unistd::{Pid, getpid, getppid};
 use rye_core::clock::Timestamp;
 use rye_core::seal::Fingerprint;
 use rye_core::served_at::{self, Holder, Lock, Phase, Process, ServedAt};
+use rye_host::safe_path::{Dir, Draft};
 use serde::{Deserialize, Serialize};
 
 use super::Error;
@@ -32,6 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Time limit for the greeting of a serving daemon.
 const GREETING: Duration = Duration::from_millis(500);
 
+const RECORD: &str = "node.json";
 /// Format version of `node.json`.
 const VERSION: u32 = 1;
 
@@ -177,10 +179,7 @@ impl Directory {
             process::pid_host(),
             env!("CARGO_PKG_VERSION"),
         );
-        let path = served_at(&self.path);
-        let draft = path.with_extension("tmp");
-        fs::write(&draft, record.to_json()?)?;
-        fs::rename(&draft, &path)
+        Dir::follow(&self.path)?.replace(served_at::FILE, &record.to_json()?)
     }
 
     /// True if the record exists by which clients find this daemon.
@@ -233,15 +232,15 @@ impl Directory {
         if before.as_ref() == Some(&record) {
             return Ok(());
         }
-        let (path, draft) = (self.record_path(), self.path.join("node.json.tmp"));
+        let path = self.record_path();
         let written = || -> io::Result<()> {
-            let mut file = File::create(&draft)?;
-            file.write_all(serde_json::to_string(&record)?.as_bytes())?;
-            file.sync_all()?;
+            let mut draft = Draft::new(Dir::follow(&self.path)?, format!("{RECORD}.tmp"))?;
+            draft
+                .file
+                .write_all(serde_json::to_string(&record)?.as_bytes())?;
             // The directory entry of a key must be durable before the record that names the key.
             self.lock.sync_all()?;
-            fs::rename(&draft, &path)?;
-            self.lock.sync_all()
+            draft.commit(RECORD)
         };
         match written() {
             Ok(()) => Ok(()),
@@ -259,7 +258,7 @@ impl Directory {
     }
 
     fn record_path(&self) -> PathBuf {
-        self.path.join("node.json")
+        self.path.join(RECORD)
     }
 
     fn read(&self) -> Result<Option<Record>, Error> {

@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use super::run_objects;
 use rye_host::blobs::{PIECE, digest_of_file};
-use rye_host::safe_path::Dir;
+use rye_host::safe_path::{Dir, Draft};
 
 /// Maximum length in bytes of an object that is read; more than the largest state of a run.
 pub(super) const MAX_BYTES: u64 = 256 << 20;
@@ -127,12 +127,12 @@ impl ProjectObjects {
         {
             return Ok(());
         }
-        let temporary = temporary(&name);
-        directory.replace_written(&temporary, &name, |file| {
-            let mut out = BufWriter::with_capacity(PIECE, file);
-            write!(out, "{object}")?;
-            out.flush()
-        })
+        let mut draft = draft(&directory, &name)?;
+        let mut out = BufWriter::with_capacity(PIECE, &mut draft.file);
+        write!(out, "{object}")?;
+        out.flush()?;
+        drop(out);
+        draft.rename(&name).map(drop)
     }
 
     /// Reads and verifies the object `digest`, and returns the run that has it. Searches the shared objects, then the
@@ -210,7 +210,10 @@ impl ProjectObjects {
     /// Stores the signed `pointer` under the cache key `key`.
     pub fn put_cached(&self, key: &Digest, pointer: &[u8]) -> io::Result<()> {
         let nodes = self.root.make(Path::new(NODES))?;
-        replace(&nodes, &format!("{key}.json"), pointer)
+        let name = format!("{key}.json");
+        let mut draft = draft(&nodes, &name)?;
+        draft.file.write_all(pointer)?;
+        draft.rename(&name).map(drop)
     }
 
     /// Pointer under the cache key `key`, unverified; `None` if there is none.
@@ -252,15 +255,10 @@ fn leaf(hash: &str) -> PathBuf {
     Path::new(SHARED).join(&hash[..2]).join(&hash[2..4])
 }
 
-/// Atomically replaces a file; concurrent writers are allowed.
-fn replace(directory: &Dir, name: &str, content: &[u8]) -> io::Result<()> {
-    directory.replace_through(&temporary(name), name, content)
-}
-
-/// Unique temporary name for the file `name`.
-fn temporary(name: &str) -> String {
+/// Begins a new file for `name`; concurrent writers are allowed.
+fn draft<'d>(directory: &'d Dir, name: &str) -> io::Result<Draft<&'d Dir>> {
     let number = TEMPORARIES.fetch_add(1, Ordering::Relaxed);
-    format!(".{name}.{number}.tmp")
+    Draft::new(directory, format!(".{name}.{number}.tmp"))
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use nix::dir::Dir;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, SFlag, fstatat, stat};
 use rye_core::id::{ItemId, ItemKind, ItemRef};
+use rye_host::safe_path;
 
 use super::{Place, Root, SKIPPED, Space, Spaces, holds_tests};
-use crate::within;
 
 /// Maximum nesting of folders.
 const MOST_DEPTH: usize = 32;
@@ -103,7 +103,7 @@ impl Walk<'_> {
         let path = self.opened.path.join(&relative);
         self.listing.folders.push((path.clone(), Stamp::at(&path)));
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY;
-        let Ok(folder) = within::open(&self.opened.folder, &relative, flags) else {
+        let Ok(folder) = safe_path::open(&self.opened.folder, &relative, flags) else {
             return;
         };
         let Ok(mut folder) = Dir::from_fd(folder) else {

@@ -15,6 +15,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use rye_core::frame::SegmentId;
+use rye_host::safe_path::{Dir, Draft};
 use tokio::sync::watch;
 
 use crate::faults::Faults;
@@ -71,7 +72,7 @@ pub(crate) fn list(dir: &Path) -> io::Result<Vec<SegmentId>> {
 }
 
 pub(crate) fn sync_dir(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
+    Dir::follow(dir)?.sync()
 }
 
 #[derive(Debug)]
@@ -200,27 +201,20 @@ impl Pool {
 
     /// Creates a file of `bytes` zeros and the trailer, synced with its directory.
     fn prepare(&self, number: u64, bytes: u64) -> io::Result<PathBuf> {
-        let temporary = self.dir.join(format!("spare-{number}.tmp"));
-        let ready = self.dir.join(format!("spare-{number}.ready"));
-        let written = self.faults.before_prepare().and_then(|()| {
-            let zeros = vec![0_u8; 1 << 20];
-            let mut file = File::create(&temporary)?;
-            let mut left = usize::try_from(bytes).map_err(io::Error::other)?;
-            while left > 0 {
-                let piece = left.min(zeros.len());
-                file.write_all(&zeros[..piece])?;
-                left -= piece;
-            }
-            file.write_all(MARK)?;
-            file.sync_all()?;
-            fs::rename(&temporary, &ready)?;
-            sync_dir(&self.dir)
-        });
-        if written.is_err() && temporary.exists() {
-            // An unfinished file would occupy the space that is missing.
-            fs::remove_file(&temporary)?;
+        self.faults.before_prepare()?;
+        let ready = format!("spare-{number}.ready");
+        let zeros = vec![0_u8; 1 << 20];
+        // A draft that fails is removed: it would occupy the space that is missing.
+        let mut draft = Draft::new(Dir::follow(&self.dir)?, format!("spare-{number}.tmp"))?;
+        let mut left = usize::try_from(bytes).map_err(io::Error::other)?;
+        while left > 0 {
+            let piece = left.min(zeros.len());
+            draft.file.write_all(&zeros[..piece])?;
+            left -= piece;
         }
-        written.map(|()| ready)
+        draft.file.write_all(MARK)?;
+        draft.commit(&ready)?;
+        Ok(self.dir.join(ready))
     }
 
     /// Returns a file for at least `bytes` and its capacity, taken from the pool or created now. It has a temporary

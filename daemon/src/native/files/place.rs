@@ -1,6 +1,6 @@
 //! Access to the files of one project, and to nothing outside it.
 //!
-//! **Rule.** A path is opened below the project, and the kernel guarantees that no link leads out ([`within`]). The
+//! **Rule.** A path is opened below the project, and the kernel guarantees that no link leads out ([`safe_path::open`]). The
 //! opened file has a real path without links. That path is checked and written to, so that a concurrently changed link
 //! cannot redirect the write.
 
@@ -13,10 +13,9 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use rye_item::{unfinished, within};
 
 use super::{Error, MOST_BYTES, failed, shown};
-use rye_host::safe_path::Dir;
+use rye_host::safe_path::{self, Dir, temporary_name};
 
 /// Opening a pipe must not block, and a terminal must not become the controlling one.
 const TO_READ: OFlag = OFlag::O_RDONLY
@@ -58,11 +57,10 @@ pub(super) struct Target {
     pub(super) existing: Option<Found>,
 }
 
-/// New content in a temporary file; it is removed if it is dropped before its rename.
+/// New content for a target; its temporary file is removed if it is dropped before its rename.
 #[derive(Debug)]
 pub(super) struct Draft {
-    directory: Dir,
-    temporary: String,
+    written: safe_path::Draft<Dir>,
     target: Target,
 }
 
@@ -105,7 +103,7 @@ impl Workspace {
     /// Opens the path below the project; the empty one is the project.
     fn opened(&self, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
         let is_root = path == Path::new("");
-        within::open(
+        safe_path::open(
             &self.root,
             if is_root { Path::new(".") } else { path },
             flags,
@@ -216,53 +214,42 @@ impl Workspace {
             .map_err(|error| failed(&path, error))?;
         let number = self.next.get();
         self.next.set(number + 1);
-        let draft = Draft {
-            temporary: unfinished::name(&format!("{}-{number}", self.unfinished)),
-            directory,
-            target,
+        let temporary = temporary_name(&format!("{}-{number}", self.unfinished));
+        let write = || {
+            let existing = target.existing.as_ref();
+            // The content of a private file is never readable for others.
+            let mode = existing.map_or(0o666, |_| 0o600);
+            let mut written = safe_path::Draft::with_mode(directory, temporary, mode)?;
+            written.file.write_all(content)?;
+            if let Some(existing) = existing {
+                written
+                    .file
+                    .set_permissions(existing.metadata.permissions())?;
+            }
+            written.sync()?;
+            Ok(written)
         };
-        draft.write(content).map_err(|error| failed(&path, error))?;
-        Ok(draft)
+        let written = write().map_err(|error| failed(&path, error))?;
+        Ok(Draft { written, target })
     }
 }
 
 impl Draft {
-    fn write(&self, content: &[u8]) -> io::Result<()> {
-        let mut file = self.directory.create(&self.temporary)?;
-        file.write_all(content)?;
-        if let Some(existing) = &self.target.existing {
-            file.set_permissions(existing.metadata.permissions())?;
-        }
-        file.sync_all()?;
-        unfinished::sweep_open(&self.directory, &file);
-        Ok(())
-    }
-
     /// Renames the draft to its destination, unless the file there has changed meanwhile.
     pub(super) fn put(self) -> Result<(), Error> {
-        let path = &self.target.path;
-        let now = self.directory.look(&self.target.name);
-        let now = now.map_err(|error| failed(path, error))?;
+        let Self { written, target } = self;
+        let io_failed = |error| failed(&target.path, error);
+        let now = written.dir().look(&target.name).map_err(io_failed)?;
         let now = now.map(|file| file.metadata()).transpose();
-        let now = now.map_err(|error| failed(path, error))?;
-        let before = self.target.existing.as_ref().map(|found| &found.metadata);
+        let now = now.map_err(io_failed)?;
+        let before = target.existing.as_ref().map(|found| &found.metadata);
         if now.as_ref().map(stamp) != before.map(stamp) {
             return Err(Error::Stale {
-                path: shown(path),
+                path: shown(&target.path),
                 problem: "was changed by somebody else meanwhile".to_owned(),
             });
         }
-        let moved = self.directory.rename(&self.temporary, &self.target.name);
-        moved
-            .and_then(|()| self.directory.sync())
-            .map_err(|error| failed(path, error))
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // After a rename there is nothing to remove; this is the usual case.
-        drop(self.directory.remove(&self.temporary));
+        written.publish(&target.name).map_err(io_failed)
     }
 }
 

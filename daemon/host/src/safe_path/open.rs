@@ -1,10 +1,9 @@
-//! Opens paths below a directory that another process may be rearranging.
+//! Resolution of paths below a directory that another process may rearrange.
 //!
 //! **Never** leaves the directory. Symbolic links are followed while they stay below it and refused if they lead out,
 //! even during concurrent renames. On kernels that cannot guarantee this, every link is refused.
 
 use std::ffi::OsStr;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path};
 
@@ -39,7 +38,7 @@ fn resolve(
             // A concurrent rename prevented the kernel from verifying the path.
             Err(Errno::EAGAIN) => {}
             // An old kernel, or a container that does not know the call.
-            Err(Errno::ENOSYS | Errno::EPERM) => return walk_beneath(folder, path, flags),
+            Err(Errno::ENOSYS | Errno::EPERM) => return walk_below(folder, path, flags),
             result => return result,
         }
     }
@@ -47,7 +46,7 @@ fn resolve(
 }
 
 /// [`open`] without the kernel's help: refuses every symbolic link and every `..`.
-fn walk_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
+fn walk_below(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<OwnedFd> {
     let strict = OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
     let folder_flags = strict | OFlag::O_PATH | OFlag::O_DIRECTORY;
     let mut parts = Vec::new();
@@ -64,15 +63,11 @@ fn walk_beneath(folder: &impl AsFd, path: &Path, flags: OFlag) -> nix::Result<Ow
     let mut folder = folder
         .as_fd()
         .try_clone_to_owned()
-        .map_err(|error| errno(&error))?;
+        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO)))?;
     for part in parts {
         folder = openat(&folder, part, folder_flags, Mode::empty())?;
     }
     openat(&folder, name, strict | flags, Mode::empty())
-}
-
-pub(crate) fn errno(error: &io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or(libc::EIO))
 }
 
 #[cfg(test)]
@@ -90,7 +85,7 @@ mod tests {
         symlink("real", root.path().join("linked")).unwrap();
         symlink("real/x", root.path().join("file")).unwrap();
         let folder = File::open(root.path()).unwrap();
-        let open = |path: &str| walk_beneath(&folder, Path::new(path), OFlag::O_RDONLY);
+        let open = |path: &str| walk_below(&folder, Path::new(path), OFlag::O_RDONLY);
         assert!(open("real/x").is_ok());
         assert!(open("linked/x").is_err());
         assert_eq!(open("file").unwrap_err(), Errno::ELOOP);
