@@ -9,20 +9,20 @@ use std::sync::Arc;
 use rye_core::seal::sha256_hex;
 use rye_core::thread::Terms;
 
-use crate::memo::Memo;
+use rye_host::cache::{self, Cache};
 
 /// Cache capacity. A contract in use by a thread stays alive after eviction.
 const MOST: usize = 64;
 
 #[derive(Debug)]
 pub struct Contracts {
-    read: Memo<Terms>,
+    read: Cache<String, Terms>,
 }
 
 impl Default for Contracts {
     fn default() -> Self {
         Self {
-            read: Memo::new(MOST),
+            read: cache::of_count(MOST),
         }
     }
 }
@@ -30,7 +30,7 @@ impl Default for Contracts {
 impl Contracts {
     /// Returns the contract that `text` holds, or the reason why it is invalid.
     pub fn read(&self, text: &str) -> Result<Arc<Terms>, String> {
-        let read = || Terms::read(text);
-        self.read.get_or_make(&sha256_hex(text), 1, read)
+        let read = || Terms::read(text).map(Arc::new);
+        self.read.get_or_insert_with(&sha256_hex(text), read)
     }
 }

@@ -39,7 +39,6 @@ use crate::chain::{self, Chain, NativeCall, Offer, Plan, ProcessPlan, Terminal, 
 use crate::config::Config;
 use crate::exhausted::Exhausted;
 use crate::mcp::Sessions;
-use crate::memo::Memo;
 use crate::models;
 use crate::native;
 use crate::process::{Exit, Spawner, StopReason, Stopper};
@@ -47,13 +46,14 @@ use crate::services::{
     AttemptCtx, Dispatch, Ended, Order, Prepared, TraceMode, memory_exceeded, timed_out,
 };
 use crate::stop::Stop;
+use rye_host::cache::{self, Cache};
 use rye_host::task;
 
 /// Maximum number of compiled schemas in the cache.
 const MOST_SCHEMAS: usize = 1000;
 
 /// Maximum number of pairs of a run and a tool whose warning is remembered. Beyond it a warning may be repeated.
-const MOST_TOLD: usize = 1000;
+const MOST_REPORTED: usize = 1000;
 /// Time that a stopping run waits until the output of its tools is written.
 const LOG_PATIENCE: Duration = Duration::from_secs(1);
 
@@ -67,20 +67,20 @@ pub struct Dispatcher {
     spawner: Spawner,
     servers: Sessions,
     /// Pairs of a run and a tool for which the warning about unused keys was given.
-    told: Memo<()>,
+    reported: Cache<String, ()>,
 }
 
 impl Dispatcher {
     pub fn new(config: Arc<Config>, spawner: Spawner) -> Self {
         let planner = Planner {
             config,
-            schemas: Memo::new(MOST_SCHEMAS),
+            schemas: cache::of_count(MOST_SCHEMAS),
         };
         Self {
             planner: Arc::new(planner),
             servers: Sessions::new(spawner.clone()),
             spawner,
-            told: Memo::new(MOST_TOLD),
+            reported: cache::of_count(MOST_REPORTED),
         }
     }
 }
@@ -124,7 +124,7 @@ impl Dispatch for Dispatcher {
 struct Planner {
     config: Arc<Config>,
     /// Compiled schemas by content hash of their tool. Compiling one costs more than a native call.
-    schemas: Memo<Inputs>,
+    schemas: Cache<String, Inputs>,
 }
 
 impl Planner {
@@ -250,7 +250,9 @@ impl Planner {
             return Ok(Found::Call(params));
         }
         let hash = &resolved.tool().content_hash;
-        let inputs = self.schemas.get_or_make(hash, 1, || resolved.inputs());
+        let inputs = self
+            .schemas
+            .get_or_insert_with(hash, || resolved.inputs().map(Arc::new));
         let inputs = inputs.map_err(|error| unplanned(&error))?;
         let params = resolved.fit(&inputs, params);
         let params = params.map_err(|error| unplanned(&error))?;
@@ -358,10 +360,10 @@ impl Dispatcher {
                 continue;
             }
             let key = format!("{} {}", cx.run, element.content_hash);
-            if self.told.get(&key).is_some() {
+            if self.reported.get(&key).is_some() {
                 continue;
             }
-            let _told = self.told.get_or_make(&key, 1, || Ok::<_, Infallible>(()));
+            self.reported.insert(key, Arc::default());
             let keys: Vec<_> = ignored.iter().map(|key| format!("`{key}`")).collect();
             let (item, keys) = (&element.item, keys.join(", "));
             cx.warn(format!("{item} sets {keys}, which nothing depends on here"));

@@ -10,11 +10,13 @@ use rye_core::definition::{self, Finding, Graph};
 use rye_core::model::{Failure, GraphSource};
 use rye_core::seal::sha256_hex;
 
-use crate::memo::Memo;
+use rye_host::cache::{self, Cache, Weighter};
 use rye_host::task;
 
 /// Bytes of text whose graphs are kept: some hundred graphs of usual size, or any four of maximum item size.
-const MOST_TEXT: usize = 32 << 20;
+const MOST_TEXT: u64 = 32 << 20;
+/// Expected number of graphs in the cache.
+const USUAL: usize = 256;
 /// Texts up to this length, in bytes, are hashed faster than they can be moved to another thread.
 const SHORT_TEXT: usize = 16 << 10;
 
@@ -23,18 +25,29 @@ const SHORT_TEXT: usize = 16 << 10;
 pub struct Parsed {
     pub graph: Arc<Graph>,
     pub findings: Vec<Finding>,
+    /// Length of its text in bytes.
+    bytes: usize,
+}
+
+#[derive(Debug, Clone)]
+struct TextLength;
+
+impl Weighter<String, Arc<Parsed>> for TextLength {
+    fn weight(&self, _hash: &String, parsed: &Arc<Parsed>) -> u64 {
+        u64::try_from(parsed.bytes).unwrap_or(u64::MAX)
+    }
 }
 
 /// Cache of parsed graphs; clones share it.
 #[derive(Debug, Clone)]
 pub struct Graphs {
-    parsed: Arc<Memo<Parsed>>,
+    parsed: Arc<Cache<String, Parsed, TextLength>>,
 }
 
 impl Default for Graphs {
     fn default() -> Self {
         Self {
-            parsed: Arc::new(Memo::new(MOST_TEXT)),
+            parsed: Arc::new(cache::of_weight(USUAL, MOST_TEXT, TextLength)),
         }
     }
 }
@@ -42,12 +55,13 @@ impl Default for Graphs {
 impl Graphs {
     /// Returns the graph that `text` holds, or all of its findings. Blocks.
     pub fn read(&self, text: &str) -> Result<Arc<Parsed>, Vec<Finding>> {
-        self.parsed.get_or_make(&sha256_hex(text), text.len(), || {
+        self.parsed.get_or_insert_with(&sha256_hex(text), || {
             let (graph, findings) = definition::parse(text)?;
-            Ok(Parsed {
+            Ok(Arc::new(Parsed {
                 graph: Arc::new(graph),
                 findings,
-            })
+                bytes: text.len(),
+            }))
         })
     }
 

@@ -32,7 +32,7 @@ use rye_core::provider::sse::{Event, Splitter, Unreadable};
 use tokio::time::timeout;
 
 use crate::config::Environment;
-use crate::memo::Memo;
+use rye_host::cache::{self, Cache};
 
 pub use roots::BadRoots;
 
@@ -160,7 +160,7 @@ impl fmt::Debug for Request {
 /// The client; it keeps connections for further calls to the same host.
 pub struct Client {
     tls: ClientConfig,
-    pools: Memo<reqwest::Client>,
+    pools: Cache<String, reqwest::Client>,
 }
 
 impl Client {
@@ -174,7 +174,7 @@ impl Client {
             .with_no_client_auth();
         Ok(Self {
             tls,
-            pools: Memo::new(MOST_POOLS),
+            pools: cache::of_count(MOST_POOLS),
         })
     }
 
@@ -213,7 +213,7 @@ impl Client {
     fn pool(&self, url: &Url, connect: Duration) -> Result<Arc<reqwest::Client>, Failure> {
         let is_open = url.scheme() != "https";
         let key = format!("{} {is_open}", connect.as_millis());
-        self.pools.get_or_make(&key, 1, || {
+        self.pools.get_or_insert_with(&key, || {
             let builder = reqwest::Client::builder()
                 .tls_backend_preconfigured(self.tls.clone())
                 .http1_only()
@@ -223,7 +223,7 @@ impl Client {
                 .referer(false)
                 .connect_timeout(connect);
             let builder = if is_open { builder.no_proxy() } else { builder };
-            let built = builder.build();
+            let built = builder.build().map(Arc::new);
             built.map_err(|error| Failure::Unsendable(told(error)))
         })
     }

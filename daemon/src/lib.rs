@@ -6,7 +6,6 @@
 pub mod config;
 pub mod exhausted;
 pub mod exit;
-pub mod memo;
 pub mod stop;
 
 pub mod async_log;

@@ -29,7 +29,7 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::exhausted::Exhausted;
 use crate::index::Search;
-use crate::memo::Memo;
+use rye_host::cache::{self, Cache};
 use rye_host::file_pool::FilePool;
 use rye_host::safe_path;
 use rye_host::task;
@@ -256,7 +256,7 @@ pub struct Projects {
     clock: Arc<dyn Clock>,
     libraries: Mutex<HashMap<PathBuf, Opened>>,
     gates: Mutex<HashMap<PathBuf, FilePool>>,
-    policies: Arc<Memo<Policy>>,
+    policies: Arc<Cache<String, Policy>>,
     #[cfg(test)]
     pub(crate) hang: Arc<hang::Hang>,
 }
@@ -268,7 +268,7 @@ impl Projects {
             clock,
             libraries: Mutex::default(),
             gates: Mutex::default(),
-            policies: Arc::new(Memo::new(MOST_POLICIES)),
+            policies: Arc::new(cache::of_count(MOST_POLICIES)),
             #[cfg(test)]
             hang: Arc::default(),
         }
@@ -421,12 +421,13 @@ fn is_in_use(opened: &Opened) -> bool {
             .is_some_and(|items| Arc::strong_count(items) > 1)
 }
 
-fn policy(policies: &Memo<Policy>, text: &str) -> Result<Arc<Policy>, Error> {
-    policies.get_or_make(text, 1, || {
+fn policy(policies: &Cache<String, Policy>, text: &str) -> Result<Arc<Policy>, Error> {
+    policies.get_or_insert_with(text, || {
         let shipped = text.is_empty().then(|| Snapshot::shipped().policy);
         serde_json::from_str::<Value>(shipped.as_deref().unwrap_or(text))
             .map_err(|error| error.to_string())
             .and_then(|config| Policy::from_config(&config))
+            .map(Arc::new)
             .map_err(|problem| Error::Policy { problem })
     })
 }

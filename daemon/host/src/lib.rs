@@ -3,6 +3,7 @@
 //!
 //! Each group of modules is a row, the lowest first: a module uses only earlier rows.
 
+pub mod cache;
 pub mod clock;
 pub mod crash_suspects;
 pub mod fail_point;

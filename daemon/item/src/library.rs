@@ -29,11 +29,12 @@ mod verify;
 
 mod catalog;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rye_core::clock::{Clock, Timestamp};
 use rye_core::id::ItemRef;
 use rye_core::seal::{self, Coverage, sha256_hex};
+use rye_host::cache;
 
 use crate::metadata::{self, Metadata};
 use crate::spaces::{Place, Space, Spaces};
@@ -54,7 +55,7 @@ pub use self::verify::{Report, Verdict};
 
 use self::state::Remembered;
 
-/// Capacity of the cache of verified items; more than any known project uses at once. A full cache is cleared.
+/// Capacity of the cache of verified items; more than any known project uses at once.
 const REMEMBERED: usize = 4096;
 
 impl Library {
@@ -73,7 +74,7 @@ impl Library {
             trust,
             clock,
             built_in,
-            verified: Mutex::default(),
+            verified: cache::of_count(REMEMBERED),
             snapshot: Mutex::default(),
         }
     }
@@ -137,32 +138,23 @@ impl Library {
         let path = place.path();
         let trust = self.trust.refresh();
         let content_hash = sha256_hex(content);
+        if let Some(known) = self.verified.get(&path)
+            && known.trust == trust
+            && known.content == content_hash
         {
-            let verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(known) = verified.get(&path)
-                && known.trust == trust
-                && known.content == content_hash
-            {
-                // The signer may have expired or been revoked since the previous lookup.
-                if let Some(signer) = known.item.signer() {
-                    self.in_force(place, signer)?;
-                }
-                return Ok(Arc::clone(&known.item));
+            // The signer may have expired or been revoked since the previous lookup.
+            if let Some(signer) = known.item.signer() {
+                self.in_force(place, signer)?;
             }
+            return Ok(Arc::clone(&known.item));
         }
         let item = Arc::new(self.examine(place, content)?);
-        let mut verified = self.verified.lock().unwrap_or_else(PoisonError::into_inner);
-        if verified.len() >= REMEMBERED {
-            verified.clear();
-        }
-        verified.insert(
-            path,
-            Remembered {
-                content: content_hash,
-                trust,
-                item: Arc::clone(&item),
-            },
-        );
+        let verified = Remembered {
+            content: content_hash,
+            trust,
+            item: Arc::clone(&item),
+        };
+        self.verified.insert(path, Arc::new(verified));
         Ok(item)
     }
 

@@ -25,7 +25,7 @@ pub(super) struct Graph {
 
 impl Made {
     /// Initial state; `None` for a run of a kind that has neither objects nor a page.
-    pub(super) fn new(id: &RunId, spec: &Spec, outlines: &mut Outlines) -> Option<Self> {
+    pub(super) fn new(id: &RunId, spec: &Spec, outlines: &Outlines) -> Option<Self> {
         match spec.kind() {
             RunKind::Graph => Some(Self::Graph(Box::new(Graph {
                 receipts: Receipts::default(),

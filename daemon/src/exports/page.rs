@@ -4,6 +4,7 @@
 //! text. **Never** lets a text of the run act as markup: names and messages are escaped for Markdown and HTML.
 
 use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use rye_core::id::{RunId, Seq};
 use rye_core::model::graph::Waits;
 use rye_core::model::{Event, GraphEvent, RunEvent, Spec, Status, StepStatus};
 use rye_core::sight;
+use rye_host::cache::{self, Cache};
 use serde_json::json;
 
 use super::receipts::{SYSTEM_VERSION, StepArtifacts};
@@ -32,46 +34,49 @@ pub(super) struct Outline {
 }
 
 /// Nodes of graphs, by content hash: parsing a graph costs more than most of its runs.
-#[derive(Debug, Default)]
-pub(super) struct Outlines(HashMap<String, Arc<[Outline]>>);
+#[derive(Debug)]
+pub(super) struct Outlines(Cache<String, Vec<Outline>>);
+
+impl Default for Outlines {
+    fn default() -> Self {
+        Self(cache::of_count(OUTLINES))
+    }
+}
 
 impl Outlines {
     /// Nodes of the graph of a run as created, in the order of the file.
-    pub(super) fn of(&mut self, spec: &Spec) -> Arc<[Outline]> {
-        if let Some(outline) = self.0.get(&spec.content_hash) {
-            return Arc::clone(outline);
-        }
-        let graph = spec
-            .graph()
-            .and_then(|source| definition::parse(&source.text).ok());
-        let nodes = graph.iter().flat_map(|(graph, _)| &graph.nodes);
-        let outline: Arc<[Outline]> = nodes
-            .map(|node| Outline {
-                name: node.name.clone(),
-                action: match &node.work {
-                    Work::Action(action) => action.id.clone(),
-                    Work::Foreach(foreach) => format!("foreach {}", foreach.action.id),
-                    Work::Gate => "gate".to_owned(),
-                    Work::Return { .. } => "return".to_owned(),
-                    Work::Fail(_) => "fail".to_owned(),
-                    Work::Wait(_) => "wait".to_owned(),
-                    Work::Approval(_) => "approval".to_owned(),
-                    Work::Parallel(parallel) => {
-                        let branches = parallel.branches.iter();
-                        let branches: Vec<&str> =
-                            branches.map(|(_, action)| action.id.as_str()).collect();
-                        format!("parallel {}", branches.join(", "))
-                    }
-                },
-            })
-            .collect();
-        if self.0.len() >= OUTLINES {
-            self.0.clear();
-        }
-        self.0
-            .insert(spec.content_hash.clone(), Arc::clone(&outline));
+    pub(super) fn of(&self, spec: &Spec) -> Arc<Vec<Outline>> {
+        let outline = || Ok::<_, Infallible>(Arc::new(outline(spec)));
+        let Ok(outline) = self.0.get_or_insert_with(&spec.content_hash, outline);
         outline
     }
+}
+
+fn outline(spec: &Spec) -> Vec<Outline> {
+    let graph = spec
+        .graph()
+        .and_then(|source| definition::parse(&source.text).ok());
+    let nodes = graph.iter().flat_map(|(graph, _)| &graph.nodes);
+    nodes
+        .map(|node| Outline {
+            name: node.name.clone(),
+            action: match &node.work {
+                Work::Action(action) => action.id.clone(),
+                Work::Foreach(foreach) => format!("foreach {}", foreach.action.id),
+                Work::Gate => "gate".to_owned(),
+                Work::Return { .. } => "return".to_owned(),
+                Work::Fail(_) => "fail".to_owned(),
+                Work::Wait(_) => "wait".to_owned(),
+                Work::Approval(_) => "approval".to_owned(),
+                Work::Parallel(parallel) => {
+                    let branches = parallel.branches.iter();
+                    let branches: Vec<&str> =
+                        branches.map(|(_, action)| action.id.as_str()).collect();
+                    format!("parallel {}", branches.join(", "))
+                }
+            },
+        })
+        .collect()
 }
 
 /// State of a node.

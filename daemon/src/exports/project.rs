@@ -221,7 +221,7 @@ impl Project {
         let mut files = match self.runs.remove(run) {
             Some(files) => files,
             None => match self.shared.source.find(run)? {
-                Some(found) => RunFiles::new(run, found, &mut self.outlines),
+                Some(found) => RunFiles::new(run, found, &self.outlines),
                 None => return Ok(Progress::Rested),
             },
         };

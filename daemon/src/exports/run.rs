@@ -90,7 +90,7 @@ pub(super) enum Progress {
 }
 
 impl RunFiles {
-    pub(super) fn new(run: &RunId, found: FoundRun, outlines: &mut Outlines) -> Self {
+    pub(super) fn new(run: &RunId, found: FoundRun, outlines: &Outlines) -> Self {
         Self {
             run: run.clone(),
             made: Made::new(run, found.spec(), outlines),

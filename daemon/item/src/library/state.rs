@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use rye_core::clock::Clock;
 use rye_core::id::ItemRef;
+use rye_host::cache::Cache;
 
 use super::item::Item;
 use super::snapshot::Made;
@@ -19,7 +20,7 @@ pub struct Library {
     pub(super) trust: Arc<TrustStore>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) built_in: HashMap<ItemRef, Arc<Item>>,
-    pub(super) verified: Mutex<HashMap<PathBuf, Remembered>>,
+    pub(super) verified: Cache<PathBuf, Remembered>,
     pub(super) snapshot: Mutex<Option<Made>>,
 }
 
