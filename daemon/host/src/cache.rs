@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_may_be_made_while_another_one_is() {
+    fn cache_computes_values_concurrently() {
         let cache: Cache<u32, u32> = of_count(10);
         let make = |key, value| cache.get_or_insert_with(&key, || Ok::<_, Infallible>(value));
         let outer = cache.get_or_insert_with(&1, || {

@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_folder_for_pages_is_left_out_of_git_and_one_that_was_there_is_not() {
+    fn pages_ignore_only_new_folder_in_git() {
         let project = tempfile::tempdir().unwrap();
         let root = Dir::root(project.path()).unwrap();
         fs::create_dir_all(project.path().join("knowledge/graphs")).unwrap();
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_replaced_leaves_nothing_behind() {
+    fn failed_replace_leaves_no_temporary_file() {
         let project = tempfile::tempdir().unwrap();
         fs::create_dir(project.path().join("thread.json")).unwrap();
         let root = Dir::root(project.path()).unwrap();
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_file_is_refused_at_once() {
+    fn open_refuses_fifo_without_blocking() {
         let project = tempfile::tempdir().unwrap();
         unistd::mkfifo(
             &project.path().join("transcript.jsonl"),

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_dead_writer_left_goes_and_nothing_else_does() {
+    fn only_files_of_dead_writers_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let now = OLD * 100;
         let write = |name: &str, age: i64| {
