@@ -18,7 +18,6 @@
 //! [`Seq`](crate::id::Seq).
 //! **Failure.** An event that the run cannot take where it stands is [`Illegal`]; nothing of its commit is applied.
 
-mod approval;
 mod attempt;
 mod budget;
 mod chunks;
@@ -27,6 +26,7 @@ mod failure;
 mod kill;
 mod limits;
 
+mod approval;
 mod suspension;
 
 mod control;
